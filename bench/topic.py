@@ -16,8 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from leveret.exchanges.router import Router
-from leveret.exchanges.topic import TopicExchange
-from leveret.exchanges.trie import TopicTrie
+from leveret.exchanges.topic import TopicExchange, TopicTrie
 
 VOCABULARY = "abcdefghijklmnopqrstuvwxyz"
 LIMIT_SECONDS = 6.0

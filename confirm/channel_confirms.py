@@ -12,12 +12,15 @@ Hot path: see docs/performance.md.
 """
 # ruff: noqa: C901 - hot: one flat function is several times cheaper than small ones
 
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from heapq import heappop, heappush
 
 Confirmation = tuple[int, bool, bool]
 """A `basic.ack` or `basic.nack` to send to the publisher: its delivery tag, `multiple`, and true for an ack."""
+MARKS = 1000
+"""Approximate number of marks of `ConfirmTimeouts`, whatever the timeout."""
 
 
 def _nobody() -> None:
@@ -25,10 +28,7 @@ def _nobody() -> None:
 
 
 class ChannelConfirms:
-    """The confirm state of one channel.
-
-    Args:
-        wake: called when there may be something to confirm: `take` must then be called soon.
+    """The confirm state of one channel; `wake` is called when there may be something to confirm: then call `take` soon.
 
     `published` and `hold` (which the receive loop inlines) and `take` are the hot path: a publish that every queue
     accepts immediately costs an addition, and a whole turn of them one `multiple` ack. Only held numbers cost more: one
@@ -215,3 +215,34 @@ def _nacks(refused: list[int], answered: int) -> list[Confirmation]:
         run = bisect_right(range(len(refused)), answered + 1, key=lambda at: refused[at] - at)
     nacks = [(refused[run - 1], run > 1, False)] if run else []
     return nacks + [(number, False, False) for number in refused[run:]]
+
+
+class ConfirmTimeouts:
+    """Detection of publishes that have waited for their confirm longer than `confirm.timeout`, on one channel.
+
+    Nothing is recorded when a number is held. As in `broker.channel.consumer_timeout`, each check, about once a second,
+    stores a mark: the time and the last number at that time. Numbers are assigned in order, so all numbers up to that
+    of a mark are at least as old as the mark. If a mark is old enough, they are overdue; the mark is then removed, as
+    no number up to it is open any more.
+    """
+
+    __slots__ = ("_numbers", "_times")
+
+    def __init__(self) -> None:
+        self._times = array("d")
+        self._numbers = array("Q")
+
+    def overdue(self, now: float, last: int, timeout: float) -> int:
+        """Store a mark, and return the last number that has waited longer than the timeout, 0 if there is none.
+
+        Each number is returned once, so the caller must settle all open numbers up to it. `now` and the timeout are
+        seconds, `last` is the last number assigned.
+        """
+        times, numbers = self._times, self._numbers
+        past = bisect_left(times, now - timeout)
+        found = numbers[past - 1] if past else 0
+        del times[:past], numbers[:past]
+        if not numbers or (numbers[-1] < last and now - times[-1] >= timeout / MARKS):
+            times.append(now)
+            numbers.append(last)
+        return found

@@ -16,23 +16,14 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Self
 
 from leveret.storage.message import Awaited, Message, Promised
-from leveret.storage.queues.backing_queue import (
-    BackingQueue,
-    Fetched,
-    PagingCounts,
-    Peeking,
-    Piece,
-    PortionSteps,
-    SubQueueCounts,
-    Walk,
-    never,
-)
+from leveret.storage.queues.backing_queue import BackingQueue, Fetched, Piece, Walk, never
 
 Key = Any
 """A seq_id, or the promise of a delivered message that is no longer kept."""
@@ -45,13 +36,15 @@ def _at_once(steps: Iterator[None]) -> None:
     deque(steps, maxlen=0)
 
 
+def _of_inner(name: str) -> Any:
+    """Return an attribute or a method that is that of the inner queue."""
+    return property(attrgetter(f"inner.{name}"))
+
+
 class ConsumerAckQueue:
-    """A `BackingQueue` that wraps another and keeps the promises of its messages.
+    """A `BackingQueue` that wraps another, `inner`, and keeps the promises of its messages.
 
-    Args:
-        inner: the backing queue that keeps the messages.
-        work: runs long work, immediately or in pieces: refusing very many promises.
-
+    `work` runs long work, immediately or in pieces: refusing very many promises.
     """
 
     __slots__ = (
@@ -167,7 +160,6 @@ class ConsumerAckQueue:
     def _note(
         self, table: dict[int, Awaited], seq_ids: Sequence[int], promises: Sequence[Awaited | None]
     ) -> None:
-        """Store the promises of messages."""
         before = len(table)
         pairs = zip(seq_ids, promises, strict=True)
         if all(promises):
@@ -218,7 +210,6 @@ class ConsumerAckQueue:
                 self._unacked.update(promised)
 
     def _pop_ready(self, seq_ids: Iterable[int]) -> list[Awaited]:
-        """Remove and return the promises of messages that were ready."""
         ready, light = self._ready, self._ready_light
         if not ready and not light:
             return []
@@ -271,10 +262,6 @@ class ConsumerAckQueue:
     def follow(self, predecessor: Self) -> None:
         """Give no seq_id that a deleted queue of the same id has given; see `BackingQueue.follow`."""
         self.inner.follow(predecessor.inner)
-
-    def before_commit(self, callback: Callable[[], object]) -> bool:
-        """Call back once, so that what is published then is in the next commit; see `BackingQueue.before_commit`."""
-        return self.inner.before_commit(callback)
 
     def ack(self, seq_ids: Collection[Key], *, moved: bool = False, dropped: bool = False) -> None:
         """Remove and accept messages that consumers have settled, or that were `moved` (dead-lettered) or `dropped`."""
@@ -366,62 +353,37 @@ class ConsumerAckQueue:
         self.on_loaded = never  # breaks the reference cycle with its owner
         self._refuse_tables(self._ready, self._ready_light, self._unacked)
 
-    # -- delegated to the inner queue -------------------------------------------------------------------------------
+    # -- delegated to the inner queue, as far as light deliveries, which are no longer kept, make no difference -------
 
-    @property
-    def ready_count(self) -> int:
-        """Number of messages that `fetch` could return now."""
-        return self.inner.ready_count
+    ready_count: Any = _of_inner("ready_count")
+    damaged: Any = _of_inner("damaged")
+    lost_octets: Any = _of_inner("lost_octets")
+    loading: Any = _of_inner("loading")
+    expiring: Any = _of_inner("expiring")
+    head_is_new: Any = _of_inner("head_is_new")
+    head_expires: Any = _of_inner("head_expires")
+    head_run: Any = _of_inner("head_run")
+    head_message: Any = _of_inner("head_message")
+    octets_of: Any = _of_inner("octets_of")
+    ready_octets: Any = _of_inner("ready_octets")
+    peek: Any = _of_inner("peek")
+    portion: Any = _of_inner("portion")
+    unacked_ids: Any = _of_inner("unacked_ids")
+    unacked_portion: Any = _of_inner("unacked_portion")
+    came_before: Any = _of_inner("came_before")
+    state_counts: Any = _of_inner("state_counts")
+    persistent_count: Any = _of_inner("persistent_count")
+    paging_counts: Any = _of_inner("paging_counts")
+    sub_queue_counts: Any = _of_inner("sub_queue_counts")
+    before_commit: Any = _of_inner("before_commit")
+    count_returns: Any = _of_inner("count_returns")
+    note_returns: Any = _of_inner("note_returns")
+    set_lazy: Any = _of_inner("set_lazy")
 
     @property
     def unacked_count(self) -> int:
         """Number of messages fetched with `ack_required` and neither acked nor requeued yet, kept or not."""
         return self.inner.unacked_count + self.light_count
-
-    @property
-    def damaged(self) -> int:
-        """Number of times that something could not be read from disk because it was damaged."""
-        return self.inner.damaged
-
-    @property
-    def lost_octets(self) -> int:
-        """Total body size in bytes of ready messages that were lost because they were damaged."""
-        return self.inner.lost_octets
-
-    @property
-    def loading(self) -> bool:
-        """True if messages are being read from disk."""
-        return self.inner.loading
-
-    @property
-    def expiring(self) -> bool:
-        """True if some message that was published, or found on disk, has an expiry time."""
-        return self.inner.expiring
-
-    @property
-    def head_is_new(self) -> bool:
-        """True if the head is in memory and was never delivered; false means unknown."""
-        return self.inner.head_is_new
-
-    def head_expires(self) -> int | None:
-        """Return the expiry time of the head (epoch ms), 0 for never; None if it is being read, or there is none."""
-        return self.inner.head_expires()
-
-    def head_run(self, now: int, limit: int) -> tuple[int, bool]:
-        """Return the length of the run of messages at the head that have all, or have all not, expired; and which."""
-        return self.inner.head_run(now, limit)
-
-    def octets_of(self, seq_ids: Iterable[int]) -> int:
-        """Return the body bytes of unacked messages; the keys must all be seq_ids (see `split`)."""
-        return self.inner.octets_of(seq_ids)
-
-    def ready_octets(self) -> Iterator[int]:
-        """Return the total body size in bytes of all messages that are ready now, as summands."""
-        return self.inner.ready_octets()
-
-    def peek(self, most: int | None = None) -> Peeking:
-        """Look at the messages as they are now; light deliveries are no longer kept, so they are not among them."""
-        return self.inner.peek(most)
 
     def walk(self) -> Walk:
         """Walk over the ready messages; promises of those that are withdrawn stay open, in light mode too."""
@@ -445,61 +407,12 @@ class ConsumerAckQueue:
         self._hold(taken)
         return taken
 
-    def portion(self, most: int, after: int | None = None, *, backwards: bool = False) -> PortionSteps:
-        """Look at the next ready messages; see `BackingQueue.portion`."""
-        return self.inner.portion(most, after, backwards=backwards)
-
-    def unacked_ids(self) -> list[int]:
-        """Return the seq_ids of the unacked messages, without light deliveries, which are no longer kept."""
-        return self.inner.unacked_ids()
-
-    def unacked_portion(self, seq_ids: Sequence[int]) -> PortionSteps:
-        """Look at unacked messages; see `BackingQueue.unacked_portion`."""
-        return self.inner.unacked_portion(seq_ids)
-
-    def came_before(self, seq_id: int) -> float | None:
-        """Return a time before which a message came; see `BackingQueue.came_before`."""
-        return self.inner.came_before(seq_id)
-
-    def state_counts(self) -> tuple[int, int, int, int]:
-        """Return the numbers of ready messages that are alpha, beta, gamma and delta."""
-        return self.inner.state_counts()
-
-    def persistent_count(self) -> int:
-        """Return the number of persistent messages; light deliveries are not among them."""
-        return self.inner.persistent_count()
-
-    def head_message(self) -> Message | None:
-        """Return the next message if it is in memory."""
-        return self.inner.head_message()
-
-    def paging_counts(self) -> PagingCounts:
-        """Return what is in memory and on disk now; light deliveries are in neither."""
-        return self.inner.paging_counts()
-
-    def sub_queue_counts(self) -> SubQueueCounts:
-        """Return how many messages each sub-queue has; light deliveries are in none."""
-        return self.inner.sub_queue_counts()
-
-    def count_returns(self, *, counted: bool) -> None:
-        """Start or stop keeping the requeue counts of messages that are read from disk."""
-        self.inner.count_returns(counted=counted)
-
-    def note_returns(self, counts: Mapping[int, int]) -> None:
-        """Store requeue counts of messages about to be requeued; the keys must all be seq_ids (see `split`)."""
-        self.inner.note_returns(counts)
-
     def take_returns(self, seq_ids: Collection[Key]) -> dict[int, int]:
         """Return the requeue counts, from before the last start, of messages just fetched; only those above 0."""
         return self.inner.take_returns(self.split(seq_ids)[0])
 
-    def set_lazy(self, *, lazy: bool) -> None:
-        """Keep as little as possible in memory, or no longer."""
-        self.inner.set_lazy(lazy=lazy)
-
 
 def _refuse(promises: deque[Awaited]) -> Iterator[None]:
-    """Refuse promises, in pieces."""
     while promises:
         for _ in range(min(len(promises), _PIECE)):
             promises.popleft().refused()

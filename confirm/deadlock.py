@@ -9,7 +9,9 @@ A queue without any consumer never confirms, either: that is reported, too, each
 """
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
+
+from leveret.confirm.consumer_ack import ConsumerAckQueue
 
 TRAP_SECONDS = 10.0
 """Seconds without a publish or an ack before a queue is reported."""
@@ -24,28 +26,6 @@ FORSAKEN = (
 )
 
 
-class Taker(Protocol):
-    """A consumer."""
-
-    unacked: int
-
-    @property
-    def room(self) -> int:
-        """Number of further messages that may be delivered to it."""
-
-
-class Promises(Protocol):
-    """The promises of a queue that confirms on consumer ack."""
-
-    @property
-    def open_count(self) -> int:
-        """Number of promises without a verdict."""
-
-    @property
-    def ready_count(self) -> int:
-        """Number of ready messages."""
-
-
 class AwaitedQueue(Protocol):
     """A queue, as deadlock detection sees it."""
 
@@ -53,12 +33,10 @@ class AwaitedQueue(Protocol):
     acked: int
     deadlock_state: "DeadlockState | None"
 
-    @property
-    def awaiting(self) -> Promises | None:
-        """Its promises; None if it never confirmed on consumer ack."""
+    awaiting: ConsumerAckQueue | None
 
     @property
-    def consumers(self) -> Iterable[Taker]:
+    def consumers(self) -> Iterable[Any]:
         """Its consumers."""
 
 

@@ -7,9 +7,9 @@ by name, type and value, in any order. Hot path: see docs/performance.md.
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
-from leveret.exchanges.tally import Tally
+T = TypeVar("T")
 
 Field = tuple[str, object]
 """One value of a table: (RabbitMQ's name of its type, value)."""
@@ -94,6 +94,21 @@ class Line(Protocol):
 
     def delete(self) -> None:
         """Delete the messages, because the exchange was deleted."""
+
+
+class Tally:
+    """Counter of messages that reached the same number of queues (`width`) and, if it has one, had this routing key.
+
+    Publishing increments `published`. A route remembers its tally, so that counting costs no more than an addition, and
+    the statistics of an exchange are summed up from its tallies on demand.
+    """
+
+    __slots__ = ("published", "routing_key", "width")
+
+    def __init__(self, width: int = 0, routing_key: str | None = None) -> None:
+        self.width = width
+        self.routing_key = routing_key
+        self.published = 0
 
 
 class Exchange:
@@ -209,7 +224,6 @@ class Exchange:
         self._take_over(self._late)
 
     def _take_over(self, tallies: Iterable[Tally]) -> None:
-        """Add the counts of these tallies to the remaining ones."""
         for tally in tallies:
             if tally.published:
                 rest = self.tallies.get((tally.width, None))
@@ -422,3 +436,38 @@ def arguments_of(identity: Identity) -> Table:
 def binding_key_of(identity: Identity) -> str:
     """Return the binding key of a binding's identity."""
     return identity if isinstance(identity, str) else identity.binding_key
+
+
+Destinations = tuple[object, ...] | dict[object, None]
+"""A set of destinations: a tuple while it is small, a dict when it grows.
+
+Most keys have one or two, and a tuple of one takes 48 bytes where a set or dict takes over 200; but a key with 100,000
+destinations must not cost a copy of all of them for each bind.
+"""
+_TUPLE_LIMIT = 8
+
+
+def with_destination(current: tuple[T, ...] | dict[T, None], destination: T) -> tuple[T, ...] | dict[T, None]:
+    """Return `current` and `destination`; a dict is modified in place, a tuple is not."""
+    if isinstance(current, dict):
+        current[destination] = None
+        return current
+    if destination in current:
+        return current
+    if len(current) < _TUPLE_LIMIT:
+        return (*current, destination)
+    grown = dict.fromkeys(current)
+    grown[destination] = None
+    return grown
+
+
+def without_destination(
+    current: tuple[T, ...] | dict[T, None], destination: T
+) -> tuple[T, ...] | dict[T, None]:
+    """Return `current` without `destination`; a dict is modified in place, and small ones become tuples again."""
+    if isinstance(current, dict):
+        current.pop(destination, None)
+        if len(current) <= _TUPLE_LIMIT // 2:
+            return tuple(current)
+        return current
+    return tuple(other for other in current if other != destination)

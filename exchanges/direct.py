@@ -5,8 +5,15 @@ Hot path: see docs/performance.md.
 
 from typing import ClassVar
 
-from leveret.exchanges.base import Exchange, Headers, Identity, binding_key_of
-from leveret.exchanges.destinations import Destinations, with_destination, without_destination
+from leveret.exchanges.base import (
+    Destinations,
+    Exchange,
+    Headers,
+    Identity,
+    binding_key_of,
+    with_destination,
+    without_destination,
+)
 
 
 class DirectExchange(Exchange):

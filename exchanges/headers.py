@@ -12,8 +12,15 @@ Hot path: see docs/performance.md.
 from collections.abc import Collection
 from typing import ClassVar
 
-from leveret.exchanges.base import Exchange, Headers, Identity, Table
-from leveret.exchanges.destinations import Destinations, with_destination, without_destination
+from leveret.exchanges.base import (
+    Destinations,
+    Exchange,
+    Headers,
+    Identity,
+    Table,
+    with_destination,
+    without_destination,
+)
 from leveret.exchanges.errors import InvalidXMatch
 
 _X_MATCH = "x-match"

@@ -97,26 +97,6 @@ class Router:
             router responds as if the whole job was done.
     """
 
-    __slots__ = (
-        "_asked",
-        "_cached",
-        "_default",
-        "_leaving",
-        "_needing",
-        "_routes",
-        "_sources",
-        "binding_count",
-        "exchanges",
-        "generation",
-        "hop_limit",
-        "listener",
-        "make_line",
-        "on_binding",
-        "on_deleted",
-        "queues",
-        "work",
-    )
-
     def __init__(self) -> None:
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, object] = {}
@@ -305,7 +285,6 @@ class Router:
             del self._sources[destination]
 
     def _remove(self, exchange: Exchange) -> list[Exchange]:
-        """Delete an exchange; returns it and those deleted with it."""
         gone: list[Exchange] = []
         self._do(self._leave([], [exchange], gone), f"bindings of exchange '{exchange.name}'")
         return gone
@@ -321,12 +300,8 @@ class Router:
     ) -> Iterator[None]:
         """Job: remove destinations and exchanges, and auto-delete exchanges that become unused by that.
 
-        Bindings have no effect once they are detached; removing them from indexes and from disk takes longer.
-
-        Args:
-            destinations: queues whose names are removed already.
-            to_delete: exchanges to be deleted.
-            gone: filled with the deleted exchanges, in order.
+        Bindings have no effect once they are detached; removing them from indexes and from disk takes longer. The names
+        of queues among the destinations are removed already. `gone` is filled with the deleted exchanges, in order.
         """
         departed: list[object] = []
         sweeps: deque[tuple[Exchange, object, Bound]] = deque()
@@ -373,7 +348,6 @@ class Router:
                     yield
 
     def _delete(self, exchange: Exchange) -> None:
-        """Remove an exchange from all lookups."""
         del self.exchanges[exchange.name]
         if exchange is self._default:
             self._default = None
@@ -469,6 +443,15 @@ class Router:
         routes[routing_key] = route
         return route
 
+    def route_anyway(
+        self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers = None
+    ) -> tuple[object, ...]:
+        """Route a message without a publisher to report to: with too many hops, to the queues reached so far."""
+        try:
+            return self.route(exchange, routing_keys, headers)
+        except TooManyHopsError as error:
+            return error.reached
+
     def needs_headers(self, exchange: Exchange) -> bool:
         """Return whether a message published to this exchange can reach a headers exchange."""
         needing = self._needing.get(exchange)
@@ -508,7 +491,6 @@ class Router:
         return reached
 
     def _walk(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> tuple[object, ...]:
-        """Visit all exchanges that the message reaches, each once."""
         leaving = self._leaving
         if (
             exchange.exchange_destinations is None

@@ -161,7 +161,7 @@ THREADS = ("storage.store.replica", "storage.store.snapshot", "storage.store.tab
 THIRD_PARTY = {
     "jwt": ("broker.auth.backends.tokens",),
     "pamqp": ("broker.amqp.*",),
-    "re2": ("broker.auth.name_patterns", "broker.message_filter.comparisons", "broker.metrics.scrape"),
+    "re2": ("broker.auth.name_patterns", "broker.message_filter.fields", "broker.metrics.scrape"),
     "aiohttp": (
         "analytics.serving",
         "broker.auth.backends.http",

@@ -64,7 +64,7 @@ from leveret.broker.queue.arguments import (
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_keys, refuse
 from leveret.broker.vhost.parameters import OPERATOR_POLICY, check_parameter
-from leveret.broker.vhost.policy_keys import policy_keys
+from leveret.broker.vhost.policies import policy_keys
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import ExchangeError
 from leveret.exchanges.router import EXCHANGE_TYPES, Router

@@ -190,9 +190,9 @@ class Publishing:
         channel = _PublishingChannel(host, on_done)
         self._broker.turn.run()
         try:
-            special = inspect(header)
+            demands = inspect(header)
             content = content_frames(channel.number, _FRAME_MAX, header, body)
-            channel.publish(channel.find_route(address, 0), special, content)
+            channel.publish(channel.find_route(address, 0), demands, content)
         except AMQPError as error:
             raise translated(error) from None
         if channel.is_unroutable:

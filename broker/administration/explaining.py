@@ -38,13 +38,13 @@ from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
 from leveret.broker.errors import AMQPError, resource
+from leveret.broker.queue.arguments import unknown_arguments
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.settings import COUNTED, LIMITS, QueueSettings
-from leveret.broker.queue.unknown_arguments import unknown_arguments
 from leveret.broker.transfer.retry import time_of
 from leveret.broker.vhost.policies import Applied, queue_kind
-from leveret.broker.vhost.publish_route import PERSISTENT, Special
+from leveret.broker.vhost.publish_route import PERSISTENT, PropertyDemands
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 
@@ -105,20 +105,20 @@ class Explaining:
         place = entered(self._broker, actor, vhost)
         found = exchange_of(place, exchange)
         try:
-            special = Special(Properties(build(0, headers=typed(dict(headers or {})))))
+            demands = PropertyDemands(Properties(build(0, headers=typed(dict(headers or {})))))
         except (TypeError, ValueError, AttributeError, MalformedProperties) as error:
             raise BadRequestError(f"invalid headers: {error}") from None
         try:
-            special.validate("", impersonator=True)
-            special.check_extra_keys(self._broker.limits.cc_keys)
+            demands.validate("", impersonator=True)
+            demands.check_extra_keys(self._broker.limits.cc_keys)
         except AMQPError as error:
             raise translated(error) from None
-        return self._routed(place, found, routing_key, special)
+        return self._routed(place, found, routing_key, demands)
 
     def _routed(
-        self, place: VHost, exchange: Exchange, routing_key: str, special: Special
+        self, place: VHost, exchange: Exchange, routing_key: str, demands: PropertyDemands
     ) -> Steps[dict[str, Any]]:
-        facts = yield from route_of(place, exchange, routing_key, special)
+        facts = yield from route_of(place, exchange, routing_key, demands)
         alarm = self._broker.alarm
         if alarm:
             facts["blocked"] = alarm
@@ -340,7 +340,7 @@ def retention_of(queue: Queue) -> dict[str, Any] | None:
         retained, by cause.
 
     """
-    retention = None if queue.limits is None else queue.limits.retention
+    retention = queue.retention
     retained = queue.retained
     if retention is None or retained is None:
         return None

@@ -30,9 +30,9 @@ from leveret.broker.administration.detached_channel import check_permission
 from leveret.broker.auth.users import User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import AMQPError
-from leveret.broker.message_filter.errors import FilterError
 from leveret.broker.message_filter.message_facts import MessageFacts
 from leveret.broker.message_filter.message_filter import MessageFilter
+from leveret.broker.message_filter.tokens import FilterError
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.vhost import VHost
@@ -163,7 +163,7 @@ class MessageAdministration:
         place, queue = found_queue(self._broker, actor, vhost, name)
         queue.settle()
         holders = dict(self._holders(place, queue))
-        counts = {} if queue.limits is None else queue.limits.delivery_counts()
+        counts = {} if queue.limits is None else queue.limits.deliveries.counts()
         snapshots: list[Any] = []
         looks = [(line, line.peek(snapshots)) for line in place.delay_lines() if line.count]
         return _looked_at(queue, queue.backing.peek(most), holders, counts, looks)
@@ -344,7 +344,7 @@ def facts_of(queue: Queue, peeked: Peeked, now: float, wall: int) -> MessageFact
 
 def delivery_count(queue: Queue, peeked: Peeked) -> int:
     """Return how often a message was requeued, if its queue counts that."""
-    return (queue.limits is not None and queue.limits.delivery_count(peeked.seq_id)) or peeked.returns
+    return (queue.limits is not None and queue.limits.deliveries.count(peeked.seq_id)) or peeked.returns
 
 
 class _Look:

@@ -9,7 +9,7 @@ from leveret.broker.administration.messages import Steps
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.publish_route import Special
+from leveret.broker.vhost.publish_route import PropertyDemands
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Binding, Exchange
 from leveret.exchanges.delayed import delay_of, due_headers
@@ -25,22 +25,24 @@ _LISTED = 20
 """Queues and bindings in the lines of a publish."""
 
 
-def route_of(vhost: VHost, exchange: Exchange, routing_key: str, special: Special) -> Steps[dict[str, Any]]:
+def route_of(
+    vhost: VHost, exchange: Exchange, routing_key: str, demands: PropertyDemands
+) -> Steps[dict[str, Any]]:
     """Return the way of a message with these headers, in steps: the exchanges it passes, the queues it reaches."""
     found = _Found()
-    yield from _walk(vhost, found, exchange, [], (routing_key, *special.extra_keys), special.headers)
-    delay = delay_of(special.headers)
-    kept = special
-    if found.arrivals and special.has_bcc:  # the queues and the exchanges that keep it share one message
-        kept = Special(Properties(build(0, headers=special.without_bcc())))
+    yield from _walk(vhost, found, exchange, [], (routing_key, *demands.extra_keys), demands.headers)
+    delay = delay_of(demands.headers)
+    kept = demands
+    if found.arrivals and demands.has_bcc:  # the queues and the exchanges that keep it share one message
+        kept = PropertyDemands(Properties(build(0, headers=demands.without_bcc())))
     for keeper, way in found.keepers:
         keys = routing_key, *kept.extra_keys
         yield from _walk(vhost, found, keeper, way, keys, due_headers(kept.headers), delay)
     return {
         "exchange": exchange.name,
         "routing_key": routing_key,
-        "extra_keys": list(special.extra_keys),
-        "removes_bcc": special.has_bcc,
+        "extra_keys": list(demands.extra_keys),
+        "removes_bcc": demands.has_bcc,
         "routed": bool(found.arrivals),
         "delay": delay if found.keepers else None,
         "queues": [_reached(*arrival) for arrival in islice(found.arrivals, MOST_BINDINGS)],

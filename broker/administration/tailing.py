@@ -113,7 +113,7 @@ class Follower:
         self._vhost = vhost
         self._wish = wish
         self._matches = matches
-        self._tail = Tail(vhost, exchange, wish.pattern, broker.wall_clock)
+        self._tail = Tail(vhost.router, exchange, wish.pattern, broker.wall_clock)
         self._what = resource("exchange", exchange or "amq.default", vhost.name)
         self._owner = "" if actor is None else actor.name
         self._has_place = self._has_begun = False
@@ -122,7 +122,7 @@ class Follower:
     def begin(self) -> None:
         """Begin; once."""
         self._has_begun, self._has_place = True, self._places.acquire(self._owner)
-        self._vhost.tapping.add_tail(self._tail)
+        self._vhost.taps.add_tail(self._tail)
         who = "the operator" if self._actor is None else f"user '{self._owner}'"
         log.info("%s tails %s", who, self._what)
 
@@ -133,7 +133,7 @@ class Follower:
         if self._has_place:
             self._places.release(self._owner)
         self._has_begun = False
-        self._vhost.tapping.remove_tail(self._tail)
+        self._vhost.taps.remove_tail(self._tail)
 
     def _obstacle(self) -> str:
         """Return why it must end; '' if it may go on."""

@@ -31,8 +31,7 @@ from leveret.broker.errors import resource
 from leveret.broker.process.shares import Shares
 from leveret.broker.queue.limits import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from leveret.broker.queue.queue import Queue
-from leveret.broker.transfer.destinations import Destination, ToExchange, ToQueue, parsed
-from leveret.broker.transfer.replay import Replay
+from leveret.broker.transfer.destinations import Destination, Replay, ToExchange, ToQueue, parsed
 from leveret.broker.transfer.retry import MOST_RETRIES, Death, Retry, death_of, headers_of
 from leveret.broker.transfer.transfer import Action, Transfer, Wish
 from leveret.broker.vhost.vhost import VHost

@@ -87,8 +87,8 @@ class VHostAdministration:
 
     def trace(self, actor: User | None, name: str, *, traced: bool) -> None:
         """Switch the firehose of a vhost on or off (`broker.vhost.firehose`); off at a start. Raises NotFoundError."""
-        tapping = self._found(actor, name).tapping
-        tapping.trace(self._broker.clients.node_name if traced else None)
+        taps = self._found(actor, name).taps
+        taps.trace(self._broker.clients.node_name if traced else None)
 
     def _found(self, actor: User | None, name: str) -> VHost:
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)

@@ -95,25 +95,25 @@ def _read_unchecked(data: bytes, at: int, end: int) -> tuple[str, int]:
     return octets.decode("utf-8", "surrogateescape"), stop
 
 
-def _read_longstr(data: bytes, at: int, end: int) -> tuple[str, int]:
+def _long_span(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Return where the octets after a 32-bit length begin and end."""
     start = at + 4
     if start > end:
         raise _CutError
     stop = start + int.from_bytes(data[at:start], "big")
     if stop > end:
         raise _CutError
+    return start, stop
+
+
+def _read_longstr(data: bytes, at: int, end: int) -> tuple[str, int]:
+    start, stop = _long_span(data, at, end)
     return data[start:stop].decode("utf-8", "surrogateescape"), stop
 
 
 def _skip_table(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Check only the length of a table and return its position: RabbitMQ decodes tables after all fields fit."""
-    start = at + 4
-    if start > end:
-        raise _CutError
-    stop = start + int.from_bytes(data[at:start], "big")
-    if stop > end:
-        raise _CutError
-    return at, stop
+    return at, _long_span(data, at, end)[1]
 
 
 Step = tuple[tuple[str, ...], Reader, str]
@@ -231,8 +231,7 @@ _NOT_BY_PAMQP = frozenset(
 def encode_method(channel_id: int, method: Frame) -> bytes:
     """Encode a method as a whole frame: by pamqp, or by `encode_any_method` if that refuses it or may not encode it.
 
-    Raises:
-        ValueError: a name has more than 255 octets, or a number does not fit its field.
+    Raises ValueError if a name has more than 255 octets, or a number does not fit its field.
     """
     if method.index not in _NOT_BY_PAMQP:
         try:
@@ -243,13 +242,10 @@ def encode_method(channel_id: int, method: Frame) -> bytes:
 
 
 def encode_any_method(channel_id: int, method: Frame) -> bytes:
-    """Encode a method as a whole frame, with any values that RabbitMQ takes.
+    """Encode a method as a whole frame, with any values that RabbitMQ takes; raises as `encode_method`.
 
-    An attribute of None is encoded as empty, zero or false. `reply_text` and `reason` are truncated to 255 octets
-    as in RabbitMQ (252 and `...`), but never inside a character.
-
-    Raises:
-        ValueError: a name has more than 255 octets, or a number does not fit its field.
+    An attribute of None is encoded as empty, zero or false. `reply_text` and `reason` are truncated to 255 octets as in
+    RabbitMQ (252 and `...`), but never inside a character.
     """
     steps = _METHODS[method.index][1]
     parts: list[bytes] = []

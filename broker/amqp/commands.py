@@ -9,18 +9,7 @@ from typing import ClassVar, TypeVar
 from pamqp.base import Frame
 from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx
 
-__all__ = (
-    "Access",
-    "Basic",
-    "Channel",
-    "Confirm",
-    "Connection",
-    "Exchange",
-    "Frame",
-    "Queue",
-    "Tx",
-    "make",
-)
+__all__ = ("Access", "Basic", "Channel", "Confirm", "Connection", "Exchange", "Frame", "Queue", "Tx", "make")
 
 _Method = TypeVar("_Method", bound=Frame)
 
@@ -79,12 +68,7 @@ class Access:
 def make(method: type[_Method], *values: object) -> _Method:
     """Create a method without pamqp's checks, which refuse names that RabbitMQ accepts (such as `a$b`).
 
-    Args:
-        method: the class of the method.
-        values: all its fields, in wire order.
-
-    Raises:
-        ValueError: there are too many or too few values.
+    `values` are all its fields, in wire order; raises ValueError if there are too many or too few.
     """
     made = method.__new__(method)
     for name, value in zip(method.__slots__, values, strict=True):

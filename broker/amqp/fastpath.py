@@ -46,6 +46,21 @@ def shortstr(text: str) -> bytes:
     return bytes((len(octets),)) + octets
 
 
+def split_address(address: bytes) -> tuple[str, str]:
+    """Return the exchange and the routing key of an address, which are two short strings on the wire."""
+    at = 1 + address[0]
+    return (
+        address[1:at].decode("utf-8", "surrogateescape"),
+        address[at + 1 :].decode("utf-8", "surrogateescape"),
+    )
+
+
+def join_address(exchange: str, routing_key: str) -> bytes:
+    """Return the address of an exchange and a routing key, each cut off at 255 octets."""
+    parts = [text.encode("utf-8", "surrogateescape")[:255] for text in (exchange, routing_key)]
+    return b"".join([bytes((len(part),)) + part for part in parts])
+
+
 def body_size_of(header: bytes) -> int:
     """Return the body size, in octets, that a content header frame declares."""
     size: int = unpack_header(header, 0)[4]

@@ -102,8 +102,7 @@ _NAMES = {name: (flag, kind) for flag, name, kind in _LAYOUT}
 def flags(payload: bytes) -> int:
     """Return the first flag word, which says which properties are present.
 
-    Raises:
-        MalformedProperties: the payload is shorter than a content header can be.
+    Raises MalformedProperties if it is missing.
     """
     if len(payload) < LIST_AT:
         raise MalformedProperties(f"content header of {len(payload)} octets")
@@ -140,7 +139,6 @@ def _find(payload: bytes, wanted: int) -> tuple[int, int] | None:
 
 
 def _stop(payload: bytes, at: int, end: int, kind: int) -> int:
-    """Return the end of the property that starts at `at`."""
     stop = end + 1
     if kind == _SHORTSTR:
         if at < end:
@@ -213,16 +211,6 @@ def expiration(payload: bytes) -> str | None:
     return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
 
 
-def user_id(payload: bytes) -> str | None:
-    """Return the user id, None if absent.
-
-    Raises:
-        MalformedProperties: the list is truncated before its end.
-    """
-    span = _find(payload, FLAG_USER_ID)
-    return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
-
-
 def reply_to(payload: bytes) -> str | None:
     """Return the address for replies, None if absent.
 
@@ -261,11 +249,7 @@ def _kinds(word: int) -> tuple[int, ...]:
 def list_end(data: bytes, at: int, word: int) -> tuple[int, int]:
     """Return the end of a property list without headers, by the lengths in it, and its delivery mode (0: none).
 
-    Args:
-        data: what contains the list; it may end anywhere, even before the list does.
-        at: where the list begins, after its flags.
-        word: its only flag word, without `FLAG_HEADERS`.
-
+    The list begins at `at`, after its only flag word; `data` may end anywhere, even before the list does.
     """
     mode = 0
     try:
@@ -307,8 +291,7 @@ def _headers(payload: bytes, at: int, stop: int, max_entries: int = MAX_ENTRIES)
 def parse_expiration(text: str) -> int:
     """Parse an expiration in milliseconds (rabbit_basic:parse_expiration).
 
-    Raises:
-        InvalidExpiration: it is invalid; the text is RabbitMQ's reason term, such as `no_integer`.
+    Raises InvalidExpiration, whose text is RabbitMQ's reason term, such as `no_integer`.
     """
     start = 1 if text[:1] in {"+", "-"} else 0
     stop = start
@@ -328,6 +311,30 @@ def parse_expiration(text: str) -> int:
     return milliseconds
 
 
+def _text(flag: int) -> Any:
+    """Return an attribute of `Properties` that is a short string."""
+
+    def get(properties: "Properties") -> str | None:
+        span = properties.spans.get(flag)
+        return (
+            None
+            if span is None
+            else properties.payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
+        )
+
+    return property(get)
+
+
+def _number(flag: int) -> Any:
+    """Return an attribute of `Properties` that is a number."""
+
+    def get(properties: "Properties") -> int | None:
+        span = properties.spans.get(flag)
+        return None if span is None else int.from_bytes(properties.payload[span[0] : span[1]], "big")
+
+    return property(get)
+
+
 class Properties:
     """The properties of one content header, each decoded on access.
 
@@ -341,7 +348,7 @@ class Properties:
         HeadersTooLarge: in `headers`, if they have more values than that without `OWN_HEADERS`, or too many levels.
     """
 
-    __slots__ = ("_headers", "_max_entries", "_spans", "payload")
+    __slots__ = ("_headers", "_max_entries", "payload", "spans")
 
     def __init__(self, payload: bytes, *, max_entries: int = MAX_ENTRIES) -> None:
         self.payload = payload
@@ -358,135 +365,60 @@ class Properties:
                 at = stop
         if at != end:
             raise MalformedProperties("trailing bytes after the properties")
-        self._spans = spans
+        self.spans = spans
 
-    def _text(self, flag: int) -> str | None:
-        span = self._spans.get(flag)
-        if span is None:
-            return None
-        return self.payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
-
-    def _number(self, flag: int) -> int | None:
-        span = self._spans.get(flag)
-        return None if span is None else int.from_bytes(self.payload[span[0] : span[1]], "big")
+    # each None if it is absent; `expiration` is a text (`parse_expiration`), `timestamp` by specification in seconds
+    content_type: str | None = _text(FLAG_CONTENT_TYPE)
+    content_encoding: str | None = _text(FLAG_CONTENT_ENCODING)
+    delivery_mode: int | None = _number(FLAG_DELIVERY_MODE)
+    priority: int | None = _number(FLAG_PRIORITY)
+    correlation_id: str | None = _text(FLAG_CORRELATION_ID)
+    reply_to: str | None = _text(FLAG_REPLY_TO)
+    expiration: str | None = _text(FLAG_EXPIRATION)
+    message_id: str | None = _text(FLAG_MESSAGE_ID)
+    timestamp: int | None = _number(FLAG_TIMESTAMP)
+    type: str | None = _text(FLAG_TYPE)
+    user_id: str | None = _text(FLAG_USER_ID)
+    app_id: str | None = _text(FLAG_APP_ID)
+    cluster_id: str | None = _text(FLAG_CLUSTER_ID)
 
     @property
-    def class_id(self) -> int:
-        """Class id of the method that the content belongs to."""
-        return int.from_bytes(self.payload[:2], "big")
-
-    @property
-    def weight(self) -> int:
-        """Unused; 0 (spec 4.2.6.1)."""
-        return int.from_bytes(self.payload[2:4], "big")
+    def headers(self) -> Table | None:
+        """The application's header fields."""
+        if self._headers is None:
+            span = self.spans.get(FLAG_HEADERS)
+            if span is not None:
+                self._headers = _headers(self.payload, *span, self._max_entries)
+        return self._headers
 
     @property
     def body_size(self) -> int:
         """Size of the body in octets."""
         return int.from_bytes(self.payload[4:12], "big")
 
-    @property
-    def content_type(self) -> str | None:
-        """MIME type of the body."""
-        return self._text(FLAG_CONTENT_TYPE)
-
-    @property
-    def content_encoding(self) -> str | None:
-        """MIME encoding of the body."""
-        return self._text(FLAG_CONTENT_ENCODING)
-
-    @property
-    def headers(self) -> Table | None:
-        """The application's header fields."""
-        if self._headers is None:
-            span = self._spans.get(FLAG_HEADERS)
-            if span is not None:
-                self._headers = _headers(self.payload, *span, self._max_entries)
-        return self._headers
-
-    @property
-    def delivery_mode(self) -> int | None:
-        """2 for persistent, 1 for transient."""
-        return self._number(FLAG_DELIVERY_MODE)
-
-    @property
-    def priority(self) -> int | None:
-        """Priority in a priority queue, 0 to 255."""
-        return self._number(FLAG_PRIORITY)
-
-    @property
-    def correlation_id(self) -> str | None:
-        """The application's correlation id."""
-        return self._text(FLAG_CORRELATION_ID)
-
-    @property
-    def reply_to(self) -> str | None:
-        """Address for replies."""
-        return self._text(FLAG_REPLY_TO)
-
-    @property
-    def expiration(self) -> str | None:
-        """Time to live in milliseconds, as text."""
-        return self._text(FLAG_EXPIRATION)
-
-    @property
-    def message_id(self) -> str | None:
-        """The application's message id."""
-        return self._text(FLAG_MESSAGE_ID)
-
-    @property
-    def timestamp(self) -> int | None:
-        """Timestamp set by the application, by specification in seconds since 1970 (not validated)."""
-        return self._number(FLAG_TIMESTAMP)
-
-    @property
-    def type(self) -> str | None:
-        """The application's message type name."""
-        return self._text(FLAG_TYPE)
-
-    @property
-    def user_id(self) -> str | None:
-        """User id of the publisher, as claimed by the publisher."""
-        return self._text(FLAG_USER_ID)
-
-    @property
-    def app_id(self) -> str | None:
-        """Id of the application that published it."""
-        return self._text(FLAG_APP_ID)
-
-    @property
-    def cluster_id(self) -> str | None:
-        """Deprecated."""
-        return self._text(FLAG_CLUSTER_ID)
-
     def present(self) -> dict[str, object]:
         """Return the properties that are present, by name; headers as a typed table."""
-        return {name: getattr(self, name) for flag, name, _kind in _LAYOUT if flag in self._spans}
+        return {name: getattr(self, name) for flag, name, _kind in _LAYOUT if flag in self.spans}
 
     def split_headers(self) -> dict[bytes, bytes]:
         """Return the header fields undecoded (see `broker.amqp.tables.split_fields`); they must be valid."""
-        span = self._spans.get(FLAG_HEADERS)
+        span = self.spans.get(FLAG_HEADERS)
         return {} if span is None else split_fields(self.payload, *span)
 
     def with_reply_to(self, address: str) -> bytes:
         """Return a header payload with another address for replies than the one it has; faster than `replace`.
 
-        Raises:
-            KeyError: it has none.
-            ValueError: the address has more than 255 bytes.
+        Raises KeyError if it has none, ValueError for an address of more than 255 bytes.
         """
-        start, stop = self._spans[FLAG_REPLY_TO]
+        start, stop = self.spans[FLAG_REPLY_TO]
         payload = self.payload
         return payload[:start] + _encode(address, _SHORTSTR) + payload[stop:]
 
     def replace(self, **changes: str | int | Table | bytes | None) -> bytes:
         """Return a header payload with some properties set or, if given as None, removed.
 
-        Everything else stays octet for octet, the body size too. Headers may be given as an encoded table.
-
-        Raises:
-            TypeError: no property has that name.
-            ValueError: a value does not fit the property.
+        Everything else stays octet for octet, the body size too. Headers may be given as an encoded table. Raises
+        TypeError for an unknown property, ValueError for a value that does not fit.
         """
         encoded: dict[int, bytes | None] = {}
         for name, value in changes.items():
@@ -503,7 +435,7 @@ class Properties:
             if flag in encoded:
                 octets = encoded[flag]
             else:
-                span = self._spans.get(flag)
+                span = self.spans.get(flag)
                 octets = None if span is None else self.payload[span[0] : span[1]]
             if octets is not None:
                 word |= flag
@@ -513,12 +445,7 @@ class Properties:
 
 
 def build(body_size: int, **values: str | int | Table | None) -> bytes:
-    """Build a header payload of class 60 from scratch, for messages that the broker itself publishes.
-
-    Raises:
-        TypeError: no property has that name.
-        ValueError: a value does not fit the property.
-    """
+    """Build a header payload of class 60 from scratch, for messages of the broker itself; raises as `replace`."""
     return Properties(_FIXED.pack(60, 0, body_size) + b"\x00\x00").replace(**values)
 
 

@@ -9,6 +9,8 @@ Hot path: see docs/performance.md.
 # ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
 from collections.abc import MutableMapping
+from io import BytesIO
+from struct import Struct
 
 from leveret.broker.amqp.fastpath import (
     BASIC_CLASS,
@@ -32,6 +34,10 @@ from leveret.broker.amqp.properties import (
 )
 
 PERSISTENT_MODE = 2
+LARGE = 1024 * 1024
+"""Size in bytes from which a body is assembled as a `LargeBody`."""
+_STEP = 128 * 1024
+_pack_frame = Struct(">BHI").pack
 ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO | FLAG_CONTINUATION
 """Flags of properties that require something of the broker, or that only a decoder can tell."""
 UNIQUE = FLAG_CORRELATION_ID | FLAG_MESSAGE_ID | FLAG_TIMESTAMP
@@ -65,19 +71,10 @@ def end_of_content(data: bytes, at: int) -> int:
 def whole_content(
     data: bytes, at: int, size: int, number: int, limit: int
 ) -> tuple[int, int, int, int] | None:
-    """Look for a content whose header and body have arrived as one frame each.
+    """Look for a content at `at` whose header and body have arrived as one frame each, in the first `size` bytes.
 
-    Args:
-        data: what was read.
-        at: where the content begins.
-        size: number of bytes that count.
-        number: its channel.
-        limit: maximum payload of a frame, in bytes.
-
-    Returns:
-        The end of its header frame, its end, its body size and the first word of its property flags; None if there is
-        no such content.
-
+    Returns the end of its header frame, its end, its body size and the first word of its property flags; None if there
+    is no such content. `limit` is the maximum payload of a frame.
     """
     if size - at < 22 or data[at] != TYPE_HEADER:
         return None
@@ -102,14 +99,7 @@ def equal_contents(
 ) -> tuple[list[bytes], int]:
     """Return the contents of the run of equal publishes at `at`, and its end.
 
-    Args:
-        data: what was read.
-        at: where the first begins.
-        size: number of bytes that count.
-        prefix: how each of them begins.
-        total: the bytes of each.
-        head: the bytes of each before its content.
-
+    Each of them begins with `prefix` and has `total` bytes, `head` of them before its content.
     """
     contents = []
     startswith = data.startswith
@@ -137,20 +127,9 @@ def varied_contents(
 ) -> tuple[list[bytes], int]:
     """Return the contents of the run of publishes with the same method frame at `at`, and its end.
 
-    The run ends before a publish that is incomplete, asks something of the broker, or is likely to equal others but
-    for its body.
-
-    Args:
-        data: what was read.
-        at: where the first begins.
-        size: number of bytes that count.
-        method: their method frame.
-        number: their channel.
-        limit: maximum payload of a frame, in bytes.
-        most: maximum size of a body, in bytes.
-        sizes: counts them by body size.
-        persistent: true if they may have delivery mode 2.
-
+    The run ends before a publish that is incomplete, asks something of the broker, has a body of more than `most`
+    bytes, is persistent (unless they may be `persistent`), or is likely to equal others but for its body. `sizes`
+    counts them by body size.
     """
     contents = []
     startswith, skip = data.startswith, len(method)
@@ -169,3 +148,47 @@ def varied_contents(
         sizes[octets] += 1
         at = stop
     return contents, at
+
+
+class LargeBody(list[bytes | memoryview]):
+    """An incomplete content of many megabytes: the header frame and the body frames appended so far.
+
+    It replaces the list of frames that smaller contents use, and looks like a list with only the header frame. Joining
+    the frames at the end would block the event loop while everything is copied, and need twice the memory. `io.BytesIO`
+    grows in place and returns its value without a copy, because it shares its buffer. So frames are written to one as
+    they arrive, split again into frames of equal size: frames of one octet then cost no more.
+    """
+
+    __slots__ = ("_buffer", "_left", "_number", "_room", "_step")
+
+    def __init__(self, header: bytes, number: int, size: int, frame_limit: int) -> None:
+        super().__init__((header,))
+        self._buffer = BytesIO()
+        self._buffer.write(header)
+        self._number = number
+        self._left = size
+        self._step = min(frame_limit, _STEP) - FRAME_OVERHEAD
+        self._room = 0
+
+    def append(self, frame: bytes | memoryview) -> None:
+        """Append a whole body frame; anything beyond the declared size is dropped, and the caller must refuse it."""
+        self.extend_body(memoryview(frame)[FRAME_OVERHEAD - 1 : -1])
+
+    def extend_body(self, rest: memoryview) -> None:
+        """Append a part of the body, of any size; see `append`."""
+        write = self._buffer.write
+        while rest and self._left:
+            if not self._room:
+                self._room = min(self._step, self._left)
+                write(_pack_frame(TYPE_BODY, self._number, self._room))
+            part = rest[: self._room]
+            write(part)
+            rest = rest[len(part) :]
+            self._left -= len(part)
+            self._room -= len(part)
+            if not self._room:
+                write(b"\xce")
+
+    def content(self) -> bytes:
+        """Return the content: header frame and body frames. Nothing may be appended afterwards."""
+        return self._buffer.getvalue()

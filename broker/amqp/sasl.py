@@ -57,23 +57,15 @@ MECHANISMS: dict[str, Callable[[str], Credentials]] = {"PLAIN": plain, "AMQPLAIN
 
 
 def mechanisms(enabled: Sequence[str] = tuple(MECHANISMS), more: Collection[str] = ()) -> str:
-    """Return the mechanisms for `connection.start`, separated by spaces.
+    """Return the mechanisms for `connection.start`, separated by spaces, in the order of the configuration.
 
-    Args:
-        enabled: names in the order of the configuration; others than supported ones are left out.
-        more: further supported ones, which need no response.
-
+    `more` are further supported ones, which need no response.
     """
     return " ".join(name for name in enabled if name in MECHANISMS or name in more)
 
 
 def read_response(mechanism: str, response: str, enabled: Sequence[str] = tuple(MECHANISMS)) -> Credentials:
-    """Parse a response with the mechanism that the client chose.
-
-    Raises:
-        UnknownMechanism: the mechanism is not supported or not enabled.
-        MalformedResponse: the mechanism cannot parse the response.
-    """
+    """Parse a response with the mechanism that the client chose; raises UnknownMechanism or MalformedResponse."""
     reader = MECHANISMS.get(mechanism)
     if reader is None:
         raise UnknownMechanism(f"unknown authentication mechanism '{mechanism}'")

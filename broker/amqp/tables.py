@@ -88,11 +88,7 @@ def decode_table(
 
 
 def decode_whole_table(data: bytes) -> Table:
-    """Decode a table, including its length, that takes up all of `data`.
-
-    Raises:
-        MalformedTable: as for `decode_table`, and if data follows the table.
-    """
+    """Decode a table, including its length, that takes up all of `data`; raises MalformedTable."""
     table, stop = decode_table(data, 0, len(data))
     if stop < len(data):
         raise MalformedTable("trailing bytes after the table")
@@ -100,11 +96,7 @@ def decode_whole_table(data: bytes) -> Table:
 
 
 def decode_fields(data: bytes) -> Table:
-    """Decode fields without a preceding length, as in an AMQPLAIN response.
-
-    Raises:
-        MalformedTable: as for `decode_table`.
-    """
+    """Decode fields without a preceding length, as in an AMQPLAIN response; raises MalformedTable."""
     return _fields(data, 0, len(data), 1, [MAX_ENTRIES])
 
 
@@ -265,11 +257,8 @@ def encode_table(table: Table) -> bytes:
     """Encode a table with its length.
 
     A decoded table is encoded as the octets it was decoded from, except that repeated fields are removed, `L` is
-    written as `l` and a true bool as 1, as RabbitMQ re-encodes it.
-
-    Raises:
-        ValueError: a name has more than 255 octets, a number is out of range for its type, or a value is not of
-            the type given with it. Cannot happen with a decoded table.
+    written as `l` and a true bool as 1, as RabbitMQ re-encodes it. Raises ValueError, not for a decoded table, if a
+    name has more than 255 octets, or a value does not fit its type.
     """
     parts: list[bytes] = []
     _write_table(table, parts)
@@ -328,12 +317,8 @@ def _write(field: Field, parts: list[bytes]) -> None:
 def typed(mapping: Mapping[str, object]) -> Table:
     """Convert plain Python values to typed fields, with the types that RabbitMQ itself would choose.
 
-    An int becomes 'signedint' if it fits, otherwise 'long'; a str 'longstr', a float 'double'. A tuple is
-    taken as a field that already has its type.
-
-    Raises:
-        ValueError: an int fits no type.
-        TypeError: a value has no field type.
+    An int becomes 'signedint' if it fits, otherwise 'long'; a str 'longstr', a float 'double'. A tuple is taken as a
+    field that already has its type. Raises ValueError or TypeError for a value that has no field type.
     """
     return {name: _typed_value(value) for name, value in mapping.items()}
 
@@ -391,11 +376,6 @@ def _plain_value(field: Field) -> object:
         scale, digits = value
         return decimal.Decimal(digits).scaleb(-scale)
     return value
-
-
-def type_name(field: Field) -> str:
-    """Return the name of the type as RabbitMQ prints it in `{unacceptable_type,longstr}`."""
-    return field[0]
 
 
 def value_text(field: Field) -> str:

@@ -12,7 +12,6 @@ Hot path: see docs/performance.md.
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
-from typing import Protocol
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic
@@ -25,80 +24,29 @@ from leveret.broker.amqp.fastpath import (
     pack_return,
     reframe,
     reframed,
+    split_address,
 )
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
-from leveret.broker.auth.rights import AskedPermissions, AskedTopics, Decision
-from leveret.broker.auth.users import Permissions, TopicPermissions, User
+from leveret.broker.auth.rights import Decision
 from leveret.broker.channel.consumer_timeout import ConsumerTimeouts
-from leveret.broker.channel.settings import Compatibility, Limits
-from leveret.broker.channel.settlement import PIECE, Record, Settlements
+from leveret.broker.channel.interfaces import ChannelHost, Record
+from leveret.broker.channel.settlement import PIECE, Settlements, Suspension
 from leveret.broker.channel.transaction import Transaction
 from leveret.broker.counters.confirm_latency import ConfirmTimes
 from leveret.broker.counters.totals import ChannelCounts
-from leveret.broker.errors import (
-    AMQPError,
-    NotYet,
-    ReplyCode,
-    Subscribe,
-    access_refused,
-    precondition_failed,
-    resource,
-)
+from leveret.broker.errors import AMQPError, NotYet, ReplyCode, access_refused, precondition_failed, resource
 from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.queue import Queue
-from leveret.broker.queue.suspension import Suspension
-from leveret.broker.scheduling.outbox import Outbox
-from leveret.broker.vhost.copies import Copies
+from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute
 from leveret.broker.vhost.delayed_delivery import DelayLine
-from leveret.broker.vhost.fan_out import AT_ONCE, distribute
-from leveret.broker.vhost.publish_route import AwaitedRoute, Route, Special
-from leveret.broker.vhost.vhost import REPLY_PREFIX, VHost
-from leveret.confirm.channel_confirms import ChannelConfirms
-from leveret.confirm.timeouts import ConfirmTimeouts
+from leveret.broker.vhost.publish_route import AwaitedRoute, PropertyDemands, Route
+from leveret.broker.vhost.vhost import REPLY_PREFIX
+from leveret.confirm.channel_confirms import ChannelConfirms, ConfirmTimeouts
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import TooManyHopsError
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message
-
-
-class ChannelHost(Protocol):
-    """A connection, as its channels see it."""
-
-    name: str
-    vhost: VHost
-    user: User
-    permissions: Permissions | AskedPermissions
-    topic_permissions: TopicPermissions | AskedTopics
-    outbox: Outbox
-    frame_max: int
-    max_message_size: int
-    notifies_cancel: bool
-    limits: Limits
-    compatibility: Compatibility
-    exclusive_queues: dict[str, Queue]
-
-    def forget_routes(self) -> None:
-        """Drop the cached routes, because the channel's mode has changed."""
-
-    def reply_when_safe(
-        self, number: int, reply: bytes, *, files: bool = False, after: Subscribe | None = None
-    ) -> None:
-        """Send frames of a channel when everything journaled so far is committed, and execute nothing before.
-
-        `files`: wait for bodies that are being written to separate files, too. `after`: registers a callback for
-        something to wait for before that; everything journaled by then is committed, too.
-        """
-
-    def run_in_slices(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
-        """Execute the steps of a method of a channel, and nothing else before they are done; then send the reply."""
-
-    def wait_for_copies(self, copies: Copies) -> None:
-        """Execute nothing before a message has reached all its queues."""
-
-    def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
-        """Raise 541 if transient queues that are not exclusive are denied, as in RabbitMQ 4.3."""
-
 
 _FEW_CONSUMERS = 64
 MANY_OPEN = 32
@@ -122,6 +70,7 @@ class Channel:
         "delivered",
         "delivered_auto",
         "delivery_tag",
+        "demands",
         "dropped",
         "frame_max",
         "generated_name",
@@ -145,7 +94,6 @@ class Channel:
         "returned",
         "route",
         "settlements",
-        "special",
         "tx",
         "unacked",
         "vhost",
@@ -186,7 +134,7 @@ class Channel:
         """Name of the queue that is being declared without one; the same if its method is executed again."""
         # the publish whose content is arriving
         self.route: Route | None = None
-        self.special: Special | None = None
+        self.demands: PropertyDemands | None = None
         self.parts: list[bytes | memoryview] = []
         self._keys_checked = 0
         """Number of keys in CC and BCC of the publish that waits for a decision, whose permission is known."""
@@ -347,14 +295,14 @@ class Channel:
 
     def is_prepared(self, address: bytes) -> bool:
         """Prepare an expensive `find_route` while the step has time; return whether it is prepared."""
-        at = 1 + address[0]
-        if at == 1:
+        if not address[0]:
             return True  # the default exchange
         if self._preparing is None or self._preparing[0] != address:
-            exchange = self.vhost.router.get(address[1:at].decode("utf-8", "surrogateescape"))
+            name, routing_key = split_address(address)
+            exchange = self.vhost.router.get(name)
             if exchange is None:
                 return True
-            steps = exchange.prepare(address[at + 1 :].decode("utf-8", "surrogateescape"))
+            steps = exchange.prepare(routing_key)
             if steps is None:
                 return True
             self._preparing = address, steps
@@ -367,9 +315,7 @@ class Channel:
 
     def find_route(self, address: bytes, bits: int) -> Route:
         """Find the route of a publish. Errors are kept in the route: they are raised when the content is complete."""
-        at = 1 + address[0]
-        exchange_name = address[1:at].decode("utf-8", "surrogateescape")
-        routing_key = address[at + 1 :].decode("utf-8", "surrogateescape")
+        exchange_name, routing_key = split_address(address)
         router = self.vhost.router
         now = router.generation
         try:
@@ -387,7 +333,7 @@ class Channel:
             return Route(address, bits, None, routing_key, (), plain=False, generation=now, error=error)
         if router.needs_headers(exchange):
             route = Route(address, bits, exchange, routing_key, (), plain=False, generation=now)
-            route.taps = self.vhost.tapping.on(exchange)
+            route.taps = self.vhost.taps.on(exchange)
             return route
         try:
             queues: Sequence[Queue] = router.route_key(exchange, routing_key)  # type: ignore[assignment]
@@ -406,7 +352,7 @@ class Channel:
             and len(waits) < 2  # noqa: PLR2004 - one or none
             and not any(map(_may_refuse, queues))
         )
-        taps = self.vhost.tapping.on(exchange)
+        taps = self.vhost.taps.on(exchange)
         kind = AwaitedRoute if waits == {True} else Route
         route = kind(address, bits, exchange, routing_key, queues, plain=plain and not taps, generation=now)
         route.taps = taps
@@ -420,7 +366,7 @@ class Channel:
             octets += body_size_of(bytes(self.parts[0])) - self.missing
         return octets
 
-    def publish(self, route: Route, special: Special | None, content: bytes) -> None:
+    def publish(self, route: Route, demands: PropertyDemands | None, content: bytes) -> None:
         """Publish a complete message that the fast path cannot handle."""
         message = Message(route.address, content, self.number)
         limit = self.host.max_message_size
@@ -432,29 +378,29 @@ class Channel:
             raise route.error
         exchange = route.exchange
         assert exchange is not None
-        if special is not None and not special.plain_route:
-            if special.reply_to and self.reply_consumer is None:
+        if demands is not None and not demands.plain_route:
+            if demands.reply_to and self.reply_consumer is None:
                 raise precondition_failed("fast reply consumer does not exist")
             user = self.host.user
-            special.validate(user.name, impersonator=user.may_impersonate)
-            if special.extra_keys and exchange.type == "topic" and self.host.topic_permissions:
-                self._check_extra_keys(route, special, content)
-            special.check_extra_keys(self.host.limits.cc_keys)
-        extra_keys = () if special is None else special.extra_keys
+            demands.validate(user.name, impersonator=user.may_impersonate)
+            if demands.extra_keys and exchange.type == "topic" and self.host.topic_permissions:
+                self._check_extra_keys(route, demands, content)
+            demands.check_extra_keys(self.host.limits.cc_keys)
+        extra_keys = () if demands is None else demands.extra_keys
         if not extra_keys and (route.plain or route.queues):  # not by headers
             queues = route.queues
         else:
-            headers = {} if special is None else special.headers
+            headers = {} if demands is None else demands.headers
             queues = self._route(exchange, (route.routing_key, *extra_keys), headers)
-        if special is not None and not special.plain_route:
-            message = self._rewritten(message, special, queues)
+        if demands is not None and not demands.plain_route:
+            message = self._rewritten(message, demands, queues)
         exchange.tally(len(queues), route.routing_key).published += 1
         if route.taps:
-            self._tap(route, exchange, special, message, queues)
+            self._tap(route, exchange, demands, message, queues)
         if route.mandatory and not queues:
             exchange.returned += 1
         self.published += 1
-        persistent = special is not None and special.persistent
+        persistent = demands is not None and demands.persistent
         if self.tx is not None:
             self.tx.publish(queues, message, mandatory=route.mandatory, persistent=persistent)
             return
@@ -471,7 +417,7 @@ class Channel:
         elif not copies.is_finished:
             self.host.wait_for_copies(copies)
 
-    def _check_extra_keys(self, route: Route, special: Special, content: bytes) -> None:
+    def _check_extra_keys(self, route: Route, demands: PropertyDemands, content: bytes) -> None:
         """Check the topic permissions for the keys in CC and BCC; that for the routing key is in `find_route`.
 
         Raises NotYet with the rest of the publish: keys that are checked already are not checked again.
@@ -479,25 +425,24 @@ class Channel:
         exchange = route.exchange
         assert exchange is not None
         first, self._keys_checked = self._keys_checked, 0
-        for position, key in enumerate(special.extra_keys[first:], first):
+        for position, key in enumerate(demands.extra_keys[first:], first):
             try:
                 self.check_topic_permission("write", exchange.name, key)
             except NotYet as wait:
                 self._keys_checked = position
                 raise NotYet(
-                    wait.subscribe, partial(Channel.publish, self, route, special, content)
+                    wait.subscribe, partial(Channel.publish, self, route, demands, content)
                 ) from None
 
     def _tap(
         self,
         route: Route,
         exchange: Exchange,
-        special: Special | None,
+        demands: PropertyDemands | None,
         message: Message,
         queues: Sequence[Queue],
     ) -> None:
-        """Tell the taps of a route of a publish."""
-        keys = (route.routing_key, *(() if special is None else special.extra_keys))
+        keys = (route.routing_key, *(() if demands is None else demands.extra_keys))
         for tap in route.taps:
             tap.published(self, exchange, keys, message, queues)
 
@@ -522,13 +467,13 @@ class Channel:
         except TooManyHopsError as hops:
             raise _too_many_hops(hops) from None
 
-    def _rewritten(self, message: Message, special: Special, queues: Sequence[Queue]) -> Message:
+    def _rewritten(self, message: Message, demands: PropertyDemands, queues: Sequence[Queue]) -> Message:
         """Return the message without BCC (kept if only delay lines get it) and with its reply address filled in."""
-        header = message.header if special.has_bcc or special.reply_to else b""
+        header = message.header if demands.has_bcc or demands.reply_to else b""
         changed = header
-        if special.has_bcc and not all(isinstance(queue, DelayLine) for queue in queues):
-            changed = Properties(changed).replace(headers=special.without_bcc())
-        if special.reply_to and self.reply_consumer is not None:
+        if demands.has_bcc and not all(isinstance(queue, DelayLine) for queue in queues):
+            changed = Properties(changed).replace(headers=demands.without_bcc())
+        if demands.reply_to and self.reply_consumer is not None:
             changed = Properties(changed).with_reply_to(self.reply_consumer.queue.name)
         return message if changed is header else message.with_header(changed)
 
@@ -687,20 +632,14 @@ class Channel:
         left = queue.backing.ready_count
         self.outbox.send(pack_get_ok(self.number, tag, message.address, left, redelivered=batch.redelivered))
         self._send_content(message)
-        firehose = self.vhost.tapping.firehose
+        firehose = self.vhost.taps.firehose
         if firehose is not None:
             firehose.sent(self, queue, message, redelivered=batch.redelivered)
 
     def overdue(self, now: float, default: int) -> tuple[int, int] | None:
-        """Return a delivery that was not acked in time; must be called about once a second (see `consumer_timeout`).
+        """Return the tag of a delivery that was not acked in time, and the timeout in ms; None without one.
 
-        Args:
-            now: seconds of a monotonic clock.
-            default: the broker's timeout in ms; 0 for none.
-
-        Returns:
-            Its delivery tag and the timeout in ms; None if there is none.
-
+        Must be called about once a second. `now` is seconds of a monotonic clock, `default` the broker's timeout in ms.
         """
         if not self.unacked:
             self.ages = None
@@ -726,14 +665,20 @@ class Channel:
     def cancel(self, consumer: Consumer) -> None:
         """Cancel a consumer; its unacked messages stay unacked, and its auto-delete queue may be deleted."""
         del self.consumers[consumer.tag]
+        queue = self._remove(consumer)
+        if queue is not None:
+            self.vhost.consumer_left(queue)
+
+    def _remove(self, consumer: Consumer) -> Queue | None:
+        """Remove a consumer from its queue, which is returned unless it was that of direct replies."""
         self._add_counters(consumer)
         queue: Queue = consumer.queue  # type: ignore[assignment]
         if consumer is self.reply_consumer:
             self.reply_consumer = None
             self.vhost.delete_reply_queue(queue)
-            return
+            return None
         queue.remove_consumer(consumer)
-        self.vhost.consumer_left(queue)
+        return queue
 
     def remove_consumers(self, queue: Queue) -> list[Basic.Cancel]:
         """Remove the consumers of a queue that is about to be deleted; return the `basic.cancel` methods to send."""
@@ -771,14 +716,8 @@ class Channel:
             if is_much or self.settlements.steps is not None or self.tx is not None:
                 suspension.add(consumer.queue for consumer in self.consumers.values())
             while self.consumers:
-                consumer = self.consumers.pop(next(iter(self.consumers)))
-                self._add_counters(consumer)
-                queue: Queue = consumer.queue  # type: ignore[assignment]
-                if consumer is self.reply_consumer:
-                    self.reply_consumer = None
-                    self.vhost.delete_reply_queue(queue)
-                else:
-                    queue.remove_consumer(consumer)
+                queue = self._remove(self.consumers.pop(next(iter(self.consumers))))
+                if queue is not None:
                     left.append(queue)
                 if suspension:
                     yield
@@ -795,7 +734,6 @@ class Channel:
 
 
 def _confirm_counts(confirms: ChannelConfirms) -> tuple[int, int, int]:
-    """Return the confirm counters: numbers assigned, confirmed, nacked."""
     return confirms.seq_no, confirms.confirmed_count, confirms.nacked_count
 
 

@@ -13,7 +13,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Protocol
+
+from leveret.broker.queue.consumer import Consumer, GetRecipient
 
 _SCAN_LIMIT = 4096  # maximum number of deliveries scanned in one check
 MARKS = 1000
@@ -21,14 +22,7 @@ MARKS = 1000
 _NO_TIMEOUT = 0
 
 
-class Receiver(Protocol):
-    """The consumer of a delivery, or its `GetRecipient`."""
-
-    unacked: int
-
-    @property
-    def ack_timeout(self) -> int | None:
-        """Timeout for acks in ms: 0 for none, None for the broker's default."""
+Receiver = Consumer | GetRecipient
 
 
 class ConsumerTimeouts:

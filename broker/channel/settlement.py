@@ -10,71 +10,59 @@ collector frees.
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice
-from typing import Protocol
+from types import TracebackType
+from typing import Self
 
+from leveret.broker.channel.interfaces import Outcome, Record, SettlingChannel
 from leveret.broker.errors import AMQPError, precondition_failed
 from leveret.broker.queue.consumer import Consumer, GetRecipient
+from leveret.broker.queue.interfaces import OwningQueue
 from leveret.broker.queue.queue import Queue
-from leveret.broker.queue.suspension import Suspension
 
 PIECE = 1024
 """Number of deliveries settled between two checks of the time."""
-Record = tuple[Consumer | GetRecipient, int]
-"""An unacked delivery: its consumer or `GetRecipient` (which knows the queue), and its seq_id in the queue."""
-Outcome = bool | None
-"""The settlement of a delivery: None for acked, true for rejected with requeue, false without."""
+End = Callable[[Queue, Sequence[int], Outcome], object]
+"""Has messages leave the unacked ones of their queue, which may be their end (`Transaction.end`)."""
 
 
-class SettlementHost(Protocol):
-    """The connection of a channel."""
+class Suspension:
+    """Context manager: the queues added to it deliver nothing until its end.
 
-    def run_in_slices(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:
-        """Execute the steps of a method of a channel, and nothing else before they are done; then send the reply."""
+    A queue to which messages are requeued in pieces delivers nothing before all of them are back; otherwise younger
+    messages would be delivered first.
+    """
 
+    __slots__ = ("_queues",)
 
-class SettlementLog(Protocol):
-    """A transaction, which collects settlements until its commit."""
+    def __init__(self) -> None:
+        self._queues: dict[OwningQueue, None] = {}
 
-    def settle(self, taken: list[tuple[int, Record]], outcome: Outcome) -> None:
-        """Note settlements."""
+    def __bool__(self) -> bool:
+        return bool(self._queues)
 
+    def __enter__(self) -> Self:
+        return self
 
-class Commit(Protocol):
-    """The commit of a transaction, in which settlements take effect."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for queue in self._queues:
+            queue.resume()
 
-    def end(self, queue: Queue, keys: Sequence[int], outcome: Outcome) -> None:
-        """Have messages leave the unacked ones of their queue, which may be their end."""
-
-
-class SettlingChannel(Protocol):
-    """A channel, as far as deliveries are settled on it."""
-
-    number: int
-    unacked: MutableMapping[int, Record]
-    delivery_tag: int
-    acked: int
-    global_prefetch: int
-
-    @property
-    def host(self) -> SettlementHost:
-        """Its connection."""
-
-    @property
-    def tx(self) -> SettlementLog | None:
-        """Its transaction, if it is transactional."""
-
-    def wake_consumers(self) -> None:
-        """Let every consumer that has room again rejoin its queue's rotation."""
+    def add(self, queues: Iterable[OwningQueue]) -> None:
+        """Suspend queues, except those that were added before."""
+        for queue in dict.fromkeys(queues):
+            if queue not in self._queues:
+                self._queues[queue] = None
+                queue.suspend()
 
 
 class Settlements:
     """The settlements of one channel.
 
-    Attributes:
-        steps: the steps of the last settlement or rollback that took several; may be exhausted.
-
+    `steps` are those of the last settlement or rollback that took several; they may be exhausted.
     """
 
     __slots__ = ("_first_tag", "steps")
@@ -155,13 +143,11 @@ class Settlements:
         return taken
 
     def _has_unacked_until(self, channel: SettlingChannel, last: int) -> bool:
-        """Return whether deliveries up to a tag may be unacked."""
         return self._first_tag <= last and bool(channel.unacked)
 
     def _settle_until(
         self, channel: SettlingChannel, last: int, taken: list[tuple[int, Record]], outcome: Outcome
     ) -> Iterator[None]:
-        """Settle the deliveries in `taken` and all others up to a tag, a piece at a time."""
         with Suspension() as suspension:
             while taken or self._has_unacked_until(channel, last):
                 if outcome and channel.tx is None:
@@ -172,11 +158,11 @@ class Settlements:
 
 
 def settle_records(
-    channel: SettlingChannel, records: Sequence[Record], outcome: Outcome, commit: Commit | None = None
+    channel: SettlingChannel, records: Sequence[Record], outcome: Outcome, end: End | None = None
 ) -> None:
-    """Settle deliveries in their queues, and give the consumers their credit; `commit`: that of their transaction."""
+    """Settle deliveries in their queues, and give the consumers their credit; `end`: as their transaction has it."""
     if outcome:
-        _requeue(channel, records, commit)
+        _requeue(channel, records, end)
         return
     if outcome is None:
         channel.acked += len(records)
@@ -186,8 +172,8 @@ def settle_records(
             consumer.unacked -= len(seq_ids)
         else:
             consumer.give_back(len(seq_ids))
-        if commit is not None:
-            commit.end(consumer.queue, seq_ids, outcome)  # type: ignore[arg-type]
+        if end is not None:
+            end(consumer.queue, seq_ids, outcome)  # type: ignore[arg-type]
         elif outcome is None:
             consumer.queue.acks += seq_ids
         else:
@@ -204,15 +190,15 @@ def _settle_taken(channel: SettlingChannel, taken: list[tuple[int, Record]], out
         settle_records(channel, [record for _, record in taken], outcome)
 
 
-def _requeue(channel: SettlingChannel, records: Sequence[Record], commit: Commit | None = None) -> None:
+def _requeue(channel: SettlingChannel, records: Sequence[Record], end: End | None = None) -> None:
     by_queue: dict[Queue, list[int]] = {}
     for consumer, run in groupby(records, key=_consumer_of):
         seq_ids = [seq_id for _, seq_id in run]
         consumer.give_back(len(seq_ids))
         by_queue.setdefault(consumer.queue, []).extend(seq_ids)  # type: ignore[arg-type]
     for queue, seq_ids in by_queue.items():
-        if commit is not None:
-            commit.end(queue, seq_ids, outcome=True)
+        if end is not None:
+            end(queue, seq_ids, True)
         else:
             queue.requeue(seq_ids)
     _credit(channel, records)

@@ -21,51 +21,23 @@ in exactly one of the two places.
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
 
-from leveret.broker.channel.body_files import NO_EFFECT, BodyFiles, Publishes, needs_file
-from leveret.broker.channel.settlement import (
-    PIECE,
-    Outcome,
-    Record,
-    Settlements,
-    SettlingChannel,
-    settle_records,
-)
-from leveret.broker.errors import NoResourceError, NotYet
+from leveret.broker.channel.interfaces import Outcome, Record, SettlingChannel
+from leveret.broker.channel.settlement import PIECE, settle_records
+from leveret.broker.errors import NoResourceError, NotYet, no_disk_space
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.copies import Copies, is_stored_by
-from leveret.broker.vhost.delayed_delivery import DelayDisk
+from leveret.broker.vhost.copies import is_stored_by, saved_among
+from leveret.broker.vhost.delayed_delivery import DelayDisk, DelayLine
 from leveret.confirm.promise import Promise
 from leveret.storage.large_table import fitting, large
-from leveret.storage.message import Message
+from leveret.storage.message import Message, Persistent
 
 MOST_OPERATIONS = 100_000
 """Maximum number of publishes, each counted once for each of its queues, and settlements of a transaction."""
-
-
-class TransactionalVHost(Protocol):
-    """The vhost of a channel."""
-
-    disk: DelayDisk | None
-
-
-class TransactionalChannel(SettlingChannel, Protocol):
-    """A channel, as its transactions see it."""
-
-    outbox: Outbox
-    settlements: Settlements
-
-    @property
-    def vhost(self) -> TransactionalVHost:
-        """Its vhost."""
-
-    def enqueue(
-        self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
-    ) -> Copies | None:
-        """Pass a message to its queues, or return it to the publisher; returns its copies if it has queues."""
+Publishes = list[tuple[Sequence[Queue], Message, bool, bool]]
+"""Queues, message, mandatory, persistent."""
+NO_EFFECT = "nothing of the transaction took effect"
 
 
 class Transaction:
@@ -130,13 +102,11 @@ class Transaction:
 
     # -- commit -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, channel: TransactionalChannel) -> None:
+    def prepare(self, channel: SettlingChannel) -> None:
         """Write very large bodies to files of their own; nothing takes effect yet.
 
-        Raises:
-            NotYet: they are being written; the caller calls again.
-            NoResourceError: the transaction is too large, or there is no space for a file.
-
+        Raises NotYet while they are being written (the caller calls again), NoResourceError if the transaction is too
+        large, or there is no space for a file.
         """
         if self._files is None:
             count = self._copies + len(self.settled)
@@ -151,7 +121,7 @@ class Transaction:
             self._files = BodyFiles(disk, self.publishes)
         self._files.check()
 
-    def commit(self, channel: TransactionalChannel) -> bool:
+    def commit(self, channel: SettlingChannel) -> bool:
         """Execute the publishes, then the settlements, after `prepare`.
 
         Returns False if a queue has refused a message, or is deleted.
@@ -175,7 +145,6 @@ class Transaction:
         return self._is_whole
 
     def _advance(self, turn: Turn) -> bool:
-        """Execute the next steps, as many as time allows; returns whether none is left."""
         for is_waiting in self._steps or ():
             if is_waiting or turn.slices.is_over():
                 self._is_waiting = is_waiting
@@ -205,7 +174,7 @@ class Transaction:
         for _ in self._steps or ():
             yield
 
-    def _commit(self, channel: TransactionalChannel) -> Iterator[bool]:
+    def _commit(self, channel: SettlingChannel) -> Iterator[bool]:
         """Execute it in pieces, and release each at once: to free a million takes time, too.
 
         Yields true if it waits for deferred queues.
@@ -220,7 +189,7 @@ class Transaction:
             if self._joined or self._files is not None:
                 turn.slices.later(partial(turn.when_caught_up, partial(self._journaled, turn, disk)))
 
-    def _publish_all(self, channel: TransactionalChannel) -> Iterator[bool]:
+    def _publish_all(self, channel: SettlingChannel) -> Iterator[bool]:
         publishes = self.publishes
         publishes.reverse()
         while publishes:
@@ -240,7 +209,7 @@ class Transaction:
                     self._is_whole = False
             yield False
 
-    def _settle_all(self, channel: TransactionalChannel) -> Iterator[bool]:
+    def _settle_all(self, channel: SettlingChannel) -> Iterator[bool]:
         settled = self.settled
         by_outcome: dict[Outcome, deque[Record]] = {None: deque(), False: deque(), True: deque()}
         settled.reverse()
@@ -252,7 +221,7 @@ class Transaction:
         for outcome, records in by_outcome.items():
             while records:
                 piece = [records.popleft() for _ in range(min(PIECE, len(records)))]
-                settle_records(channel, piece, outcome, self)
+                settle_records(channel, piece, outcome, self.end)
                 yield False
 
     def end(self, queue: Queue, keys: Sequence[int], outcome: Outcome) -> None:
@@ -293,7 +262,7 @@ class Transaction:
 
     # -- rollback ---------------------------------------------------------------------------------------------------
 
-    def roll_back(self, channel: TransactionalChannel) -> Iterator[None]:
+    def roll_back(self, channel: SettlingChannel) -> Iterator[None]:
         """Drop the publishes and make the settled deliveries unacked again, a piece at a time."""
         while self.publishes:
             del self.publishes[-PIECE:]
@@ -312,3 +281,62 @@ class Transaction:
             yield
         yield from restored.sort()
         channel.unacked = fitting(restored)
+
+
+class BodyFiles:
+    """The very large bodies of a transaction, in files of their own before anything of it takes effect.
+
+    Very large messages among the publishes are replaced by `Persistent` ones.
+    """
+
+    __slots__ = ("_disk", "_has_no_room", "_is_dropped", "_messages", "_unwritten", "_when_written")
+
+    def __init__(self, disk: DelayDisk, publishes: Publishes) -> None:
+        self._disk = disk
+        self._messages: list[Persistent] = []
+        self._has_no_room = self._is_dropped = False
+        self._when_written: Callable[[], object] | None = None
+        for at, (queues, message, mandatory, persistent) in enumerate(publishes):
+            if len(message.content) >= disk.blob_threshold and needs_file(queues, persistent=persistent):
+                copy = Persistent(message.address, message.content, message.channel_id, None, 0, 0)
+                publishes[at] = queues, copy, mandatory, persistent
+                self._messages.append(copy)
+        self._unwritten = len(self._messages)
+        for message in self._messages:
+            disk.journal.write_file(message, self._written)
+
+    def check(self) -> None:
+        """Do nothing if all are written. Raises NotYet before that, 506 if there is no space for one."""
+        if self._has_no_room:
+            raise no_disk_space(NO_EFFECT)
+        if self._unwritten:
+            raise NotYet(self._await)
+
+    def _await(self, callback: Callable[[], object]) -> None:
+        self._when_written = callback
+
+    def _written(self, is_written: bool) -> bool:
+        """Take note of a file, or that there is no space for it; returns whether it is needed."""
+        if self._has_no_room or self._is_dropped:
+            return False
+        self._unwritten -= is_written
+        self._has_no_room = not is_written
+        callback = self._when_written
+        if callback is not None and not (is_written and self._unwritten):
+            self._when_written = None
+            callback()
+        return is_written
+
+    def drop(self) -> None:
+        """Remove the files of messages that no queue has, or will write."""
+        self._is_dropped = True
+        for message in self._messages:
+            is_needed = message.open_copies or message.in_table
+            if not is_needed and self._disk.journal.has_file(message):
+                self._disk.journal.drop_file(message)
+
+
+def needs_file(queues: Sequence[Queue], *, persistent: bool) -> bool:
+    """Return whether queues store a message whose body is large in a file of its own; a delay line does not."""
+    stored = saved_among([queue for queue in queues if not queue.deleted], persistent=persistent)
+    return any(not isinstance(queue, DelayLine) for queue in stored)

@@ -10,7 +10,7 @@ open connection's (`broker.connection.receive_loop`), `_scan_closing` once the b
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from leveret.broker.amqp.codec import decode_method, encode_method, method_ids
 from leveret.broker.amqp.commands import Basic, Channel as ChannelMethods, Connection as Wire, make
@@ -23,7 +23,7 @@ from leveret.broker.auth.users import LoginRefusedError, User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.handshake import Handshake
 from leveret.broker.connection.node import Node
-from leveret.broker.connection.pending_reply import PendingReply
+from leveret.broker.connection.pending_reply import ConnectionDriver, PendingReply
 from leveret.broker.connection.publish_limits import PublishPace, publish_limits
 from leveret.broker.connection.receive_loop import ReceiveLoop, malformed
 from leveret.broker.connection.state import CLOSED, CLOSING, HANDSHAKE, LOST, OPEN, OPENING, STATES
@@ -42,7 +42,7 @@ from leveret.broker.errors import (
 from leveret.broker.methods import HANDLERS
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import INTERNAL
-from leveret.broker.scheduling.outbox import Flushable, Outbox
+from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.vhost import VHost
 
 if TYPE_CHECKING:
@@ -68,70 +68,19 @@ _CLOSE = (10 << 16 | 50).to_bytes(4, "big")
 _CLOSE_OK = (10 << 16 | 51).to_bytes(4, "big")
 
 
-class ConnectionDriver(Flushable, Protocol):
-    """The driver that moves the connection's bytes."""
-
-    def close(self, delay: float = 0.0) -> None:
-        """Stop reading, write what is queued, and close the socket after `delay` seconds."""
-
-    @property
-    def reading(self) -> bool:
-        """True while bytes are being read."""
-
-    @property
-    def unsent(self) -> int:
-        """Number of bytes queued that the client has not received yet."""
-
-    def admitted(self) -> None:
-        """Called once the client has logged in."""
-
-    def is_heard(self) -> bool:
-        """While reading is paused: True if bytes have arrived since the last call, or cannot as a buffer is full."""
-
-    def pause_reading(self) -> None:
-        """Stop reading until `resume_reading`."""
-
-    def resume_reading(self) -> None:
-        """Resume reading."""
-
-    def process_buffered(self) -> None:
-        """Schedule a call of `receive(b"")` followed by `resume_reading`."""
-
-    def limit_reads(self, pace: PublishPace) -> None:
-        """Read no more at once than a limit of publishes allows."""
-
-
 class _ClosedDriver:
-    """The driver of a connection that has ended."""
+    """The driver of a connection that has ended: it does nothing."""
 
     reading = False
-
     unsent = 0
 
-    def flush(self) -> None:
-        """Send nothing."""
-
-    def admitted(self) -> None:
-        """Do nothing."""
-
     def is_heard(self) -> bool:
-        """Return False."""
         return False
 
-    def close(self, delay: float = 0.0) -> None:
-        """Do nothing: it is closed."""
+    def _ignore(self, *_: object) -> None:
+        pass
 
-    def pause_reading(self) -> None:
-        """Do nothing."""
-
-    def resume_reading(self) -> None:
-        """Do nothing."""
-
-    def process_buffered(self) -> None:
-        """Do nothing: nothing is buffered."""
-
-    def limit_reads(self, pace: PublishPace) -> None:
-        """Do nothing."""
+    flush = admitted = close = pause_reading = resume_reading = process_buffered = limit_reads = _ignore
 
 
 _CLOSED_DRIVER = _ClosedDriver()
@@ -144,16 +93,7 @@ def _discard(data: bytes, at: int) -> int:
 
 
 class Connection(ReceiveLoop):
-    """One AMQP connection.
-
-    Args:
-        node: shared by all connections of the server.
-        driver: moves the bytes.
-        peer: the client's address, (host, port).
-        local: our address, (host, port).
-        now: the time in seconds of a monotonic clock.
-
-    """
+    """One AMQP connection; `peer` and `local` are the client's address and ours, `now` is of a monotonic clock."""
 
     __slots__ = (
         "_deadline",
@@ -385,7 +325,7 @@ class Connection(ReceiveLoop):
         if isinstance(method, Wire.Close):
             self.close_reason = method.reply_text or "closed by the client"
             self.enter(CLOSED)
-            self._release(self._answer_close)
+            self._release(partial(self._send_last, encode_method(0, Wire.CloseOk())))
         elif self.rights is not None:
             self._update_secret(self.rights, method)
         else:  # passwords never expire, unlike OAuth secrets; RabbitMQ's internal backend accepts any
@@ -456,7 +396,6 @@ class Connection(ReceiveLoop):
         backends.ask_vhost(user, vhost, peer, admitted)
 
     def _check_rights(self, rights: Rights) -> None:
-        """Forget old decisions, and close a connection whose login has ended."""
         if rights.expire():
             self.forget_routes()
         if self.state == OPEN and rights.user.is_over(self.node.time_source.wall()):
@@ -489,7 +428,7 @@ class Connection(ReceiveLoop):
         self._current = (0, 0)
         channel = self._failing_channel(error)
         if channel is None:
-            self._close(error, class_id, method_id)
+            self.refuse(error, class_id, method_id)
         else:
             self._close_channel(channel, error, class_id, method_id)
 
@@ -524,7 +463,7 @@ class Connection(ReceiveLoop):
         """Return the channel that a soft error closes: that of the frame that ended at `_resume_at`."""
         return None if error.is_hard else self.channels.get(self._number)
 
-    def _close(self, error: AMQPError, class_id: int, method_id: int) -> None:
+    def refuse(self, error: AMQPError, class_id: int, method_id: int) -> None:
         """Send `connection.close` and wait for close-ok."""
         self._log_error(log, "error on connection %s: %s", self.name, error.reply_text)
         self.close_reason = error.reply_text
@@ -537,20 +476,24 @@ class Connection(ReceiveLoop):
         close = encode_method(0, make(Wire.Close, int(error.code), error.reply_text, class_id, method_id))
         if isinstance(error, FrameError):
             self.enter(CLOSED)
-            self._release(lambda: self._send_fatal_close(close))
+            self._release(partial(self._send_fatal_close, close))
         else:
             self.enter(CLOSING)
-            self._release(lambda: self._await_close_ok(close))
+            self._release(partial(self._send_last, close))
+
+    def _send_last(self, frame: bytes) -> None:
+        """Send `connection.close`, or close-ok: the client answers, or closes the socket (spec 1.4.2.5), in time.
+
+        RabbitMQ waits as long. Clients such as lapin treat an end of file that arrives together with close-ok as an
+        error.
+        """
+        self.outbox.send(frame)
+        self.node.deadline(self, min(float(self.heartbeat) or CLOSE_TIMEOUT, CLOSE_TIMEOUT))
 
     def _send_fatal_close(self, close: bytes) -> None:
         """Send `connection.close` to a client whose framing is broken; it cannot answer."""
         self.outbox.send(close)
-        self._end(FATAL_DELAY)
-
-    def _await_close_ok(self, close: bytes) -> None:
-        """Send `connection.close` and give the client time to answer."""
-        self.outbox.send(close)
-        self.node.deadline(self, min(float(self.heartbeat) or CLOSE_TIMEOUT, CLOSE_TIMEOUT))
+        self.end(FATAL_DELAY)
 
     def _scan_closing(self, data: bytes, at: int) -> int:
         """Scan for close-ok and close after `connection.close` was sent; everything else is ignored."""
@@ -559,7 +502,7 @@ class Connection(ReceiveLoop):
             kind, number, length = unpack_frame(data, at)
             end = at + length + FRAME_OVERHEAD
             if length > self.frame_limit or (end <= size and data[end - 1] != FRAME_END):
-                self._end(0.0)
+                self.end(0.0)
                 return size
             if end > size:
                 break
@@ -567,7 +510,7 @@ class Connection(ReceiveLoop):
                 if data[at + 7 : at + 11] == _CLOSE:
                     self.outbox.send(encode_method(0, Wire.CloseOk()))
                 elif data[at + 7 : at + 11] == _CLOSE_OK:
-                    self._end(0.0)
+                    self.end(0.0)
                     return size
             at = end
         return at
@@ -600,7 +543,6 @@ class Connection(ReceiveLoop):
         settled()
 
     def _drop_channel(self, channel: Channel) -> Iterator[None]:
-        """Release everything that a closed channel holds, a piece at a time."""
         self.channels.pop(channel.number, None)
         self.forget_routes()
         channel.missing = 0
@@ -638,7 +580,6 @@ class Connection(ReceiveLoop):
         turn.run()
 
     def _release_steps(self, after: Callable[[], object] | None) -> Iterator[None]:
-        """Return a job that closes the connection's channels and deletes its exclusive queues."""
         while self.channels:
             yield from self._cleanup(self._drop_channel(next(iter(self.channels.values()))))
             yield
@@ -654,16 +595,7 @@ class Connection(ReceiveLoop):
         elif after is not None:
             after()
 
-    def _answer_close(self) -> None:
-        """Send close-ok: the client closes the socket (spec 1.4.2.5), or the broker does if it does not in time.
-
-        RabbitMQ waits as long. Clients such as lapin treat an end of file that arrives together with close-ok as an
-        error.
-        """
-        self.outbox.send(encode_method(0, Wire.CloseOk()))
-        self.node.deadline(self, min(float(self.heartbeat) or CLOSE_TIMEOUT, CLOSE_TIMEOUT))
-
-    def _end(self, delay: float) -> None:
+    def end(self, delay: float) -> None:
         """Stop reading; the socket is closed once the outbox is written and `delay` seconds have passed."""
         self.enter(CLOSED)
         self.driver.close(delay)
@@ -674,7 +606,7 @@ class Connection(ReceiveLoop):
             self._current = (0, 0)
             self._fail(AMQPError(ReplyCode.CONNECTION_FORCED, reason))
         elif self.state in HANDSHAKE or self.state == CLOSED:
-            self._end(0.0)
+            self.end(0.0)
 
     def close_for_memory(self, octets: int) -> None:
         """Close with 506 RESOURCE_ERROR, because memory is short and the connection buffers that many bytes."""
@@ -712,9 +644,7 @@ class Connection(ReceiveLoop):
     def _revoked(self, refused: Mapping[str, Decision] | None) -> Iterator[None]:
         """Return a job that cancels the consumers of queues that may no longer be read.
 
-        Args:
-            refused: the queues that backends have refused, by name; None to look at the internal permissions.
-
+        `refused`: the queues that backends have refused, by name; None to look at the internal permissions.
         """
         cancelled, name = 0, self.user.name
         for channel in list(self.channels.values()):
@@ -747,7 +677,7 @@ class Connection(ReceiveLoop):
             self._chunks.clear()
             self._open_frame = None
             self.forget_routes()
-            self._specials.clear()
+            self._demands.clear()
             self._heads.clear()
             # break all cycles: the garbage collector would free them late, because it runs rarely to avoid pauses
             self.published_to = ()  # may include queues that have this connection as their owner
@@ -786,14 +716,6 @@ class Connection(ReceiveLoop):
         """True if it has consumers, or deliveries to settle."""
         return any(channel.consumers or channel.unacked for channel in self.channels.values())
 
-    def refuse(self, error: AMQPError, class_id: int, method_id: int) -> None:
-        """Close after a handshake error that is reported to the client."""
-        self._close(error, class_id, method_id)
-
-    def end(self, delay: float) -> None:
-        """Close after a handshake error that is not reported to the client."""
-        self._end(delay)
-
     def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
         """Raise 541 if transient non-exclusive queues are denied, as in RabbitMQ 4.3."""
         if self.compatibility.transient_nonexcl_queues == "denied" and not durable and not exclusive:
@@ -822,7 +744,6 @@ class Connection(ReceiveLoop):
         return self.channels_gone.published + sum([channel.published for channel in self.channels.values()])
 
     def _set_pace(self) -> None:
-        """Take over the publish limits of the configuration, the user and the vhost."""
         node, user, vhost = self.node, self.user.name, self.vhost.name
         of_user = publish_limits(node.users.user_limits(user))
         of_vhost = publish_limits(node.users.vhost_limits(vhost))
@@ -898,7 +819,7 @@ class Connection(ReceiveLoop):
         if deadline is not None:
             if self.state in HANDSHAKE and self.node.refusal_log.admit(self.peer[0], now):
                 log.warning("closing connection %s: handshake_timeout", self.name)
-            self._end(0.0)
+            self.end(0.0)
             return None
         if not self.heartbeat:
             return None
@@ -918,7 +839,7 @@ class Connection(ReceiveLoop):
             )
             self.close_reason = "missed heartbeats"
             self._release()
-            self._end(0.0)
+            self.end(0.0)
             return None
         self.outbox.send(HEARTBEAT)
         half = self.heartbeat / 2
@@ -929,11 +850,7 @@ class Connection(ReceiveLoop):
     def close_overdue(self, now: float) -> None:
         """Close channels with a delivery that was not acked in time, and nack publishes that are open for too long.
 
-        Call about once a second.
-
-        Args:
-            now: seconds of a monotonic clock.
-
+        Call about once a second, with the seconds of a monotonic clock.
         """
         if self.rights is not None:
             self._check_rights(self.rights)

@@ -71,11 +71,7 @@ class ConnectionTracking:
     def admit(self, user: User, vhost: str, access: Decision | None = None) -> VHost:
         """Return the vhost for one more connection of the user; raises 530 if it is refused (RabbitMQ's order).
 
-        Args:
-            user: the user.
-            vhost: name of the vhost.
-            access: what the backends have decided about the user's access; None for the internal database.
-
+        `access` is what the backends have decided; None to look at the internal database.
         """
         limit = self.connection_max
         if limit is not None and len(self.connections) >= limit:

@@ -6,23 +6,24 @@ of the event leads to a queue; it is published when the queues of the turn have 
 not fit is dropped, counted and logged. A queue that takes events is bounded by its own limits, like any other.
 """
 
+import ipaddress
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
-from leveret.broker.amqp.fastpath import content_frames
+from leveret.broker.amqp.errors import MalformedTable
+from leveret.broker.amqp.fastpath import content_frames, join_address
 from leveret.broker.amqp.properties import build
 from leveret.broker.amqp.publishes import PERSISTENT_MODE
-from leveret.broker.amqp.tables import Table
-from leveret.broker.connection.event_messages import EVENTS, Event, described
+from leveret.broker.amqp.tables import Field, Table, decode_whole_table, encode_table, entry_texts
+from leveret.broker.process.audit_log import masked
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduling.node_context import NodeContext
+from leveret.broker.scheduling.node_context import INTERNAL, NodeContext
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.fan_out import distribute
+from leveret.broker.vhost.copies import distribute
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
-from leveret.exchanges.errors import TooManyHopsError
 from leveret.storage.message import Message
 
 log = logging.getLogger("leveret")
@@ -32,37 +33,34 @@ MOST_WAITING = 10_000
 """Events that may wait to be published; only one step that changes a great many objects has more."""
 MOST_OCTETS = 16 << 20
 """Sum of their octets."""
-_NAME = bytes((len(EXCHANGE),)) + EXCHANGE.encode()
+_VERSION: Final[Field] = "longstr", "{0,9,1}"
+_NETWORK: Final[Field] = "longstr", "network"
+_EMPTY: Final[Field] = "longstr", ""
+LARGEST: Final = 16 << 10
+"""Octets of one header: a header frame cannot be split, and clients refuse frames above their limit."""
+LEFT_OUT: Final = "(left out)"
+"""Stands for what is larger, or has no form in AMQP."""
+
+
+class Event(NamedTuple):
+    """An event of an object; `actor` is the name of the acting user, `subject` what else describes the object."""
+
+    vhost: str
+    name: str
+    actor: str
+    subject: tuple[Any, ...]
+    node: str
 
 
 class EventExchange:
     """The event exchange of a broker.
 
-    Args:
-        turn: the work lists of the server.
-        context: the context of the node.
-        node_name: the name of the node.
-
     Attributes:
         lost: number of events that were dropped because too many waited.
         failed: number of events that were dropped because of an internal error.
-
     """
 
     durable = stores_input = False
-
-    __slots__ = (
-        "_context",
-        "_node_name",
-        "_octets",
-        "_reported",
-        "_turn",
-        "_vhost",
-        "_waiting",
-        "failed",
-        "lost",
-        "touched",
-    )
 
     def __init__(self, turn: Turn, context: NodeContext, node_name: str) -> None:
         self._turn = turn
@@ -118,10 +116,7 @@ class EventExchange:
             return headers
 
         router = self._vhost.router  # type: ignore[union-attr] # or nothing is taken
-        try:
-            queues = router.route(exchange, (key,), all_headers)
-        except TooManyHopsError as error:
-            queues = error.reached
+        queues: Any = router.route_anyway(exchange, (key,), all_headers)
         if not queues:
             return
         if len(self._waiting) >= MOST_WAITING or self._octets >= MOST_OCTETS:
@@ -129,9 +124,8 @@ class EventExchange:
             self._touch()
             return
         header = build(0, headers=all_headers(), delivery_mode=PERSISTENT_MODE, timestamp=now // 1000)
-        address = b"%b%c%b" % (_NAME, len(key), key.encode())
-        message = Message(address, content_frames(1, 0, header, b""), 1)
-        self._waiting.append((queues, message))  # type: ignore[arg-type]
+        message = Message(join_address(EXCHANGE, key), content_frames(1, 0, header, b""), 1)
+        self._waiting.append((queues, message))
         self._octets += len(message.content)
         self._touch()
 
@@ -170,3 +164,370 @@ class EventExchange:
         """Drop what waits after an internal error."""
         self._waiting.clear()
         self._octets = 0
+
+
+def field(value: Any) -> Field:
+    """Return a value of JSON as RabbitMQ writes it: numbers in 64 bits, an empty object as an empty array."""
+    match value:
+        case bool():
+            return "bool", value
+        case int():
+            return "long", value
+        case float():
+            return "double", value
+        case Mapping():
+            return (
+                ("table", {str(key): field(each) for key, each in value.items()}) if value else ("array", [])
+            )
+        case list() | tuple():
+            return "array", [field(each) for each in value]
+    return "longstr", str(value)
+
+
+def bounded(value: Field) -> Field:
+    """Return a header that any client can take: what is too large, or cannot be decoded again, is left out."""
+    kind, content = value
+    if kind == "bool" or (kind == "longstr" and len(content) * 3 <= LARGEST) or content == []:
+        return value
+    try:
+        encoded = encode_table({"": value})
+        if len(encoded) <= LARGEST:
+            decode_whole_table(encoded)
+            return value
+    except (ValueError, MalformedTable, RecursionError):
+        pass
+    return ("array", [("longstr", LEFT_OUT)]) if kind == "array" else ("longstr", LEFT_OUT)
+
+
+def described(event: Event, headers_of: Callable[[Event], Table]) -> Table:
+    """Return the headers of an event, each of bounded size."""
+    try:
+        made = headers_of(event)
+    except RecursionError:  # JSON of many levels
+        made = headers(event, name=event.name, vhost=event.vhost, value=LEFT_OUT)
+    return {name: bounded(value) for name, value in made.items()}
+
+
+def headers(event: Event, **values: Any) -> Table:
+    """Return headers with these values of JSON, and the acting user."""
+    table = {name: field(value) for name, value in values.items()}
+    table["user_who_performed_action"] = "longstr", event.actor
+    return table
+
+
+def terms(arguments: Table) -> Field:
+    """Return arguments as an array of Erlang terms."""
+    return "array", [("longstr", text) for text in entry_texts(arguments)]
+
+
+def address_term(host: str) -> Field:
+    """Return an address as an Erlang term, such as `{127,0,0,1}`."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return "longstr", host
+    octets = address.packed
+    if address.version == 6:  # noqa: PLR2004 - the version of IP
+        return (
+            "longstr",
+            f"{{{','.join(str(int.from_bytes(octets[at : at + 2])) for at in range(0, 16, 2))}}}",
+        )
+    return "longstr", f"{{{','.join(map(str, octets))}}}"
+
+
+def _named(event: Event) -> Table:
+    return headers(event, name=event.name)
+
+
+def _in_vhost(event: Event) -> Table:
+    return headers(event, name=event.name, vhost=event.vhost)
+
+
+def _queue_created(event: Event) -> Table:
+    (queue,) = event.subject
+    owner = queue.exclusive_owner
+    return {
+        **_in_vhost(event),
+        "durable": ("bool", queue.durable),
+        "auto_delete": ("bool", queue.auto_delete),
+        "arguments": terms(queue.arguments),
+        "owner_pid": _EMPTY if owner is None else ("longstr", owner.name),
+        "exclusive": ("bool", owner is not None),
+    }
+
+
+def _exchange_created(event: Event) -> Table:
+    (exchange,) = event.subject
+    return {
+        **_in_vhost(event),
+        "type": ("longstr", exchange.type),
+        "durable": ("bool", exchange.durable),
+        "auto_delete": ("bool", exchange.auto_delete),
+        "internal": ("bool", exchange.internal),
+        "arguments": terms(exchange.arguments or {}),
+        "policy": _EMPTY,
+    }
+
+
+def _binding(event: Event) -> Table:
+    destination, key, arguments = event.subject
+    return {
+        **headers(event, vhost=event.vhost, source_name=event.name, source_kind="exchange", routing_key=key),
+        "destination_name": ("longstr", destination.name),
+        "destination_kind": ("longstr", "queue" if isinstance(destination, Queue) else "exchange"),
+        "arguments": terms(arguments),
+    }
+
+
+def _peer(connection: Any) -> Table:
+    return {
+        "peer_host": address_term(connection.peer[0]),
+        "peer_port": ("long", connection.peer[1]),
+        "host": address_term(connection.local[0]),
+        "ssl": ("bool", connection.tls is not None),
+    }
+
+
+def _tls(connection: Any) -> Table:
+    tls = connection.tls
+    certificate = None if tls is None else tls.certificate
+    found = {
+        "ssl_protocol": tls and tls.protocol,
+        "ssl_key_exchange": tls and tls.key_exchange,
+        "ssl_cipher": tls and tls.cipher,
+        "ssl_hash": tls and tls.hash,
+        "peer_cert_subject": certificate and certificate.subject,
+        "peer_cert_issuer": certificate and certificate.issuer,
+        "peer_cert_validity": certificate and certificate.validity,
+    }
+    return {name: ("longstr", value or "") for name, value in found.items()}
+
+
+def _client_properties(connection: Any) -> tuple[Table, Table]:
+    """Return a header with the properties of the client, and one with the name it has given itself."""
+    if not connection.client_properties:
+        return {}, {}
+    try:
+        properties = decode_whole_table(connection.client_properties)
+    except MalformedTable:
+        return {}, {}
+    kind, given = properties.get("connection_name", ("void", None))
+    name: Table = {"user_provided_name": (kind, given)} if kind == "longstr" else {}
+    return {"client_properties": terms(properties)}, name
+
+
+def _connection_created(event: Event) -> Table:
+    (connection,) = event.subject
+    properties, given = _client_properties(connection)
+    return {
+        "type": _NETWORK,
+        "pid": ("longstr", connection.name),
+        "name": ("longstr", connection.name),
+        "port": ("long", connection.local[1]),
+        **_peer(connection),
+        **_tls(connection),
+        "auth_mechanism": ("longstr", connection.auth_mechanism),
+        "protocol": _VERSION,
+        "user": ("longstr", connection.user.name),
+        "vhost": ("longstr", event.vhost),
+        "timeout": ("long", connection.heartbeat),
+        "frame_max": ("long", connection.frame_max),
+        "channel_max": ("long", connection.channel_max),
+        **properties,
+        "connected_at": ("long", connection.connected_at),
+        "node": ("longstr", event.node),
+        "user_who_performed_action": ("longstr", connection.user.name),
+        **given,
+    }
+
+
+def _connection_closed(event: Event) -> Table:
+    (connection,) = event.subject
+    properties, given = _client_properties(connection)
+    return {
+        "name": ("longstr", connection.name),
+        "pid": ("longstr", connection.name),
+        "node": ("longstr", event.node),
+        **properties,
+        **given,
+    }
+
+
+def _channel_pid(connection: Any, number: int) -> Field:
+    return "longstr", f"{connection.name} ({number})"
+
+
+def _channel_created(event: Event) -> Table:
+    connection, number = event.subject
+    user = connection.user.name
+    return {
+        "pid": _channel_pid(connection, number),
+        "name": _channel_pid(connection, number),
+        "connection": ("longstr", connection.name),
+        "number": ("long", number),
+        "user": ("longstr", user),
+        "vhost": ("longstr", event.vhost),
+        "user_who_performed_action": ("longstr", user),
+    }
+
+
+def _channel_closed(event: Event) -> Table:
+    connection, number = event.subject
+    return {
+        "pid": _channel_pid(connection, number),
+        "user_who_performed_action": ("longstr", connection.user.name),
+    }
+
+
+def _consumer_deleted(event: Event) -> Table:
+    consumer, channel = event.subject
+    return {
+        **headers(event, consumer_tag=event.name, vhost=event.vhost, queue=consumer.queue.name),
+        "channel": _channel_pid(channel.host, channel.number),
+    }
+
+
+def _consumer_created(event: Event) -> Table:
+    consumer, _channel = event.subject
+    return {
+        **_consumer_deleted(event),
+        "exclusive": ("bool", consumer.exclusive),
+        "ack_required": ("bool", not consumer.no_ack),
+        "prefetch_count": ("long", consumer.prefetch_count),
+        "arguments": terms(consumer.arguments),
+    }
+
+
+def _authenticated(event: Event) -> Table:
+    connection, mechanism, *errors = event.subject
+    table: Table = {
+        "connection_type": _NETWORK,
+        "name": ("longstr", event.name),
+        "connection_name": ("longstr", connection.name),
+        **_peer(connection),
+        **(_tls(connection) if connection.tls is not None else {}),
+        "protocol": _VERSION,
+        "auth_mechanism": ("longstr", mechanism),
+    }
+    for error in errors:  # a text of Erlang's: the list of its characters
+        table["error"] = "array", [("long", ord(each)) for each in error]
+    return table
+
+
+def _policy_set(event: Event) -> Table:
+    (policy,) = event.subject
+    return {**_in_vhost(event), **{name: field(value) for name, value in policy.term().items()}}
+
+
+def _parameter(event: Event) -> Table:
+    component, *values = event.subject
+    of_vhost = {"vhost": event.vhost} if event.vhost else {}
+    naming = event.name if component == "global" else ""  # other names are those of objects
+    shown = {"value": masked(naming, values[0])} if values else {}
+    return headers(event, component=component, name=event.name, **of_vhost, **shown)
+
+
+def _limits(event: Event) -> Table:
+    return headers(
+        event, name="limits", **{key: each for limits in event.subject for key, each in limits.items()}
+    )
+
+
+def _user_limits(event: Event) -> Table:
+    return {**_limits(event), "username": ("longstr", event.name)}
+
+
+def _tags_set(event: Event) -> Table:
+    (tags,) = event.subject
+    return headers(event, name=event.name, tags=tags)
+
+
+def _vhost(event: Event) -> Table:
+    (vhost,) = event.subject
+    return headers(
+        event,
+        name=event.name,
+        description=vhost.description,
+        tags=vhost.tags or "",
+        default_queue_type=vhost.default_queue_type or "undefined",
+        tracing=vhost.taps.firehose is not None,
+        cluster_state={event.node: "running"},
+    )
+
+
+def _vhost_down(event: Event) -> Table:
+    """Return the headers of a vhost that has stopped, which RabbitMQ does by itself, whoever deletes it."""
+    return headers(event._replace(actor=INTERNAL), name=event.name, node=event.node)
+
+
+def _shovel_removed(event: Event) -> Table:
+    return {"name": ("longstr", event.name), "vhost": ("longstr", event.vhost)}
+
+
+def _shovel_status(event: Event) -> Table:
+    state, details = event.subject
+    return {
+        **_shovel_removed(event),
+        "status": ("longstr", state),
+        **{name: field(value) for name, value in details.items()},
+    }
+
+
+def _permission(event: Event) -> Table:
+    rights = dict(zip(("configure", "write", "read"), event.subject, strict=False))
+    return headers(event, user=event.name, vhost=event.vhost, **rights)
+
+
+def _topic_permission(event: Event) -> Table:
+    names: Iterable[str] = ("exchange", "write", "read")
+    rights = {name: each for name, each in zip(names, event.subject, strict=False) if each is not None}
+    return headers(event, user=event.name, vhost=event.vhost, **rights)
+
+
+def _alarm(event: Event) -> Table:
+    return {"source": ("longstr", event.name), "node": ("longstr", event.node)}
+
+
+EVENTS: Final[Mapping[str, tuple[str, Callable[[Event], Table]]]] = {
+    "queue_created": ("queue.created", _queue_created),
+    "queue_deleted": ("queue.deleted", _in_vhost),
+    "exchange_created": ("exchange.created", _exchange_created),
+    "exchange_deleted": ("exchange.deleted", _in_vhost),
+    "binding_created": ("binding.created", _binding),
+    "binding_deleted": ("binding.deleted", _binding),
+    "connection_opened": ("connection.created", _connection_created),
+    "connection_closed": ("connection.closed", _connection_closed),
+    "channel_created": ("channel.created", _channel_created),
+    "channel_closed": ("channel.closed", _channel_closed),
+    "consumer_created": ("consumer.created", _consumer_created),
+    "consumer_deleted": ("consumer.deleted", _consumer_deleted),
+    "auth_succeeded": ("user.authentication.success", _authenticated),
+    "auth_failed": ("user.authentication.failure", _authenticated),
+    "policy_set": ("policy.set", _policy_set),
+    "policy_cleared": ("policy.cleared", _in_vhost),
+    "operator_policy_cleared": ("operator.policy.cleared", _in_vhost),
+    "parameter_set": ("parameter.set", _parameter),
+    "parameter_cleared": ("parameter.cleared", _parameter),
+    "vhost_created": ("vhost.created", _vhost),
+    "vhost_updated": ("vhost.updated", _vhost),
+    "vhost_down": ("vhost.down", _vhost_down),
+    "vhost_deleted": ("vhost.deleted", _named),
+    "vhost_limits_set": ("vhost.limits.set", _limits),
+    "vhost_limits_cleared": ("vhost.limits.cleared", _limits),
+    "user_created": ("user.created", _named),
+    "user_deleted": ("user.deleted", _named),
+    "user_password_changed": ("user.password.changed", _named),
+    "user_password_cleared": ("user.password.cleared", _named),
+    "user_tags_set": ("user.tags.set", _tags_set),
+    "user_limits_set": ("user.limits.set", _user_limits),
+    "user_limits_cleared": ("user.limits.cleared", _user_limits),
+    "permission_created": ("permission.created", _permission),
+    "permission_deleted": ("permission.deleted", _permission),
+    "shovel_status": ("shovel.worker.status", _shovel_status),
+    "shovel_removed": ("shovel.worker.removed", _shovel_removed),
+    "alarm_raised": ("alarm.set", _alarm),
+    "alarm_cleared": ("alarm.cleared", _alarm),
+    "topic_permission_created": ("topic.permission.created", _topic_permission),
+    "topic_permission_deleted": ("topic.permission.deleted", _topic_permission),
+}
+"""Routing key and headers of each kind of event; other kinds are not published."""

@@ -23,12 +23,13 @@ from itertools import islice
 from typing import Protocol
 
 from leveret.broker.connection.connection import Connection
+from leveret.broker.connection.pending_reply import ConnectionDriver
 from leveret.broker.connection.publish_limits import BREAK_SECONDS, LOOK_SECONDS, PublishPace
 from leveret.broker.connection.state import OPEN
 from leveret.broker.queue.queue import Queue, RunListener
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.fan_out import AT_ONCE
+from leveret.broker.vhost.copies import AT_ONCE
 
 HIGH = 1000
 """Ready messages from which a publisher is paused."""
@@ -70,35 +71,15 @@ class FlowHost(Protocol):
         """Return whether a client must wait for the disk; if so `disk_caught_up` is called once."""
 
 
-class PausableDriver(Protocol):
-    """The driver of a connection, as far as reading from it can be paused."""
-
-    read_limit: int
-
-    def pause_reading(self) -> None:
-        """Stop reading until each call was followed by its `resume_reading`."""
-
-    def resume_reading(self) -> None:
-        """Resume reading, unless another pause is in effect."""
-
-
-class FlowDriver(PausableDriver, Protocol):
+class FlowDriver(ConnectionDriver, Protocol):
     """The driver of a connection."""
 
     connection: Connection
-
-    def process_buffered(self) -> None:
-        """Schedule processing of the connection's buffered input; ends one `pause_reading`."""
+    read_limit: int
 
 
 class FlowControl:
-    """The flow control of one connection.
-
-    Args:
-        host: has the clock and the state of the disk.
-        driver: is paused. Its `read_limit`, the maximum number of bytes per read, is at its largest.
-
-    """
+    """The flow control of one connection. The `read_limit` of the driver is at its largest when it is created."""
 
     __slots__ = ("_driver", "_host", "_is_behind", "_is_looking", "_largest_read", "_whole_read")
 
@@ -204,7 +185,6 @@ class FlowControl:
         self._host.call_later(min(pace.until - now, LOOK_SECONDS), self._pace_made_up)
 
     def _pace_made_up(self) -> None:
-        """Read again, unless it is too early."""
         connection, now = self._driver.connection, self._host.now()
         connection.refresh_limits()
         pace = connection.pace
@@ -229,7 +209,7 @@ class Pause(RunListener):
 
     __slots__ = ("_delivered", "_driver", "_message_size", "_queue", "over")
 
-    def __init__(self, queue: Queue, driver: PausableDriver, message_size: int) -> None:
+    def __init__(self, queue: Queue, driver: FlowDriver, message_size: int) -> None:
         self._queue = queue
         self._driver = driver
         self._message_size = max(1, message_size)

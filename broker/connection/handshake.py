@@ -13,7 +13,7 @@ of the places for clients that have not logged in, even if the client disconnect
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from leveret.broker.amqp.codec import decode_method, encode_method, frame_text, method_ids
 from leveret.broker.amqp.commands import Connection as Wire
@@ -25,14 +25,10 @@ from leveret.broker.auth.login_throttle import shown
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.rights import ALLOWED, BackendUser, Decision
 from leveret.broker.auth.users import LoginRefusedError, User
-from leveret.broker.connection.node import Node
-from leveret.broker.connection.pending_reply import PendingReply, WaitingConnection
+from leveret.broker.connection.pending_reply import ClientConnection, PendingReply
 from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN, STARTING, STATES, TUNING
 from leveret.broker.errors import AMQPError, ReplyCode, not_allowed
 from leveret.broker.vhost.vhost import VHost
-
-if TYPE_CHECKING:
-    from leveret.broker.tls.peer import Peer
 
 log = logging.getLogger("leveret.connection")
 
@@ -42,42 +38,10 @@ _TOTAL_LIMIT = 65536
 _TLS_RECORD = b"\x16\x03"  # how a handshake of TLS begins
 
 
-class OpeningConnection(WaitingConnection, Protocol):
-    """The connection that is being opened."""
-
-    node: Node
-
-    state: str
-    name: str
-    peer: tuple[str, int]
-    client_properties: bytes
-    auth_mechanism: str
-    tls: "Peer | None"
-    capabilities: frozenset[str]
-    frame_max: int
-    frame_limit: int
-    channel_max: int
-
-    def enter(self, state: str) -> None:
-        """Change the state."""
-
-    def tuned(self, heartbeat: int) -> None:
-        """Wait for `connection.open`; `heartbeat`: the negotiated interval in seconds, 0 for none."""
-
-    def opened(self, user: User, vhost: VHost) -> None:
-        """Complete the handshake."""
-
-    def refuse(self, error: AMQPError, class_id: int, method_id: int) -> None:
-        """Close after a handshake error that is reported to the client."""
-
-    def end(self, delay: float) -> None:
-        """Close after a handshake error that is not reported; the socket is closed after `delay` seconds."""
-
-
 class Handshake:
     """The handshake of one connection."""
 
-    def __init__(self, connection: OpeningConnection) -> None:
+    def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
         self._node = connection.node
         self._total = 0
@@ -151,13 +115,7 @@ class Handshake:
                 self._close_silently(0, f"failed to negotiate connection parameters: {error.explanation}")
 
     def _wait(self, ask: Callable[[Callable[[Any], object]], object], then: Callable[[Any], object]) -> None:
-        """Read nothing more until backends have answered; nothing happens then if the client has left.
-
-        Args:
-            ask: asks; given what is to be called with the answer.
-            then: called with the answer.
-
-        """
+        """Read nothing more until backends have answered; nothing happens then if the client has left."""
         connection = self._connection
         pending = PendingReply(connection, 0, (0, 0))
 
@@ -205,14 +163,7 @@ class Handshake:
         self._judged(mechanism, name, user)
 
     def _judged(self, mechanism: str, name: str, user: User | LoginRefusedError) -> None:
-        """Go on with a user who was let in, or refuse the login.
-
-        Args:
-            mechanism: the mechanism of the login.
-            name: the name of the login.
-            user: the user, or the reason of the refusal.
-
-        """
+        """Go on with a user who was let in, or refuse the login for the reason given instead."""
         connection, node = self._connection, self._node
         address = connection.peer[0]
         if isinstance(user, LoginRefusedError):
@@ -245,7 +196,6 @@ class Handshake:
         return certificate_user(tls, self._node.certificate_login), None
 
     def _login_failed(self, mechanism: str, name: str, error: LoginRefusedError) -> None:
-        """Refuse a login."""
         node, address = self._node, self._connection.peer[0]
         delay = node.auth_failure_delay * node.login_throttle.failed(address, name, node.time_source.now())
         node.context.totals.auth_failed += 1

@@ -9,50 +9,96 @@ been closed, the connection keeps waiting, without a reply.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from leveret.broker.scheduling.outbox import Outbox
+from leveret.broker.auth.users import User
+from leveret.broker.connection.node import Node
+from leveret.broker.connection.publish_limits import PublishPace
+from leveret.broker.errors import AMQPError
+from leveret.broker.scheduling.outbox import Flushable, Outbox
+from leveret.broker.vhost.vhost import VHost
 
-
-class Resumable(Protocol):
-    """The driver of the connection."""
-
-    def pause_reading(self) -> None:
-        """Stop reading."""
-
-    def process_buffered(self) -> None:
-        """Schedule processing of the buffered bytes; then resume reading."""
+if TYPE_CHECKING:
+    from leveret.broker.tls.peer import Peer
 
 
-class WaitingConnection(Protocol):
-    """The connection."""
+class ConnectionDriver(Flushable, Protocol):
+    """The driver that moves the connection's bytes."""
 
-    pending_reply: "PendingReply | None"
-    outbox: Outbox
+    def close(self, delay: float = 0.0) -> None:
+        """Stop reading, write what is queued, and close the socket after `delay` seconds."""
 
     @property
-    def driver(self) -> Resumable:
-        """Moves its bytes."""
+    def reading(self) -> bool:
+        """True while bytes are being read."""
+
+    @property
+    def unsent(self) -> int:
+        """Number of bytes queued that the client has not received yet."""
+
+    def admitted(self) -> None:
+        """Called once the client has logged in."""
+
+    def is_heard(self) -> bool:
+        """While reading is paused: True if bytes have arrived since the last call, or cannot as a buffer is full."""
+
+    def pause_reading(self) -> None:
+        """Stop reading until `resume_reading`."""
+
+    def resume_reading(self) -> None:
+        """Resume reading."""
+
+    def process_buffered(self) -> None:
+        """Schedule a call of `receive(b"")` followed by `resume_reading`."""
+
+    def limit_reads(self, pace: PublishPace) -> None:
+        """Read no more at once than a limit of publishes allows."""
+
+
+class ClientConnection(Protocol):
+    """The connection (`broker.connection.connection.Connection`), as its handshake and its waits see it."""
+
+    node: Node
+    driver: ConnectionDriver
+    outbox: Outbox
+    pending_reply: "PendingReply | None"
+    state: str
+    name: str
+    peer: tuple[str, int]
+    client_properties: bytes
+    auth_mechanism: str
+    tls: "Peer | None"
+    capabilities: frozenset[str]
+    frame_max: int
+    frame_limit: int
+    channel_max: int
+
+    def enter(self, state: str) -> None:
+        """Change the state."""
+
+    def tuned(self, heartbeat: int) -> None:
+        """Wait for `connection.open`; `heartbeat`: the negotiated interval in seconds, 0 for none."""
+
+    def opened(self, user: User, vhost: VHost) -> None:
+        """Complete the handshake."""
+
+    def refuse(self, error: AMQPError, class_id: int, method_id: int) -> None:
+        """Close after a handshake error that is reported to the client."""
+
+    def end(self, delay: float) -> None:
+        """Close after a handshake error that is not reported; the socket is closed after `delay` seconds."""
 
     def not_stored(self, number: int, class_id: int, method_id: int) -> None:
         """Report that the change which a channel requested by this method could not be stored: the disk is full."""
 
 
 class PendingReply:
-    """A pending reply: one wait of one connection.
-
-    Args:
-        connection: the connection that waits.
-        number: the channel of the method.
-        method: its class and method id.
-        reply: the frame that is sent at the end if the change was stored.
-
-    """
+    """One wait of one connection, for a method on channel `number`; a `reply` is sent if the change was stored."""
 
     __slots__ = ("_connection", "_method", "_number", "_reply", "_stopped")
 
     def __init__(
-        self, connection: WaitingConnection, number: int, method: tuple[int, int], reply: bytes = b""
+        self, connection: ClientConnection, number: int, method: tuple[int, int], reply: bytes = b""
     ) -> None:
         self._connection = connection
         self._number = number

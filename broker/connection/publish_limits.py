@@ -40,13 +40,7 @@ MOST_BUCKETS: Final = 1024
 
 
 class PublishLimits(NamedTuple):
-    """Limits of the rate of publishes; None for no limit.
-
-    Attributes:
-        rate: messages per second.
-        octets: bytes per second, as received, with frames.
-
-    """
+    """Limits per second of messages, and of bytes as received, with frames; None for no limit."""
 
     rate: int | None = None
     octets: int | None = None
@@ -64,12 +58,7 @@ def publish_limits(limits: UserLimits | VHostLimits) -> PublishLimits:
 
 
 class Bucket:
-    """A token bucket, which is full at first.
-
-    Args:
-        rate: tokens per second, more than 0.
-
-    """
+    """A token bucket, which is full at first, with `rate` tokens per second."""
 
     __slots__ = ("_paid", "rate")
 
@@ -79,13 +68,7 @@ class Bucket:
         """Time at which all tokens taken so far are paid for."""
 
     def take(self, count: float, now: float) -> float:
-        """Take tokens, also more than there are; returns the time at which they are paid for.
-
-        Args:
-            count: 0 or more.
-            now: seconds of a monotonic clock.
-
-        """
+        """Take tokens, also more than there are; returns the time at which they are paid for."""
         self._paid = max(self._paid, now - BURST_SECONDS) + count / self.rate
         return self._paid
 
@@ -135,29 +118,7 @@ class Buckets:
 
 
 class PublishPace:
-    """The pace of one connection: how long it is not read, and when its client is told.
-
-    Args:
-        published: messages that it has published so far.
-        received: octets that it has received so far.
-
-    """
-
-    __slots__ = (
-        "_ended",
-        "_messages",
-        "_octets",
-        "_own",
-        "_published",
-        "_received",
-        "_since",
-        "_size",
-        "_told_at",
-        "_unfinished",
-        "is_told",
-        "names",
-        "until",
-    )
+    """The pace of one connection, which has published and received so much so far."""
 
     def __init__(self, published: int, received: int) -> None:
         self._published = published
@@ -178,14 +139,7 @@ class PublishPace:
         """True if the client was sent `connection.blocked` for a limit, and no `connection.unblocked` since."""
 
     def limit(self, own: PublishLimits, shared: Mapping[str, Pair], now: float) -> None:
-        """Set the limits, also while the connection waits.
-
-        Args:
-            own: the limits of the connection itself.
-            shared: the buckets of others, by their descriptions.
-            now: seconds of a monotonic clock.
-
-        """
+        """Set the limits of the connection itself, and the buckets that it shares, also while it waits."""
         pairs = {"the connection": self._own.of("", "", own, now), **shared}
         self._messages = [rate for rate, _ in pairs.values() if rate is not None]
         self._octets = [octets for _, octets in pairs.values() if octets is not None]
@@ -196,14 +150,7 @@ class PublishPace:
             )
 
     def read(self, published: int, received: int, now: float) -> float:
-        """Note what was read; returns the seconds for which the connection must not be read.
-
-        Args:
-            published: messages that the connection has published so far.
-            received: octets that it has received so far.
-            now: seconds of a monotonic clock.
-
-        """
+        """Note all that was published and received so far; returns the seconds for which nothing may be read."""
         messages, octets = published - self._published, received - self._received
         self._published, self._received = published, received
         self._unfinished += octets

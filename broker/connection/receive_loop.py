@@ -40,10 +40,11 @@ from leveret.broker.amqp.fastpath import (
     unpack_header,
     unpack_method,
 )
-from leveret.broker.amqp.large_body import LARGE, LargeBody
 from leveret.broker.amqp.publishes import (
     ASKS_SOMETHING,
+    LARGE,
     UNIQUE,
+    LargeBody,
     end_of_content,
     equal_contents,
     is_address,
@@ -61,15 +62,15 @@ from leveret.broker.errors import AMQPError, FrameError, NotYet, ReplyCode, prec
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.copies import Copies
-from leveret.broker.vhost.publish_route import UNKNOWN, Route, Special, inspect, inspect_unique
+from leveret.broker.vhost.publish_route import UNKNOWN, PropertyDemands, Route, inspect, inspect_unique
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.message import Message
 
 log = logging.getLogger("leveret.connection")
 
 _ROUTES_LIMIT = 4096
-_SPECIALS_LIMIT = 256
-_SPECIAL_OCTETS = 512  # longer property lists are not cached
+_DEMANDS_LIMIT = 256
+_DEMANDS_OCTETS = 512  # longer property lists are not cached
 _REPEAT_LIMIT = 65536  # largest message in octets whose prefix is remembered
 _PARTS_LIMIT = 256  # body frames after which small ones are joined
 _PACK_OCTETS = 4096  # if they have no more octets than this
@@ -82,7 +83,7 @@ _Repeat = tuple[bytes | tuple[()], int, int, Channel | None, Route | None, bool,
 """The last publish that came twice: its bytes up to the body, its size, that of its method frame, its channel and
 route, whether the route makes the message; and channel and route of the last publish, which may come again."""
 _NO_REPEAT: _Repeat = (_NEVER, 0, 0, None, None, False, None)
-_Content = tuple[bytes | tuple[()], int, int, int, Special | None, bool, bool]
+_Content = tuple[bytes | tuple[()], int, int, int, PropertyDemands | None, bool, bool]
 """The last content that arrived whole: its bytes up to the body (`_NEVER` if they will hardly come again), its size,
 its channel (-1 in that case), its body size, what it requires, whether that is at most persistence, whether it is
 persistent."""
@@ -104,11 +105,7 @@ _START_OCTETS = 7 + 17  # of an open frame: enough for the text of an error
 class OpenFrame:
     """A body frame that has not arrived completely, but whose bytes so far are in the channel's parts.
 
-    Args:
-        channel: the channel, which misses at least the frame's payload.
-        start: the first `_START_OCTETS` bytes of the frame.
-        left: number of bytes that are not in the parts, with the frame end.
-
+    `start` are its first bytes, `left` is the number of those that are not in the parts, with the frame end.
     """
 
     __slots__ = ("channel", "is_begun", "left", "start")
@@ -129,13 +126,7 @@ def piece(data: bytes, at: int, end: int) -> bytes | memoryview:
 
 
 class ReceiveLoop:
-    """The receiving half of a connection; `broker.connection.connection.Connection` is the other half.
-
-    Args:
-        node: shared by all connections of the server.
-        scan: processes input until the handshake is complete.
-
-    """
+    """The receiving half of a connection; `broker.connection.connection.Connection` is the other half."""
 
     __slots__ = (
         "_chunks",
@@ -144,6 +135,7 @@ class ReceiveLoop:
         "_contents",
         "_copies",
         "_current",
+        "_demands",
         "_have",
         "_heads",
         "_needed",
@@ -156,7 +148,6 @@ class ReceiveLoop:
         "_seen_router",
         "_seen_users",
         "_sizes",
-        "_specials",
         "blocked",
         "channels",
         "frame_limit",
@@ -204,12 +195,12 @@ class ReceiveLoop:
         """The decisions of the backends about the user; None for a user of the internal database."""
         self._closing_channels: set[int] = set()
         self._routes: dict[bytes, tuple[Channel, Route]] = {}
-        self._specials: dict[bytes, Special | None] = {}
+        self._demands: dict[bytes, PropertyDemands | None] = {}
         self._repeat: _Repeat = _NO_REPEAT
         self._content: _Content = _NO_CONTENT
         self._contents: dict[int, _Content] = {}
         """Former values of `_content`, by channel."""
-        self._heads: dict[bytes, tuple[bytes, int, Special | None]] = {}
+        self._heads: dict[bytes, tuple[bytes, int, PropertyDemands | None]] = {}
         """Header frames with body size and what they require, of publishes that other channels have interrupted."""
         self._seen_router = -1
         self._seen_users = -1
@@ -273,12 +264,9 @@ class ReceiveLoop:
     def read(self, data: bytes) -> bool:
         """Process the bytes of one read but for what the turn does; replies are in the outbox.
 
-        Never raises because of a peer's input.
-
-        Returns:
-            True if the caller has to run the turn and call `turn_ran`, before anything else is read. False if the bytes
-            are kept: their processing continues elsewhere, or later if `stalled`.
-
+        Never raises because of a peer's input. Returns true if the caller has to run the turn and call `turn_ran`
+        before anything else is read; false if the bytes are kept: their processing continues elsewhere, or later if
+        `stalled`.
         """
         if self.pending_reply is not None or self.blocked:  # read before the driver was notified
             self.hold(data)
@@ -332,12 +320,7 @@ class ReceiveLoop:
         return True
 
     def turn_ran(self, *, is_deferred: bool) -> None:
-        """Go on after the turn has processed the last read.
-
-        Args:
-            is_deferred: as returned by `Turn.run`.
-
-        """
+        """Go on after the turn has processed the last read; `is_deferred` is what `Turn.run` has returned."""
         if is_deferred:
             self.stalled = True
         if self.published and self.node.alarm:
@@ -384,7 +367,6 @@ class ReceiveLoop:
             self._needed = self._have + 1
 
     def _scan_open(self, data: bytes, at: int) -> int:
-        """Process the frames of an open connection."""
         size, begin = len(data), at
         if self.node.alarm:
             size = end_of_content(data, at)
@@ -402,7 +384,7 @@ class ReceiveLoop:
         sizes = self._sizes.fresh
         prefix, total, head, channel, route, is_made, candidate = self._repeat
         content = self._content
-        start, rest, rest_number, body_size, special, is_plain, persistent = content
+        start, rest, rest_number, body_size, demands, is_plain, persistent = content
         messages: Sequence[Message]
         latest: Route | None = None
         begun = False
@@ -484,10 +466,10 @@ class ReceiveLoop:
                     self._number = number
                     self._unexpected_frame(publishing)
                 if number != rest_number and rest_number >= 0:
-                    if len(start) <= _SPECIAL_OCTETS:
+                    if len(start) <= _DEMANDS_OCTETS:
                         contents[rest_number] = content
                     content = contents.get(number, _NO_CONTENT)
-                    start, rest, rest_number, body_size, special, is_plain, persistent = content
+                    start, rest, rest_number, body_size, demands, is_plain, persistent = content
                 last = end + rest
                 if not (startswith(start, end) and last <= size and data[last - 1] == FRAME_END):
                     new = self._find_content(number, data, end, size)
@@ -500,13 +482,13 @@ class ReceiveLoop:
                             at, latest = self._scan_woven(data, at, size, way)
                         continue
                     content = new
-                    start, rest, rest_number, body_size, special, is_plain, persistent = content
+                    start, rest, rest_number, body_size, demands, is_plain, persistent = content
                     last = end + rest
                 if not (way.plain and is_plain):
                     self._resume_at = last
                     self._number = number
                     self._current = (60, 40)
-                    publishing.publish(way, special, data[end:last])
+                    publishing.publish(way, demands, data[end:last])
                     sizes[body_size] += 1
                     at = last
                     if self.stalled or is_over():
@@ -580,7 +562,7 @@ class ReceiveLoop:
                 self._refresh()
             prefix, total, head, channel, route, is_made, candidate = self._repeat
             content = self._content
-            start, rest, rest_number, body_size, special, is_plain, persistent = content
+            start, rest, rest_number, body_size, demands, is_plain, persistent = content
         if latest is not None:
             if not begun:  # otherwise counted with its header, as in RabbitMQ
                 self.published = True
@@ -600,21 +582,21 @@ class ReceiveLoop:
         end, stop, body_size, word = found
         is_unique = word & UNIQUE and not word & ASKS_SOMETHING
         if is_unique:
-            special = inspect_unique(data, at + 21, end - 1, word)
+            demands = inspect_unique(data, at + 21, end - 1, word)
         else:
-            special = self._specials.get(data[at + 19 : end - 1], UNKNOWN)
-        if special is UNKNOWN:
+            demands = self._demands.get(data[at + 19 : end - 1], UNKNOWN)
+        if demands is UNKNOWN:
             self._resume_at = stop
             self._number = number
             self._current = (60, 40)
-            special = self._inspect(data[at + 7 : end - 1])
-        is_plain = (special is None or special.plain_route) and body_size <= self.max_message_size
-        persistent = special is not None and special.persistent
+            demands = self._inspect(data[at + 7 : end - 1])
+        is_plain = (demands is None or demands.plain_route) and body_size <= self.max_message_size
+        persistent = demands is not None and demands.persistent
         rest = stop - at
         if is_unique or not is_plain or rest > _REPEAT_LIMIT:
-            return _NEVER, rest, -1, body_size, special, is_plain, persistent
+            return _NEVER, rest, -1, body_size, demands, is_plain, persistent
         start = data[at : stop - body_size - 1 if body_size else stop]
-        return start, rest, number, body_size, special, is_plain, persistent
+        return start, rest, number, body_size, demands, is_plain, persistent
 
     # -- body frames that arrive in pieces --------------------------------------------------------------------------
 
@@ -680,7 +662,6 @@ class ReceiveLoop:
         return at
 
     def _close_frame(self, number: int, end: int) -> None:
-        """Go back to whole frames, from `end` on."""
         self._open_frame = None
         self._scan = self._scan_open
         self._resume_at = end
@@ -721,14 +702,10 @@ class ReceiveLoop:
         return at
 
     def _scan_woven(self, data: bytes, at: int, size: int, latest: Route) -> tuple[int, Route]:
-        """Process frames of publishes on several channels, which interrupt each other, from `at` on.
+        """Process publishes on several channels that interrupt each other; returns their end and the last route.
 
         Stops before a frame that is incomplete or no such frame, or needs more than its bytes, and after
         `_WOVEN_OCTETS`.
-
-        Returns:
-            The end of what was processed, and the route of the last method frame: `latest` if there was none.
-
         """
         channels, routes, heads = self.channels, self._routes, self._heads
         generation = self.vhost.router.generation
@@ -769,11 +746,11 @@ class ReceiveLoop:
                     or len(parts) != 1
                 ):
                     break
-                special = channel.special
-                if special is None:
+                demands = channel.demands
+                if demands is None:
                     made = route.makes_all
-                elif special.plain_route:
-                    made = (special.persistent and bool(route.durable)) or route.makes_all
+                elif demands.plain_route:
+                    made = (demands.persistent and bool(route.durable)) or route.makes_all
                 else:
                     break
                 content = parts[0] + data[at:end]  # type: ignore[operator] # a header is bytes
@@ -794,7 +771,7 @@ class ReceiveLoop:
                 head = self._find_head(data, at, end)
                 if head is None:
                     break
-            header, octets, channel.special = head
+            header, octets, channel.demands = head
             channel.parts = [header]
             channel.missing = octets
             sizes[octets] += 1
@@ -804,7 +781,7 @@ class ReceiveLoop:
             self.published = True
         return at, latest
 
-    def _find_head(self, data: bytes, at: int, end: int) -> tuple[bytes, int, Special | None] | None:
+    def _find_head(self, data: bytes, at: int, end: int) -> tuple[bytes, int, PropertyDemands | None] | None:
         """Return a content header with body size and what it requires; None if it is empty, large, wrong or unknown."""
         if end - at < 14 + FRAME_OVERHEAD:
             return None
@@ -813,14 +790,14 @@ class ReceiveLoop:
             return None
         is_unique = word & UNIQUE and not word & ASKS_SOMETHING
         if is_unique:
-            special = inspect_unique(data, at + 21, end - 1, word)
+            demands = inspect_unique(data, at + 21, end - 1, word)
         else:
-            special = self._specials.get(data[at + 19 : end - 1], UNKNOWN)
-        if special is UNKNOWN:
+            demands = self._demands.get(data[at + 19 : end - 1], UNKNOWN)
+        if demands is UNKNOWN:
             return None
-        head = data[at:end], octets, special
-        if not is_unique and end - at <= _SPECIAL_OCTETS:
-            if len(self._heads) >= _SPECIALS_LIMIT:
+        head = data[at:end], octets, demands
+        if not is_unique and end - at <= _DEMANDS_OCTETS:
+            if len(self._heads) >= _DEMANDS_LIMIT:
                 self._heads.clear()
             self._heads[head[0]] = head
         return head
@@ -887,14 +864,14 @@ class ReceiveLoop:
             self._routes[data[at:end]] = found
         return found
 
-    def _inspect(self, payload: bytes) -> Special | None:
-        special = inspect(payload)
+    def _inspect(self, payload: bytes) -> PropertyDemands | None:
+        demands = inspect(payload)
         octets = payload[12:]
-        if len(octets) <= _SPECIAL_OCTETS:
-            if len(self._specials) >= _SPECIALS_LIMIT:
-                self._specials.clear()
-            self._specials[octets] = special
-        return special
+        if len(octets) <= _DEMANDS_OCTETS:
+            if len(self._demands) >= _DEMANDS_LIMIT:
+                self._demands.clear()
+            self._demands[octets] = demands
+        return demands
 
     def _header(self, number: int, data: bytes, at: int, end: int) -> None:
         """Process a content header that did not arrive together with its publish."""
@@ -911,10 +888,10 @@ class ReceiveLoop:
         if ids >> 16 != 60:
             text = f"expected content header for class 60, got one for class {ids >> 16} instead"
             raise AMQPError(ReplyCode.UNEXPECTED_FRAME, text)
-        special = self._specials.get(data[at + 19 : end - 1], UNKNOWN)
-        if special is UNKNOWN:
-            special = self._inspect(data[at + 7 : end - 1])
-        channel.special = special
+        demands = self._demands.get(data[at + 19 : end - 1], UNKNOWN)
+        if demands is UNKNOWN:
+            demands = self._inspect(data[at + 7 : end - 1])
+        channel.demands = demands
         if body_size > BODY_LIMIT:
             text = f"content body size {body_size} exceeds maximum allowed size {BODY_LIMIT}"
             raise AMQPError(ReplyCode.FRAME_ERROR, text)
@@ -987,36 +964,35 @@ class ReceiveLoop:
         return self._content_complete(channel, content, is_kept=is_kept)
 
     def _content_complete(self, channel: Channel, content: bytes, *, is_kept: bool = True) -> bool:
-        """Publish a complete content; returns whether that may have been much work."""
         self._current = (60, 40)
-        route, special = channel.route, channel.special
+        route, demands = channel.route, channel.demands
         assert route is not None  # set together with `missing`
         if is_kept and route.generation != self.vhost.router.generation:
-            self._publish_late(channel, route, special, content)  # topology or permissions may have changed
+            self._publish_late(channel, route, demands, content)  # topology or permissions may have changed
             return True
-        if route.plain and (special is None or special.plain_route):
-            made = (special is not None and special.persistent and bool(route.durable)) or route.makes_all
+        if route.plain and (demands is None or demands.plain_route):
+            made = (demands is not None and demands.persistent and bool(route.durable)) or route.makes_all
             message = (
                 route.make_one(channel, content) if made else Message(route.address, content, channel.number)
             )
             route.put(channel, (message,), len(content))
             return route.wide
-        channel.publish(route, special, content)
+        channel.publish(route, demands, content)
         return True
 
-    def _publish_late(self, channel: Channel, route: Route, special: Special | None, content: bytes) -> None:
-        """Publish a complete message whose route has to be found again."""
+    def _publish_late(
+        self, channel: Channel, route: Route, demands: PropertyDemands | None, content: bytes
+    ) -> None:
         try:
             found = channel.find_route(route.address, route.bits)
         except NotYet as wait:
-            rest = partial(self._publish_late, channel, route, special, content)
+            rest = partial(self._publish_late, channel, route, demands, content)
             raise NotYet(wait.subscribe, rest) from None
-        channel.publish(found, special, content)
+        channel.publish(found, demands, content)
 
     # -- other frames -----------------------------------------------------------------------------------------------
 
     def _other_frame(self, kind: int, number: int, data: bytes, at: int, end: int) -> None:
-        """Handle a heartbeat, or a frame of an unknown type."""
         if kind != TYPE_HEARTBEAT or (end - at > FRAME_OVERHEAD and not number):
             self._current = (0, 0)
             raise AMQPError(
@@ -1030,7 +1006,6 @@ class ReceiveLoop:
             self.node.turn.heartbeats += 1
 
     def _stray_content(self, number: int, data: bytes, at: int, end: int, kind: int) -> None:
-        """Reject a content frame that follows no publish."""
         if number in self._closing_channels:
             return
         self._current = (0, 0)

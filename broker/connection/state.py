@@ -13,7 +13,7 @@ An error leads to `closing` or `closed` from everywhere, the loss of the socket 
 `Connection.enter` is the only place where a state changes, and chooses the function that scans input in the new one.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from leveret.broker.amqp.commands import Connection as Wire
 
@@ -63,19 +63,11 @@ FLOW_SECONDS = 5.0
 """Time for which a connection counts as paced: RabbitMQ's, because the pauses themselves are too short to be seen."""
 
 
-class Observed(Protocol):
-    """A connection whose state is reported."""
-
-    state: str
-    blocked: bool
-    paused_at: float
-
-
-def connection_state(connection: Observed, alarm: str, now: float) -> str:
+def connection_state(connection: Any, alarm: str, now: float) -> str:
     """Return RabbitMQ's name for the state (rabbit_reader).
 
     Args:
-        connection: an open one.
+        connection: an open `Connection`.
         alarm: the reason why publishers are blocked, empty if they are not.
         now: seconds of the clock of `Connection.paused_at`.
 

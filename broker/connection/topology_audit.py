@@ -25,12 +25,7 @@ _DETAILS = ("exchange_type", "durable", "auto_delete", "exclusive", "source", "r
 class TopologyAudit:
     """One method of the classes queue and exchange, which is recorded if it changes anything.
 
-    Args:
-        audit: the audit log.
-        objects: `durable` to record only what concerns durable objects, or `all`.
-        channel: its channel.
-        method: the method.
-
+    `objects` is `durable` to record only what concerns durable objects, or `all`.
     """
 
     __slots__ = ("_audit", "_before", "_channel", "_is_wanted", "_method", "_objects")
@@ -68,7 +63,6 @@ class TopologyAudit:
         return str(method.queue or self._channel.last_queue or "")
 
     def _is_durable(self) -> bool:
-        """Return whether the object is durable, as it is now."""
         name, vhost = self._name(), self._channel.vhost
         found = vhost.queues.get(name) if isinstance(self._method, _OF_QUEUES) else vhost.router.get(name)
         return found is not None and found.durable

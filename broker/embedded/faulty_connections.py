@@ -35,12 +35,13 @@ from leveret.broker.embedded.fault_state import (
 )
 from leveret.broker.embedded.recording import RecordedChannel, Recorder
 from leveret.broker.network.socket_driver import DriverHost, SocketDriver
-from leveret.broker.queue.consumer import ConsumedQueue, Consumer
+from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.interfaces import OwningQueue
 from leveret.broker.queue.queue import Queue, RunListener
 from leveret.broker.queue.settings import NO_SETTINGS
 from leveret.broker.scheduling.outbox import OUTBOX_LIMIT
 from leveret.broker.scheduling.time_source import TimerHandle
-from leveret.broker.vhost.publish_route import Route, Special
+from leveret.broker.vhost.publish_route import PropertyDemands, Route
 from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.storage.message import Message
 
@@ -124,7 +125,7 @@ class HostileConsumer(Consumer, RunListener):
 
     __slots__ = ("_duplicates", "_faults")
 
-    def __init__(self, tag: str, queue: ConsumedQueue, channel: "FaultyChannel", **options: Any) -> None:
+    def __init__(self, tag: str, queue: OwningQueue, channel: "FaultyChannel", **options: Any) -> None:
         super().__init__(tag, queue, channel, **options)
         self._faults = channel.faults
         self._duplicates = Duplicates()
@@ -210,7 +211,7 @@ class FaultyChannel(RecordedChannel):
             route.plain = False
         return route
 
-    def publish(self, route: Route, special: Special | None, content: bytes) -> None:
+    def publish(self, route: Route, demands: PropertyDemands | None, content: bytes) -> None:
         """Publish a complete message, unless a fault prevents it."""
         faults = self.faults
         if route.error is None and faults.take_drop(MID_BODY):
@@ -225,7 +226,7 @@ class FaultyChannel(RecordedChannel):
             if not faults.nacks:
                 self._connection.forget_routes()
             return
-        super().publish(route, special, content)
+        super().publish(route, demands, content)
 
     def confirm_unroutable(self, route: Route, confirms: ChannelConfirms) -> None:
         """Confirm a publish without a queue, as `Channel.confirm_unroutable`, or at the end of the turn."""

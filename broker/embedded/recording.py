@@ -18,16 +18,16 @@ from typing import Any, Final
 import msgspec
 
 from leveret.broker.administration.messages import MessageView, view_of
+from leveret.broker.amqp.fastpath import split_address
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.channel.channel import Channel
 from leveret.broker.embedded.errors import NotRecordedError
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.copies import Copies
-from leveret.broker.vhost.publish_route import Route, Special
+from leveret.broker.vhost.dead_lettering import MOST_DEATHS, dead_letter
+from leveret.broker.vhost.publish_route import PropertyDemands, Route
 from leveret.broker.vhost.vhost import VHost
-from leveret.broker.vhost.x_death import MOST_DEATHS, dead_letter
 from leveret.exchanges.base import Exchange
-from leveret.exchanges.errors import TooManyHopsError
 from leveret.storage.message import Message
 
 MOST_MESSAGES: Final = 100_000
@@ -105,17 +105,12 @@ class Recorder:
     def add(self, vhost: VHost, exchange: Exchange, message: Message) -> None:
         """Record a message that was published to an exchange: there, and at those that it has reached from there."""
         properties = Properties(message.header)
-        special = Special(properties)
-        address = message.address
-        key = address[address[0] + 2 :].decode("utf-8", "surrogateescape")
-        keys = (key, *special.extra_keys)
-        try:
-            found: Sequence[Queue] = vhost.route(exchange, keys, special.headers)
-        except TooManyHopsError as error:
-            found = error.reached  # type: ignore[assignment] # destinations are queues here
+        demands = PropertyDemands(properties)
+        keys = (split_address(message.address)[1], *demands.extra_keys)
+        found = vhost.route_anyway(exchange, keys, demands.headers)
         queues = tuple(queue.name for queue in found)
         view: MessageView | None = None
-        for reached in vhost.router.reached(exchange, keys, special.headers):
+        for reached in vhost.router.reached(exchange, keys, demands.headers):
             place = vhost.name, reached.name
             if self.records_all or place in self._records:
                 view = view or view_of(message, state="published", queues=queues)
@@ -136,9 +131,9 @@ class RecordedChannel(Channel):
             route.plain = False
         return route
 
-    def publish(self, route: Route, special: Special | None, content: bytes) -> None:
+    def publish(self, route: Route, demands: PropertyDemands | None, content: bytes) -> None:
         """Publish a message, and record it unless that fails; those of a transaction are recorded by its commit."""
-        super().publish(route, special, content)
+        super().publish(route, demands, content)
         if self.tx is None and self._recorder.is_active(self.vhost.name) and route.exchange is not None:
             self._recorder.add(self.vhost, route.exchange, Message(route.address, content, self.number))
 
@@ -147,8 +142,7 @@ class RecordedChannel(Channel):
     ) -> Copies | None:
         """Pass a message to its queues, and record it if it belongs to a transaction."""
         if self.tx is not None and self._recorder.is_active(self.vhost.name):
-            address = message.address
-            exchange = self.vhost.router.get(address[1 : 1 + address[0]].decode("utf-8", "surrogateescape"))
+            exchange = self.vhost.router.get(split_address(message.address)[0])
             if exchange is not None:
                 self._recorder.add(self.vhost, exchange, message)
         return super().enqueue(queues, message, mandatory=mandatory, persistent=persistent)

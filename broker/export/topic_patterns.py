@@ -13,9 +13,8 @@ from heapq import nlargest, nsmallest
 from itertools import chain, islice
 from operator import itemgetter
 
-from leveret.exchanges.base import Exchange
-from leveret.exchanges.tally import Tally
-from leveret.exchanges.trie import TopicTrie
+from leveret.exchanges.base import Exchange, Tally
+from leveret.exchanges.topic import TopicTrie
 
 MOST = 64
 """Maximum number of binding keys with rows per exchange."""

@@ -47,7 +47,7 @@ def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
         "tags": lambda vhost: list(vhost.tags),
         "default_queue_type": lambda vhost: vhost.default_queue_type or NO_TYPE,
         "metadata": metadata_of,
-        "tracing": lambda vhost: vhost.tapping.firehose is not None,
+        "tracing": lambda vhost: vhost.taps.firehose is not None,
         "cluster_state": lambda _vhost: {node: "running"},
         "protected_from_deletion": lambda vhost: vhost.is_protected,
         "message_stats": stats,
@@ -66,7 +66,7 @@ def _state(call: Call) -> State:
         "tags": list(found.tags),
         "default_queue_type": found.default_queue_type,
         "protected_from_deletion": found.is_protected,
-        "tracing": found.tapping.firehose is not None,
+        "tracing": found.taps.firehose is not None,
     }
 
 

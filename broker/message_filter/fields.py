@@ -1,52 +1,34 @@
-"""Fields of a message that a condition can name."""
+"""Fields of a message that a condition can name, and their comparisons, compiled to functions of a message.
+
+A field that a message does not have makes every comparison false, also `!=`. Values of different types are not equal,
+and neither is less or greater.
+"""
 
 import difflib
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-from leveret.broker.message_filter.errors import FilterError
-from leveret.broker.message_filter.tokens import DURATIONS, SIZES, Token
+from leveret.broker.message_filter.message_facts import MessageFacts
+from leveret.broker.message_filter.tokens import DURATIONS, SIZES, FilterError, Token
 
 ABSENT: Final = object()
 """The value of a field that a message does not have."""
+Predicate = Callable[[MessageFacts], bool]
 
-
-class Facts(Protocol):
-    """A message, as conditions see it. A filter asks only for what its condition names."""
-
-    @property
-    def headers(self) -> Mapping[str, Any]:
-        """The headers as plain values."""
-
-    @property
-    def properties(self) -> Mapping[str, Any]:
-        """The properties that are set, by their AMQP names, without `headers`."""
-
-    @property
-    def exchange(self) -> str:
-        """The exchange that it was published to; '' for the default exchange."""
-
-    @property
-    def routing_key(self) -> str:
-        """The routing key."""
-
-    @property
-    def redelivered(self) -> bool:
-        """True if its next delivery will be marked as redelivered."""
-
-    @property
-    def age(self) -> float | None:
-        """Seconds since it came to its queue; None if that is unknown."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of its body."""
-
-    @property
-    def death(self) -> Mapping[str, Any] | None:
-        """The newest entry of its `x-death` header; None if it was never dead-lettered."""
+ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+MOST_PATTERN = 1000
+"""Maximum size of all patterns of a condition, in instructions of RE2."""
+SEARCHED = 4096
+"""Bytes of a text in which a pattern is searched."""
+_PATTERN_MEMORY = 1024 * 1024
 
 
 class Type(StrEnum):
@@ -60,23 +42,15 @@ class Type(StrEnum):
 
 
 class Field(NamedTuple):
-    """A field.
-
-    Attributes:
-        name: as it was written.
-        type: the type of its values.
-        value: returns its value for a message; `ABSENT` if there is none.
-        units: the units in which numbers may be compared with it, by name.
-
-    """
+    """A field; `value` returns its value for a message, `ABSENT` if there is none; numbers may have its `units`."""
 
     name: str
     type: Type
-    value: Callable[[Facts], Any]
+    value: Callable[[MessageFacts], Any]
     units: Mapping[str, float] = {}
 
 
-def _age(facts: Facts) -> Any:
+def _age(facts: MessageFacts) -> Any:
     age = facts.age
     return ABSENT if age is None else age
 
@@ -105,24 +79,14 @@ _PROPERTIES = (
     "type",
     "user_id",
 )
-NAMES = (
-    *_SIMPLE,
-    *[f"death.{key}" for key in _DEATH],
-    *[f"properties.{key}" for key in _PROPERTIES],
-)
+NAMES = (*_SIMPLE, *[f"death.{key}" for key in _DEATH], *[f"properties.{key}" for key in _PROPERTIES])
 """The names of all fields but headers."""
 
 
 def field(token: Token, quoted: Token | None = None) -> Field:
-    """Return a field by its name.
+    """Return a field by its name; raises FilterError if there is none.
 
-    Args:
-        token: the name.
-        quoted: the text behind `headers.`, if the name ends there: a name of a header that needs quotes.
-
-    Raises:
-        FilterError: there is no such field.
-
+    `quoted`: the text behind `headers.`, if the name ends there: a name of a header that needs quotes.
     """
     name: str = token.value
     group, dot, rest = name.partition(".")
@@ -151,7 +115,7 @@ def _property(name: str) -> Field:
 
 
 def _death(key: str) -> Field:
-    def value(facts: Facts) -> Any:
+    def value(facts: MessageFacts) -> Any:
         death = facts.death
         return ABSENT if death is None else death.get(key, ABSENT)
 
@@ -172,3 +136,77 @@ def comparable(value: Any) -> tuple[Type, Any]:
         case Decimal():
             return Type.NUMBER, float(value)
     return Type.ANY, value
+
+
+def exists(field: Field) -> Predicate:
+    """Return whether a message has a field."""
+    value = field.value
+    return lambda facts: value(facts) is not ABSENT
+
+
+def is_true(field: Field) -> Predicate:
+    """Return whether a field is the boolean true."""
+    value = field.value
+    return lambda facts: value(facts) is True
+
+
+def equals(field: Field, wanted: Any, *, negated: bool) -> Predicate:
+    """Compare with `==`, or with `!=` if negated."""
+    return is_one_of(field, (wanted,), negated=negated)
+
+
+def is_one_of(field: Field, wanted: Sequence[Any], *, negated: bool) -> Predicate:
+    """Compare with `in`, or with `not in` if negated."""
+    value = field.value
+    values = frozenset(map(comparable, wanted))
+
+    def compare(facts: MessageFacts) -> bool:
+        found = value(facts)
+        if found is ABSENT:
+            return False
+        typed = comparable(found)
+        return (typed[0] is not Type.ANY and typed in values) is not negated
+
+    return compare
+
+
+def is_ordered(field: Field, sign: str, wanted: Any) -> Predicate:
+    """Compare by order."""
+    value, order = field.value, ORDERS[sign]
+    wanted_type, wanted = comparable(wanted)
+
+    def compare(facts: MessageFacts) -> bool:
+        found = value(facts)
+        if found is ABSENT:
+            return False
+        found_type, found = comparable(found)
+        return found_type is wanted_type and order(found, wanted)
+
+    return compare
+
+
+def searched(field: Field, pattern: str, at: int) -> tuple[Predicate, int]:
+    """Compare with `=~`; returns also the size of the pattern in instructions. Raises FilterError."""
+    import re2  # noqa: PLC0415 - most conditions have no patterns
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _PATTERN_MEMORY
+    try:
+        compiled = re2.compile(pattern.encode("utf-8", "surrogateescape"), options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else ""
+        text = reason.decode("utf-8", "backslashreplace") if isinstance(reason, bytes) else str(reason)
+        raise FilterError(f"invalid regular expression: {text}", at) from None
+    search, value = compiled.search, field.value
+
+    def compare(facts: MessageFacts) -> bool:
+        found = value(facts)
+        if found is ABSENT:
+            return False
+        found_type, found = comparable(found)
+        if found_type is not Type.TEXT:
+            return False
+        return search(found[:SEARCHED].encode("utf-8", "surrogateescape")[:SEARCHED]) is not None
+
+    return compare, int(compiled.programsize)

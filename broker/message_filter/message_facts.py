@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from leveret.broker.amqp.errors import MalformedProperties
+from leveret.broker.amqp.fastpath import split_address
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import plain
 from leveret.storage.message import Message
@@ -13,7 +14,7 @@ _FRAME_OCTETS = 8
 
 
 class MessageFacts:
-    """The `Facts` of a message.
+    """A message, as conditions see it. A filter asks only for what its condition names.
 
     Args:
         message: the message.
@@ -21,11 +22,6 @@ class MessageFacts:
         held: seconds for which it has been in its queue at least; None if that is unknown.
         now: milliseconds since the epoch; 0 if the times of its deaths are not to be used.
         count: how often it was requeued, if its queue counts that: consumers get it in `x-delivery-count`.
-
-    Attributes:
-        message: as given.
-        redelivered: as given.
-
     """
 
     __slots__ = ("_count", "_headers", "_held", "_now", "_properties", "message", "redelivered")
@@ -84,14 +80,12 @@ class MessageFacts:
     @property
     def exchange(self) -> str:
         """The exchange that it was published to; '' for the default exchange."""
-        address = self.message.address
-        return _text(address[1 : 1 + address[0]])
+        return split_address(self.message.address)[0]
 
     @property
     def routing_key(self) -> str:
         """The routing key."""
-        address = self.message.address
-        return _text(address[2 + address[0] :])
+        return split_address(self.message.address)[1]
 
     @property
     def size(self) -> int:
@@ -124,7 +118,3 @@ class MessageFacts:
         """The newest entry of `x-death`; None if it was never dead-lettered."""
         deaths = self.deaths
         return deaths[0] if deaths else None
-
-
-def _text(octets: bytes) -> str:
-    return octets.decode("utf-8", "surrogateescape")

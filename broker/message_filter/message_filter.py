@@ -19,20 +19,23 @@ docs/filters.md describes it for users.
 from collections.abc import Callable
 from typing import Any, Final
 
-from leveret.broker.message_filter.comparisons import (
+from leveret.broker.message_filter.fields import (
     MOST_PATTERN,
     ORDERS,
+    Field,
     Predicate,
+    Type,
+    comparable,
     equals,
     exists,
+    field,
     is_one_of,
     is_ordered,
     is_true,
     searched,
 )
-from leveret.broker.message_filter.errors import FilterError
-from leveret.broker.message_filter.fields import Facts, Field, Type, comparable, field
-from leveret.broker.message_filter.tokens import Kind, Token, tokens
+from leveret.broker.message_filter.message_facts import MessageFacts
+from leveret.broker.message_filter.tokens import FilterError, Kind, Token, tokens
 
 MOST_CHARACTERS: Final = 4096
 """Maximum length of a condition."""
@@ -43,18 +46,9 @@ MOST_VALUES: Final = 256
 
 
 class MessageFilter:
-    """A condition on messages.
+    """A condition on messages, '' for one that every message meets; `matches` returns whether a message meets it.
 
-    Args:
-        text: the condition; '' for one that every message meets.
-
-    Raises:
-        FilterError: it is not in the language, or exceeds a limit; the text names the column.
-
-    Attributes:
-        text: as given.
-        matches: returns whether a message meets the condition.
-
+    Raises FilterError if the text is not in the language, or exceeds a limit.
     """
 
     __slots__ = ("matches", "text")
@@ -63,14 +57,14 @@ class MessageFilter:
         if len(text) > MOST_CHARACTERS:
             raise FilterError(f"a condition has at most {MOST_CHARACTERS} characters", MOST_CHARACTERS)
         self.text = text
-        self.matches: Callable[[Facts], bool] = _Parser(tokens(text)).parse() if text.strip() else _any
+        self.matches: Callable[[MessageFacts], bool] = _Parser(tokens(text)).parse() if text.strip() else _any
 
     def __bool__(self) -> bool:
         """Return whether it has a condition."""
         return self.matches is not _any
 
 
-def _any(_facts: Facts) -> bool:
+def _any(_facts: MessageFacts) -> bool:
     return True
 
 
@@ -103,7 +97,6 @@ class _Parser:
         return token
 
     def _accepts(self, kind: Kind, value: str) -> bool:
-        """Take the next token if it is that one."""
         token = self._next
         if token.kind is not kind or token.value != value:
             return False
@@ -210,7 +203,6 @@ class _Parser:
         return is_one_of(found, values, negated=negated)
 
     def _value(self, found: Field) -> Any:
-        """Take a value to compare a field with."""
         token = self._take()
         self._count(token)
         if token.kind is Kind.KEYWORD and token.value in {"true", "false"}:

@@ -1,23 +1,12 @@
-"""Tokens of a condition: names, operators, texts, numbers."""
+"""Tokens of a condition: names, operators, texts, numbers; and the error of one that cannot be parsed."""
 
 import re
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from leveret.broker.message_filter.errors import FilterError
-
 DURATIONS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 """Units of durations, in seconds."""
-SIZES = {
-    "B": 1,
-    "kB": 10**3,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-}
+SIZES = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 """Units of sizes, in bytes."""
 KEYWORDS = ("and", "or", "not", "in", "exists", "true", "false")
 _ESCAPES = {"\\": "\\", '"': '"', "'": "'", "n": "\n", "t": "\t", "r": "\r"}
@@ -33,6 +22,14 @@ _TOKEN = re.compile(
 )
 
 
+class FilterError(ValueError):
+    """A condition is not in the language of `MessageFilter`; `column` is where, from 1."""
+
+    def __init__(self, reason: str, at: int) -> None:
+        self.column = at + 1
+        super().__init__(f"column {self.column}: {reason}")
+
+
 class Kind(StrEnum):
     """Kinds of tokens."""
 
@@ -45,15 +42,7 @@ class Kind(StrEnum):
 
 
 class Token(NamedTuple):
-    """A token.
-
-    Attributes:
-        kind: its kind.
-        value: an operator, a keyword in lower case, a name, or the value of a text or number.
-        at: its position in the condition, from 0.
-        unit: the unit of a number; '' if it has none.
-
-    """
+    """A token at a position of the condition; `unit` is that of a number, or ''."""
 
     kind: Kind
     value: Any
@@ -67,12 +56,7 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> list[Token]:
-    """Divide a condition into tokens; the last one is the end.
-
-    Raises:
-        FilterError: something is no token.
-
-    """
+    """Divide a condition into tokens; the last one is the end. Raises FilterError if something is no token."""
     found: list[Token] = []
     at = 0
     while at < len(text):

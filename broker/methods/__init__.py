@@ -18,13 +18,13 @@ from leveret.broker.amqp.commands import (
     Tx,
 )
 from leveret.broker.channel.channel import Channel
-from leveret.broker.methods import basic, confirm_tx, exchange, queue
+from leveret.broker.methods import basic, exchange, queue
 
 Handler = Callable[[Channel, Any], None]
 
 HANDLERS: dict[type, Handler] = {
-    Access.Request: confirm_tx.access_request,
-    ChannelMethods.Flow: confirm_tx.channel_flow,
+    Access.Request: basic.access_request,
+    ChannelMethods.Flow: basic.channel_flow,
     Exchange.Declare: exchange.exchange_declare,
     Exchange.Delete: exchange.exchange_delete,
     Exchange.Bind: exchange.exchange_bind,
@@ -43,8 +43,8 @@ HANDLERS: dict[type, Handler] = {
     Basic.Reject: basic.basic_reject,
     Basic.Recover: basic.basic_recover,
     Basic.RecoverAsync: basic.basic_recover_async,
-    Confirm.Select: confirm_tx.confirm_select,
-    Tx.Select: confirm_tx.tx_select,
-    Tx.Commit: confirm_tx.tx_commit,
-    Tx.Rollback: confirm_tx.tx_rollback,
+    Confirm.Select: basic.confirm_select,
+    Tx.Select: basic.tx_select,
+    Tx.Commit: basic.tx_commit,
+    Tx.Rollback: basic.tx_rollback,
 }

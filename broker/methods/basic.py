@@ -1,11 +1,15 @@
-"""Handlers of the basic class, except publish and the acks handled by the fast path."""
+"""Handlers of the classes basic, confirm, tx and access, and of `channel.flow`.
+
+Publishes, and the acks that the receive loop handles, do not come here.
+"""
 
 import secrets
 
 from leveret.broker.amqp.codec import encode_method
-from leveret.broker.amqp.commands import Basic as Wire, make
+from leveret.broker.amqp.commands import Access, Basic as Wire, Channel as ChannelMethods, Confirm, Tx, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.channel.channel import Channel
+from leveret.broker.channel.transaction import Transaction
 from leveret.broker.errors import (
     access_refused,
     not_allowed,
@@ -18,6 +22,7 @@ from leveret.broker.methods.names import queue_name
 from leveret.broker.queue.arguments import QUORUM, check_consume_arguments
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.vhost.publish_route import REPLY_TO
+from leveret.confirm.channel_confirms import ChannelConfirms
 
 
 def basic_qos(channel: Channel, method: Wire.Qos) -> None:
@@ -74,10 +79,7 @@ def basic_consume(channel: Channel, method: Wire.Consume) -> None:
         priority=priority,
         arguments=arguments,
     )
-    channel.consumers[consumer.tag] = consumer
-    if not method.nowait:
-        channel.send(make(Wire.ConsumeOk, consumer.tag))
-    queue.add_consumer(consumer)
+    _start(channel, consumer, method)
     vhost = channel.vhost
     vhost.context.tell("consumer_created", vhost.name, consumer.tag, consumer, channel)
     channel.record_consumer("consumer_added", consumer)
@@ -93,10 +95,15 @@ def _consume_replies(channel: Channel, method: Wire.Consume) -> None:
         raise not_allowed(f"attempt to reuse consumer tag '{method.consumer_tag}'")
     queue = channel.vhost.create_reply_queue()
     consumer = Consumer(method.consumer_tag or _generated_tag(), queue, channel, no_ack=True)
-    channel.reply_consumer = channel.consumers[consumer.tag] = consumer
+    channel.reply_consumer = consumer
+    _start(channel, consumer, method)
+
+
+def _start(channel: Channel, consumer: Consumer, method: Wire.Consume) -> None:
+    channel.consumers[consumer.tag] = consumer
     if not method.nowait:
         channel.send(make(Wire.ConsumeOk, consumer.tag))
-    queue.add_consumer(consumer)
+    consumer.queue.add_consumer(consumer)
 
 
 def _generated_tag() -> str:
@@ -155,3 +162,47 @@ def basic_recover_async(channel: Channel, method: Wire.RecoverAsync) -> None:
 def _check_recover(*, requeue: bool) -> None:
     if not requeue:
         raise not_implemented("requeue=false")
+
+
+def access_request(channel: Channel, method: Access.Request) -> None:
+    """Handle `access.request` of AMQP 0-8: reply with ticket 1, which is never checked."""
+    channel.send(Access.RequestOk(1))
+
+
+def channel_flow(channel: Channel, method: ChannelMethods.Flow) -> None:
+    """Handle `channel.flow`: a client may not stop the broker's deliveries (RabbitMQ refuses it too)."""
+    if not method.active:
+        raise not_implemented("active=false")
+    channel.send(ChannelMethods.FlowOk(active=True))
+
+
+def confirm_select(channel: Channel, method: Confirm.Select) -> None:
+    """Handle `confirm.select`; repeating it has no effect."""
+    if channel.tx is not None:
+        raise precondition_failed("cannot switch from tx to confirm mode")
+    if channel.confirms is None:
+        channel.confirms = ChannelConfirms(channel.schedule_confirms)
+        channel.host.forget_routes()
+    if not method.nowait:
+        channel.send(Confirm.SelectOk())
+
+
+def tx_select(channel: Channel, method: Tx.Select) -> None:
+    """Handle `tx.select`; repeating it has no effect."""
+    if channel.confirms is not None:
+        raise precondition_failed("cannot switch from confirm to tx mode")
+    if channel.tx is None:
+        channel.tx = Transaction()
+        channel.host.forget_routes()
+    channel.send(Tx.SelectOk())
+
+
+def tx_commit(channel: Channel, method: Tx.Commit) -> None:
+    """Handle `tx.commit`; commit-ok follows the returns of unroutable messages."""
+    channel.commit()
+    channel.reply_when_safe(Tx.CommitOk(), files=True)
+
+
+def tx_rollback(channel: Channel, method: Tx.Rollback) -> None:
+    """Handle `tx.rollback`."""
+    channel.rollback(encode_method(channel.number, Tx.RollbackOk()))

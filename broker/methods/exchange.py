@@ -1,6 +1,6 @@
 """Handlers of the exchange class: declare, delete, bind, unbind."""
 
-from typing import cast
+from typing import Any
 
 from leveret.broker.amqp.commands import Exchange as Wire, make
 from leveret.broker.amqp.tables import Table
@@ -12,9 +12,13 @@ from leveret.broker.methods.names import (
     check_not_default_exchange,
     strip_cr_lf,
 )
-from leveret.broker.queue.arguments import check_alternate_exchange_type, check_exchange_equivalence
+from leveret.broker.queue.arguments import (
+    OF_EXCHANGES,
+    check_alternate_exchange_type,
+    check_exchange_equivalence,
+    warn_of_unknown,
+)
 from leveret.broker.queue.queue import Queue
-from leveret.broker.queue.unknown_arguments import OF_EXCHANGES, warn
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import ExchangeError, InvalidXMatch
 from leveret.exchanges.router import EXCHANGE_TYPES
@@ -72,7 +76,7 @@ def _declare(channel: Channel, name: str, method: Wire.Declare) -> Exchange:
         )
     except ExchangeError as error:
         raise precondition_failed(str(error)) from None
-    warn(resource("exchange", name, vhost.name), arguments, OF_EXCHANGES)
+    warn_of_unknown(resource("exchange", name, vhost.name), arguments, OF_EXCHANGES)
     return exchange
 
 
@@ -93,39 +97,22 @@ def exchange_delete(channel: Channel, method: Wire.Delete) -> None:
 
 def exchange_bind(channel: Channel, method: Wire.Bind) -> None:
     """Handle `exchange.bind`."""
-    durable = bind(
-        channel,
-        method.source,
-        "exchange",
-        strip_cr_lf(method.destination),
-        method.routing_key,
-        _arguments(method.arguments),
-    )
+    destination = strip_cr_lf(method.destination)
+    durable = bind(channel, method.source, "exchange", destination, method.routing_key, method.arguments)
     if not method.nowait:
         channel.reply(make(Wire.BindOk), durable=durable)
 
 
 def exchange_unbind(channel: Channel, method: Wire.Unbind) -> None:
     """Handle `exchange.unbind`; removing a binding that does not exist succeeds."""
-    durable = unbind(
-        channel,
-        method.source,
-        "exchange",
-        strip_cr_lf(method.destination),
-        method.routing_key,
-        _arguments(method.arguments),
-    )
+    destination = strip_cr_lf(method.destination)
+    durable = unbind(channel, method.source, "exchange", destination, method.routing_key, method.arguments)
     if not method.nowait:
         channel.reply(make(Wire.UnbindOk), durable=durable)
 
 
-def _arguments(table: object) -> Table:
-    """Return a decoded method's table as a typed table, which pamqp's annotations do not express."""
-    return cast("Table", table or {})
-
-
 def bind(
-    channel: Channel, source: str, kind: str, destination: str, binding_key: str, arguments: Table | None
+    channel: Channel, source: str, kind: str, destination: str, binding_key: str, arguments: Any
 ) -> bool:
     """Bind a queue or an exchange (`kind`); source and destination must exist, and the source is checked first.
 
@@ -151,7 +138,7 @@ def bind(
 
 
 def unbind(
-    channel: Channel, source: str, kind: str, destination: str, binding_key: str, arguments: Table | None
+    channel: Channel, source: str, kind: str, destination: str, binding_key: str, arguments: Any
 ) -> bool:
     """Remove a binding, if it exists. Returns whether it is durable, or may have been and not yet be committed."""
     source = strip_cr_lf(source)

@@ -98,27 +98,26 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
 
 
 def queue_bind(channel: Channel, method: Wire.Bind) -> None:
-    """Handle `queue.bind`; if neither queue nor key is given, the last declared queue's name is used for both."""
-    _check_not_volatile(method.queue)
-    name = queue_name(channel, method.queue)
-    key = name if not method.queue and not method.routing_key else method.routing_key
-    durable = bind(channel, method.exchange, "queue", name, key, method.arguments)  # type: ignore[arg-type]
+    """Handle `queue.bind`."""
+    name, key = _queue_and_key(channel, method)
+    durable = bind(channel, method.exchange, "queue", name, key, method.arguments)
     if not method.nowait:
         channel.reply(make(Wire.BindOk), durable=durable)
 
 
 def queue_unbind(channel: Channel, method: Wire.Unbind) -> None:
     """Handle `queue.unbind`; removing a binding that does not exist succeeds."""
-    _check_not_volatile(method.queue)
-    name = queue_name(channel, method.queue)
-    key = name if not method.queue and not method.routing_key else method.routing_key
-    durable = unbind(channel, method.exchange, "queue", name, key, method.arguments)  # type: ignore[arg-type]
+    name, key = _queue_and_key(channel, method)
+    durable = unbind(channel, method.exchange, "queue", name, key, method.arguments)
     channel.reply(make(Wire.UnbindOk), durable=durable)
 
 
-def _check_not_volatile(name: str) -> None:
-    if name == REPLY_TO or name.startswith(REPLY_PREFIX):
+def _queue_and_key(channel: Channel, method: Wire.Bind | Wire.Unbind) -> tuple[str, str]:
+    """Return the queue and the key of a binding: if neither is given, both are the last declared queue's name."""
+    if method.queue == REPLY_TO or method.queue.startswith(REPLY_PREFIX):
         raise access_refused("cannot bind or unbind to a volatile (direct reply-to) queue")
+    name = queue_name(channel, method.queue)
+    return name, name if not method.queue and not method.routing_key else method.routing_key
 
 
 def queue_purge(channel: Channel, method: Wire.Purge) -> None:

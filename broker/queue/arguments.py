@@ -13,14 +13,23 @@ have an `x-delivery-limit` too; that and `x-consumer-timeout` must be numbers; t
 gives it (3.13: never; 4.3: always, and classic queues have none); an unknown `x-queue-master-locator` is
 accepted and a decimal in a redeclaration is unequal, where RabbitMQ crashes (541); a string that is not printable
 Latin-1 is shown in texts as a string instead of a list of numbers.
+
+Arguments without effect are mostly typing errors, some belong to other releases or queue types. RabbitMQ accepts them
+in silence, and so do we; but the log and `leveret explain` name them.
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+import difflib
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
+from typing import Final, NamedTuple, Protocol
 
 from leveret.broker.amqp.tables import Field, Table, argument_text, string_text, term_text, value_text
 from leveret.broker.errors import AMQPError, precondition_failed, resource
 from leveret.confirm.modes import CONFIRM_MODES
+from leveret.exchanges.base import Exchange
+
+log = logging.getLogger("leveret.queue")
 
 MAX_EXPIRY_MS = 315_360_000_000
 """Ten years: the maximum of `x-expires`, `x-message-ttl` and `expiration` in RabbitMQ."""
@@ -41,19 +50,6 @@ class QueueShape(Protocol):
 
     durable: bool
     auto_delete: bool
-    arguments: Table
-
-
-class ExchangeShape(Protocol):
-    """Properties of an existing exchange for `check_exchange_equivalence`."""
-
-    @property
-    def type(self) -> str:
-        """The exchange's type."""
-
-    durable: bool
-    auto_delete: bool
-    internal: bool
     arguments: Table
 
 
@@ -204,6 +200,21 @@ _CONSUME_QUORUM = frozenset(("x-priority", "x-credit"))
 _OF_ANY = frozenset((*_OF_CLASSIC, *_OF_QUORUM, *_OF_STREAMS))
 OF_QUEUES = _OF_ANY | _QUEUE_VALIDATORS.keys()
 """The arguments of queues that have an effect, or a meaning in RabbitMQ."""
+OF_EXCHANGES: Final = frozenset(("alternate-exchange", "x-delayed-type"))
+_OF_QUORUM_4: Final = "quorum queues of RabbitMQ 4.3"
+OF_OTHERS: Final = {
+    "x-consumer-disconnected-timeout": _OF_QUORUM_4,
+    "x-delayed-retry-max": _OF_QUORUM_4,
+    "x-delayed-retry-min": _OF_QUORUM_4,
+    "x-delayed-retry-type": _OF_QUORUM_4,
+    "x-stream-filter-size-bytes": "streams of RabbitMQ",
+}
+"""Arguments that other brokers' queues have and ours do not, and whose they are; RabbitMQ 3.13 refuses none of them."""
+_MOST_COMPARED = 8
+"""Maximum number of unknown arguments that are compared with the known ones, which takes a while."""
+_LONGEST = 64
+"""Maximum length of such a name."""
+_SIMILAR = 0.75
 _COMPARED_IF_GIVEN = ("x-consumer-timeout",)
 _CONSUME_ANY = _CONSUME_CLASSIC | _CONSUME_QUORUM | {"x-stream-offset"}
 
@@ -353,7 +364,7 @@ def check_queue_equivalence(
 def check_exchange_equivalence(
     name: str,
     vhost: str,
-    current: ExchangeShape,
+    current: Exchange,
     *,
     kind: str,
     durable: bool,
@@ -426,3 +437,42 @@ def _inequivalent(key: str, what: str, received: str, current: str) -> AMQPError
 def _atom(name: str) -> str:
     is_bare = name[:1].islower() and name.isascii() and name.replace("_", "").replace("@", "").isalnum()
     return name if is_bare else f"'{name}'"
+
+
+class Unknown(NamedTuple):
+    """An argument that has no effect.
+
+    `similar` is the known argument that was probably meant, `owner` the queues of another broker that have this one.
+    """
+
+    name: str
+    similar: str
+    owner: str = ""
+
+    def __str__(self) -> str:
+        if self.owner:
+            return f"argument '{self.name}' has no effect: only {self.owner} have it"
+        advice = f": did you mean '{self.similar}'?" if self.similar else ""
+        return f"unknown argument '{self.name}' has no effect{advice}"
+
+
+def unknown_arguments(arguments: Iterable[str], known: Collection[str] = OF_QUEUES) -> list[Unknown]:
+    """Return the arguments that have no effect, at most eight."""
+    found = islice((name for name in arguments if name not in known), _MOST_COMPARED)
+    return [
+        Unknown(name, "", OF_OTHERS[name]) if name in OF_OTHERS else Unknown(name, _similar(name, known))
+        for name in found
+    ]
+
+
+def _similar(name: str, known: Collection[str]) -> str:
+    if len(name) > _LONGEST:
+        return ""
+    return next(iter(difflib.get_close_matches(name.lower(), known, 1, _SIMILAR)), "")
+
+
+def warn_of_unknown(what: str, arguments: Iterable[str], known: Collection[str] = OF_QUEUES) -> None:
+    """Log arguments of a new object that look like typing errors, or belong to other brokers."""
+    for each in unknown_arguments(arguments, known):
+        if each.similar or each.owner:
+            log.warning("%s: %s", what, each)

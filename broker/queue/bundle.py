@@ -41,13 +41,7 @@ def record_octets(message: Message) -> int:
 
 
 def bundled(messages: Sequence[Message], *, is_saved: bool) -> Message:
-    """Return a bundle of messages, in their order.
-
-    Args:
-        messages: the messages; none is a bundle.
-        is_saved: True to write it to disk.
-
-    """
+    """Return a bundle of messages, none of which is one, in their order; `is_saved` to write it to disk."""
     contents = [message.content for message in messages]
     heads: list[bytes] = []
     head, address, length, channel_id = b"", b"", -1, -1
@@ -83,15 +77,9 @@ def are_small(messages: Sequence[Message], share: int) -> bool:
 
 
 def bundles_of_alike(messages: Sequence[Message], share: int, *, is_saved: bool) -> list[Message]:
-    """Return bundles of messages, in their order.
+    """Return bundles, with at most `share` bytes of records each, of messages that are alike and small and no bundles.
 
     This is how nearly all messages are retained, and takes a third of the time of `bundled`.
-
-    Args:
-        messages: at least one message; they are alike and small, and none is a bundle.
-        share: maximum number of bytes of records of a bundle.
-        is_saved: True to write them to disk.
-
     """
     first = messages[0]
     address, channel_id, octets = first.address, first.channel_id, first.body_size
@@ -108,7 +96,6 @@ def bundles_of_alike(messages: Sequence[Message], share: int, *, is_saved: bool)
 
 
 def _joined(heads: list[bytes], contents: Sequence[bytes], octets: int, *, is_saved: bool) -> Message:
-    """Return a bundle of records; `octets` is the size of their bodies in bytes."""
     count = len(contents)
     parts = [b"\xce"] * (2 * count + 2)
     parts[1:-1:2] = heads
@@ -163,9 +150,7 @@ class Kept:
         messages: bundles, and messages that are not in any.
         largest: size in bytes of the largest content of `messages`.
         persistent: True if some of them are written to disk.
-        bundle: the messages of the next bundle.
-        is_saved: True if these are written.
-
+        bundle, is_saved: the messages of the next bundle, and whether these are written.
     """
 
     __slots__ = ("bundle", "is_saved", "largest", "messages", "persistent")

@@ -4,16 +4,12 @@ Hot path: see docs/performance.md.
 """
 # ruff: noqa: C901 - hot: one flat function is several times cheaper than small ones
 
-from collections.abc import Collection, MutableMapping, Sequence
+from collections.abc import Sequence
 from itertools import repeat
-from typing import Protocol
 
 from leveret.broker.amqp.fastpath import SPLIT_LIMIT, body_start, deliver_head, pack_tag, reframe, reframed
 from leveret.broker.amqp.tables import Table
-from leveret.broker.queue.settings import QueueSettings
-from leveret.broker.queue.suspension import Suspendable
-from leveret.broker.scheduling.outbox import Outbox
-from leveret.broker.scheduling.turn_protocols import Runnable
+from leveret.broker.queue.interfaces import ClientChannel, OwningQueue
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message
 
@@ -26,57 +22,11 @@ _START_LIMIT = 512  # bytes before a body that are remembered
 _NO_START: tuple[tuple[()] | bytes, bytes, int] = ((), b"", 0)
 
 
-class DeliveryChannel(Protocol):
-    """A channel, as its consumers see it."""
-
-    number: int
-    frame_max: int
-    delivery_tag: int
-    unacked: "MutableMapping[int, tuple[Consumer | GetRecipient, int]]"
-    outbox: Outbox
-    global_prefetch: int
-    got: int
-    delivered: int
-
-    @property
-    def global_room(self) -> int:
-        """Number of further messages that the channel-wide prefetch allows."""
-
-    def consumer_cancelled(self, consumer: "Consumer") -> None:
-        """Remove a consumer whose queue was deleted, and notify the client."""
-
-
-class ConsumedQueue(Suspendable, Runnable, Protocol):
-    """A queue, as its consumers see it."""
-
-    name: str
-    delivered: int
-    acks: list[int]
-    settings: QueueSettings
-
-    def touch(self) -> None:
-        """Schedule a run of the queue at the end of this turn."""
-
-    def discard(self, seq_ids: Collection[int]) -> None:
-        """Discard unacked messages that were rejected without requeue; the caller must call `touch` afterwards."""
-
-    def rejoin(self, consumer: "Consumer") -> None:
-        """Put a consumer back at the end of the rotation."""
-
-
 class Consumer:
     """A consumer, created by `basic.consume`.
 
-    Args:
-        tag: the consumer tag.
-        queue: the queue consumed from.
-        channel: the channel of the consumer.
-        no_ack: deliveries count as acked when sent; no prefetch applies.
-        exclusive: no other consumer may be added.
-        prefetch_count: limit of unacked messages, 0 for none.
-        priority: `x-priority`, higher first.
-        arguments: the arguments of `basic.consume`, valid.
-
+    With `no_ack` deliveries count as acked when sent, and no prefetch applies. `prefetch_count` is the limit of unacked
+    messages, 0 for none; a consumer of a higher `priority` is served first. The `arguments` are valid.
     """
 
     __slots__ = (
@@ -104,8 +54,8 @@ class Consumer:
     def __init__(
         self,
         tag: str,
-        queue: ConsumedQueue,
-        channel: DeliveryChannel,
+        queue: OwningQueue,
+        channel: ClientChannel,
         *,
         no_ack: bool,
         exclusive: bool = False,
@@ -277,7 +227,7 @@ class GetRecipient:
     __slots__ = ("_channel", "queue")
     parked = False
 
-    def __init__(self, queue: ConsumedQueue, channel: DeliveryChannel) -> None:
+    def __init__(self, queue: OwningQueue, channel: ClientChannel) -> None:
         self.queue = queue
         self._channel = channel
 

@@ -31,17 +31,13 @@ class ConsumerRotation:
 
     Iterating yields the consumers in the order in which they were added, whether they can take a message or not.
 
-    Args:
-        single_active: true if one consumer at a time gets messages (`x-single-active-consumer`).
-
     Attributes:
-        single_active: as given.
+        single_active: true if one consumer at a time gets messages (`x-single-active-consumer`).
         ready: consumers that can take a message, in the order in which they are served; some may be cancelled.
         cancelled: number of cancelled consumers in `ready`; `sweep` removes them.
         active: with `single_active`, the active consumer. The others wait outside the rotation.
         exclusive: the exclusive consumer, or None.
         is_paused: true between `pause` and `unpause`.
-
     """
 
     __slots__ = (
@@ -94,17 +90,12 @@ class ConsumerRotation:
     def next_share(self, available: int, largest: int) -> tuple[Sequence[Consumer], int]:
         """Return the next consumers in the rotation, and the number of messages they take together (<= `available`).
 
-        The number is 0 if the first has no room any more: others have used up the prefetch of the channel or the
-        outbox that it shares with them.
+        The number is 0 if the first has no room any more: others have used up the prefetch of the channel or the outbox
+        that it shares with them. `largest` is the size in bytes of the largest message, 0 if all are small.
 
         Several consumers are served in one stride if each has a channel of its own and either all or none need acks;
         each channel then sees the same order as with one message at a time. With fewer messages than consumers, or if
         some have no room, a stride has the first of them, with one message each.
-
-        Args:
-            available: number of messages to deliver, at least one.
-            largest: size in bytes of the largest of them, 0 if all are small.
-
         """
         ready = self.ready
         step = max(1, _SHARE_OCTETS // largest) if largest else _SHARE
@@ -177,13 +168,7 @@ class ConsumerRotation:
         self.ready.popleft().park()
 
     def deliver(self, consumers: Sequence[Consumer], batch: Fetched) -> None:
-        """Deliver the messages of a share round-robin; park consumers without room, and keep the order of the others.
-
-        Args:
-            consumers: as returned by `next_share`.
-            batch: as many messages as it returned, or fewer.
-
-        """
+        """Deliver a share round-robin; park consumers without room, and keep the order of the others."""
         seq_ids, messages, redelivered = batch
         width = len(consumers)
         ready = self.ready
@@ -283,7 +268,6 @@ class ConsumerRotation:
         return removed
 
     def _reset(self) -> None:
-        """Discard the tables after the last consumer was removed."""
         self._consumers = _NOBODY
         self.ready = _NOBODY_READY
         self.cancelled = 0
@@ -293,7 +277,6 @@ class ConsumerRotation:
         self._is_alike = None
 
     def _add_waiting(self, consumer: Consumer) -> None:
-        """Add a consumer to those that wait to become the single active consumer."""
         if not self._waiting:
             self._waiting = []
         elif len(self._waiting) > 2 * len(self._consumers):  # most of them are cancelled
@@ -412,7 +395,6 @@ _NOBODY_WAITING = cast("list[tuple[int, int, Consumer]]", ())
 
 
 def _cancel(consumer: Consumer) -> None:
-    """Mark a consumer as cancelled, so that nothing wakes it."""
     consumer.cancelled = True
     consumer.outbox.parked.pop(consumer, None)
 

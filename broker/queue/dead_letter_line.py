@@ -17,12 +17,9 @@ meanwhile; it keeps its messages until the line is empty (`broker.queue.queue.Qu
 from collections import deque
 from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import Any, Protocol
 
-from leveret.broker.scheduling.turn import Turn
-from leveret.broker.scheduling.turn_protocols import Runnable
+from leveret.broker.queue.interfaces import OwningQueue, ParentVHost
 from leveret.storage.message import Message
-from leveret.storage.queues.backing_queue import BackingQueue
 
 STEP = 64
 """Number of messages whose bodies are fetched together."""
@@ -30,59 +27,17 @@ ENOUGH = 256
 """Length of the line from which the queue expires and drops no more messages, to keep few of them in memory."""
 
 
-class DiscardingQueue(Runnable, Protocol):
-    """A queue, as its line of dead letters sees it."""
-
-    backing: BackingQueue
-    moving: int
-    """Number of messages whose dead letters, among others, are being written to files."""
-
-    @property
-    def turn(self) -> Turn:
-        """The server's work list."""
-
-    def touch(self) -> None:
-        """Schedule a run of the queue at the end of this turn."""
-
-    def dead_lettered(self, count: int, moved: Collection[int]) -> None:
-        """Count dead-lettered messages, and remove those that `moved`."""
-
-
-class DeadLetterPublisher(Protocol):
-    """The vhost, as far as dead letters are concerned."""
-
-    def dead_letter(
-        self, queue: Any, letters: Sequence[tuple[int, Message]], reason: str
-    ) -> tuple[int, Collection[int]]:
-        """Publish unacked messages of a queue to its dead letter exchange, if that exists and routes them.
-
-        A negative seq_id stands for a message that was never in the queue.
-
-        Returns:
-            The number of messages taken, from the first on: at least one, fewer than all if the step is over. And the
-            seq_ids of those that may be removed in the same commit; the others are removed when their dead letters are
-            safely stored (`Queue.remove_moved`).
-
-        """
-
-
 class DeadLetterLine:
     """The line of dead letters of one queue.
 
-    Args:
-        queue: the queue.
-        publisher: publishes the dead letters.
-
-    Attributes:
-        wants_time: true if messages could be published now, but the step was over.
-
+    `wants_time` is true if messages could be published now, but the step was over.
     """
 
-    __slots__ = ("_line", "_publisher", "_queue", "wants_time")
+    __slots__ = ("_line", "_queue", "_vhost", "wants_time")
 
-    def __init__(self, queue: DiscardingQueue, publisher: DeadLetterPublisher) -> None:
+    def __init__(self, queue: OwningQueue, vhost: ParentVHost) -> None:
         self._queue = queue
-        self._publisher = publisher
+        self._vhost = vhost
         self._line: deque[tuple[str, deque[int]]] = deque()
         """Runs of messages discarded for the same reason."""
         self.wants_time = False
@@ -140,10 +95,9 @@ class DeadLetterLine:
         return published
 
     def _publish(self, letters: Sequence[tuple[int, Message]], reason: str) -> int:
-        """Publish messages and remove them, as many as time allows; return how many."""
         if not letters:
             return 0
-        count, moved = self._publisher.dead_letter(self._queue, letters, reason)
+        count, moved = self._vhost.dead_letter(self._queue, letters, reason)
         self._queue.moving += count - len(moved)
         self._queue.dead_lettered(count, moved)
         return count

@@ -21,12 +21,7 @@ def queue_class(context: NodeContext) -> Callable[..., Queue]:
 
 
 class MeteredQueue(Queue):
-    """A queue that reports to a meter.
-
-    Attributes:
-        meter: measures areas and latencies.
-
-    """
+    """A queue that reports to a meter of areas and latencies."""
 
     __slots__ = ("_context", "meter")
 

@@ -11,7 +11,7 @@ Hot path: see docs/performance.md.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from types import MappingProxyType
-from typing import Protocol, cast
+from typing import Any, cast
 
 from leveret.broker.amqp.properties import may_expire
 from leveret.broker.amqp.tables import Table
@@ -21,7 +21,9 @@ from leveret.broker.errors import NotYet
 from leveret.broker.queue.arguments import QUORUM, queue_type
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumer_rotation import ConsumerRotation
-from leveret.broker.queue.limits import ParentVHost, QueueLimits
+from leveret.broker.queue.interfaces import ParentVHost
+from leveret.broker.queue.limits import QueueLimits
+from leveret.broker.queue.retention import Retention
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.turn import Turn
 from leveret.confirm.consumer_ack import ConsumerAckQueue
@@ -39,27 +41,11 @@ SMALL = 4096
 """Contents of up to this many bytes are small: a queue that has only such ones need not know their sizes."""
 
 
-class Owner(Protocol):
-    """The connection that an exclusive queue belongs to."""
-
-    exclusive_queues: "dict[str, Queue]"
-
-
 class Queue:
     """A queue of a vhost.
 
-    Args:
-        name: name of the queue.
-        vhost: name of the vhost.
-        backing: the backing queue, which keeps the messages.
-        turn: the server's work list.
-        durable: true if the queue survives a restart.
-        exclusive_owner: the connection that owns an exclusive queue, or None.
-        auto_delete: true if the queue is deleted with its last consumer.
-        arguments: arguments of the declaration.
-        qid: the number under which a durable queue is stored; 0 for other queues.
-        parent: the vhost, as needed by limits; None for a queue that never has any.
-
+    `backing` keeps the messages; `exclusive_owner` is the connection of an exclusive queue, `qid` the number under
+    which a durable one is stored (else 0), `parent` the vhost (None for a queue that never has limits).
     """
 
     __slots__ = (
@@ -113,7 +99,7 @@ class Queue:
         turn: Turn,
         *,
         durable: bool = False,
-        exclusive_owner: "Owner | None" = None,
+        exclusive_owner: Any = None,
         auto_delete: bool = False,
         arguments: Table | None = None,
         qid: int = 0,
@@ -249,9 +235,9 @@ class Queue:
                 backing.ack(acks)
             elif limits.retention is None:
                 backing.ack(acks)
-                limits.acked(acks)
+                limits.deliveries.settled(acks)
             else:
-                limits.acked(acks)
+                limits.deliveries.settled(acks)
                 limits.retention.take(acks)
             del acks[:count]  # removing one of its own dead letters may have added another ack
         more = is_behind = False
@@ -314,8 +300,8 @@ class Queue:
         self.inbox.clear()
         self.inbox_persistent = False
         self.acks.clear()
-        if self.limits is not None and self.limits.retention is not None:
-            self.limits.retention.forget(acked)
+        if self.retention is not None:
+            self.retention.forget(acked)
         if acked:  # they are no longer in the unacked table of a channel
             held, away = self.backing.unacked_messages(acked)
             self.requeue([*[seq_id for seq_id, _ in held], *away])
@@ -435,7 +421,6 @@ class Queue:
             self.touch()
 
     def _await_consumers(self, mode: str) -> None:
-        """Apply a confirm mode to later publishes."""
         self.settle()
         self.awaits_consumers = mode != STANDARD
         if self.awaits_consumers:
@@ -446,7 +431,6 @@ class Queue:
             self.awaiting.set_light(light=False)
 
     def _add_job(self, steps: Iterator[None]) -> None:
-        """Run long work as a job."""
         self.turn.slices.add(steps, f"confirms of {self}")
 
     @property
@@ -455,20 +439,23 @@ class Queue:
         return self.backing if self.awaiting is None else self.awaiting.inner
 
     @property
+    def retention(self) -> Retention | None:
+        """What takes the acks if the queue retains acked messages."""
+        return None if self.limits is None else self.limits.retention
+
+    @property
     def retained(self) -> "Queue | None":
         """The queue of its retained messages (`broker.queue.retained_queue`), up to date; None if it retains none."""
-        retention = None if self.limits is None else self.limits.retention
-        if retention is None:
+        if self.retention is None:
             return None
-        retained = cast("Queue", retention.retained)
+        retained = cast("Queue", self.retention.retained)
         retained.settle()
         return retained
 
     @property
     def retained_count(self) -> int:
         """Number of its retained messages; at least so many while bundles of an earlier run are among them."""
-        retention = None if self.limits is None else self.limits.retention
-        return 0 if retention is None else retention.retained.message_count
+        return 0 if self.retention is None else self.retention.retained.message_count
 
     @property
     def stores(self) -> tuple[BackingQueue, ...]:
@@ -479,19 +466,19 @@ class Queue:
     def used(self) -> None:
         """Restart the time until an unused queue expires: it was declared, or its last consumer was removed."""
         if self.limits is not None:
-            self.limits.used()
+            self.limits.expiry.used()
 
     @property
     def has_lapsed(self) -> bool:
         """True if the queue was unused for `x-expires`."""
-        return self.limits is not None and self.limits.has_lapsed
+        return self.limits is not None and self.limits.expiry.has_lapsed
 
     def recovered(self) -> None:
         """Apply limits and expiry to the messages of an earlier run, after they were recovered."""
         if self.backing.expiring:
             self._need_limits()
         if self.limits is not None:
-            self.limits.recount()
+            self.limits.length.recount()
             self.touch()
         if self.retained is not None:
             self.retained.recovered()
@@ -602,7 +589,7 @@ class Queue:
             return _NOT_YET
         backing, limits = self.backing, self.limits
         if limits is not None:
-            limits.used()
+            limits.expiry.used()
             if limits.is_behind or (
                 backing.ready_count and not limits.drop_expired(1) and backing.ready_count
             ):
@@ -672,7 +659,7 @@ class Queue:
         if self.limits is None or self.limits.retention is None:
             self._remove_moved(keys)
         else:
-            self.limits.acked(keys)
+            self.limits.deliveries.settled(keys)
             self.limits.retention.take(keys, moved=True)
 
     def join(self, keys: Collection[int]) -> list[Promise]:
@@ -686,24 +673,21 @@ class Queue:
 
     def _remove_moved(self, seq_ids: Collection[int]) -> None:
         if self.limits is not None:
-            self.limits.acked(seq_ids)
+            self.limits.deliveries.settled(seq_ids)
         self.backing.ack(seq_ids, moved=True)
 
     def remove_moved(self, seq_id: int, is_written: bool) -> None:
         """Remove one of the `moving` messages, because its copies elsewhere are safe or settled.
 
-        Args:
-            seq_id: its number.
-            is_written: true if the copies are written by the next commit, which has to remove the message as well;
-                false if all of them are settled. It is then removed in the next run, as this may be one.
-
+        `is_written`: the copies are written by the next commit, which has to remove the message as well. Otherwise all
+        of them are settled, and it is removed in the next run, as this may be one.
         """
         self.moving -= 1
         if self.finished:
             return
         if is_written:
             self._remove_moved((seq_id,))
-        elif self.limits is not None and self.limits.retention is not None:
+        elif self.limits is not None and self.retention is not None:
             self.limits.removed([seq_id])
         else:
             self.acks.append(seq_id)
@@ -747,7 +731,6 @@ class Queue:
         return consumers
 
     def _empty(self) -> None:
-        """Drop every message."""
         self.finished = True
         self.limits = None
         self.backing.delete()

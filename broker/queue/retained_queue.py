@@ -21,9 +21,10 @@ Nothing puts messages into it but `broker.queue.retention`.
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from leveret.broker.queue.bundle import bundle_length, bundles_of_alike, likeness, record_octets
+from leveret.broker.queue.expiry import Expiry
 from leveret.broker.queue.limits import QueueLimits
 from leveret.broker.queue.queue import SMALL, Queue
 from leveret.broker.queue.settings import QueueSettings
@@ -33,33 +34,44 @@ GATHERING = 100
 """Milliseconds that messages may wait for others of their bundle."""
 
 
-class RetainedLimits(QueueLimits):
-    """Limits of retained messages: the arguments are those of `QueueLimits`."""
+class RetainedExpiry(Expiry):
+    """Expiry of retained messages: what the backing queue has for each is the time of its ack."""
 
     __slots__ = ()
-
-    _queue: "RetainedQueue"
 
     def now(self) -> int:
         """Return the time (epoch ms) until which acked messages have expired."""
         return self._clock() - (self.settings.message_ttl or 0)
 
+    def head_due(self) -> int:
+        """Return when the head expires (epoch ms); 0 for never, or if it is being read."""
+        acked = super().head_due()
+        return acked and acked + (self.settings.message_ttl or 0)
+
+
+class RetainedLimits(QueueLimits):
+    """Limits of retained messages."""
+
+    __slots__ = ()
+
+    expiry_class: ClassVar[type[Expiry]] = RetainedExpiry
+    _queue: "RetainedQueue"
+
     def take_in(self, inbox: list[Message]) -> None:
         """Pass acked messages to the queue, with the time of the last ack among them."""
         queue = self._queue
         queue.known_count()  # notes damage before there are others
-        queue.take_in(inbox, expires=max(1, queue.acked_at or self._clock()))
-        self._octets += queue.came(inbox)
+        queue.take_in(inbox, expires=max(1, queue.acked_at or self._parent.context.clock()))
+        self.length.add(queue.came(inbox))
 
     def _drop(self, count: int, reason: str) -> int:
-        """Discard messages (>= 1) from the head; see `QueueLimits._drop`."""
         queue = self._queue
         known = queue.known_count()
         unknown = queue.backing.ready_count - known
         if unknown:  # they have to be read, as nobody knows their sizes
             return super()._drop(min(count, unknown), reason)
         dropped = queue.backing.drop(min(count, known))
-        self._octets -= queue.dropped(dropped)
+        self.length.add(-queue.dropped(dropped))
         self._count(dropped, reason)
         return dropped
 
@@ -72,10 +84,6 @@ class RetainedLimits(QueueLimits):
         if not self._queue.backing.ready_count:
             self._queue.emptied()  # resets any inaccuracy, as after damage
         return super().end()
-
-    def _head_due(self) -> int:
-        acked = super()._head_due()
-        return acked and acked + (self.settings.message_ttl or 0)
 
 
 class RetainedQueue(Queue):
@@ -173,13 +181,10 @@ class RetainedQueue(Queue):
             self.configure(own)
 
     def gather(self, messages: Sequence[Message], share: int, *, is_saved: bool) -> None:
-        """Append acked messages: at the latest after `GATHERING` or with the next commit, or if anything else comes.
+        """Append small and alike messages: at the latest after `GATHERING`, or with the next commit.
 
-        Args:
-            messages: the messages, which are small and alike (`broker.queue.bundle`).
-            share: maximum number of bytes of a bundle.
-            is_saved: True to write them to disk, in the commit with the ends of their originals.
-
+        `share` is the maximum number of bytes of a bundle. With `is_saved` they are written to disk, in the commit with
+        the ends of their originals.
         """
         first, gathered = messages[0], self._gathered
         most = share // record_octets(first)
@@ -220,7 +225,6 @@ class RetainedQueue(Queue):
             self.touch()
 
     def _end_gathering(self) -> None:
-        """Let the next run append what has been gathered."""
         gathered = self._gathered
         if gathered:
             is_saved = self._likeness[0]
@@ -236,13 +240,10 @@ class RetainedQueue(Queue):
         super().settle()
 
     def keep(self, messages: Collection[Message], *, largest: int, persistent: bool) -> None:
-        """Append acked messages at the end of this turn; their originals must be removed in the same turn.
+        """Append messages, or bundles, at the end of this turn; their originals must be removed in the same turn.
 
-        Args:
-            messages: the messages, or bundles; those to be written to disk are `Persistent`, and count this copy.
-            largest: size in bytes of the largest content.
-            persistent: true if some of them are to be written.
-
+        Those to be written to disk (`persistent`: some are) are `Persistent`, and count this copy. `largest` is the
+        size of the largest content.
         """
         self._end_gathering()
         if persistent:

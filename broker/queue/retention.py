@@ -22,15 +22,8 @@ from itertools import islice
 from typing import Any
 
 from leveret.broker.amqp.properties import delivery_mode, has_delivery_mode, may_expire
-from leveret.broker.queue.bundle import (
-    ALONE_OCTETS,
-    BUNDLE_OCTETS,
-    Kept,
-    are_alike,
-    are_small,
-    record_octets,
-)
-from leveret.broker.queue.retention_protocols import RetainedMessages, RetainingQueue
+from leveret.broker.queue.bundle import ALONE_OCTETS, BUNDLE_OCTETS, Kept, are_alike, are_small, record_octets
+from leveret.broker.queue.interfaces import OwningQueue, RetainedMessages
 from leveret.confirm.promise import joined
 from leveret.storage.message import Message, Moved, Persistent, header_frame, moving
 from leveret.storage.queues.backing_queue import Fetched
@@ -47,16 +40,7 @@ BUNDLES = 16
 class Retention:
     """The way of acked messages from a queue to its retained ones. A turn runs it like a queue if it has to wait.
 
-    Args:
-        queue: the queue.
-        retained: its retained messages.
-        blob_threshold: bytes from which a content is written to a file of its own.
-
-    Attributes:
-        retained: as given.
-        skipped: number of acked messages that were not retained, by cause.
-        touched: true if the turn will run it.
-
+    `skipped` is the number of acked messages that were not retained, by cause.
     """
 
     __slots__ = (
@@ -77,7 +61,7 @@ class Retention:
     durable = has_input = stores_input = False
     """For the turn: what waits here is not noted for the disk yet, so no commit has to wait for it."""
 
-    def __init__(self, queue: RetainingQueue, retained: RetainedMessages, blob_threshold: int) -> None:
+    def __init__(self, queue: OwningQueue, retained: RetainedMessages, blob_threshold: int) -> None:
         self._queue = queue
         self._blob_threshold = blob_threshold
         self._line: deque[int] = deque()
@@ -110,10 +94,8 @@ class Retention:
     def take(self, keys: Collection[Any], *, moved: bool = False) -> None:
         """Take messages that consumers have acked, and remove them from the queue, now or later.
 
-        Args:
-            keys: their seq_ids, and promises of light deliveries, which are no longer kept and so not retained.
-            moved: true if something was published instead of them; see `BackingQueue.ack`.
-
+        The keys are seq_ids, and promises of light deliveries, which are no longer kept and so not retained. `moved`:
+        something was published instead of them; see `BackingQueue.ack`.
         """
         queue = self._queue
         if queue.awaiting is not None:
@@ -250,7 +232,6 @@ class Retention:
         self.touch()
 
     def _ended(self) -> None:
-        """Tell those who wait that nothing is left."""
         if self.is_done:
             self._queue.turn.settling.pop(self, None)
             callbacks, self._callbacks = self._callbacks, []
@@ -258,12 +239,10 @@ class Retention:
                 callback()
 
     def _remove(self, most: int) -> None:
-        """Remove messages at the head of the line without retaining them."""
         popleft = self._line.popleft
         self._end([popleft() for _ in range(min(most, len(self._line)))])
 
     def _end(self, seq_ids: Collection[int]) -> None:
-        """Remove messages that are not retained."""
         if self._tied and (tied := self._tied.intersection(seq_ids)):
             self._tied -= tied
             self._queue.backing.ack(tied, moved=True)
@@ -290,17 +269,12 @@ class Retention:
         return waiting
 
     def _keep(self, messages: Collection[tuple[int, Message]]) -> tuple[list[int], list[int]]:
-        """Append messages to the retained ones: small ones in bundles, large ones as they are.
+        """Append messages by seq_id (-1: no longer in the queue) to the retained ones: small ones in bundles.
 
-        Args:
-            messages: by seq_id; -1 for one that is not in the queue any more.
-
-        Returns:
-            The seq_ids of those that are in this commit, and of those that are not retained. The others are removed
-            when their files are written.
-
+        Returns the seq_ids of those that are in this commit, and of those that are not retained. The others are removed
+        when their files are written.
         """
-        most = self.retained.settings.max_octets
+        most = self.retained.settings.max_octets or 0
         share = min(BUNDLE_OCTETS, most // BUNDLES, self._blob_threshold // 2)
         if messages and self._keep_alike([message for _, message in messages], share):
             return [seq_id for seq_id, _ in messages], []

@@ -108,13 +108,9 @@ def merged_definition(policy: Mapping[str, Any], operator: Mapping[str, Any]) ->
 def queue_settings(
     arguments: Table, definition: Mapping[str, Any] | None = None, confirm_mode: str = STANDARD
 ) -> QueueSettings:
-    """Return the effective settings of a queue.
+    """Return the effective settings of a queue with these arguments, policies and, if these set none, confirm mode.
 
-    Args:
-        arguments: arguments of the declaration, valid.
-        definition: merged definition of the policies that apply to the queue. Times in it may exceed the maximum.
-        confirm_mode: default confirm mode, if neither arguments nor policies set one.
-
+    Times in the definition of the policies may exceed the maximum.
     """
     if not arguments and not definition and confirm_mode == STANDARD:
         return NO_SETTINGS

@@ -71,7 +71,7 @@ class NodeContext:
         """Tell the event exchange of an event, if there is one; nothing is published before the turn runs.
 
         Args:
-            kind: what happened (`broker.connection.event_messages`).
+            kind: what happened (`broker.connection.event_exchange`).
             vhost: name of the vhost; '' for none.
             name: name of the object.
             subject: what else describes it, depending on the kind.

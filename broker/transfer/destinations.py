@@ -1,32 +1,29 @@
-"""Destinations of transfers: a queue, or an exchange with the queues to which it routes."""
+"""Destinations of transfers: a queue, an exchange with the queues to which it routes, or a replay to one of these."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote
 
+from leveret.broker.amqp.fastpath import join_address, split_address
 from leveret.broker.amqp.properties import FLAGS_AT, Properties
+from leveret.broker.amqp.tables import Field, encode_value, join_fields
 from leveret.broker.auth.users import DEFAULT_EXCHANGE
 from leveret.broker.errors import resource
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.publish_route import Special
+from leveret.broker.vhost.publish_route import PropertyDemands
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
-from leveret.exchanges.errors import TooManyHopsError
 from leveret.storage.message import Message
 
 UNROUTABLE, FORBIDDEN = "unroutable", "not permitted"
+REPLAYED = "x-leveret-replayed"
+"""Header of a replayed copy: the name of the queue from which its original was acked."""
 _EXCHANGE = "exchange:"
-_MOST_SHORT = 255
 
 
 class Resolved(NamedTuple):
-    """A message as it goes to its destination.
-
-    Attributes:
-        message: the message with its new address and headers.
-        queues: the queues that get it, at least one; delay lines of exchanges among them.
-
-    """
+    """A message with its new address and headers, as it goes to at least one queue or delay line."""
 
     message: Message
     queues: Sequence[Queue]
@@ -49,12 +46,7 @@ class Destination(Protocol):
 
 
 class ToQueue:
-    """Straight to a queue, through no exchange: messages keep exchange and routing key as they were published.
-
-    Args:
-        queue: the queue.
-
-    """
+    """Straight to a queue, through no exchange: messages keep exchange and routing key as they were published."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -79,7 +71,6 @@ class ToExchange:
         exchange: the exchange.
         routing_key: the routing key; None for the keys of each message, with those in its header `CC`.
         may_write: returns whether the routing key is allowed; raises NotYet if that has to be asked for first.
-
     """
 
     def __init__(
@@ -117,40 +108,52 @@ class ToExchange:
         return Resolved(Message(found.message.address, message.content, message.channel_id), found.queues)
 
     def _resolve(self, message: Message, header: bytes) -> Resolved | str:
-        special = Special(Properties(header))
+        demands = PropertyDemands(Properties(header))
         if self._routing_key is None:
-            at = 1 + message.address[0]
-            key = message.address[at + 1 :].decode("utf-8", "surrogateescape")
-            keys: tuple[str, ...] = key, *special.extra_keys
+            keys: tuple[str, ...] = split_address(message.address)[1], *demands.extra_keys
         else:
             keys = (self._routing_key,)
         if not all(map(self._may_write, keys)):
             return FORBIDDEN
-        try:
-            queues = self._vhost.route(self._exchange, keys, special.headers)
-        except TooManyHopsError as error:
-            queues = error.reached  # type: ignore[assignment]
+        queues = self._vhost.route_anyway(self._exchange, keys, demands.headers)
         if not queues:
             return UNROUTABLE
-        address = short(self._exchange.name) + short(keys[0])
+        address = join_address(self._exchange.name, keys[0])
         return Resolved(Message(address, message.content, message.channel_id), queues)
 
 
-def short(text: str) -> bytes:
-    """Return a text as a short string on the wire, cut off at 255 octets."""
-    octets = text.encode("utf-8", "surrogateescape")[:_MOST_SHORT]
-    return bytes((len(octets),)) + octets
+class Replay:
+    """A destination that marks the messages for another one with the queue from which they were acked."""
+
+    def __init__(self, to: Destination, queue: str) -> None:
+        self._to = to
+        self._queue = queue
+
+    def __str__(self) -> str:
+        return str(self._to)
+
+    def obstacle(self) -> str:
+        """Return why nothing can go there any more; '' if it can."""
+        return self._to.obstacle()
+
+    def resolve(self, message: Message) -> Resolved | str:
+        """Return where a message goes, or a cause."""
+        found = self._to.resolve(message)
+        if isinstance(found, str):
+            return found
+        return Resolved(with_field(found.message, REPLAYED, ("longstr", self._queue)), found.queues)
+
+
+def with_field(message: Message, name: str, value: Field) -> Message:
+    """Return a message with a field in its headers; all others stay octet for octet."""
+    properties = Properties(message.header, max_entries=sys.maxsize)
+    fields = properties.split_headers()
+    fields[name.encode()] = encode_value(value)
+    return message.with_header(properties.replace(headers=join_fields(list(fields.items()))))
 
 
 class Named(NamedTuple):
-    """A destination as users write it.
-
-    Attributes:
-        kind: 'queue' or 'exchange'.
-        name: its name; '' for the default exchange.
-        routing_key: the routing key; None if it has none.
-
-    """
+    """A destination as users write it; `kind` is 'queue' or 'exchange', `name` '' for the default exchange."""
 
     kind: str
     name: str

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from leveret.broker.amqp.errors import MalformedProperties
+from leveret.broker.amqp.fastpath import join_address
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import plain
 from leveret.broker.queue.queue import Queue
-from leveret.broker.transfer.destinations import FORBIDDEN, Destination, Resolved, short
-from leveret.broker.transfer.replay import with_field
+from leveret.broker.transfer.destinations import FORBIDDEN, Destination, Resolved, with_field
 from leveret.storage.message import Message
 
 HEADER = "x-leveret-retries"
@@ -29,16 +29,7 @@ NO_DEATH, GONE, USED_UP = "no x-death", "origin does not exist", "retries used u
 
 
 class Death(NamedTuple):
-    """A death, as `x-death` tells it.
-
-    Attributes:
-        queue: the queue.
-        reason: the reason: rejected, expired, maxlen, delivery_limit.
-        exchange: the exchange to which the message had been published.
-        routing_key: the first of its routing keys there; None if it is unknown.
-        time: seconds since 1970; None if it is unknown.
-
-    """
+    """A death, as `x-death` tells it; the first routing key and the time (seconds since 1970) may be unknown."""
 
     queue: str
     reason: str
@@ -97,7 +88,6 @@ class Retry:
         first: True for the queue of the first death instead of the newest.
         most: number of retries after which a message stays.
         may_write: returns whether the user may write to a queue; raises NotYet if that has to be asked for first.
-
     """
 
     def __init__(
@@ -151,7 +141,7 @@ class Retry:
             return FORBIDDEN
         address = message.address
         if death.routing_key is not None:
-            address = short(death.exchange) + short(death.routing_key)
+            address = join_address(death.exchange, death.routing_key)
         return Resolved(counted(Message(address, message.content, message.channel_id), count), (queue,))
 
 

@@ -15,7 +15,7 @@ Pure: reads and waits are left to its host.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -23,14 +23,14 @@ from typing import Any, NamedTuple, Protocol
 from leveret.broker.amqp.properties import delivery_mode
 from leveret.broker.amqp.publishes import PERSISTENT_MODE
 from leveret.broker.errors import NotYet
-from leveret.broker.queue.limits import FULL
+from leveret.broker.queue.bundle import is_bundle, unbundled
+from leveret.broker.queue.max_length import FULL
 from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.retained_queue import RetainedQueue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.scheduling.wall_timers import Timer
 from leveret.broker.transfer.destinations import Destination, Resolved
-from leveret.broker.transfer.replay import parts, ready_count
-from leveret.broker.transfer.room import Room
 from leveret.broker.vhost.copies import Copies
 from leveret.confirm.promise import joined
 from leveret.storage.message import Message
@@ -44,6 +44,7 @@ _FULL_MS = 500
 """Milliseconds until a full disk is tried again."""
 _BATCHES = 10
 """Batches a second of a transfer with a rate, if that is high enough."""
+RETURNS = "returns to its queue"
 
 
 class Action(StrEnum):
@@ -90,8 +91,6 @@ class Wish(NamedTuple):
     """A transfer as it was asked for.
 
     Attributes:
-        action: the action.
-        source: the queue.
         destination: the destination; None to discard.
         where: the condition; None for all messages.
         limit: maximum number of messages; None for no limit.
@@ -99,7 +98,6 @@ class Wish(NamedTuple):
         is_dry: True to count only.
         blob_threshold: bytes from which a content is written to a file of its own.
         refusal: returns why its user may not go on, '' if that is allowed; raises NotYet if it has to be asked.
-
     """
 
     action: Action
@@ -113,16 +111,51 @@ class Wish(NamedTuple):
     refusal: Callable[[], str] = str
 
 
+class Room:
+    """Counts what goes to each queue, until it is there; nothing may return to the source."""
+
+    __slots__ = ("_counts", "_source")
+
+    def __init__(self, source: Queue) -> None:
+        self._source = source
+        self._counts: dict[Queue, tuple[int, int]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is counted."""
+        return not self._counts
+
+    def obstacle(self, message: Message, queues: Sequence[Queue]) -> str:
+        """Return why the queues cannot take a message; '' if all of them can."""
+        for queue in queues:
+            if queue is self._source:
+                return RETURNS
+            if queue.limits is not None:
+                count, octets = self._counts.get(queue, (0, 0))
+                cause = queue.limits.length.obstacle(message, count, octets)
+                if cause:
+                    return cause
+        return ""
+
+    def obstacle_now(self, message: Message, queues: Sequence[Queue]) -> str:
+        """Return what `obstacle` does, after the arrivals of this turn, which may go straight to consumers."""
+        for queue in queues:
+            if queue.limits is not None and queue is not self._source:
+                queue.settle()
+        return self.obstacle(message, queues)
+
+    def add(self, message: Message, queues: Sequence[Queue]) -> None:
+        """Count a message."""
+        for queue in queues:
+            if queue.limits is not None:
+                count, octets = self._counts.get(queue, (0, 0))
+                self._counts[queue] = count + 1, octets + message.body_size
+
+
 class Transfer:
     """A transfer of messages.
 
-    Args:
-        wish: the transfer as it was asked for.
-        host: the broker.
-
     Attributes:
-        wish: as given.
-        state: running, done, cancelled or failed.
         error: the reason if it failed; '' otherwise.
         total: messages that were ready when it began.
         examined: messages that were compared with the condition so far.
@@ -131,7 +164,6 @@ class Transfer:
         refused: messages that stay because of their destination, by cause.
         on_ended: called once, when it is over.
         began, ended: times in milliseconds since the epoch; `ended` is None while it runs.
-
     """
 
     def __init__(self, wish: Wish, host: Host) -> None:
@@ -200,7 +232,6 @@ class Transfer:
         self._go_on()
 
     def _at(self, when: int, then: Callable[[], object]) -> None:
-        """Wait until a time (epoch ms)."""
         self._timer = self._host.context.timers.at(when, then)
 
     def _when_safe(self, then: Callable[[], object]) -> None:
@@ -267,7 +298,6 @@ class Transfer:
         return not reason
 
     def _use(self, piece: Piece) -> Any:
-        """Do what is to be done with the messages of a piece."""
         wish, is_over = self.wish, self._host.turn.slices.is_over
         chosen: list[Peeked] = []
         for number, peeked in enumerate(piece.messages, 1):
@@ -341,11 +371,10 @@ class Transfer:
         return at
 
     def _has_expired(self, peeked: Peeked) -> bool:
-        """Return whether a message that the queue has not discarded yet has expired."""
         if not peeked.expires:
             return False
         limits = self.wish.source.limits
-        return peeked.expires <= (self._host.context.clock() if limits is None else limits.now())
+        return peeked.expires <= (self._host.context.clock() if limits is None else limits.expiry.now())
 
     def _obstacle(self, message: Message, resolved: Resolved | None) -> str:
         """Return why the destination cannot take a message; '' if it can, and then count it there."""
@@ -360,7 +389,6 @@ class Transfer:
         return cause
 
     def _carry_out(self, piece: Piece, batch: list[tuple[Peeked, Resolved | None]]) -> None:
-        """Transfer a batch, in one step."""
         wish = self.wish
         done = len(batch)
         if not wish.is_dry:
@@ -427,3 +455,23 @@ def send(
         copies.forward(queue)
     copies.finish()
     return not copies.stays
+
+
+def ready_count(source: Queue) -> int:
+    """Return the number of ready messages, those of bundles too; there may be more bundles from an earlier run."""
+    return source.message_count if isinstance(source, RetainedQueue) else source.backing.ready_count
+
+
+def parts(piece: Piece) -> Iterator[Piece]:
+    """Yield the parts of a piece: each bundle of retained messages as its messages, and what is between bundles."""
+    others: list[Peeked] = []
+    for peeked in piece.messages:
+        if not is_bundle(peeked.message):
+            others.append(peeked)
+            continue
+        if others:
+            yield piece._replace(messages=others)
+            others = []
+        yield piece._replace(messages=[peeked._replace(message=each) for each in unbundled(peeked.message)])
+    if others:
+        yield piece._replace(messages=others)

@@ -1,4 +1,4 @@
-"""Copies: the form in which each queue gets a message.
+"""Copies of a message: the form in which each queue gets it, and their delivery, in several steps if they are many.
 
 Theory. A queue gets a message in one of four forms, all with the same address and content:
 
@@ -20,14 +20,34 @@ them, both for the disk and for the promise to the publisher.
 One object for each message has a price where a publish leaves the fast path, as with an expiration: 73,446 instructions
 instead of 66,863 for a loop of its own, and 78,577 instead of 70,079 in confirm mode.
 
+`distribute` puts a published message into its queues: at once, or as a `FanOut` if there are more of them than one step
+has time for. That is scheduled among the deferred queues (`broker.scheduling.turn`). Each run puts the message into
+some of its queues, which run before it continues. If queues store the message, nothing is committed before all of them
+have it, and other deferred queues wait; otherwise these take turns with it. The publishing connection is paused, so
+that none of its later messages overtakes this one; others may publish to the same queues meanwhile.
+
+The message reaches every queue that it was routed to, even if its exchange, channel or connection is closed or
+deleted meanwhile. A queue that is deleted before its turn does not receive it.
+
+Dead letters, and delayed messages that are due, have no connection to pause: they go through `Deliveries`, a FIFO of
+messages that is deferred in the same way.
+
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.turn import Turn
+from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.promise import Promise
 from leveret.storage.message import Message, Moved, Persistent, Promised, moving
+
+AT_ONCE = 2048
+"""Number of queues from which a message is delivered in several steps."""
+PIECE = 256
+"""Number of queues per step: each of them may have to create its expiration state."""
 
 
 def saved_among(queues: Sequence[Queue], *, persistent: bool) -> tuple[Queue, ...]:
@@ -59,19 +79,9 @@ class Copies:
         on_safe: called when the original of the message may be removed, if `stays` (see `storage.message.Moved`); None
             if there is no original.
         blob_threshold: bytes from which a body is written to a file of its own.
-
     """
 
-    __slots__ = (
-        "_awaits",
-        "_nacks",
-        "_promise",
-        "_promised",
-        "_saved",
-        "is_finished",
-        "is_taken",
-        "message",
-    )
+    __slots__ = ("_awaits", "_nacks", "_promise", "_promised", "_saved", "is_finished", "is_taken", "message")
 
     def __init__(
         self,
@@ -158,3 +168,145 @@ class Copies:
             saved.accepted()
         if promise is not None:
             promise.accepted()
+
+
+def distribute(
+    turn: Turn,
+    queues: Sequence[Queue],
+    message: Message,
+    confirms: ChannelConfirms | None = None,
+    *,
+    persistent: bool,
+) -> Copies:
+    """Put a published message into its queues; what is returned is finished unless that takes several steps.
+
+    A `Persistent` message has its body in a file already. `confirms` are those of its channel, which has just numbered
+    it, in confirm mode; they are resolved when the outcome in every queue is known, or when the first queue refuses it.
+    """
+    promise: Promise | None = None
+    if confirms is not None and (
+        len(queues) > AT_ONCE
+        or is_stored_by(queues, persistent=persistent)
+        or any([queue.awaits_consumers for queue in queues])  # noqa: C419 - a generator costs more
+    ):
+        promise = Promise(confirms, confirms.seq_no, 1)
+        confirms.hold(promise.seq_no)
+    copies = Copies(message, queues, persistent=persistent, promise=promise)
+    if len(queues) > AT_ONCE:
+        FanOut(turn, queues, copies)
+    else:
+        for queue in queues:
+            copies.put(queue)
+        copies.finish()
+        if confirms is not None and promise is None and not copies.is_taken:
+            confirms.refused(confirms.seq_no)
+    return copies
+
+
+class Deliveries:
+    """FIFO of messages on their way to queues, for messages that no connection sends.
+
+    A message is put into its queues at once, as far as the step has time and nothing is ahead of it. The rest is
+    scheduled as a `FanOut` is: it runs before queues discard more messages and, if messages are stored, before any
+    commit begins.
+    """
+
+    durable = True
+
+    __slots__ = ("_line", "_stored", "_turn", "touched")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._line: deque[tuple[Iterator[Queue], Callable[[Queue], object], Copies, bool]] = deque()
+        """Queues that a message has not reached yet, what puts it into one, its copies, if it is stored.
+
+        A message leaves it when all queues have it: while there is one, somebody works on it or will.
+        """
+        self._stored = 0
+        """Number of messages in it that concern the disk."""
+        self.touched = False
+
+    def add(
+        self, queues: Sequence[Queue], put: Callable[[Queue], object], copies: Copies, *, is_stored: bool
+    ) -> None:
+        """Deliver a message after those that are on their way; its queues must not change, but may be deleted.
+
+        `put` puts it into a queue, and may add messages itself, such as those that a full queue discards. The copies
+        are finished when all queues have or have refused it. `is_stored`: queues store the message on disk, or its
+        removal from where it was is written there.
+        """
+        is_first = not self._line
+        self._line.append((iter(queues), put, copies, is_stored))
+        self._stored += is_stored
+        if is_first:
+            try:
+                self._put_while_time()
+            finally:
+                self._defer_rest()
+
+    def _put_while_time(self) -> None:
+        line, is_over = self._line, self._turn.slices.is_over
+        while line:
+            queues, put, copies, is_stored = line[0]
+            left = PIECE
+            for queue in queues:
+                put(queue)
+                left -= 1
+                if not left:
+                    break
+            else:
+                line.popleft()
+                self._stored -= is_stored
+                copies.finish()
+            if line and is_over():
+                break
+
+    @property
+    def has_input(self) -> bool:
+        """True if messages have not reached all of their queues."""
+        return bool(self._line)
+
+    @property
+    def stores_input(self) -> bool:
+        """True if some of these messages concern the disk."""
+        return self._stored > 0
+
+    def run(self) -> bool:
+        """Continue; the queues that have received messages run before the next step of this."""
+        turn = self._turn
+        touched = len(turn.queues)
+        self._put_while_time()
+        turn.defer_touched(touched, self)
+        return False
+
+    def give_up(self) -> None:
+        """Continue with the next queue after an internal error in one."""
+        self._defer_rest()
+
+    def _defer_rest(self) -> None:
+        if self._line:
+            self._turn.defer(self)
+
+    def __repr__(self) -> str:
+        """Return a description for the log."""
+        return f"<{len(self._line)} messages on their way to queues>"
+
+
+class FanOut(Deliveries):
+    """A published message that is being put into many queues; its copies are finished when all queues have it."""
+
+    __slots__ = ()
+
+    def __init__(self, turn: Turn, queues: Sequence[Queue], copies: Copies) -> None:
+        super().__init__(turn)
+        self._line.append((iter(queues), copies.put, copies, copies.is_stored))
+        self._stored += copies.is_stored
+        self._defer_rest()
+
+    def give_up(self) -> None:
+        """Nack the publish after an internal error; the remaining queues do not receive the message."""
+        for _, _, copies, _ in self._line:
+            copies.refuse()
+            copies.finish()
+        self._line.clear()
+        self._stored = 0

@@ -1,4 +1,4 @@
-"""Dead-lettering: publishes messages that queues discard to their dead letter exchanges.
+"""Dead-lettering: publishes messages that queues discard to their dead letter exchanges, with `x-death` headers.
 
 Theory. The dead letter enters its queues' inboxes in the same turn in which its original is removed, so one commit
 covers both. Two cases need more care. If the original is not on disk yet, its publisher still waits for a confirm: the
@@ -7,43 +7,347 @@ a file of its own takes longer than a commit: its original stays until the file 
 meanwhile, and is removed by the commit that has the dead letter's record (`storage.message.Moved`).
 
 A full queue may dead-letter a dead letter that arrives, and so on through any number of queues: to avoid recursion
-dead letters wait in one FIFO (`broker.vhost.fan_out.Deliveries`), which the outermost call drains.
+dead letters wait in one FIFO (`broker.vhost.copies.Deliveries`), which the outermost call drains.
 
 A message is dropped where RabbitMQ drops it: its dead letter exchange does not exist or has no queue for it, the queue
-refuses it, or it would cycle without a reject (`broker.vhost.x_death`).
+refuses it, or it would cycle without a reject.
+
+A message that a queue discards is published again by the broker, to the queue's dead letter exchange: its body and
+most of its properties stay byte for byte, its headers record the death. The headers are those that RabbitMQ 3.13
+shows its clients (mc:record_death/4 and mc_amqpl:protocol_state/2), except for `CC`: if the queue sets a routing key
+that header is removed, as RabbitMQ's documentation says, because only the header determines where the message is
+routed when it is dead-lettered again. `BCC` was removed when the message was published: its keys have no effect now.
+
+`x-death` is an array of tables, one for each pair of queue and reason, the newest death first. Clients can send one
+themselves, usually in a dead letter that they publish again; incomplete entries are ignored. Its counts go on, as in
+RabbitMQ 3.13, but a cycle is detected by the deaths since the publish alone (as in RabbitMQ 4): those are the first of
+the array, as many as `storage.message.Message.deaths` says. What a client claims never decides whether its message is
+dropped.
 """
 
+import itertools
+import logging
+import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from typing import NamedTuple
 
-from leveret.broker.amqp.properties import delivery_mode
+from leveret.broker.amqp.fastpath import join_address, split_address
+from leveret.broker.amqp.properties import FLAGS_AT, Properties, delivery_mode, parse_expiration
 from leveret.broker.amqp.publishes import PERSISTENT_MODE
+from leveret.broker.amqp.tables import (
+    MAX_APART,
+    Field,
+    Table,
+    as_written,
+    count_values,
+    decode_value,
+    encode_value,
+    join_fields,
+    split_fields,
+    split_items,
+)
 from leveret.broker.queue.limits import REJECTED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.copies import Copies, is_stored_by
-from leveret.broker.vhost.fan_out import Deliveries
+from leveret.broker.vhost.copies import Copies, Deliveries, is_stored_by
 from leveret.broker.vhost.tail import Tail
-from leveret.broker.vhost.x_death import MOST_DEATHS, Cycles, DeadLetter, dead_letter
 from leveret.confirm.promise import joined
 from leveret.exchanges.base import Exchange, Headers
-from leveret.exchanges.errors import TooManyHopsError
 from leveret.storage.message import Message
+
+log = logging.getLogger("leveret.queue")
+
+MOST_DEATHS = 256
+"""Default of the maximum number of x-death entries in a dead letter."""
+_MOST_VALUES = MAX_APART - 100
+"""Maximum number of values in `x-death`, so that a client can publish again what the broker delivered."""
+_INTEGERS = frozenset(
+    ("byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long", "timestamp")
+)
+_NOTHING: Field = ("void", None)
+_MAX_COUNT = 2**63 - 1
+_ORIGINAL = b"original-expiration"
+_FIELDS = (b"count", b"reason", b"queue", b"time", b"exchange", b"routing-keys")
+_OWN = frozenset((_FIELDS, (_ORIGINAL, *_FIELDS)))
+"""Field names of deaths that the broker has written."""
+_OWN_TAGS = tuple(b"lSSTSA")
+_LONGSTR = ord("S")
+_VARIANTS = frozenset(b"LtFA")
+"""Tags of values that clients may encode differently from the broker."""
+
+Death = tuple[str, str]
+"""Queue and reason."""
+
+
+class Rewritten:
+    """The rewritten properties (flags and list) that identical dead letters share. Immutable."""
+
+    __slots__ = ("_headers", "address", "deaths", "properties", "routing_keys")
+
+    def __init__(
+        self, properties: bytes, address: bytes, routing_keys: tuple[str, ...], deaths: tuple[Death, ...]
+    ) -> None:
+        self.properties = properties
+        self.address = address
+        self.routing_keys = routing_keys
+        self.deaths = deaths
+        self._headers: Table | None = None
+
+    def headers(self) -> Table:
+        """Return the headers, decoded on first use."""
+        if self._headers is None:
+            # Deaths may add entries beyond the limit for clients: the broker reads its own headers without a limit.
+            payload = bytes(FLAGS_AT) + self.properties
+            self._headers = Properties(payload, max_entries=sys.maxsize).headers or {}
+        return self._headers
+
+
+class DeadLetter(NamedTuple):
+    """A message as its dead letter exchange receives it.
+
+    Dead letters with equal rewritten properties share one object: a caller may reuse the route of the last one.
+    """
+
+    message: Message
+    rewritten: Rewritten
+
+    @property
+    def address(self) -> bytes:
+        """The dead letter exchange and the routing key to show, as two short strings on the wire."""
+        return self.rewritten.address
+
+    @property
+    def routing_keys(self) -> tuple[str, ...]:
+        """The keys used for routing."""
+        return self.rewritten.routing_keys
+
+    @property
+    def deaths(self) -> tuple[Death, ...]:
+        """Queues and reasons of the deaths since the message was published, the newest first."""
+        return self.rewritten.deaths
+
+    @property
+    def headers(self) -> Table:
+        """The headers."""
+        return self.rewritten.headers()
+
+
+def dead_letter(
+    message: Message,
+    *,
+    queue: str,
+    reason: str,
+    exchange: str,
+    routing_key: str | None,
+    now: int,
+    most_deaths: int = MOST_DEATHS,
+) -> DeadLetter:
+    """Create the dead letter of a message whose properties were checked when it was published.
+
+    Messages with equal address and properties that die in the same second (`now`) for the same reason share the work.
+    The newest `most_deaths` entries of `x-death` are kept.
+    """
+    header = message.header
+    rewritten = _rewritten(
+        message.address,
+        header[FLAGS_AT:],
+        message.deaths,
+        queue,
+        reason,
+        exchange,
+        routing_key,
+        now,
+        most_deaths,
+    )
+    made = header[:FLAGS_AT] + rewritten.properties
+    return DeadLetter(message.dead_letter(rewritten.address, made, len(rewritten.deaths)), rewritten)
+
+
+@lru_cache(maxsize=16)
+def _rewritten(
+    address: bytes,
+    flagged: bytes,
+    recorded: int,
+    queue: str,
+    reason: str,
+    exchange: str,
+    routing_key: str | None,
+    now: int,
+    most_deaths: int,
+) -> Rewritten:
+    """Rewrite address and properties (flags and list). Unchanged fields are not decoded."""
+    properties = Properties(bytes(FLAGS_AT) + flagged, max_entries=sys.maxsize)
+    fields = properties.split_headers()
+    old_exchange, old_key = split_address(address)
+    copies = fields.get(b"CC")
+    old_keys = (old_key, *_strings(_NOTHING if copies is None else decode_value(copies)))
+    keys = old_keys
+    if routing_key is not None:
+        keys = (routing_key,)
+        fields.pop(b"CC", None)
+    death: Table = {}
+    if properties.expiration is not None:
+        death["original-expiration"] = "longstr", str(parse_expiration(properties.expiration))
+    death |= {
+        "count": ("long", 1),
+        "reason": ("longstr", reason),
+        "queue": ("longstr", queue),
+        "time": ("timestamp", now),
+        "exchange": ("longstr", old_exchange),
+        "routing-keys": ("array", [("longstr", key) for key in old_keys]),
+    }
+    history = fields.pop(b"x-death", b"V")
+    for name, value in fields.items():
+        if value[0] in _VARIANTS:
+            fields[name] = as_written(value)
+    deaths = _record(fields, history, recorded, death, most_deaths)
+    headers = join_fields(sorted(fields.items()))
+    payload = properties.replace(headers=headers, expiration=None)
+    return Rewritten(payload[FLAGS_AT:], join_address(exchange, keys[0]), keys, deaths)
+
+
+def _record(
+    fields: dict[bytes, bytes], history: bytes, recorded: int, death: Table, most: int
+) -> tuple[Death, ...]:
+    """Write a death into the headers (mc:record_death/4); returns the deaths since the publish, the newest first.
+
+    `history` is the `x-death` among them, encoded; the broker wrote its first `recorded` entries since the publish.
+    """
+    new = _death(death)
+    earlier: list[tuple[Death, bytes]] = []
+    is_first = history[:1] != b"A"
+    if not is_first:
+        for item in split_items(history):
+            if len(earlier) == most:
+                break
+            known = _known(item)
+            if known is not None:
+                earlier.append(known)
+    for which in ("first", "last") if is_first else ("last",):
+        for part in ("reason", "queue", "exchange"):
+            fields[f"x-{which}-death-{part}".encode()] = encode_value(death[part])
+    since = [new, *[known for known, _ in earlier[:recorded] if known != new]]
+    for place, (before, item) in enumerate(earlier):
+        if before == new:
+            table = decode_value(item)[1]
+            death = table | {"count": ("long", min(table["count"][1] + 1, _MAX_COUNT - 1))}
+            del earlier[place]
+            break
+    del earlier[most - 1 :]
+    entries = [encode_value(("table", death)), *[item for _, item in earlier]]
+    if sum(map(len, entries)) > _MOST_VALUES:  # no value is shorter than an octet
+        counts = itertools.accumulate(map(count_values, entries))
+        del entries[max(1, sum(count <= _MOST_VALUES for count in counts)) :]
+    items = b"".join(entries)
+    fields[b"x-death"] = b"A" + len(items).to_bytes(4, "big") + items
+    return tuple(since[: len(entries)])
+
+
+def _death(table: Table) -> Death:
+    return table["queue"][1], table["reason"][1]
+
+
+def _known(item: bytes) -> tuple[Death, bytes] | None:
+    """Read one encoded death; returns queue and reason, and its encoding; None if it is not a death.
+
+    Deaths written by the broker are taken unchanged. Those that a client may have written get the proper types.
+    """
+    if item[:1] != b"F":
+        return None
+    fields = split_fields(item, 1, len(item))
+    names = tuple(fields)
+    if names in _OWN:
+        *_, count, reason, queue, time, exchange, keys = fields.values()
+        is_own = (
+            (count[0], reason[0], queue[0], time[0], exchange[0], keys[0]) == _OWN_TAGS
+            and fields.get(_ORIGINAL, b"S")[0] == _LONGSTR
+            and count[1:] < _MAX_COUNT.to_bytes(8, "big")
+            and len(item) == 5 + sum([1 + len(name) + len(fields[name]) for name in names])
+            and all(key[0] == _LONGSTR for key in split_items(keys))
+        )
+        if is_own:
+            return (_text(queue), _text(reason)), item
+    death = _repaired(decode_value(item)[1])
+    return None if death is None else (_death(death), encode_value(("table", death)))
+
+
+def _text(value: bytes) -> str:
+    return value[5:].decode("utf-8", "surrogateescape")
+
+
+def _repaired(table: Table) -> Table | None:
+    """Return a death that a client may have written with the proper types, None if that is impossible."""
+    death: Table = {}
+    expiration = table.get("original-expiration", _NOTHING)
+    if expiration[0] == "longstr":
+        death["original-expiration"] = expiration
+    count = table.get("count", _NOTHING)
+    time = table.get("time", _NOTHING)
+    keys = table.get("routing-keys", _NOTHING)
+    if (
+        any(table.get(name, _NOTHING)[0] != "longstr" for name in ("reason", "queue", "exchange"))
+        or keys[0] != "array"
+        or not {count[0], time[0]} <= _INTEGERS
+        or not 0 <= count[1] < _MAX_COUNT
+        or time[1] < 0
+    ):
+        return None
+    return death | {
+        "count": ("long", count[1]),
+        "reason": table["reason"],
+        "queue": table["queue"],
+        "time": ("timestamp", time[1]),
+        "exchange": table["exchange"],
+        "routing-keys": ("array", [("longstr", key) for key in _strings(keys)]),
+    }
+
+
+def _strings(field: Field) -> tuple[str, ...]:
+    kind, items = field
+    return tuple(value for item_kind, value in items if item_kind == "longstr") if kind == "array" else ()
+
+
+def _since_reject(deaths: Sequence[Death]) -> set[str]:
+    """Return the queues in which a message has died since it was last rejected."""
+    names = set()
+    for name, reason in deaths:
+        if reason == "rejected":
+            break
+        names.add(name)
+    return names
+
+
+class Cycles:
+    """Drops dead letters that would cycle, and logs each cycle once (rabbit_dead_letter:detect_cycles/3)."""
+
+    MAX_LOGGED = 1000
+    """Maximum number of cycles that are logged: clients can create any number of them."""
+
+    def __init__(self) -> None:
+        self._logged: set[int] = set()
+
+    def remove_cycling(self, queues: Sequence[Queue], deaths: Sequence[Death]) -> Sequence[Queue]:
+        """Return the queues that may receive a dead letter, of those that it is routed to."""
+        names = _since_reject(deaths)
+        cycling = dict.fromkeys([queue.name for queue in queues if queue.name in names])
+        if not cycling:
+            return queues
+        path = tuple(queue for queue, _ in deaths)
+        for name in cycling:
+            if len(self._logged) >= self.MAX_LOGGED:
+                break
+            cycle = (name, *path)
+            if hash(cycle) not in self._logged:
+                self._logged.add(hash(cycle))
+                text = "message dropped: dead-letter cycle without a reject: %s (newest first); logged once per cycle"
+                log.warning(text, ", ".join(cycle))
+        return [queue for queue in queues if queue.name not in cycling]
 
 
 class DeadLettering:
-    """Publishes the dead letters of one vhost.
-
-    Args:
-        find_exchange: returns the exchange of a name, or None.
-        route: returns the queues for an exchange, routing keys and headers.
-        turn: the server's work lists.
-        context: clock and counters of the node.
-        blob_threshold: content size in bytes from which a body is written to a file of its own.
-        most_deaths: maximum number of x-death entries in a dead letter.
-
-    """
+    """Publishes the dead letters of one vhost; `find_exchange` and `route` are its `Router.get` and `route_anyway`."""
 
     def __init__(
         self,
@@ -68,7 +372,7 @@ class DeadLettering:
     def publish(
         self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str
     ) -> tuple[int, Sequence[int]]:
-        """Publish unacked messages of a queue; see `broker.queue.dead_letter_line.Publisher.dead_letter`."""
+        """Publish unacked messages of a queue; see `broker.queue.interfaces.ParentVHost`."""
         name = queue.settings.dead_letter_exchange
         exchange = None if name is None else self._find_exchange(name)
         if exchange is None:
@@ -96,7 +400,7 @@ class DeadLettering:
                 most_deaths=self._most_deaths,
             )
             exchange.lookups += 1
-            reached = self._targets(exchange, letter.routing_keys, letter.rewritten.headers)
+            reached = self._route(exchange, letter.routing_keys, letter.rewritten.headers)
             targets = self._cycles.remove_cycling(reached, letter.deaths)
             queue.tally.cycled += len(reached) - len(targets)
             exchange.tally(len(targets), letter.routing_keys[0]).published += 1
@@ -106,12 +410,6 @@ class DeadLettering:
                 moved.append(seq_id)
         self._context.totals.dead_lettered(queue.type, reason, count)
         return count, moved
-
-    def _targets(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> Sequence[Queue]:
-        try:
-            return self._route(exchange, routing_keys, headers)
-        except TooManyHopsError as error:  # no publisher to report to: use the queues reached so far
-            return error.reached  # type: ignore[return-value]
 
     def _send(
         self,

@@ -4,28 +4,27 @@ Theory. To publishers a line looks like a durable queue. An arriving message bec
 messages with the commit of this turn (`storage.delayed`), and a persistent message is confirmed only then. When a
 message is due, the exchange routes it as if it had just been published, and the turn that puts it into its queues also
 deletes its row: both are in one commit, so the message is always in exactly one place, even if several steps put it
-into very many queues (`broker.vhost.fan_out.Deliveries`). A line has one timer, for its first message.
+into very many queues (`broker.vhost.copies.Deliveries`). A line has one timer, for its first message.
 
 Without a disk all messages stay in memory and are lost when the broker stops.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
 from leveret.broker.amqp.errors import MalformedProperties
+from leveret.broker.amqp.fastpath import split_address
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.counters.totals import QueueTally
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.scheduling.wall_timers import Timer
-from leveret.broker.vhost.copies import Copies
-from leveret.broker.vhost.delayed_look import DelayLook, DelaySnapshot, Pieces, destinations, look, pieces
-from leveret.broker.vhost.fan_out import Deliveries
-from leveret.broker.vhost.publish_route import Special
-from leveret.exchanges.base import Exchange
+from leveret.broker.vhost.copies import Copies, Deliveries
+from leveret.broker.vhost.publish_route import PropertyDemands
+from leveret.exchanges.base import Exchange, Table
 from leveret.exchanges.delayed import delay_of, due_headers
-from leveret.exchanges.errors import TooManyHopsError
 from leveret.exchanges.router import Router
 from leveret.storage.damage import DELAYED, MISSING, Damages
 from leveret.storage.delayed import (
@@ -40,39 +39,29 @@ from leveret.storage.delayed import (
     unpack_row,
 )
 from leveret.storage.errors import DamagedError
+from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Message, Persistent
+from leveret.storage.store.snapshot import FileSnapshot
 
 RUN_BUDGET = 200
 """Messages that one run releases: a few milliseconds of work before other queues run."""
+PIECE = 256
+"""Messages that a look decodes between two checks of the time."""
 
+DelayLook = Generator[Callable[[], DelayedRows] | None, Any, list[tuple[int, Message]]]
+"""A look in steps (see `storage.queues.backing_queue.Peeking`).
 
-class DelayJournal(Protocol):
-    """The part of the journal that a line uses (`storage.journal.journal.Journal`)."""
-
-    def put(self, table: str, key: bytes, value: bytes) -> None:
-        """Write a row with the next commit; it stays journaled if the disk is full then."""
-
-    def delete(self, table: str, key: bytes) -> None:
-        """Delete a row with the next commit; it stays journaled if the disk is full then."""
-
-    def when_safe(self, callback: Callable[[bool], object]) -> None:
-        """Call back after the commit of everything journaled so far: True, or False if the disk was full."""
-
-    def write_file(self, message: Persistent, callback: Callable[[bool], bool]) -> None:
-        """Write the body of a message to a file of its own, and call back, perhaps several times."""
-
-    def has_file(self, message: Persistent) -> bool:
-        """Return whether the body of a message is in a file of its own, which is written."""
-
-    def drop_file(self, message: Persistent) -> None:
-        """Remove the file of a body to which no record refers, or ever will."""
+It returns the messages with the times at which they are due (epoch ms), in that order; damaged ones are left out.
+"""
+Pieces = Generator[list[tuple[int, Message]] | Callable[[], DelayedRows], Any, None]
+"""A look piece by piece: it yields messages with the times at which they are due, or a read."""
 
 
 class DelayDisk(Protocol):
     """The part of the data store that a line uses."""
 
     @property
-    def journal(self) -> DelayJournal:
+    def journal(self) -> Journal:
         """The journal that receives the rows."""
 
     @property
@@ -93,53 +82,20 @@ class DelayDisk(Protocol):
     def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
         """Read messages of a line; `done` is called in the event loop, and its caller runs a turn afterwards."""
 
-    def snapshot(self) -> DelaySnapshot:
+    def snapshot(self) -> FileSnapshot:
         """Open a snapshot of the rows as they are on disk now."""
 
 
 class DelayLine:
-    """The delayed messages of one exchange.
+    """The delayed messages of one exchange; without a disk they are in memory only.
 
-    Args:
-        exchange: the exchange that delays.
-        router: routes messages when they are due.
-        turn: the server's work lists.
-        context: clock and timers of the node.
-        disk: stores the messages; None to keep them in memory only.
-
-    Attributes:
-        number: the line's id on disk, which a durable exchange shares with its definition; 0 until it is needed.
-
+    `number` is the line's id on disk, which a durable exchange shares with its definition; 0 until it is needed.
     """
 
     awaits_consumers = False
     durable = True
     saves_all = False
     limits = None
-
-    __slots__ = (
-        "_context",
-        "_deliveries",
-        "_disk",
-        "_exchange",
-        "_moving",
-        "_number",
-        "_put",
-        "_router",
-        "_stopped",
-        "_taken",
-        "_timer",
-        "_waiting",
-        "deleted",
-        "inbox",
-        "inbox_persistent",
-        "largest",
-        "number",
-        "tally",
-        "touched",
-        "turn",
-        "window",
-    )
 
     def __init__(
         self, exchange: Exchange, router: Router, turn: Turn, context: NodeContext, disk: DelayDisk | None
@@ -236,7 +192,6 @@ class DelayLine:
     # -- in ---------------------------------------------------------------------------------------------------------
 
     def _take_in(self, now: int) -> None:
-        """Move the inbox into the window and the journal."""
         window, disk = self.window, self._disk
         if disk is not None and not self.number:
             self.number = disk.next_id()
@@ -277,7 +232,7 @@ class DelayLine:
             self.put(message)
         return False
 
-    def _note(self, journal: DelayJournal) -> None:
+    def _note(self, journal: Journal) -> None:
         """Journal the message count with this turn's changes, and ask for a callback after the commit."""
         count = self.window.count + self._moving
         journal.put(TABLE, pack_line(self.number), pack_count(self.number, count))
@@ -289,7 +244,7 @@ class DelayLine:
 
     def _noted(
         self,
-        journal: DelayJournal,
+        journal: Journal,
         put: Sequence[Due],
         taken: Sequence[Due],
         waiting: Sequence[Persistent],
@@ -307,22 +262,21 @@ class DelayLine:
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
-    def peek(self, snapshots: list[DelaySnapshot]) -> DelayLook:
-        """Look at the messages as they are now (see `broker.vhost.delayed_look`).
+    def peek(self, snapshots: list[FileSnapshot]) -> DelayLook:
+        """Look at all messages as they are now; the argument is that of `pieces`."""
+        return _whole(self.pieces(snapshots))
 
-        Args:
-            snapshots: the snapshot that is to be used, if one is needed; if the list is empty, one is added.
+    def pieces(self, snapshots: list[FileSnapshot]) -> Pieces:
+        """Look at the messages as they are now, piece by piece, without taking any of them.
 
+        What is in memory is copied now; what is on disk only is read from a snapshot of this moment: that in the list,
+        or one that is added to it.
         """
-        return look(self.number, *self._known(snapshots))
-
-    def pieces(self, snapshots: list[DelaySnapshot]) -> Pieces:
-        """Look at the messages as they are now, piece by piece; the argument is that of `peek`."""
-        return pieces(self.number, *self._known(snapshots))
+        return _pieces(self.number, *self._known(snapshots))
 
     def _known(
-        self, snapshots: list[DelaySnapshot]
-    ) -> tuple[dict[Due, bytes], DelaySnapshot | None, Due | None, Collection[Due]]:
+        self, snapshots: list[FileSnapshot]
+    ) -> tuple[dict[Due, bytes], FileSnapshot | None, Due | None, Collection[Due]]:
         """Return what memory knows now, and the snapshot with the rest."""
         rows, horizon, gone = self.window.peek()
         if horizon is None or self._disk is None:
@@ -333,7 +287,12 @@ class DelayLine:
 
     def destinations(self, message: Message) -> Collection[Any]:
         """Return the queues to which a delayed message would be routed now."""
-        return destinations(self._router, self._exchange, message)
+        demands = PropertyDemands(Properties(message.header))
+        return self._routed(message, demands, due_headers(demands.headers))
+
+    def _routed(self, message: Message, demands: PropertyDemands, headers: Table) -> Sequence[Any]:
+        keys = (split_address(message.address)[1], *demands.extra_keys)
+        return self._router.route_anyway(self._exchange, keys, headers)
 
     # -- out --------------------------------------------------------------------------------------------------------
 
@@ -360,7 +319,6 @@ class DelayLine:
         return window.is_due(now)
 
     def _delete(self, due: Due) -> None:
-        """Delete the row of a message with this turn's commit."""
         if self._disk is not None:
             self._disk.journal.delete(TABLE, pack_key(self.number, due))
             self._taken.append(due)
@@ -370,29 +328,24 @@ class DelayLine:
         address, content = unpack_row(pack_key(self.number, due), value)
         message = Message(address, content, content[1] << 8 | content[2])
         properties = Properties(message.header)
-        special = Special(properties)
-        headers = due_headers(special.headers)
-        at = 1 + address[0]
-        key = address[at + 1 :].decode("utf-8", "surrogateescape")
-        try:
-            found = self._router.route(self._exchange, (key, *special.extra_keys), headers)
-        except TooManyHopsError as error:  # no publisher waits any more: use the queues reached so far
-            found = error.reached
+        demands = PropertyDemands(properties)
+        headers = due_headers(demands.headers)
+        found = self._routed(message, demands, headers)
         if not found:
             return True
         headers.pop("BCC", None)
         message = message.with_header(properties.replace(headers=headers))
-        disk, persistent = self._disk, special.persistent
+        disk, persistent = self._disk, demands.persistent
         copies = Copies(
             message,
-            found,  # type: ignore[arg-type] # destinations are queues here
+            found,
             persistent=persistent,
             on_safe=None if disk is None else partial(self._moved, due),
             blob_threshold=0 if disk is None else disk.blob_threshold,
         )
         self._moving += copies.stays
         is_stored = copies.is_stored or (persistent and disk is not None)
-        self._deliveries.add(found, copies.put, copies, is_stored=is_stored)  # type: ignore[arg-type] # the same
+        self._deliveries.add(found, copies.put, copies, is_stored=is_stored)
         return not copies.stays
 
     def _moved(self, due: Due, is_written: bool) -> None:
@@ -426,7 +379,6 @@ class DelayLine:
         self.touch()
 
     def _read(self, found: DelayedRows) -> None:
-        """Add the messages read from disk to the window."""
         missing = self.window.loaded(found)
         if missing and self._disk is not None:
             self._disk.damages.note((self.number, 0), MISSING, missing)
@@ -452,3 +404,49 @@ class DelayLine:
         self.give_up()
         if self._disk is not None and self.number:
             self._disk.journal.delete(TABLE, pack_line(self.number))
+
+
+def _whole(pieces: Pieces) -> DelayLook:
+    found: list[tuple[int, Message]] = []
+    answer: Any = None
+    while True:
+        try:
+            piece = pieces.send(answer)
+        except StopIteration:
+            return found
+        if isinstance(piece, list):
+            found += piece
+            answer = yield None
+        else:
+            answer = yield piece
+
+
+def _pieces(
+    line: int, rows: dict[Due, bytes], snapshot: FileSnapshot | None, start: Due | None, gone: Collection[Due]
+) -> Pieces:
+    """Look at the messages of a line, in the order in which they are due: first those in memory, `rows`.
+
+    From the time `start` on there are others in the snapshot, of which some are `gone`.
+    """
+    while start is not None and snapshot is not None:
+        yield from _decoded(line, rows, start)
+        found: DelayedRows = yield partial(snapshot.read_delayed, line, start)
+        for due, value in found.rows:
+            if due not in gone:
+                rows[due] = value
+            start = due[0], due[1] + 1
+        if not found.more:
+            break
+    yield from _decoded(line, rows, None)
+
+
+def _decoded(line: int, rows: dict[Due, bytes], until: Due | None) -> Pieces:
+    """Yield the messages that are due before a time, all for None, and remove their rows."""
+    ready = sorted(due for due in rows if until is None or due < until)
+    for at in range(0, len(ready), PIECE):
+        messages = []
+        for due in ready[at : at + PIECE]:
+            with suppress(DamagedError):
+                address, content = unpack_row(pack_key(line, due), rows.pop(due))
+                messages.append((due[0], Message(address, content, content[1] << 8 | content[2])))
+        yield messages

@@ -2,8 +2,8 @@
 
 Theory. While it is on, each publish of a client and each delivery is published a second time, to `amq.rabbitmq.trace`,
 with the routing key `publish.EXCHANGE` or `deliver.QUEUE`, the body of the message, and headers that describe it
-(rabbit_trace.erl). It sees a publish where its route is found (`broker.vhost.tapping`), a delivery in the rotation of
-the queue (`broker.queue.traced_rotation`), and the answer to a `basic.get` in the channel. Messages that came by the
+(rabbit_trace.erl). It sees a publish where its route is found (`broker.vhost.tail`), a delivery in the rotation of the
+queue (`TracedRotation`), and the answer to a `basic.get` in the channel. Messages that came by the
 trace exchange are not traced. As in RabbitMQ, neither acks nor what the broker itself publishes (dead letters, delayed
 messages that are due) are traced, until that is delivered.
 
@@ -14,17 +14,18 @@ so that deliveries get their share: tracing slows a broker down, but takes no mo
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from leveret.broker.amqp.fastpath import join_address, split_address
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import Field, Table
 from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.consumer_rotation import ConsumerRotation
+from leveret.broker.queue.interfaces import ClientChannel
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.fan_out import distribute
-from leveret.broker.vhost.publish_route import ClientChannel
-from leveret.exchanges.base import Exchange, Headers
-from leveret.exchanges.errors import TooManyHopsError
+from leveret.broker.vhost.copies import distribute
+from leveret.exchanges.base import Exchange
 from leveret.exchanges.router import Router
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Fetched
@@ -38,37 +39,16 @@ MOST_NAMES = 1000
 """Queues of a publish that are named."""
 _OWN = bytes((len(EXCHANGE),)) + EXCHANGE.encode()
 """Beginning of the addresses of messages that came by the trace exchange."""
-_MOST_KEY = 255
 _PROPERTIES = (
     "content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to",
     "expiration", "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id",
 )  # fmt: skip
 
 
-class RoutingVHost(Protocol):
-    """A virtual host, as far as messages are published in it."""
-
-    name: str
-    router: Router
-    queues: dict[str, Queue]
-
-    def route(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> Sequence[Queue]:
-        """Return the queues that a message goes to."""
-
-
 class Traced(NamedTuple):
-    """A publish or a delivery that is to be traced.
+    """A publish to an exchange or a delivery from a queue, of that name, that is to be traced.
 
-    Attributes:
-        kind: publish or deliver.
-        name: name of the exchange that it was published to, or of the queue that it is delivered from.
-        message: the message.
-        keys: the routing keys of a publish.
-        more: the headers that only one of the kinds has.
-        connection: name of the connection.
-        channel: number of the channel.
-        user: name of the user.
-
+    `keys` are the routing keys of a publish, `more` the headers that only one of the kinds has.
     """
 
     kind: str
@@ -81,31 +61,23 @@ class Traced(NamedTuple):
     user: str
 
 
-def names_of(vhost: RoutingVHost, queues: Sequence[Queue]) -> list[str]:
+def names_of(router: Router, queues: Sequence[Queue]) -> list[str]:
     """Return the names of those that are queues: not delay lines, nor queues of direct reply-to consumers.
 
     There may be a hundred thousand: only the first `MOST_NAMES` are named.
     """
-    known = vhost.queues
+    known = router.queues
     return [queue.name for queue in queues[:MOST_NAMES] if known.get(queue.name) is queue]
 
 
 class Firehose:
-    """The firehose of one virtual host.
-
-    Args:
-        vhost: the virtual host.
-        turn: the work lists of the server.
-        node_name: the name of the node.
-
-    """
+    """The firehose of one virtual host."""
 
     durable = stores_input = False
 
-    __slots__ = ("_held_back", "_node_name", "_octets", "_turn", "_vhost", "_waiting", "touched")
-
-    def __init__(self, vhost: RoutingVHost, turn: Turn, node_name: str) -> None:
+    def __init__(self, vhost: str, router: Router, turn: Turn, node_name: str) -> None:
         self._vhost = vhost
+        self._router = router
         self._turn = turn
         self._node_name = node_name
         self._waiting: deque[Traced] = deque()
@@ -114,7 +86,7 @@ class Firehose:
         self.touched = False
 
     def __repr__(self) -> str:
-        return f"<firehose of vhost {self._vhost.name!r}>"
+        return f"<firehose of vhost {self._vhost!r}>"
 
     # -- what is traced -----------------------------------------------------------------------------------------------
 
@@ -127,12 +99,11 @@ class Firehose:
         queues: Sequence[Queue],
     ) -> None:
         """Take a publish: `keys` are its routing key, and those of CC and BCC. Must not be called in a queue's run."""
-        names: list[Field] = [("longstr", name) for name in names_of(self._vhost, queues)]
+        names: list[Field] = [("longstr", name) for name in names_of(self._router, queues)]
         self._add(channel, "publish", exchange.name, message, keys, {"routed_queues": ("array", names)})
         if self._held_back:
-            enough = (
-                MOST_WAITING // 2
-            )  # or publishers would take all the time, and nothing would be delivered
+            # or publishers would take all the time, and nothing would be delivered
+            enough = MOST_WAITING // 2
             while len(self._waiting) > enough or self.is_behind:
                 self._publish_next()
             self._resume()
@@ -143,8 +114,7 @@ class Firehose:
         """Take deliveries: the messages of the batch went to the consumers in turn."""
         width = len(consumers)
         for number, message in enumerate(batch.messages):
-            channel: ClientChannel = consumers[number % width].channel  # type: ignore[assignment]
-            self.sent(channel, queue, message, redelivered=batch.redelivered)
+            self.sent(consumers[number % width].channel, queue, message, redelivered=batch.redelivered)
 
     def sent(self, channel: ClientChannel, queue: Queue, message: Message, *, redelivered: bool) -> None:
         """Take a message that was delivered, or fetched by `basic.get`."""
@@ -153,13 +123,7 @@ class Firehose:
             self._add(channel, "deliver", queue.name, message, (), more)
 
     def _add(
-        self,
-        channel: ClientChannel,
-        kind: str,
-        name: str,
-        message: Message,
-        keys: Sequence[str],
-        more: Table,
+        self, channel: ClientChannel, kind: str, name: str, message: Message, keys: Sequence[str], more: Table
     ) -> None:
         connection = channel.host
         self._waiting.append(
@@ -211,8 +175,7 @@ class Firehose:
     def _publish_next(self) -> None:
         traced = self._waiting.popleft()
         self._octets -= len(traced.message.content)
-        vhost = self._vhost
-        exchange = vhost.router.get(EXCHANGE)
+        exchange = self._router.get(EXCHANGE)
         if exchange is None:  # the virtual host is being deleted
             return
         key = f"{traced.kind}.{traced.name}"
@@ -223,30 +186,25 @@ class Firehose:
             headers.update(self._headers(traced, properties))
             return headers
 
-        try:
-            queues = vhost.route(exchange, (key,), headers_of)
-        except TooManyHopsError as error:
-            queues = error.reached  # type: ignore[assignment]
+        queues: Any = self._router.route_anyway(exchange, (key,), headers_of)
         if not queues:
             return
         table = headers or headers_of()
         copy = traced.message.with_header(build(properties.body_size, headers=table))
-        short = key.encode("utf-8", "surrogateescape")[:_MOST_KEY]
-        message = Message(_OWN + bytes((len(short),)) + short, copy.content, copy.channel_id)
+        message = Message(join_address(EXCHANGE, key), copy.content, copy.channel_id)
         distribute(self._turn, queues, message, persistent=False)
 
     def _headers(self, traced: Traced, properties: Properties) -> Table:
         """Return the headers that describe a message, in RabbitMQ's order and with its types."""
-        address = traced.message.address
-        end = 1 + address[0]
-        keys = traced.keys or (_text(address[end + 1 :]), *_copies(properties))
+        exchange, key = split_address(traced.message.address)
+        keys = traced.keys or (key, *_copies(properties))
         return {
-            "exchange_name": ("longstr", _text(address[1:end])),
+            "exchange_name": ("longstr", exchange),
             "routing_keys": ("array", [("longstr", key) for key in keys]),
             "properties": ("table", _shown(properties)),
             "node": ("longstr", self._node_name),
             **({} if traced.kind == "publish" else traced.more),
-            "vhost": ("longstr", self._vhost.name),
+            "vhost": ("longstr", self._vhost),
             "connection": ("longstr", traced.connection),
             "channel": ("signedint", traced.channel),
             "user": ("longstr", traced.user),
@@ -269,10 +227,46 @@ def _shown(properties: Properties) -> Table:
 
 
 def _copies(properties: Properties) -> list[str]:
-    """Return the keys of the header CC; those of BCC are not kept."""
     kind, value = (properties.headers or {}).get("CC", ("void", None))
     return [key for item, key in value if item == "longstr"] if kind == "array" else []
 
 
-def _text(octets: bytes) -> str:
-    return octets.decode("utf-8", "surrogateescape")
+class TracedRotation(ConsumerRotation):
+    """The rotation of a queue whose deliveries are traced; it stops while the firehose is behind.
+
+    A queue without tracing pays nothing for it: this takes the place of its rotation, with everything that it had.
+    """
+
+    __slots__ = ("_queue", "firehose")
+
+    def __init__(self, queue: Queue, firehose: Firehose) -> None:
+        _copy(queue.consumers, self)
+        self._queue = queue
+        self.firehose = firehose
+
+    def deliver(self, consumers: Sequence[Consumer], batch: Fetched) -> None:
+        """Deliver the messages of a share, and tell the firehose."""
+        super().deliver(consumers, batch)
+        firehose, queue = self.firehose, self._queue
+        firehose.delivered(queue, consumers, batch)
+        if firehose.is_behind:
+            queue.suspend()
+            firehose.hold_back(queue)
+
+
+def trace(queue: Queue, firehose: Firehose | None) -> None:
+    """Trace the deliveries of a queue from now on, or no longer for None; must be called between two turns."""
+    rotation = queue.consumers
+    if firehose is not None:
+        if not isinstance(rotation, TracedRotation) or rotation.firehose is not firehose:
+            queue.consumers = TracedRotation(queue, firehose)
+    elif isinstance(rotation, TracedRotation):
+        queue.consumers = ConsumerRotation()
+        _copy(rotation, queue.consumers)
+
+
+def _copy(source: ConsumerRotation, target: ConsumerRotation) -> None:
+    """Give a rotation the state of another one, which is not used any more."""
+    slots: Any = ConsumerRotation.__slots__
+    for slot in slots:
+        setattr(target, slot, getattr(source, slot))

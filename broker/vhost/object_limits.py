@@ -5,9 +5,9 @@ therefore the numbers are limited. The texts are RabbitMQ's where it has the lim
 `cluster_exchange_limit`). Imported definitions and objects recovered at a restart are not refused.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from leveret.broker.amqp.commands import Basic, Exchange as ExchangeMethods, Queue as QueueMethods
 from leveret.broker.amqp.tables import encode_table
@@ -28,48 +28,12 @@ _KEPT = (
 """The methods whose arguments are stored."""
 
 
-class _Topology(Protocol):
-    @property
-    def exchanges(self) -> Collection[Any]:
-        """The exchanges of a vhost."""
-
-    @property
-    def binding_count(self) -> int:
-        """The number of bindings."""
-
-
-class _LimitedVHost(Protocol):
-    """A vhost as the limits see it."""
-
-    name: str
-
-    @property
-    def queues(self) -> Collection[Any]:
-        """Its queues."""
-
-    @property
-    def router(self) -> _Topology:
-        """Its exchanges and bindings."""
-
-
 class ObjectLimits:
-    """The limits of a node.
-
-    Args:
-        vhosts: all vhosts by name.
-        queues: maximum in all vhosts together; None means no limit, here and below.
-        exchanges: maximum in all vhosts together, including the predeclared ones.
-        bindings: maximum in each vhost that `bindings_of` does not list.
-        bindings_of: maximum for single vhosts.
-        argument_octets: maximum size of the encoded arguments of one queue, exchange, binding or consumer.
-
-    """
-
-    __slots__ = ("_bindings", "_bindings_of", "_exchanges", "_queues", "_vhosts", "argument_octets")
+    """The limits of a node; None for no limit. Those of bindings are for each vhost, the others for all together."""
 
     def __init__(
         self,
-        vhosts: Mapping[str, _LimitedVHost],
+        vhosts: Mapping[str, Any],  # `VHost`s, which import this module
         *,
         queues: int | None = QUEUES,
         exchanges: int | None = EXCHANGES,
@@ -99,7 +63,7 @@ class ObjectLimits:
             what = resource("exchange", name, vhost)
             raise precondition_failed(f"cannot declare {what}: exchange limit of {most} is reached")
 
-    def check_binding(self, vhost: _LimitedVHost, exists: Callable[[], bool]) -> None:
+    def check_binding(self, vhost: Any, exists: Callable[[], bool]) -> None:
         """Raise 406 if the vhost has the maximum number of bindings, unless the requested one `exists`."""
         most = self._bindings_of.get(vhost.name, self._bindings)
         if most is not None and vhost.router.binding_count >= most and not exists():

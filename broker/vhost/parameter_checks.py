@@ -49,11 +49,8 @@ def refuse(faults: Sequence[str]) -> None:
 def check_keys(name: str, keys: Mapping[str, tuple[Check, bool]], term: Any) -> list[str]:
     """Return the faults of an object: missing mandatory keys, unknown keys and invalid values.
 
-    Args:
-        name: the name of what it is the value of, for messages.
-        keys: for each key its validator, and whether it is mandatory.
-        term: the object. An empty list is an object without keys, as in Erlang.
-
+    `keys` has the validator of each key, and whether it is mandatory. An empty list is an object without keys, as in
+    Erlang.
     """
     if is_too_deep(term):
         return [f"{name} is nested deeper than {MAX_DEPTH} levels"]

@@ -7,13 +7,13 @@ components that have no effect here.
 Global parameters belong to no component: any name may have any value.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from leveret.broker.auth.users import VHOST_LIMITS, Users, VHostLimits, limits_by_name
 from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_keys, limit_checks, refuse
-from leveret.broker.vhost.vhost_parameters import VHostParameters
+from leveret.broker.vhost.policies import Policies
 
 LIMITS = "vhost-limits"
 OPERATOR_POLICY = "operator_policy"
@@ -31,109 +31,128 @@ class Parameter:
     value: Any
 
 
-class OperatorPolicies(Protocol):
-    """The part of a vhost's policies that parameters use (`broker.vhost.policies.Policies`)."""
+class ParameterRecord(Protocol):
+    """Persists parameters (`broker.metadata.recorder`)."""
 
-    def set_term(self, name: str, term: Any, *, operator: bool = False) -> None:
-        """Set a policy from its keys and values; raises ParameterError."""
+    def parameter_set(self, component: str, name: str, value: Any, setter: str) -> None:
+        """Record a parameter that is new, or that replaces the one of its name."""
 
-    def clear(self, name: str, *, operator: bool = False) -> None:
-        """Remove a policy; raises ParameterError if there is none."""
+    def parameter_cleared(self, component: str, name: str) -> None:
+        """Record that a parameter was removed."""
 
-    def terms(self, *, operator: bool = False) -> dict[str, dict[str, Any]]:
-        """Return the policies by name, as keys and values."""
+
+class VHostParameters:
+    """The parameters of one vhost that have no other place: those of components, such as shovels. Falsy without any.
+
+    What a parameter makes the broker do may need rights for as long as it is there. So the user who has set it is kept
+    with it, unless that was an administrator: then the broker itself is meant, as by whoever edits its files.
+
+    `on_change` is called with the vhost, the component and the name after each change.
+    """
+
+    __slots__ = ("_setters", "_values", "_vhost", "on_change", "record")
+
+    def __init__(self, vhost: str) -> None:
+        self._vhost = vhost
+        self._values: dict[tuple[str, str], Any] = {}
+        self._setters: dict[tuple[str, str], str] = {}
+        self.record: ParameterRecord | None = None
+        self.on_change: Callable[[str, str, str], object] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    def set(self, component: str, name: str, value: Any, setter: str = "") -> None:
+        """Set a valid value; `setter`: name of the user, '' for an administrator."""
+        self._values[component, name] = value
+        self._setters[component, name] = setter
+        if self.record is not None:
+            self.record.parameter_set(component, name, value, setter)
+        self._changed(component, name)
+
+    def clear(self, component: str, name: str) -> bool:
+        """Remove a value; returns whether there was one."""
+        if (component, name) not in self._values:
+            return False
+        del self._values[component, name], self._setters[component, name]
+        if self.record is not None:
+            self.record.parameter_cleared(component, name)
+        self._changed(component, name)
+        return True
+
+    def get(self, component: str, name: str) -> Any:
+        """Return a value; None if there is none."""
+        return self._values.get((component, name))
+
+    def setter(self, component: str, name: str) -> str:
+        """Return the name of the user who has set a value that is there; '' for an administrator."""
+        return self._setters[component, name]
+
+    def items(self) -> Iterator[tuple[str, str, Any]]:
+        """Yield component, name and value of each, as they are now."""
+        for (component, name), value in list(self._values.items()):
+            yield component, name, value
+
+    def _changed(self, component: str, name: str) -> None:
+        if self.on_change is not None:
+            self.on_change(self._vhost, component, name)
 
 
 class ParameterVHost(Protocol):
     """The part of a vhost that parameters use."""
 
-    @property
-    def policies(self) -> OperatorPolicies:
-        """The vhost's policies."""
-
-    @property
-    def parameters(self) -> VHostParameters:
-        """The vhost's parameters that have no other place."""
-
-
-class ParameterHost(Protocol):
-    """The part of the server that parameters use."""
-
-    users: Users
-
-    @property
-    def vhosts(self) -> Mapping[str, ParameterVHost]:
-        """The vhosts by name."""
+    policies: Policies
+    parameters: VHostParameters
 
 
 class Parameters:
-    """The parameters of vhosts.
+    """The parameters of vhosts."""
 
-    Args:
-        host: holds the values.
-
-    """
-
-    __slots__ = ("_host",)
-
-    def __init__(self, host: ParameterHost) -> None:
-        self._host = host
+    def __init__(self, users: Users, vhosts: Mapping[str, ParameterVHost]) -> None:
+        self._users = users
+        self._vhosts = vhosts
 
     def set(self, vhost: str, component: str, name: str, value: Any, setter: str = "") -> None:
-        """Set a parameter of a vhost that exists; the caller runs a turn afterwards.
+        """Set a parameter of a vhost, with the rights of `setter` ('': an administrator). A turn must run then.
 
-        Args:
-            vhost: the vhost.
-            component: the component.
-            name: the name.
-            value: the value.
-            setter: name of the user, with whose rights it is carried out; '' for an administrator.
-
-        Raises:
-            ParameterError: unknown component or invalid value; nothing has changed then.
-
+        Raises ParameterError for an unknown component or an invalid value; nothing has changed then.
         """
         if component == OPERATOR_POLICY:
-            self._host.vhosts[vhost].policies.set_term(name, value, operator=True)
+            self._vhosts[vhost].policies.set_term(name, value, operator=True)
             return
         check_parameter(component, name, value)
         if component == SHOVEL:
-            self._host.vhosts[vhost].parameters.set(component, name, value, setter)
+            self._vhosts[vhost].parameters.set(component, name, value, setter)
             return
         limits = value or {}
-        self._host.users.set_vhost_limits(vhost, VHostLimits(*[limits.get(name) for name in VHOST_LIMITS]))
+        self._users.set_vhost_limits(vhost, VHostLimits(*[limits.get(name) for name in VHOST_LIMITS]))
 
     def clear(self, vhost: str, component: str, name: str) -> None:
-        """Remove a parameter of a vhost that exists; the caller runs a turn afterwards.
-
-        Raises:
-            ParameterError: there is no such parameter.
-
-        """
+        """Remove a parameter of a vhost that exists; raises ParameterError if there is none. A turn must run then."""
         if component == "policy":
             raise ParameterError("policies may not be cleared using this method")
         if component == OPERATOR_POLICY:
-            self._host.vhosts[vhost].policies.clear(name, operator=True)
-        elif component == LIMITS and name == LIMITS_NAME and self._host.users.has_vhost_limits(vhost):
-            self._host.users.clear_vhost_limits(vhost)
-        elif component != SHOVEL or not self._host.vhosts[vhost].parameters.clear(component, name):
+            self._vhosts[vhost].policies.clear(name, operator=True)
+        elif component == LIMITS and name == LIMITS_NAME and self._users.has_vhost_limits(vhost):
+            self._users.clear_vhost_limits(vhost)
+        elif component != SHOVEL or not self._vhosts[vhost].parameters.clear(component, name):
             raise ParameterError("Parameter does not exist")
 
     def list(self, vhost: str | None = None, component: str | None = None) -> list[Parameter]:
         """Return all parameters, or those of one vhost or component: operator policies but not policies."""
         found = []
-        for place in self._host.vhosts if vhost is None else (vhost,):
-            if self._host.users.has_vhost_limits(place):
+        for place in self._vhosts if vhost is None else (vhost,):
+            if self._users.has_vhost_limits(place):
                 found.append(Parameter(place, LIMITS, LIMITS_NAME, self._limits(place) or []))
             found += [
                 Parameter(place, OPERATOR_POLICY, name, term)
-                for name, term in self._host.vhosts[place].policies.terms(operator=True).items()
+                for name, term in self._vhosts[place].policies.terms(operator=True).items()
             ]
-            found += [Parameter(place, *each) for each in self._host.vhosts[place].parameters.items()]
+            found += [Parameter(place, *each) for each in self._vhosts[place].parameters.items()]
         return [parameter for parameter in found if component in {None, parameter.component}]
 
     def _limits(self, vhost: str) -> dict[str, int]:
-        limits = self._host.users.vhost_limits(vhost)
+        limits = self._users.vhost_limits(vhost)
         return limits_by_name(limits)
 
 
@@ -150,12 +169,7 @@ class GlobalParameters:
         self._values[name] = value
 
     def clear(self, name: str) -> None:
-        """Remove a value.
-
-        Raises:
-            ParameterError: there is no such value.
-
-        """
+        """Remove a value; raises ParameterError if there is none."""
         if name not in self._values:
             raise ParameterError("Parameter does not exist")
         del self._values[name]

@@ -1,14 +1,14 @@
 """Publish routes: targets and checks cached per address and per kind of properties.
 
 A `Route` is looked up by the bytes of the publish frame; it includes the outcome of the permission and existence
-checks, so it is valid only until the vhost's topology or permissions change. A `Special` is looked up by the bytes of
-the property list and holds what those properties require of the broker; most require nothing and have none.
+checks, so it is valid only until the vhost's topology or permissions change. `PropertyDemands` are looked up by the
+bytes of the property list and hold what those properties require of the broker; most require nothing and have none.
 
 Hot path: see docs/performance.md.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from leveret.broker.amqp.errors import HeadersTooLarge, InvalidExpiration, MalformedProperties
 from leveret.broker.amqp.properties import (
@@ -25,15 +25,16 @@ from leveret.broker.amqp.properties import (
 )
 from leveret.broker.amqp.publishes import ASKS_SOMETHING, PERSISTENT_MODE
 from leveret.broker.amqp.tables import Field, Table
-from leveret.broker.auth.users import User
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
+from leveret.broker.queue.interfaces import ClientChannel
 from leveret.broker.queue.queue import SMALL, Queue
 from leveret.broker.vhost.copies import saved_among
+from leveret.broker.vhost.firehose import Firehose
+from leveret.broker.vhost.tail import Tail
 from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.modes import STANDARD
 from leveret.confirm.promise import Promise
-from leveret.exchanges.base import Exchange
-from leveret.exchanges.tally import Tally
+from leveret.exchanges.base import Exchange, Tally
 from leveret.storage.message import Message, Persistent, Promised
 
 UNKNOWN: Any = object()
@@ -41,54 +42,6 @@ UNKNOWN: Any = object()
 WIDE = 16
 """Queues per message from which a scan checks its time slice after each message; below, reads are small enough."""
 REPLY_TO = "amq.rabbitmq.reply-to"
-
-
-class PublishingChannel(Protocol):
-    """The channel of a publish, as its route sees it."""
-
-    number: int
-    confirms: ChannelConfirms | None
-    published: int
-    dropped: int
-
-    def number_publishes(self, route: "Route", count: int = 1) -> None:
-        """Assign sequence numbers to publishes, and schedule their confirms."""
-
-
-class Tap(Protocol):
-    """Is told of publishes, beside the queues (`broker.vhost.tapping`)."""
-
-    def published(
-        self,
-        channel: "ClientChannel",
-        exchange: Exchange,
-        keys: Sequence[str],
-        message: Message,
-        queues: Sequence[Queue],
-    ) -> None:
-        """Take a publish: its routing key and those of CC and BCC, and the queues that it was routed to."""
-
-
-class ClientConnection(Protocol):
-    """The connection of a channel, or what stands for it."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def user(self) -> User:
-        """The user that has logged in."""
-
-
-class ClientChannel(Protocol):
-    """The channel of a publish or of a delivery, as taps see it."""
-
-    number: int
-
-    @property
-    def host(self) -> ClientConnection:
-        """Its connection."""
 
 
 class Route:
@@ -149,7 +102,7 @@ class Route:
         self.plain = plain
         self.generation = generation
         self.error = error
-        self.taps: tuple[Tap, ...] = ()
+        self.taps: tuple[Firehose | Tail, ...] = ()
         self.tally = Tally() if exchange is None else exchange.tally(len(queues), routing_key)
         """Counts the messages published by this route."""
 
@@ -166,16 +119,12 @@ class Route:
                 return queue.settings.confirm_mode
         return STANDARD
 
-    def put(self, channel: PublishingChannel, messages: Sequence[Message], largest: int) -> None:
+    def put(self, channel: ClientChannel, messages: Sequence[Message], largest: int) -> None:
         """Put the next messages of a channel into the inboxes of its queues, count and number them.
 
         The route is plain; no other place fills inboxes with what a client sends on such a route. The call costs a run
         of messages nothing that can be measured, and a message that comes alone about 900 of some 25,000 instructions.
-
-        Args:
-            channel: the publishing channel.
-            messages: as created for this route, in order.
-            largest: size of the largest content, in bytes.
+        `largest` is the size of the largest content, in bytes.
         """
         queues, count = self.queues, len(messages)
         for queue in queues:
@@ -191,7 +140,7 @@ class Route:
         if channel.confirms is not None:
             channel.number_publishes(self, count)
 
-    def make(self, channel: PublishingChannel, contents: Sequence[bytes]) -> Sequence[Message]:
+    def make(self, channel: ClientChannel, contents: Sequence[bytes]) -> Sequence[Message]:
         """Create the next messages of the channel for the queues' inboxes; their confirms are withheld for now."""
         address, number, copies = self.address, channel.number, len(self.durable)
         for queue in self.durable:
@@ -206,7 +155,7 @@ class Route:
             for confirm, content in enumerate(contents, seq_no)
         ]
 
-    def make_one(self, channel: PublishingChannel, content: bytes) -> Message:
+    def make_one(self, channel: ClientChannel, content: bytes) -> Message:
         """Create a single message; see `make`, with which it takes 5.8 % more instructions (promised, 1,000 keys)."""
         durable = self.durable
         for queue in durable:
@@ -225,7 +174,7 @@ class AwaitedRoute(Route):
     __slots__ = ()
     always_makes = True
 
-    def make(self, channel: PublishingChannel, contents: Sequence[bytes]) -> Sequence[Message]:
+    def make(self, channel: ClientChannel, contents: Sequence[bytes]) -> Sequence[Message]:
         """Create messages as any route does; none of them is written to disk."""
         address, number, copies = self.address, channel.number, len(self.queues)
         confirms: ChannelConfirms = channel.confirms  # type: ignore[assignment] # or it would have another route
@@ -236,7 +185,7 @@ class AwaitedRoute(Route):
             for confirm, content in enumerate(contents, seq_no)
         ]
 
-    def make_one(self, channel: PublishingChannel, content: bytes) -> Message:
+    def make_one(self, channel: ClientChannel, content: bytes) -> Message:
         """Create a single message; see `make`."""
         confirms: ChannelConfirms = channel.confirms  # type: ignore[assignment] # or it would have another route
         seq_no = confirms.seq_no + 1
@@ -245,7 +194,7 @@ class AwaitedRoute(Route):
         return Promised(self.address, content, channel.number, promise)
 
 
-class Special:
+class PropertyDemands:
     """The requirements of a property list: copies for CC and BCC, checks, a reply address."""
 
     __slots__ = (
@@ -316,15 +265,15 @@ class Special:
         return {name: field for name, field in self.headers.items() if name != "BCC"}
 
 
-PERSISTENT = Special(Properties(build(0, delivery_mode=PERSISTENT_MODE)))
+PERSISTENT = PropertyDemands(Properties(build(0, delivery_mode=PERSISTENT_MODE)))
 """Shared by all messages whose properties require nothing but persistence."""
-REQUEST = Special(Properties(build(0, reply_to=REPLY_TO)))
-PERSISTENT_REQUEST = Special(Properties(build(0, reply_to=REPLY_TO, delivery_mode=PERSISTENT_MODE)))
+REQUEST = PropertyDemands(Properties(build(0, reply_to=REPLY_TO)))
+PERSISTENT_REQUEST = PropertyDemands(Properties(build(0, reply_to=REPLY_TO, delivery_mode=PERSISTENT_MODE)))
 """Shared by all requests to be answered by direct reply-to that require nothing else."""
 _REPLY_TO_OCTETS = REPLY_TO.encode()
 
 
-def inspect(payload: bytes) -> Special | None:
+def inspect(payload: bytes) -> PropertyDemands | None:
     """Check the property list of a content header; None if the properties require nothing of the broker.
 
     Raises AMQPError 541 (as RabbitMQ, whose decoder crashes) for a list that no consumer could decode, 406 for headers
@@ -333,7 +282,7 @@ def inspect(payload: bytes) -> Special | None:
     try:
         present = flags(payload)
         if present & ASKS_SOMETHING & ~FLAG_REPLY_TO:
-            return Special(Properties(payload))
+            return PropertyDemands(Properties(payload))
         check(payload)
         is_persistent = present & FLAG_DELIVERY_MODE and delivery_mode(payload) == PERSISTENT_MODE
         is_request = present & FLAG_REPLY_TO and _REPLY_TO_OCTETS in payload and reply_to(payload) == REPLY_TO
@@ -346,15 +295,10 @@ def inspect(payload: bytes) -> Special | None:
     return PERSISTENT if is_persistent else None
 
 
-def inspect_unique(data: bytes, at: int, end: int, word: int) -> Special | None:
+def inspect_unique(data: bytes, at: int, end: int, word: int) -> PropertyDemands | None:
     """Check a property list in a frame without decoding it; `UNKNOWN` if it is malformed.
 
-    Args:
-        data: what was read.
-        at: where the list begins, after its flags.
-        end: where it ends.
-        word: its flags, none of `ASKS_SOMETHING` among them.
-
+    The list begins at `at`, after its flags `word`, none of which is in `ASKS_SOMETHING`, and ends at `end`.
     """
     stop, mode = list_end(data, at, word)
     if stop != end:

@@ -57,7 +57,6 @@ def _is_unicode(text: str) -> bool:
 
 
 def _short_text(key: str, value: Any) -> Iterable[str]:
-    """Accept a name of at most 255 octets."""
     yield from _text(key, value)
     if isinstance(value, str) and (size := len(value.encode("utf-8", "surrogatepass"))) > MOST_NAME:
         yield f"{key} should be less than 255 bytes, actually was {size}"
@@ -213,14 +212,7 @@ def check_shovel(name: str, value: Any) -> None:
 
 
 def check_local_access(value: Any, user: str, may_access: Callable[[str], bool]) -> None:
-    """Raise ParameterError if a valid shovel uses a vhost of this broker that whoever sets it may not connect to.
-
-    Args:
-        value: the shovel's definition.
-        user: name of who sets it.
-        may_access: whether the vhost of that name exists and the user may connect to it.
-
-    """
+    """Raise ParameterError if a valid shovel uses a vhost of this broker that whoever sets it may not connect to."""
     for endpoint in _endpoints(value):
         if endpoint.address is None and not may_access(endpoint.vhost):
             refuse([f'user "{user}" may not connect to vhost "{endpoint.vhost}"'])
@@ -229,11 +221,7 @@ def check_local_access(value: Any, user: str, may_access: Callable[[str], bool])
 def check_logins(value: Any, user: str, *, is_foreign: bool) -> None:
     """Raise ParameterError if a valid shovel of a user who is no administrator uses rights that are not theirs.
 
-    Args:
-        value: the shovel's definition.
-        user: name of who sets it.
-        is_foreign: whether the user is one of another authentication backend, who cannot be asked about later.
-
+    `is_foreign`: the user is one of another authentication backend, who cannot be asked about later.
     """
     for endpoint in _endpoints(value):
         if endpoint.address is not None or endpoint.password is not None:

@@ -1,22 +1,30 @@
-"""Tails: what is published to one exchange from now on, kept for a reader for a moment.
+"""Taps of a virtual host: the firehose, and tails of exchanges, which are told of messages beside the queues.
+
+A tail keeps what is published to one exchange from now on, for a reader, for a moment.
 
 Theory. A publisher does no more for a tail than to compare a key and to append to a list; everything else is the
 reader's work. The list is bounded: what does not fit is counted, and the reader is told how many messages it has lost
 at the place where they are missing. So neither a slow reader nor one that has gone holds a publisher up or fills the
 memory.
+
+Nothing of this costs a message anything while it is off. Channels keep the route of a publish until the generation of
+the router changes: when something is switched on, it does, and the routes that are found from then on have the taps
+that concern them and are not plain, so that each of their publishes is a call of `Channel.publish`.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
+from leveret.broker.queue.interfaces import ClientChannel
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.firehose import RoutingVHost, names_of
-from leveret.broker.vhost.publish_route import ClientChannel
+from leveret.broker.scheduling.turn import Turn
+from leveret.broker.vhost.firehose import Firehose, names_of, trace
 from leveret.exchanges.base import Exchange
-from leveret.exchanges.trie import TopicTrie
+from leveret.exchanges.router import Router
+from leveret.exchanges.topic import TopicTrie
 from leveret.storage.message import Message
 
 MOST_WAITING: Final = 10_000
@@ -28,17 +36,7 @@ EVERYTHING = "#"
 
 
 class Published(NamedTuple):
-    """A message as it was published.
-
-    Attributes:
-        time: when, in milliseconds since the epoch.
-        message: the message.
-        queues: names of the queues that it was routed to.
-        user: name of the user; '' for the broker itself.
-        connection: name of the connection; '' for the broker itself.
-        channel: number of the channel; 0 for the broker itself.
-
-    """
+    """A message as it was published; user and connection are '' and the channel 0 for the broker itself."""
 
     time: int
     message: Message
@@ -51,18 +49,11 @@ class Published(NamedTuple):
 class Tail:
     """A tail of an exchange, which need not exist.
 
-    Args:
-        vhost: the virtual host.
-        exchange: name of the exchange; '' for the default exchange.
-        pattern: what routing keys must match, as the key of a binding to a topic exchange, whatever the type is.
-        clock: returns milliseconds since the epoch.
-
+    Routing keys must match `pattern`, as the key of a binding to a topic exchange, whatever the type is.
     """
 
-    __slots__ = ("_clock", "_items", "_octets", "_on_arrival", "_trie", "_vhost", "exchange")
-
-    def __init__(self, vhost: RoutingVHost, exchange: str, pattern: str, clock: Callable[[], int]) -> None:
-        self._vhost = vhost
+    def __init__(self, router: Router, exchange: str, pattern: str, clock: Callable[[], int]) -> None:
+        self._router = router
         self.exchange = exchange
         self._trie: TopicTrie | None = None
         if pattern != EVERYTHING:
@@ -104,7 +95,7 @@ class Tail:
         def headers() -> Table:
             return Properties(message.header, max_entries=1 << 62).headers or {}
 
-        reached = self._vhost.router.reached(exchange, keys, headers())
+        reached = self._router.reached(exchange, keys, headers())
         return any(each.name == self.exchange for each in reached)
 
     def _add(
@@ -118,7 +109,7 @@ class Tail:
             else:
                 items.append(1)
             return
-        names = names_of(self._vhost, queues)
+        names = names_of(self._router, queues)
         items.append(Published(self._clock(), message, names, user, connection, channel))
         self._octets += len(message.content)
         if self._on_arrival is not None:
@@ -140,3 +131,73 @@ class Tail:
             callback()
         else:
             self._on_arrival = callback
+
+
+class Taps:
+    """The taps of one virtual host: its firehose, unless that is off, and the tails of its exchanges."""
+
+    def __init__(self, vhost: str, router: Router, queues: dict[str, Queue], turn: Turn) -> None:
+        self._vhost = vhost
+        self._router = router
+        self._queues = queues
+        self._turn = turn
+        self.firehose: Firehose | None = None
+        self.tails: tuple[Tail, ...] = ()
+
+    def on(self, exchange: Exchange) -> tuple[Firehose | Tail, ...]:
+        """Return the taps that concern publishes to an exchange; must be asked again when the generation changes."""
+        firehose: tuple[Firehose | Tail, ...] = () if self.firehose is None else (self.firehose,)
+        return (*firehose, *self.tails_on(exchange)) if self.tails else firehose
+
+    def tails_on(self, exchange: Exchange) -> tuple[Tail, ...]:
+        """Return the tails of an exchange, and of those that messages may reach from there."""
+        if not self.tails:
+            return ()
+        names = _reachable(self._router, exchange)
+        return tuple(tail for tail in self.tails if tail.exchange in names)
+
+    def add_tail(self, tail: Tail) -> None:
+        """Tell a tail of messages from now on."""
+        self.tails = (*self.tails, tail)
+        self._router.generation += 1
+
+    def remove_tail(self, tail: Tail) -> None:
+        """Tell a tail of messages no more; no effect if it is not told."""
+        self.tails = tuple(each for each in self.tails if each is not tail)
+        self._router.generation += 1
+
+    def trace(self, node_name: str | None) -> None:
+        """Switch the firehose on, with the name of the node for its messages, or off for None."""
+        if (self.firehose is None) is (node_name is None):
+            return
+        self.firehose = (
+            None if node_name is None else Firehose(self._vhost, self._router, self._turn, node_name)
+        )
+        self._router.generation += 1
+        self._turn.slices.add(self._follow_all(), f"tracing of vhost '{self._vhost}'")
+
+    def _follow_all(self) -> Iterator[None]:
+        for queue in tuple(self._queues.values()):
+            if not queue.deleted:
+                self.follow(queue)
+            yield
+
+    def follow(self, queue: Queue) -> None:
+        """Have the deliveries of a queue traced if the firehose is on, else not; to be called for new queues, too."""
+        trace(queue, self.firehose)
+
+
+def _reachable(router: Router, exchange: Exchange) -> set[str]:
+    names = {exchange.name}
+    work = [exchange]
+    while work:
+        visited = work.pop()
+        following = [each.name for each in visited.exchange_destinations or ()]
+        if visited.alternate is not None:
+            following.append(visited.alternate)
+        for name in following:
+            found = router.get(name)
+            if name not in names and found is not None:
+                names.add(name)
+                work.append(found)
+    return names

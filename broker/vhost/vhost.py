@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol
 
 from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
@@ -14,27 +14,25 @@ from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import VHostLimits, is_reached
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, QueueCounts, added
 from leveret.broker.errors import NotYet, not_found, precondition_failed, resource, resource_locked
-from leveret.broker.queue.arguments import max_priority
+from leveret.broker.queue.arguments import max_priority, warn_of_unknown
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.metered_queue import queue_class
-from leveret.broker.queue.queue import Owner, Queue
+from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.retained_queue import RetainedQueue
 from leveret.broker.queue.retention import Retention
 from leveret.broker.queue.settings import queue_settings
-from leveret.broker.queue.unknown_arguments import warn
 from leveret.broker.scheduling.node_context import INTERNAL, NodeContext
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.dead_lettering import DeadLettering
+from leveret.broker.vhost.dead_lettering import MOST_DEATHS, DeadLettering
 from leveret.broker.vhost.delayed_delivery import DelayDisk, DelayLine
 from leveret.broker.vhost.object_limits import ObjectLimits
-from leveret.broker.vhost.policies import Applied, Policies, PolicyRecord, queue_kind
-from leveret.broker.vhost.policy_keys import EXCHANGES
+from leveret.broker.vhost.parameters import VHostParameters
+from leveret.broker.vhost.policies import EXCHANGES, Applied, Policies, PolicyRecord, queue_kind
 from leveret.broker.vhost.publish_route import REPLY_TO
-from leveret.broker.vhost.tapping import Tapping
-from leveret.broker.vhost.vhost_parameters import VHostParameters
-from leveret.broker.vhost.x_death import MOST_DEATHS
+from leveret.broker.vhost.tail import Taps
 from leveret.confirm.modes import STANDARD
 from leveret.exchanges.base import Exchange, Headers
+from leveret.exchanges.errors import TooManyHopsError
 from leveret.exchanges.router import Router
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue
@@ -69,10 +67,7 @@ class VHostRecord(PolicyRecord, Protocol):
 def reply_address(number: int, key: bytes) -> str:
     """Return the name of a direct reply-to queue in RabbitMQ's form: a process id and a key, both as base64.
 
-    Args:
-        number: number of the consumer, 1 to 2**32 - 1; for readability only, not a secret.
-        key: 16 unguessable bytes.
-
+    The number, 1 to 2**32 - 1, is for readability only, not a secret; the key is 16 unguessable bytes.
     """
     process_id = _PROCESS_ID % number.to_bytes(4, "big")
     return f"{REPLY_PREFIX}{b64encode(process_id).decode()}.{b64encode(key).decode()}"
@@ -98,14 +93,6 @@ class VHost:
         confirm_mode: the mode of queues for which no argument or policy sets one.
         most_deaths: maximum number of x-death entries in a dead letter.
         patterns: compiles the patterns of policies.
-
-    Attributes:
-        record: notified of changes to durable queues; None without persistence, and then no queue has a qid.
-        policies: the policies and operator policies of its queues and exchanges.
-        tapping: the firehose, and what else is told of messages.
-        parameters: its parameters that have no other place, such as shovels.
-        description, tags: metadata for administrators; they have no effect.
-
     """
 
     def __init__(
@@ -167,11 +154,11 @@ class VHost:
         """Writes bodies to files; None without a data directory."""
         self._blob_threshold = sys.maxsize if delay_disk is None else delay_disk.blob_threshold
         self._dead_lettering = DeadLettering(
-            router.get, self.route, turn, context, self._blob_threshold, most_deaths
+            router.get, self.route_anyway, turn, context, self._blob_threshold, most_deaths
         )
         self._confirm_mode = confirm_mode
-        self.tapping = Tapping(self, turn)
-        self._dead_lettering.tails_on = self.tapping.tails_on
+        self.taps = Taps(name, router, self.queues, turn)
+        self._dead_lettering.tails_on = self.taps.tails_on
 
     def count_closed(self, counts: ChannelCounts) -> None:
         """Add the counters of a closed channel to those of the vhost and of the node."""
@@ -188,14 +175,7 @@ class VHost:
         return exchange
 
     def declare_exchange(
-        self,
-        name: str,
-        type_name: str,
-        *,
-        durable: bool,
-        auto_delete: bool,
-        internal: bool,
-        arguments: Table,
+        self, name: str, type_name: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: Table
     ) -> Exchange:
         """Declare an exchange that does not exist yet; raises what `Router.declare` raises."""
         exchange = self.router.declare(
@@ -207,14 +187,8 @@ class VHost:
         return exchange
 
     def _tell_binding(
-        self,
-        is_new: bool,
-        source: Exchange,
-        destination: object,
-        key: str,
-        arguments: Table,
+        self, is_new: bool, source: Exchange, destination: object, key: str, arguments: Table
     ) -> None:
-        """Tell of a binding that was added or removed."""
         kind = "binding_created" if is_new else "binding_deleted"
         self.context.tell(kind, self.name, source.name, destination, key, arguments)
 
@@ -237,6 +211,15 @@ class VHost:
             return queues
         replies = (self.default_destination(key) for key in dict.fromkeys(routing_keys))
         return (*queues, *chain.from_iterable(replies))
+
+    def route_anyway(
+        self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers
+    ) -> Sequence[Queue]:
+        """Return the queues as `route` does; with too many hops, those reached so far."""
+        try:
+            return self.route(exchange, routing_keys, headers)
+        except TooManyHopsError as error:
+            return error.reached  # type: ignore[return-value] # destinations are queues here
 
     def delay_lines(self) -> Iterator[DelayLine]:
         """Yield the delay lines of the vhost's exchanges."""
@@ -270,7 +253,7 @@ class VHost:
         name: str,
         *,
         durable: bool,
-        exclusive_owner: Owner | None,
+        exclusive_owner: Any,
         auto_delete: bool,
         arguments: Table,
         qid: int = 0,
@@ -299,17 +282,17 @@ class VHost:
         self.queues[name] = queue
         self.router.add_queue(name, queue)
         self._configure_queue(queue)
-        self.tapping.follow(queue)
+        self.taps.follow(queue)
         self.context.totals.queues_created += is_new
         if is_new:
-            warn(resource("queue", name, self.name), arguments)
+            warn_of_unknown(resource("queue", name, self.name), arguments)
         self.context.note("queue_created", self.name, name, queue)
         return queue
 
     def dead_letter(
         self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str
     ) -> tuple[int, Sequence[int]]:
-        """Publish messages that a queue discards; see `broker.queue.dead_letter_line.Publisher`."""
+        """Publish messages that a queue discards; see `broker.queue.interfaces.ParentVHost`."""
         return self._dead_lettering.publish(queue, letters, reason)
 
     def make_retention(self, queue: Queue, before: BackingQueue | None) -> Retention:
@@ -498,11 +481,9 @@ class VHost:
                 break
 
     def _work(self, steps: Iterator[None], name: str) -> None:
-        """Run long work, whose steps may write to disk, as a job."""
         self._turn.add_writing_job(steps, name)
 
     def _keep_counts(self, queue: Queue) -> None:
-        """Add a deleted queue's counters to the totals."""
         queue.final = counts = queue.counts()
         if queue.meter is not None:
             queue.meter.ended(queue, self.context.now)
@@ -551,7 +532,6 @@ class VHost:
         self._is_reconfiguring = False
 
     def _configure_queue(self, queue: Queue) -> None:
-        """Apply a queue's arguments and policies to it."""
         definition, before = self.queue_policies(queue).definition, queue.settings
         settings = queue_settings(queue.arguments, definition, self._confirm_mode)
         if settings == before:

@@ -12,8 +12,8 @@ from running import Running
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
 from leveret.broker.statistics.rows import queue_row
+from leveret.confirm.channel_confirms import ConfirmTimeouts
 from leveret.confirm.deadlock import TRAP_SECONDS, is_forsaken, is_trapped
-from leveret.confirm.timeouts import ConfirmTimeouts
 
 TIMEOUT = 30.0
 AWAITED = {"x-confirm-mode": ("longstr", "consumer-ack")}

@@ -6,9 +6,8 @@ from collections import deque
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.exchanges import trie as trie_module
-from leveret.exchanges.topic import TopicExchange, _shortest
-from leveret.exchanges.trie import TopicTrie
+from leveret.exchanges import topic as topic_module
+from leveret.exchanges.topic import TopicExchange, TopicTrie, _shortest
 
 
 def unbind_all(exchange, destination) -> int:
@@ -148,10 +147,10 @@ def test_trie_matches_like_the_naive_matcher(changes, keys, limit, large):
     trie = TopicTrie()
     model = set()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trie_module, "_TRANSITIONS_AT_MOST", limit)
-        patch.setattr(trie_module, "_OTHER_WORDS_LIMIT", 1)
-        patch.setattr(trie_module, "_LARGE", large)
-        patch.setattr(trie_module, "_PIECE", large)
+        patch.setattr(topic_module, "_TRANSITIONS_AT_MOST", limit)
+        patch.setattr(topic_module, "_OTHER_WORDS_LIMIT", 1)
+        patch.setattr(topic_module, "_LARGE", large)
+        patch.setattr(topic_module, "_PIECE", large)
         for adding, pattern, destination in changes:
             if adding:
                 trie.add(pattern, destination)
@@ -213,7 +212,7 @@ def test_large_sets_are_not_remembered():
     assert 4096 > max(len(state.nodes) for state in trie._states.values())
     assert sum(len(state.nodes) for state in trie._states.values()) == trie._members
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trie_module, "_MEMBERS_AT_MOST", 100)
+        patch.setattr(topic_module, "_MEMBERS_AT_MOST", 100)
         trie.forget()
         for number in range(2000):
             trie.match(".".join("a" * (number % 9)) + f".{number}")
@@ -241,7 +240,7 @@ def test_forgetting_starts_anew_when_the_keys_change():
     """A full memory goes on matching, and is given to other keys after a while."""
     trie = TopicTrie()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trie_module, "_TRANSITIONS_AT_MOST", 4)
+        patch.setattr(topic_module, "_TRANSITIONS_AT_MOST", 4)
         trie.add("#.a.*.*", "q")
         for number in range(500):
             key = ".".join(f"{number:09b}").replace("0", "a")

@@ -75,7 +75,7 @@ class Counts:
         self.left = {what: count for what, count in left.items() if count}
         gc.callbacks.clear()
         gc.collect()
-        names = ("Connection", "Channel", "Consumer", "Queue", "Message", "Route", "Special")
+        names = ("Connection", "Channel", "Consumer", "Queue", "Message", "Route", "PropertyDemands")
         living = Counter(type(thing).__name__ for thing in gc.get_objects())
         self.kept = {name: living[name] for name in names}
 

@@ -19,8 +19,8 @@ from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.data_store import paging
+from leveret.confirm.channel_confirms import MARKS
 from leveret.confirm.promise import Promise
-from leveret.confirm.timeouts import MARKS
 
 STANDARD, CONSUMER_ACK, LIGHT = "standard", "consumer-ack", "consumer-ack-light"
 MODES = (STANDARD, CONSUMER_ACK, LIGHT)

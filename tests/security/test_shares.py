@@ -94,15 +94,15 @@ WITHOUT = {
     "queue.dead_letter_line.STEP": PIECE,
     "queue.queue.RUN_BUDGET": PIECE,
     "queue.retention.STEP": PIECE,
-    "queue.unknown_arguments._MOST": ONE,
+    "queue.arguments._MOST_COMPARED": ONE,
     "replication.lag.MARKS": OWN,
     "shovel.pace.SHARED_AMONG": "shovels take turns",
     "transfer.transfer.BATCH": PIECE,
-    "vhost.fan_out.AT_ONCE": PIECE,
-    "vhost.fan_out.PIECE": PIECE,
+    "vhost.copies.AT_ONCE": PIECE,
+    "vhost.copies.PIECE": PIECE,
     "vhost.firehose.MOST_WAITING": "the operator's own trace; deliveries wait",
     "vhost.tail.MOST_WAITING": ONE,
-    "vhost.x_death._MOST_VALUES": ONE,
+    "vhost.dead_lettering._MOST_VALUES": ONE,
 }
 """Limits that are not shared, or whose share is something else: by module and constant, with the reason."""
 VHOST = "`limits.vhost.*` bound the part of a vhost; an object has no other owner, and the operator sets both"

@@ -274,4 +274,3 @@ def test_argument_texts():
     assert tables.argument_text(("longstr", "ae2")) == "the value 'ae2' of type 'longstr'"
     assert tables.argument_text(("signedint", 2000)) == "the value '2000' of type 'signedint'"
     assert tables.value_text(("binary", b"a\xff")) == "a\udcff"
-    assert tables.type_name(("void", None)) == "void"

@@ -11,8 +11,15 @@ from leveret.broker.amqp.commands import Basic, Queue as Wire, make
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.config.sections import EventsConfig
 from leveret.broker.connection import event_exchange
-from leveret.broker.connection.event_exchange import EXCHANGE
-from leveret.broker.connection.event_messages import EVENTS, LARGEST, LEFT_OUT, address_term, bounded, field
+from leveret.broker.connection.event_exchange import (
+    EVENTS,
+    EXCHANGE,
+    LARGEST,
+    LEFT_OUT,
+    address_term,
+    bounded,
+    field,
+)
 from leveret.broker.http.dispatch import _handled
 from leveret.broker.tls.peer import Peer
 

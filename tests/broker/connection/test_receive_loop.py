@@ -137,7 +137,7 @@ class PlainConnection(Connection):
                 raise AMQPError(ReplyCode.INTERNAL_ERROR)
             if payload[:2] != b"\x00\x3c":
                 self._header(channel, data, at, end)
-            channel.special = inspect(payload)
+            channel.demands = inspect(payload)
             channel.missing = int.from_bytes(payload[4:12], "big")
             channel.parts = []
             if channel.missing > 1 << 29:
@@ -156,7 +156,7 @@ class PlainConnection(Connection):
             method = self.begun.pop(number)  # RabbitMQ, too, looks at it when its content is complete
             address = shortstr(method.exchange) + shortstr(method.routing_key)
             route = channel.find_route(address, method.mandatory + 2 * method.immediate)
-            channel.publish(route, channel.special, content)
+            channel.publish(route, channel.demands, content)
 
 
 class PlainClient(Client):
@@ -925,7 +925,7 @@ def test_more_kinds_of_properties_than_are_remembered():
     session.feed([publish_frames("q1", correlation_id=str(number)) for number in range(3000)])
 
     assert 3000 == session.node.vhosts["/"].queues["q1"].ready_count
-    assert 1024 >= len(session.client.connection._specials)
+    assert 1024 >= len(session.client.connection._demands)
 
 
 @pytest.mark.parametrize("before", [0, 1, 2, 5])

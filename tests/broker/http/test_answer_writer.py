@@ -52,7 +52,7 @@ def url(server: ManagementServer) -> str:
 
 def tails(node: Node) -> int:
     """Return the number of tails."""
-    return len(node.vhosts["/"].tapping.tails)
+    return len(node.vhosts["/"].taps.tails)
 
 
 async def test_lines_come_as_messages_are_published():
@@ -103,14 +103,14 @@ async def test_a_slow_reader_loses_messages_and_is_told(monkeypatch):
         writer.write(f"GET {PATH} HTTP/1.0\r\nauthorization: {LOGIN}\r\n\r\n".encode())
         await until(lambda: tails(node))
         publisher = Client(node)
-        made = node.vhosts["/"].tapping.tails[0]
+        made = node.vhosts["/"].taps.tails[0]
         for number in range(count):
             publisher.receive(publish_frames("", b"%06d" % number * 10_000, exchange="amq.fanout"))
             if not number % 10:
                 await asyncio.sleep(0)
             assert len(made._items) <= 51
         assert any(isinstance(item, int) for item in made._items)
-        node.vhosts["/"].tapping.remove_tail(made)
+        node.vhosts["/"].taps.remove_tail(made)
         seen = lost = 0
         async with asyncio.timeout(SECONDS):
             octets = bytearray()
@@ -166,7 +166,7 @@ async def test_a_stop_cuts_off_readers_that_do_not_read(monkeypatch):
         writer.write(f"GET {PATH} HTTP/1.1\r\nhost: x\r\nauthorization: {LOGIN}\r\n\r\n".encode())
         await until(lambda: tails(node))
         publisher = Client(node)
-        made = node.vhosts["/"].tapping.tails[0]
+        made = node.vhosts["/"].taps.tails[0]
 
         def is_stuck() -> bool:
             publisher.publish("", b"x" * 100_000, exchange="amq.fanout")

@@ -439,7 +439,7 @@ def test_tails_are_limited_and_forgotten(tailed, monkeypatch):
     """Only so many are open at once; one that is closed, twice even, makes room and costs publishers nothing more."""
     tailed.node.administration.tailing = module.Tailing(tailed.node)
     tailed.node.administration.tailing._places = Shares(2, 2)
-    tapping = tailed.node.vhosts["/"].tapping
+    tapping = tailed.node.vhosts["/"].taps
     readers = [Reader(tailed) for _ in range(2)]
     assert [[], []] == [reader.read() for reader in readers]
     third = Reader(tailed)
@@ -470,7 +470,7 @@ def test_tails_are_limited_and_forgotten(tailed, monkeypatch):
 def test_wrong_requests_are_refused(tailed, exchange, query, status):
     """With a status, and without a tail."""
     assert status == Reader(tailed, exchange, **query).status
-    assert () == tailed.node.vhosts["/"].tapping.tails
+    assert () == tailed.node.vhosts["/"].taps.tails
 
 
 @pytest.mark.parametrize("tag", ["management", "policymaker", "monitoring"])

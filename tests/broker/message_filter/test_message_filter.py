@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.broker.message_filter.errors import FilterError
 from leveret.broker.message_filter.message_filter import MOST_DEPTH, MessageFilter
+from leveret.broker.message_filter.tokens import FilterError
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -57,7 +57,7 @@ def test_counts_of_returns_go_with_their_messages() -> None:
         client.send(make(Wire.Purge, 0, "q", False))
 
         assert queue.limits is not None
-        assert ({}, {}) == (queue.limits._returns, queue.limits._returned)
+        assert {} == queue.limits.deliveries.counts()
 
 
 def test_dropping_what_a_new_limit_does_not_allow_takes_several_turns() -> None:
@@ -145,7 +145,7 @@ def test_the_octets_of_a_limited_queue_are_those_of_its_ready_messages(
         queue = walk.queue
         if queue.limits is not None and queue.settings.max_octets is not None:
             limited += 1
-            assert sum(queue.backing.ready_octets()) == queue.limits.octets == queue.limits._octets, (
+            assert sum(queue.backing.ready_octets()) == queue.limits.octets == queue.limits.length._octets, (
                 f"{number} {step}"
             )
     if on_disk:

@@ -17,7 +17,7 @@ from leveret.broker.amqp.commands import Basic, Queue as Wire, make
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.queue import bundle, retained_queue
 from leveret.broker.queue.limits import QueueLimits
-from leveret.broker.queue.retained_queue import GATHERING, RetainedLimits, RetainedQueue
+from leveret.broker.queue.retained_queue import GATHERING, RetainedExpiry, RetainedQueue
 from leveret.broker.queue.retention import BUNDLES
 from leveret.storage.queues.variable_queue import VariableQueue
 
@@ -283,7 +283,7 @@ def test_the_retained_messages_are_the_acked_ones(kind, operations, early):
 
 
 MISTAKES = {
-    "it forgets the time": (RetainedLimits, "now", lambda limits: 0),
+    "it forgets the time": (RetainedExpiry, "now", lambda expiry: 0),
     "it keeps what was rejected": (
         QueueLimits,
         "removed",

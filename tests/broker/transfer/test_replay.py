@@ -24,7 +24,7 @@ from retained import (
 from leveret.broker.administration.access import BadRequestError, ForbiddenError, NotFoundError
 from leveret.broker.administration.transfers import EVERYTHING, Chosen
 from leveret.broker.amqp.commands import Queue as Wire, make
-from leveret.broker.transfer.replay import HEADER
+from leveret.broker.transfer.destinations import REPLAYED
 from leveret.broker.transfer.retry import headers_of
 from leveret.broker.transfer.transfer import Transfer
 
@@ -78,7 +78,7 @@ def test_a_replay_copies_with_a_mark(node):
     assert [b"1", b"2"] == ready(node, "to") == retained(node)
     message = queue(node, "to").backing.head_message()
     assert message is not None
-    assert {"n": 1, HEADER: "q"} == headers_of(message)
+    assert {"n": 1, REPLAYED: "q"} == headers_of(message)
     assert b"\0\1q" == message.address
 
 

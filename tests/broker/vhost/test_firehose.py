@@ -11,8 +11,8 @@ from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, make
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.queue.consumer_rotation import ConsumerRotation
 from leveret.broker.queue.queue import Queue
-from leveret.broker.queue.traced_rotation import TracedRotation
 from leveret.broker.vhost import firehose
+from leveret.broker.vhost.firehose import TracedRotation
 
 
 def trace(node: Node, *, traced: bool = True) -> None:
@@ -193,7 +193,7 @@ def test_it_takes_no_memory_without_bound(client, monkeypatch):
     """A publisher that is faster than the tracing publishes what waits itself."""
     monkeypatch.setattr(firehose, "MOST_WAITING", 5)
     trace(client.node)
-    tracer = client.node.vhosts["/"].tapping.firehose
+    tracer = client.node.vhosts["/"].taps.firehose
     client.connection.receive(publish_frames("q", b"x") * 50)
 
     assert len(tracer._waiting) < 5

@@ -14,8 +14,16 @@ from leveret.broker.auth.name_patterns import any_name
 from leveret.broker.auth.users import VHostLimits
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.settings import NO_SETTINGS
-from leveret.broker.vhost.policies import NOTHING, Policies, Policy, PolicyError, queue_kind
-from leveret.broker.vhost.policy_keys import CLASSIC_QUEUES, EXCHANGES, QUORUM_QUEUES
+from leveret.broker.vhost.policies import (
+    CLASSIC_QUEUES,
+    EXCHANGES,
+    NOTHING,
+    QUORUM_QUEUES,
+    Policies,
+    Policy,
+    PolicyError,
+    queue_kind,
+)
 from leveret.broker.vhost.vhost import VHost
 
 QUORUM: Table = {"x-queue-type": ("longstr", "quorum")}

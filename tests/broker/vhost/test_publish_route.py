@@ -24,26 +24,26 @@ def test_most_properties_ask_nothing(properties):
 
 @pytest.mark.parametrize("more", [{}, {"priority": 5, "content_type": "text/plain", "timestamp": 1}])
 def test_to_be_kept_is_all_that_most_persistent_messages_ask(more):
-    """Delivery mode 2 without other properties of interest is one shared `Special`, which leaves a route plain."""
-    special = inspect(build(0, delivery_mode=2, **more))
+    """Delivery mode 2 without other properties of interest is one shared `PropertyDemands`, which leaves a route plain."""
+    demands = inspect(build(0, delivery_mode=2, **more))
 
-    assert PERSISTENT is special
+    assert PERSISTENT is demands
     assert (True, True, (), {}) == (
-        special.persistent,
-        special.plain_route,
-        special.extra_keys,
-        special.headers,
+        demands.persistent,
+        demands.plain_route,
+        demands.extra_keys,
+        demands.headers,
     )
-    special.validate("me", impersonator=False)
+    demands.validate("me", impersonator=False)
 
 
 @pytest.mark.parametrize(("mode", "persistent"), [(None, False), (1, False), (2, True), (3, False)])
 def test_what_asks_for_more_may_ask_to_be_kept_too(mode, persistent):
     """The delivery mode is read together with headers and the other properties."""
-    special = inspect(build(0, delivery_mode=mode, headers={"x": ("bool", True)}))
+    demands = inspect(build(0, delivery_mode=mode, headers={"x": ("bool", True)}))
 
-    assert special is not None
-    assert persistent == special.persistent
+    assert demands is not None
+    assert persistent == demands.persistent
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_a_malformed_list_with_a_reply_address_is_refused():
 
 def test_headers_matter_to_headers_exchanges_only():
     """Headers without CC and BCC and another reply address leave a route plain, an expiration does not."""
-    special = inspect(build(0, headers={"x": ("bool", True)}, reply_to="mine"))
+    demands = inspect(build(0, headers={"x": ("bool", True)}, reply_to="mine"))
 
-    assert special is not None
-    assert special.plain_route
-    assert {"x": ("bool", True)} == special.headers
+    assert demands is not None
+    assert demands.plain_route
+    assert {"x": ("bool", True)} == demands.headers
 
 
 @pytest.mark.parametrize(
@@ -103,34 +103,34 @@ def test_headers_matter_to_headers_exchanges_only():
 )
 def test_some_properties_ask_for_something(properties):
     """Copies, checks and direct replies take a publish off the plain route."""
-    special = inspect(build(0, **properties))
+    demands = inspect(build(0, **properties))
 
-    assert special is not None
-    assert not special.plain_route
+    assert demands is not None
+    assert not demands.plain_route
 
 
 def test_copies_are_for_keys_that_are_texts():
     """CC and BCC keys count if they are strings; a value that is not a list is an error."""
     keys = ("array", [("longstr", "a"), ("signedint", 1), ("longstr", "b")])
-    special = inspect(build(0, headers={"CC": keys, "BCC": ("array", [("longstr", "c")])}))
-    assert special is not None
-    assert (("a", "b", "c"), True) == (special.extra_keys, special.has_bcc)
+    demands = inspect(build(0, headers={"CC": keys, "BCC": ("array", [("longstr", "c")])}))
+    assert demands is not None
+    assert (("a", "b", "c"), True) == (demands.extra_keys, demands.has_bcc)
 
-    special = inspect(build(0, headers={"CC": ("void", None)}))
-    assert special is not None
+    demands = inspect(build(0, headers={"CC": ("void", None)}))
+    assert demands is not None
     with pytest.raises(AMQPError, match="unacceptable_type_in_header"):
-        special.validate("me", impersonator=False)
+        demands.validate("me", impersonator=False)
 
 
 def test_a_user_id_is_that_of_the_user():
     """Another user's id is 406 unless the user may impersonate; it is checked before everything else."""
-    special = inspect(build(0, user_id="other", expiration="soon"))
-    assert special is not None
+    demands = inspect(build(0, user_id="other", expiration="soon"))
+    assert demands is not None
 
     with pytest.raises(AMQPError, match="user_id property set to 'other' but authenticated user was 'me'"):
-        special.validate("me", impersonator=False)
+        demands.validate("me", impersonator=False)
     with pytest.raises(AMQPError, match="invalid expiration 'soon'"):
-        special.validate("me", impersonator=True)
+        demands.validate("me", impersonator=True)
 
 
 def test_properties_that_nobody_could_read():

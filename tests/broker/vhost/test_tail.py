@@ -32,8 +32,8 @@ def client() -> Client:
 def tail(client: Client, exchange: str = "x", pattern: str = "#") -> Tail:
     """Tail an exchange."""
     vhost = client.node.vhosts["/"]
-    made = Tail(vhost, exchange, pattern, client.node.wall_clock)
-    vhost.tapping.add_tail(made)
+    made = Tail(vhost.router, exchange, pattern, client.node.wall_clock)
+    vhost.taps.add_tail(made)
     return made
 
 
@@ -52,7 +52,7 @@ def test_publishes_to_the_exchange_are_kept(client):
     client.receive(publish_frames("a.b", b"one", exchange="x") * 2)
     client.publish("z", b"unroutable", exchange="x")
     client.publish("q", b"other exchange")
-    client.node.vhosts["/"].tapping.remove_tail(made)
+    client.node.vhosts["/"].taps.remove_tail(made)
     client.publish("a.b", b"after", exchange="x")
 
     assert [(b"one", ["q"]), (b"one", ["q"]), (b"unroutable", [])] == taken(made)
@@ -61,7 +61,7 @@ def test_publishes_to_the_exchange_are_kept(client):
 
 def test_other_exchanges_are_not_concerned(client):
     """The publishes to an exchange that does not lead to the tailed one keep their fast path."""
-    tapping, router = client.node.vhosts["/"].tapping, client.node.vhosts["/"].router
+    tapping, router = client.node.vhosts["/"].taps, client.node.vhosts["/"].router
     tail(client)
 
     for name, concerned in (("", False), ("amq.topic", False), ("before", True), ("alternate", True)):

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from leveret.broker.amqp.fastpath import content_frames, reframe
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import encode_table
-from leveret.broker.vhost.x_death import MOST_DEATHS, Cycles, cycles, dead_letter
+from leveret.broker.vhost.dead_lettering import MOST_DEATHS, Cycles, _since_reject, dead_letter
 from leveret.storage.message import Message
 
 NOW = 1_700_000_000
@@ -432,6 +432,10 @@ def test_lives_of_a_message(story):
         names = [f"x-{which}-death-{part}" for part in ("queue", "reason")]
         assert pair == tuple(letter.headers[name][1] for name in names)
     assert [model.cycling(name) for name in "abcd"] == [cycles(letter.deaths, name) for name in "abcd"]
+
+
+def cycles(deaths: list[tuple[str, str]], queue: str) -> bool:
+    return queue in _since_reject(deaths)
 
 
 NAMES = st.sampled_from(

@@ -1,0 +1,142 @@
+"""The length limits of a queue: `x-max-length` and `x-max-length-bytes`, with the overflow behaviours.
+
+With `drop-head` the queue drops messages while it has an excess (`broker.queue.limits`); with the others it refuses
+publishes while it is full.
+
+Hot path: see docs/performance.md.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from leveret.broker.queue.interfaces import OwningQueue
+from leveret.broker.queue.settings import DROP_HEAD, NO_SETTINGS, QueueSettings
+from leveret.storage.message import Message
+
+FULL, TOO_LARGE = "full", "too large"
+"""Reasons for which a queue cannot take a message."""
+
+
+class MaxLength:
+    """The length limits of one queue, and the size of its ready messages in bytes if that is limited."""
+
+    __slots__ = ("_lost", "_octets", "_queue", "_size_count", "can_exceed", "max_octets", "settings")
+
+    def __init__(self, queue: OwningQueue) -> None:
+        self._queue = queue
+        self.settings = NO_SETTINGS
+        self.max_octets: int | None = None
+        """The limit in bytes."""
+        self.can_exceed = False
+        """True if the queue drops messages over a limit."""
+        self._octets = 0
+        self._size_count: Iterator[int] | None = None
+        """Iterator over the sizes still to be added for messages that were ready before the limit was set."""
+        self._lost = 0
+        """Bytes that the backing queue had lost as damaged when `_octets` was last corrected."""
+
+    def configure(self, settings: QueueSettings) -> None:
+        """Apply changed settings."""
+        was_limited = self.max_octets is not None
+        self.settings = settings
+        self.max_octets = settings.max_octets
+        is_limited = settings.max_length is not None or settings.max_octets is not None
+        self.can_exceed = is_limited and settings.overflow == DROP_HEAD
+        if settings.max_octets is None:
+            self._size_count = None
+        if not was_limited:
+            self.recount()
+
+    # -- the size in bytes --------------------------------------------------------------------------------------------
+
+    def recount(self) -> None:
+        """Count the bytes of messages that were ready before the limit was set."""
+        if self.max_octets is not None:
+            self._octets = 0
+            self._lost = self._queue.backing.lost_octets
+            self._size_count = summands = self._queue.backing.ready_octets()
+            self._queue.turn.slices.add(self._count(summands), f"size of {self._queue}")
+
+    def _count(self, summands: Iterator[int]) -> Iterator[None]:
+        """Job that adds the sizes of messages ready when it began; `_octets` has the changes since then."""
+        for octets in summands:
+            if self._size_count is not summands:
+                return
+            self._octets += octets
+            yield
+        self._size_count = None
+        self._queue.touch()
+
+    @property
+    def octets(self) -> int:
+        """Total body size of ready messages in bytes, if it is limited."""
+        self.forget_lost()
+        return max(0, self._octets)
+
+    def forget_lost(self) -> None:
+        """Subtract the sizes of messages that turned out to be damaged."""
+        lost = self._queue.backing.lost_octets
+        if lost != self._lost:
+            self._octets -= lost - self._lost
+            self._lost = lost
+
+    def add(self, octets: int) -> None:
+        """Add the bytes of messages that are ready now, or subtract those of messages that are no longer."""
+        self._octets += octets
+
+    def left(self, messages: Iterable[Message]) -> None:
+        """Subtract the sizes of messages that are no longer ready, if there is a limit in bytes."""
+        if self.max_octets is not None:
+            self._octets -= sum([message.body_size for message in messages])
+
+    def emptied(self) -> None:
+        """Count nothing: no message is ready. Ends any inaccuracy, too."""
+        self._octets = 0
+        self._size_count = None
+
+    def stop_counting(self) -> None:
+        """End the counting job."""
+        self._size_count = None
+
+    # -- the limits -------------------------------------------------------------------------------------------------
+
+    def excess(self) -> int:
+        """Return the number of messages to drop; 1 if only the limit in bytes is exceeded."""
+        most, ready = self.settings.max_length, self._queue.backing.ready_count
+        if not ready or not self.can_exceed:
+            return 0
+        if most is not None and ready > most:
+            return ready - most
+        return int(self.max_octets is not None and self._octets > self.max_octets)
+
+    def is_full_for(self, message: Message, *, is_running: bool) -> bool:
+        """Return whether a publish is to be refused; arrivals are delivered first, unless the queue `is_running`."""
+        queue, length, octets = self._queue, self.settings.max_length, self.max_octets
+        inbox, backing = queue.inbox, queue.backing
+        if (
+            octets is not None or (length is not None and backing.ready_count + len(inbox) >= length)
+        ) and not is_running:
+            queue.settle()  # some arrivals are delivered directly to consumers
+        if length is not None and backing.ready_count + len(inbox) >= length:
+            return True
+        return octets is not None and self._with_inbox(message) > octets
+
+    def _with_inbox(self, message: Message) -> int:
+        self.forget_lost()
+        return self._octets + sum([each.body_size for each in self._queue.inbox]) + message.body_size
+
+    def obstacle(self, message: Message, count: int, octets: int) -> str:
+        """Return why the queue would refuse a message, or could not even keep it alone; '' if it takes it.
+
+        Nothing is changed, and arrivals of this turn count as ready, as do `count` messages before it with so many
+        `octets`.
+        """
+        queue, length, most = self._queue, self.settings.max_length, self.max_octets
+        if most is not None and message.body_size > most:
+            return TOO_LARGE
+        if length == 0:
+            return FULL
+        if not self.settings.rejects:
+            return ""
+        if length is not None and queue.backing.ready_count + len(queue.inbox) + count >= length:
+            return FULL
+        return FULL if most is not None and self._with_inbox(message) + octets > most else ""
