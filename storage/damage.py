@@ -20,7 +20,19 @@ MISSING_FILE = "missing_file"
 DELAYED = "delayed"
 MISSING = "missing"
 """Messages that were counted but cannot be found."""
-KINDS = (BLOCK, RECORD, BITMAP, BODY, MISSING_BODY, FILE, MISSING_FILE, DELAYED, MISSING)
+TEXTS = {
+    BLOCK: "block header damaged, its messages are lost",
+    RECORD: "message damaged and skipped",
+    BITMAP: "list of settled messages damaged, they become ready again",
+    BODY: "message body damaged, message skipped",
+    MISSING_BODY: "message body missing, message skipped",
+    FILE: "body file damaged, message skipped",
+    MISSING_FILE: "body file missing, message skipped",
+    DELAYED: "delayed message damaged and skipped",
+    MISSING: "messages missing",
+}
+"""What the log says of each kind."""
+KINDS = tuple(TEXTS)
 
 
 class Damage(NamedTuple):

@@ -10,23 +10,28 @@ A read runs in another thread and sees some earlier commit, which may lack recen
 recently removed ones. So both are remembered: `_fresh` until a read would see the row, `_gone` until it would not.
 Changes committed during a read are remembered until it has returned, because it may have begun before them.
 
-Pure: the owner of a window writes the rows and has them read.
+Pure: the owner of a window writes the rows and has them read. What takes a cursor runs inside the caller's transaction.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
 from leveret.storage.errors import DamagedError
+
+log = logging.getLogger("leveret.storage")
 
 TABLE = "delayed"
 WINDOW = 2048
 """Messages per read; about as many are kept in memory."""
 WINDOW_OCTETS = 1024 * 1024
 """Bytes of rows after which a read stops before it has `WINDOW` messages."""
+SWEEP_ROWS = 1000
+"""Maximum number of rows of deleted lines that one commit deletes; later commits delete the rest."""
 
 LINE_SIZE = 8
 KEY_SIZE = 24
@@ -63,7 +68,7 @@ def pack_count(line: int, count: int) -> bytes:
 
 
 def unpack_count(line: int, value: bytes) -> int:
-    """Parse a value made by `pack_count`. Raises DamagedError."""
+    """Return the count in a value made by `pack_count`; raises DamagedError."""
     if len(value) != _CRC.size + _LINE.size or value != pack_count(line, _LINE.unpack(value[_CRC.size :])[0]):
         raise DamagedError(f"the count of delayed messages of line {line} is damaged")
     return int(_LINE.unpack_from(value, _CRC.size)[0])
@@ -76,11 +81,7 @@ def pack_row(key: bytes, address: bytes, content: bytes) -> bytes:
 
 
 def unpack_row(key: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return address and content from a value made by `pack_row`.
-
-    Raises:
-        DamagedError: the bytes are not those that were written under that key.
-    """
+    """Return address and content from a value made by `pack_row`; raises DamagedError for other bytes."""
     if len(value) <= _CRC.size or _CRC.unpack_from(value)[0] != crc32(value[_CRC.size :], crc32(key)):
         raise DamagedError(f"delayed message {key.hex()} is damaged: wrong checksum")
     stop = _CRC.size + 1 + value[_CRC.size]
@@ -94,6 +95,73 @@ class DelayedRows(NamedTuple):
     rows: Sequence[tuple[Due, bytes]]
     more: bool
     """True if there may be others after the last."""
+
+
+def read_rows(
+    cursor: Any, line: int, start: Due, *, limit: int = WINDOW, octets: int = WINDOW_OCTETS
+) -> DelayedRows:
+    """Read messages of a line from `start` on, in order, until `limit` messages or `octets` bytes are read."""
+    rows: list[tuple[Due, bytes]] = []
+    found = cursor.set_range(pack_key(line, start))
+    while found:
+        key = bytes(cursor.key())
+        if len(key) != KEY_SIZE:  # the next line's count
+            break
+        owner, due, number = unpack_key(key)
+        if owner != line:
+            break
+        if rows and (len(rows) >= limit or octets <= 0):
+            return DelayedRows(rows, more=True)
+        rows.append(((due, number), bytes(cursor.value())))
+        octets -= len(rows[-1][1])
+        found = cursor.next()
+    return DelayedRows(rows, more=False)
+
+
+def is_line(key: bytes) -> bool:
+    """Return whether a key stands for a whole line: the row of its count, whose deletion deletes the line."""
+    return len(key) == LINE_SIZE
+
+
+def stored_lines(cursor: Any) -> dict[int, bytes]:
+    """Return all lines that have rows, each with the value of its count row; empty if that is missing."""
+    found: dict[int, bytes] = {}
+    there = cursor.first()
+    while there:
+        key = cursor.key()
+        line = int.from_bytes(key[:LINE_SIZE], "big")
+        found[line] = cursor.value() if is_line(key) else b""
+        there = cursor.set_range(pack_line(line + 1))
+    return found
+
+
+def stored_count(cursor: Any, line: int, value: bytes) -> int:
+    """Return the number of messages of a line from its count row or, if that is damaged, by counting."""
+    try:
+        return unpack_count(line, value)
+    except DamagedError as error:
+        log.error("storage: %s; recounting", error)  # noqa: TRY400 - no bug
+    rows = 0
+    found = cursor.set_range(pack_key(line, (0, 0)))
+    while found and cursor.key().startswith(pack_line(line)):
+        rows += 1
+        found = cursor.next()
+    return rows
+
+
+def sweep_lines(cursor: Any, gone: Collection[int]) -> list[int]:
+    """Delete rows of deleted lines, as many as one transaction should; returns the lines that have rows left."""
+    left = SWEEP_ROWS
+    unfinished = []
+    for line in gone:
+        prefix = pack_line(line)
+        found = cursor.set_range(prefix)
+        while found and left and cursor.key().startswith(prefix):
+            found = cursor.delete()
+            left -= 1
+        if found and cursor.key().startswith(prefix):
+            unfinished.append(line)
+    return unfinished
 
 
 class Window:
@@ -218,12 +286,10 @@ class Window:
         self._gone.difference_update(taken)
 
     def peek(self) -> tuple[dict[Due, bytes], Due | None, set[Due]]:
-        """Return what is known now, for a look at all messages.
+        """Return what a look at all messages has to know.
 
-        Returns:
-            The rows in memory; the due time from which on there are others on disk, None if there are none; and those
-            rows on disk that are no longer wanted.
-
+        The rows in memory; the due time from which on there are others on disk, None if there are none; and those rows
+        on disk that are no longer wanted.
         """
         return dict(self._heap) | self._fresh, self._horizon, set(self._gone)
 

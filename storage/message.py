@@ -96,12 +96,9 @@ class Message:
         return self._copy(self.address, self.content[:3], header)
 
     def dead_letter(self, address: bytes, header: bytes, deaths: int) -> "Message":
-        """Return the dead letter of this message.
+        """Return the dead letter of this message, with a new address and a new content header (payload).
 
-        Args:
-            address: the new address.
-            header: the new content header (payload).
-            deaths: its number of deaths since the publish (>= 0); beyond `MOST_RECORDED` it counts as that.
+        `deaths` is its number of deaths since the publish (>= 0); beyond `MOST_RECORDED` it counts as that.
         """
         return self._copy(address, bytes((min(deaths, MOST_RECORDED), 0, 0)), header)
 
@@ -125,11 +122,7 @@ class Awaited(Protocol):
 class Promised(Message):
     """A message whose confirm waits for consumer acks; queues keep it like a transient one.
 
-    Args:
-        address: as for a `Message`.
-        content: as for a `Message`.
-        channel_id: as for a `Message`.
-        promise: called once by each queue with the outcome of its copy.
+    Each queue calls the `promise` once with the outcome of its copy.
     """
 
     __slots__ = ("promise",)
@@ -142,12 +135,7 @@ class Promised(Message):
 
 
 class Dated(Message):
-    """One queue's in-memory copy of a message with a TTL.
-
-    Args:
-        message: the message.
-        expires: time at which it expires (epoch ms).
-    """
+    """One queue's in-memory copy of a message with a TTL."""
 
     __slots__ = ("expires",)
 
@@ -197,10 +185,7 @@ class Publisher(Protocol):
 class Persistent(Message):
     """A persistent message on its way to durable queues.
 
-    Args:
-        address: as for a `Message`.
-        content: as for a `Message`.
-        channel_id: as for a `Message`.
+    Args, besides those of a `Message`:
         publisher: notified when all copies are on disk or settled; None without confirms.
         seq_no: its sequence number on the publisher's channel.
         copies: how many durable queues have to take it, at least 1.
@@ -281,7 +266,7 @@ class Moved(Persistent):
 
     Args:
         message: the new copy, counted once.
-        publisher: as for a `Persistent`; a promise, which has its own sequence number.
+        publisher: as for a `Persistent`, or a promise, which has its own sequence number.
         on_safe: called once, and removes the original. With true when the body is in its file: the end of the original,
             noted at once as one that moved, is in the commit that has the records of the copies. With false if all
             copies were settled before that; then other messages may be being settled.
@@ -322,12 +307,9 @@ def moving(
 ) -> Persistent:
     """Return a message that moves to another queue, where this turn's commit removes the original.
 
-    Args:
-        message: the new copy, counted once.
-        blob_threshold: bytes from which a content is written to a file of its own. Such a copy is `Moved`: its original
-            has to stay until `on_safe` is called.
-        on_safe: as for a `Moved`; None if there is no original to keep.
-        publisher: as for a `Moved`.
+    A content of `blob_threshold` bytes or more is written to a file of its own. Such a copy is `Moved`: its original
+    has to stay until `on_safe` is called, which is None if there is no original to keep. Other arguments as for a
+    `Moved`.
     """
     if on_safe is not None and len(message.content) >= blob_threshold:
         return Moved(message, publisher, on_safe)

@@ -24,7 +24,7 @@ from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
 from leveret.broker.metadata.recorder import Definitions, StoredGlobalParameters, StoredUsers
 from leveret.broker.persistence.data_store import DataStore, paging
-from leveret.broker.persistence.storage_host import StorageHost
+from leveret.broker.persistence.worker_thread import StorageHost
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.server.server import Server

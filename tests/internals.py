@@ -19,6 +19,11 @@ def has_unfinished(environment: Environment) -> bool:
     return bool(environment.has_unfinished_durable or environment.paged.unfinished)
 
 
+def stored_body(environment: Environment, msg_id: int) -> bytes | str:
+    """Return a content that is stored apart from its records, or the kind of its damage."""
+    return environment.bodies.content(msg_id, environment.store.row_of_body(msg_id))
+
+
 def descriptors() -> int:
     """Return the number of open descriptors, also where there is no /proc."""
     found = 0

@@ -68,12 +68,12 @@ class Stored:
         """Commit all changes so far, files first."""
         for msg_id, (message, _) in list(self.journal.files.items()):
             octets = self.environment.bodies.checksum(msg_id, message.content) + message.content
-            self.environment.blob_path(msg_id).write_bytes(octets)
+            self.environment.bodies.path(msg_id).write_bytes(octets)
             self.journal.file_written(msg_id)
         unlink = self.environment.commit(self.journal.cut())
         self.journal.settled()
         for msg_id in unlink:
-            self.environment.blob_path(msg_id).unlink()
+            self.environment.bodies.path(msg_id).unlink()
 
     def close(self, *, clean: bool = False) -> None:
         """Close, with or without the records of a clean stop."""

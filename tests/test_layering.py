@@ -109,13 +109,10 @@ DRIVERS = (
     "broker.network.socket_driver",
     "broker.network.socket_state",
     "broker.persistence.backup",
-    "broker.persistence.backup_directory",
     "broker.persistence.async_writes",
     "broker.persistence.committer",
     "broker.persistence.data_lock",
     "broker.persistence.data_store",
-    "broker.persistence.file_removals",
-    "broker.persistence.message_reader",
     "broker.persistence.space_reclaim",
     "broker.persistence.worker_thread",
     "broker.client.client",
@@ -155,7 +152,7 @@ DRIVERS = (
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}
 # A file that the writer's thread opens again, while the reader's waits.
-THREADS = ("storage.store.replica", "storage.store.snapshot", "storage.store.tables")
+THREADS = ("storage.store.environment", "storage.store.lmdb_environment", "storage.store.replica")
 
 # Third-party packages, and the only modules that may import them.
 THIRD_PARTY = {
@@ -178,7 +175,7 @@ THIRD_PARTY = {
     "psycopg": ("broker.replication.postgresql", "broker.replication.postgresql_servers"),
     "psutil": ("broker.process.resource_alarms",),
     "pyarrow": ("leveret.export",),
-    "msgspec": ("broker.*", "leveret.export", "storage.journal.logged", "storage.store.metadata_rows"),
+    "msgspec": ("broker.*", "leveret.export", "storage.journal.batch", "storage.store.metadata_rows"),
     "textual": ("broker.cli.top.app",),
     "click": ("broker.cli.*", "analytics.command"),
     "pyspark": ("analytics.*",),

@@ -18,7 +18,7 @@ OWN = {
     "broker.page.assets": "files of the package",
     "broker.process.resource_alarms": "/proc and /sys",
     "broker.process.log_rotation": "the broker's own log, just renamed",
-    "broker.persistence.backup_directory": "creates its mark in a directory that it has made",
+    "broker.persistence.backup": "creates its mark in a directory that it has made",
     "broker.embedded.sockets": "/dev/null",
     "broker.http.socket_path": "directories",
     "broker.export.writer": "creates files; reads those that it has written",

@@ -17,12 +17,10 @@ from leveret.broker.config.config import ConfigError, load
 from leveret.broker.config.values import parse_amount
 from leveret.broker.config_key import Key
 from leveret.broker.http.socket_path import NAME as SOCKET_NAME
-from leveret.broker.persistence.backup_directory import unfinished
+from leveret.broker.persistence.backup import unfinished
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.storage.errors import StorageError
-from leveret.storage.store.backup import Backup, Copied, Stopped
-from leveret.storage.store.moment import last
-from leveret.storage.store.pace import Pace
+from leveret.storage.store.backup import Backup, Copied, Pace, Stopped, last
 
 RATE = "50MB"
 

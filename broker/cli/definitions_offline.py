@@ -18,7 +18,7 @@ from leveret.broker.server.server import Server
 from leveret.broker.vhost.parameters import GlobalParameters
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.errors import DiskFullError
-from leveret.storage.store.metadata_reader import has_data, stored_definitions
+from leveret.storage.store.read_only import has_data, stored_definitions
 
 
 class _Stored:

@@ -1,13 +1,11 @@
 """A data store on a disk that a fault can fill (driver). It is loaded for a broker with a data directory only."""
 
 import errno
-from pathlib import Path
 
 from leveret.broker.embedded.fault_state import FaultState
 from leveret.broker.persistence.data_store import DataStore
 from leveret.storage.errors import DiskFullError
-from leveret.storage.journal.batch import Batch
-from leveret.storage.journal.logged import LoggedChanges
+from leveret.storage.journal.batch import Batch, LoggedChanges
 from leveret.storage.store.bodies import Bodies
 from leveret.storage.store.environment import Environment
 
@@ -26,11 +24,8 @@ class _FaultyBodies(Bodies):
 
 class _FaultyEnvironment(Environment):
     faults = _NO_FAULTS
+    bodies_class = _FaultyBodies
     bodies: _FaultyBodies
-
-    def __init__(self, data_dir: Path, *, sync: bool = True) -> None:
-        super().__init__(data_dir, sync=sync)
-        self.bodies = _FaultyBodies(self.store, self.blobs)
 
     def changes_to_log(self, batch: Batch) -> LoggedChanges | None:
         """Return the changes of a batch that may be logged, as `Environment.changes_to_log`."""

@@ -1,4 +1,6 @@
-"""Backups of a running broker: copies its data in a thread, while the broker serves clients (driver).
+"""Backups: the directory of one, and those that a running broker makes in a thread while it serves clients (driver).
+
+The directory has a temporary name while it is unfinished, and its own when it is whole.
 
 The thread copies; each state that it copies is opened by the writer's thread between two commits, at its request
 (`storage.store.backup`). While one is open, files of bodies that are no longer referred to are not removed.
@@ -8,20 +10,27 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
+import os
+import pwd
+import shutil
 import threading
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
-from leveret.broker.persistence.backup_directory import unfinished
 from leveret.broker.persistence.committer import Committer
+from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.storage.errors import StorageError
-from leveret.storage.store.backup import Backup, Copied
+from leveret.storage.files import DIRECTORY, FILE, sync_directory
+from leveret.storage.store.backup import Backup, Copied, Moment, Pace, latest
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.moment import Moment, latest
-from leveret.storage.store.pace import Pace
 
 log = logging.getLogger("leveret.storage")
 
+SUFFIX = ".partial"
+MARK = "unfinished-backup"
+"""Name of a file in the directory of an unfinished backup."""
+_LOCK = "leveret.lock"
 WATCH_SECONDS = 1.0
 STALL_SECONDS = 60.0
 """Time without progress after which a backup is cancelled, because the state that it copies keeps free pages."""
@@ -29,6 +38,94 @@ UNATTENDED_SECONDS = 30.0
 """Time after which a backup is cancelled if whoever has started it does not ask about it any more."""
 STOP_SECONDS = 5.0
 """Time that the broker's stop waits for a cancelled backup to remove its files."""
+
+
+@contextlib.contextmanager
+def unfinished(data_dir: Path, dest: Path) -> Iterator[Path]:
+    """Create a directory for a backup; it gets its own name at the end, or is removed after an exception.
+
+    Meanwhile it is locked, so that no broker uses it. A backup that was killed leaves it behind under its temporary
+    name; the next one to the same destination removes it.
+
+    Raises StorageError if the destination exists or cannot be written, with a text for the administrator.
+    """
+    try:
+        dest = _checked(data_dir, dest)
+        path = dest.with_name(dest.name + SUFFIX)
+        _remove_left_behind(path, dest)
+        path.mkdir(DIRECTORY)
+    except OSError as error:
+        raise _refusal(dest, error) from error
+    except ValueError as error:  # octets that no path can have
+        raise StorageError(f"{dest} is not a path: {error}") from error
+    try:
+        with _locked(path, dest):
+            os.close(os.open(path / MARK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE))
+            yield path
+            (path / MARK).unlink()
+            sync_directory(path)
+            _refuse_existing(dest)
+            path.rename(dest)
+            with contextlib.suppress(PermissionError):  # it may be written, and not read
+                sync_directory(dest.parent)
+    except BaseException as error:
+        shutil.rmtree(path, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _refusal(dest, error) from error
+        raise
+
+
+def _checked(data_dir: Path, dest: Path) -> Path:
+    """Return the destination with a parent that is no link; raises StorageError if it cannot be one."""
+    if not dest.is_absolute() or dest.name in {"", ".."}:
+        raise StorageError(f"{dest} is not the absolute path of a new directory")
+    _refuse_existing(dest)
+    if not dest.parent.is_dir():
+        raise StorageError(f"there is no directory {dest.parent}")
+    dest = dest.parent.resolve() / dest.name
+    if data_dir.resolve() in dest.parents:
+        raise StorageError(f"{dest} is inside of the data directory {data_dir}")
+    return dest
+
+
+def _refuse_existing(dest: Path) -> None:
+    if os.path.lexists(dest):
+        raise StorageError(f"{dest} exists: a backup never overwrites anything")
+
+
+def _remove_left_behind(path: Path, dest: Path) -> None:
+    """Remove what an interrupted backup has left; raises StorageError for anything else."""
+    if not os.path.lexists(path):
+        return
+    is_ours = not path.is_symlink() and path.is_dir()
+    names = {each.name for each in path.iterdir()} if is_ours else set()
+    if not is_ours or not (MARK in names or names <= {_LOCK}):
+        raise StorageError(
+            f"{path} exists and is not an interrupted backup: remove it, or choose another name"
+        )
+    with _locked(path, dest):
+        shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def _locked(path: Path, dest: Path) -> Iterator[None]:
+    try:
+        lock = contextlib.ExitStack()
+        lock.enter_context(locked(path, make=False))
+    except DataDirError as error:
+        raise StorageError(f"another backup to {dest} is being written: {error}") from error
+    with lock:
+        yield
+
+
+def _refusal(dest: Path, error: OSError) -> StorageError:
+    user = str(os.geteuid())
+    with contextlib.suppress(KeyError):
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    return StorageError(f"cannot write {dest} as user {user}: {error.strerror}")
+
+
+# -- of a running broker ----------------------------------------------------------------------------------------------
 
 
 class BackupState(StrEnum):
@@ -43,23 +140,16 @@ class RunningBackup:
     """One backup and, when it is over, its result.
 
     Args:
-        data_dir: the data directory.
         dest: absolute path of the backup.
         environment: the data.
         commits: commits them.
         loop: the event loop, in which all methods are called whose docstrings do not say otherwise.
         rate: maximum bytes per second; 0 for no limit.
         reserve: bytes to leave free on the disk of the data directory, if the backup is on it.
-
-    Attributes:
-        error: the reason if it has failed.
-        copied: the result if it is done.
-
     """
 
     def __init__(
         self,
-        data_dir: Path,
         dest: Path,
         environment: Environment,
         commits: Committer,
@@ -71,9 +161,11 @@ class RunningBackup:
         self.dest = dest
         self.state = BackupState.RUNNING
         self.error = ""
+        """The reason if it has failed."""
         self.copied: Copied | None = None
+        """The result if it is done."""
         self.over = asyncio.Event()
-        self._data_dir = data_dir
+        self._data_dir = environment.data_dir
         self._environment = environment
         self._commits = commits
         self._loop = loop
@@ -239,10 +331,6 @@ class Backups:
         commits: commits them.
         loop: the event loop.
         reserve: bytes to leave free on the disk of the data directory.
-
-    Attributes:
-        latest: the one that is running or was the last; None if there was none.
-
     """
 
     def __init__(
@@ -253,28 +341,18 @@ class Backups:
         self._loop = loop
         self._reserve = reserve
         self.latest: RunningBackup | None = None
+        """The one that is running or was the last; None if there was none."""
 
     def start(self, dest: Path, rate: int) -> RunningBackup:
         """Start a backup; it is cancelled if nobody calls its `attend` at least every 30 s.
 
-        Args:
-            dest: absolute path of the backup; it must not exist, its directory must.
-            rate: maximum bytes per second; 0 for no limit.
-
-        Raises StorageError if one is running.
+        `dest` must not exist, its directory must. Raises StorageError if one is running.
         """
         if self.latest is not None and self.latest.state is BackupState.RUNNING:
             raise StorageError(f"a backup to {self.latest.dest} is running")
         log.info("storage: backup to %s started", dest)
-        environment = self._environment
         self.latest = RunningBackup(
-            environment.data_dir,
-            dest,
-            environment,
-            self._commits,
-            self._loop,
-            rate=rate,
-            reserve=self._reserve,
+            dest, self._environment, self._commits, self._loop, rate=rate, reserve=self._reserve
         )
         return self.latest
 

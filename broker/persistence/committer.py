@@ -16,18 +16,16 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from math import inf
+from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
 from leveret.broker.persistence.async_writes import REFUSED, AsyncWrites
-from leveret.broker.persistence.file_removals import FileRemovals
-from leveret.broker.persistence.storage_host import StorageHost
-from leveret.broker.persistence.worker_thread import WorkerThread
+from leveret.broker.persistence.worker_thread import Done as JobDone, Job, StorageHost, WorkerThread
 from leveret.broker.scheduling.time_source import TimerHandle, TimeSource
 from leveret.storage.errors import NO_SPACE, DiskFullError, Done, UnknownStateError
 from leveret.storage.journal.batch import Batch
@@ -62,8 +60,6 @@ LAZY_PAGES = 64
 of the event loop, of half a millisecond each for 1,000 messages. Where more is paged, more waits for each commit."""
 RETRY_SECONDS = 1.0
 """Delay after a commit that found the disk full."""
-PROBE_OCTETS = 1024 * 1024
-"""Bytes of transient messages that are tried after the disk was full; doubled after each success."""
 NEVER_SECONDS = 24 * 3600.0
 """Delay of what a broker that ends need not do."""
 BACKLOG_HIGH = 8 * 1024 * 1024
@@ -81,6 +77,59 @@ MOST_LOGGED_OCTETS = 128 * 1024
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
+class FileRemovals:
+    """Removes the files of bodies that nothing refers to any more, in threads, unless a backup needs them.
+
+    Args:
+        loop: the event loop, in which all methods are called.
+        threads: where files are removed.
+        path_of: the path of a body's file.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, threads: Executor, path_of: Callable[[int], Path]
+    ) -> None:
+        self._loop = loop
+        self._threads = threads
+        self._path_of = path_of
+        self._held: list[int] | None = None
+        """Files that wait for the end of a backup's step; None without a backup."""
+        self.pending: set[asyncio.Future[None]] = set()
+        """Removals that are under way."""
+
+    def remove(self, msg_id: int) -> None:
+        """Remove the file of a body, now or after the backup that may need it."""
+        if self._held is not None:
+            self._held.append(msg_id)
+            return
+        removal = self._loop.run_in_executor(self._threads, _remove, self._path_of(msg_id))
+        self.pending.add(removal)
+        removal.add_done_callback(self.pending.discard)
+
+    @property
+    def is_holding(self) -> bool:
+        """True while files are held."""
+        return self._held is not None
+
+    def hold(self) -> None:
+        """Remove the files that were held so far, and hold those that follow."""
+        self.resume()
+        self._held = []
+
+    def resume(self) -> None:
+        """Remove all files again, at once; those that were held, too."""
+        held, self._held = self._held or (), None
+        for msg_id in held:
+            self.remove(msg_id)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("cannot remove %s: %s", path, error.strerror)
+
+
 class Committer:
     """Commits the journal's batches.
 
@@ -94,7 +143,6 @@ class Committer:
         max_records: maximum number (at least 1) of persistent copies waiting for a commit: when it is reached a commit
             starts at once, and publishers are not read until it is done (`queue_index_max_journal_entries`).
         min_gap: seconds between two commits under load. A value above `MIN_GAP` is cut short when the broker is idle.
-
     """
 
     def __init__(  # noqa: PLR0915 - all it has, in one place
@@ -127,7 +175,7 @@ class Committer:
         """Writes entries of the redo log without the writer, where that is possible."""
         self._is_logging = False
         """True while it writes one: the writer has no job then."""
-        self._jobs_behind: list[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = []
+        self._jobs_behind: list[tuple[Job, JobDone]] = []
         """Jobs for the writer that wait for that."""
         self._timer: TimerHandle | None = None
         self._due = 0.0
@@ -140,8 +188,8 @@ class Committer:
         """True if there was a turn since the last check."""
         self._idle_rounds = 0
         self._full = False
-        self._page_octets = inf
-        """Bytes of transient messages that a commit may page: unlimited unless the disk was full lately."""
+        self._lacks_page_room = False
+        """True from the time when transient messages found no space until all of them have been paged."""
         self._page_due = 0.0
         """Earliest time of the next paging."""
         self.is_held = False
@@ -159,7 +207,7 @@ class Committer:
         self._retries: set[asyncio.Future[None]] = set()
         """Wait for the next try to write a file."""
         self._file_threads = ThreadPoolExecutor(FILES_AT_ONCE, "leveret-files")
-        self.removals = FileRemovals(loop, self._file_threads, environment.blob_path)
+        self.removals = FileRemovals(loop, self._file_threads, environment.bodies.path)
         self._lacks_descriptors = False
         """True if the last file had to wait for a file descriptor."""
         # counters
@@ -337,7 +385,7 @@ class Committer:
         # On a full disk files may never finish: then the alarm stops publishers, and acks, which free space, are read.
         return journal.blob_octets > times * FILES_HIGH and not self._no_room
 
-    def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+    def submit(self, job: Job, done: JobDone) -> None:
         """Run a short job in the writer's thread between two commits, and `done` in the loop with its result.
 
         After an UnknownStateError the storage has failed, and `done` is not called.
@@ -351,7 +399,7 @@ class Committer:
 
         self._submit(job, finished)
 
-    def _submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+    def _submit(self, job: Job, done: JobDone) -> None:
         """Have the writer run a job, after what is being written now."""
         if self._is_logging:
             self._jobs_behind.append((job, done))
@@ -380,7 +428,7 @@ class Committer:
         self._began = monotonic_ns()
         may_page = self._started >= self._page_due and journal.in_flight is None
         try:
-            batch = journal.cut(min(self._page_octets, PAGE_OCTETS) if may_page else 0)
+            batch = journal.cut(PAGE_OCTETS if may_page else 0)
             self._busy = len(batch.rows) + batch.copies >= BUSY_OPERATIONS
             self._write(batch)
         except Exception as error:  # noqa: BLE001 - a bug of ours: half a batch is taken, and nothing may be confirmed
@@ -477,14 +525,12 @@ class Committer:
         """
         if paged is not Done.ALL:
             self._page_due = self._loop.time() + RETRY_SECONDS
-            if self._page_octets == inf:
+            if not self._lacks_page_room:
                 log.warning("disk full: transient messages stay in memory, paging them will be retried")
-            self._page_octets = PROBE_OCTETS
-        elif self._page_octets < inf and batch.paged.blocks:
-            self._page_octets *= 2
-            if not self._journal.has_unpaged:
-                log.info("disk has space again: paging of transient messages resumed")
-                self._page_octets = inf
+            self._lacks_page_room = True
+        elif self._lacks_page_room and batch.paged.plans and not self._journal.has_unpaged:
+            log.info("disk has space again: paging of transient messages resumed")
+            self._lacks_page_room = False
 
     def _report_if_cleared(self, *, backlogged: bool) -> None:
         """Resume publishers that waited for the disk, if they need not wait any more."""
@@ -507,12 +553,11 @@ class Committer:
             )
             if error is None:
                 break
-            if error.errno not in NO_DESCRIPTOR or self._stopping:
-                if error.errno not in NO_DESCRIPTOR and not self._environment.is_full(
-                    error, len(message.content)
-                ):
-                    self._host.storage_failed(error)
-                    return
+            lacks_descriptors = error.errno in NO_DESCRIPTOR
+            if not lacks_descriptors and not self._environment.is_full(error, len(message.content)):
+                self._host.storage_failed(error)
+                return
+            if not lacks_descriptors or self._stopping:
                 await self._found_no_room(msg_id)
                 return
             if not self._lacks_descriptors:

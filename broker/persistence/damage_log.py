@@ -3,33 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 from leveret.broker.vhost.vhost import VHost
-from leveret.storage.damage import (
-    BITMAP,
-    BLOCK,
-    BODY,
-    DELAYED,
-    FILE,
-    MISSING,
-    MISSING_BODY,
-    MISSING_FILE,
-    RECORD,
-    Damage,
-    Damages,
-)
+from leveret.storage.damage import TEXTS, Damage, Damages
 from leveret.storage.queues.queue_ids import owner_qid
 
 SECONDS = 1.0
-_TEXTS = {
-    BLOCK: "block header damaged, its messages are lost",
-    RECORD: "message damaged and skipped",
-    BITMAP: "list of settled messages damaged, they become ready again",
-    BODY: "message body damaged, message skipped",
-    MISSING_BODY: "message body missing, message skipped",
-    FILE: "body file damaged, message skipped",
-    MISSING_FILE: "body file missing, message skipped",
-    DELAYED: "delayed message damaged and skipped",
-    MISSING: "messages missing",
-}
 
 
 class DamageLog:
@@ -38,7 +15,6 @@ class DamageLog:
     Args:
         damages: collects the damage.
         vhosts: for the names of queues and of exchanges with delayed messages.
-
     """
 
     def __init__(self, damages: Damages, vhosts: dict[str, VHost]) -> None:
@@ -59,7 +35,7 @@ class DamageLog:
         for each in met:
             name = names.get(owner_qid(each.qid), f"an unknown queue (id {owner_qid(each.qid)})")
             more = f"; and {each.others} more" if each.others else ""
-            yield f"damaged data of {name}: {_TEXTS[each.kind]} (position {each.position}, {each.kind}){more}"
+            yield f"damaged data of {name}: {TEXTS[each.kind]} (position {each.position}, {each.kind}){more}"
 
     def _names(self, wanted: set[int]) -> dict[int, str]:
         names = {}

@@ -8,8 +8,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from leveret.storage.permissions import DIRECTORY, FILE
-from leveret.storage.regular_files import open_regular
+from leveret.storage.files import DIRECTORY, FILE, open_regular
 
 _HOLDER = re.compile(rb"(\d+) (\S+)\n")
 

@@ -1,11 +1,15 @@
 """The data store of a server: the environment, the journal, and the committer and reader between them (driver).
 
+The reader's thread owns every read of messages beside that of recovery; like the writer's it reports to the event loop,
+which alone accesses the queues.
+
 Call `open` before the event loop runs, `start` in it, `recover` before clients may connect, `stop` after the last one.
 """
 
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import count
 from pathlib import Path
@@ -15,9 +19,8 @@ from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.committer import Committer
-from leveret.broker.persistence.message_reader import MessageReader
 from leveret.broker.persistence.space_reclaim import SpaceReclaim
-from leveret.broker.persistence.storage_host import StorageHost
+from leveret.broker.persistence.worker_thread import StorageHost, WorkerThread
 from leveret.broker.queue.arguments import max_priority
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.delayed_delivery import DelayLine
@@ -25,18 +28,17 @@ from leveret.storage.damage import Damages
 from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.journal.journal import Journal
-from leveret.storage.journal.reads import LoadRequest
+from leveret.storage.journal.reads import Loaded, LoadRequest
 from leveret.storage.queues.backing_queue import BackingQueue, Read
 from leveret.storage.queues.memory_monitor import MemoryMonitor
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.priority_queue import PriorityQueue, parts
 from leveret.storage.queues.queue_ids import level_qid, queue_qid
 from leveret.storage.queues.variable_queue import VariableQueue
+from leveret.storage.store.bodies import first_msg_id
 from leveret.storage.store.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
-from leveret.storage.store.environment import Environment
+from leveret.storage.store.environment import Environment, FileSnapshot
 from leveret.storage.store.recovery import Recovered, recover, saved_rows
-from leveret.storage.store.snapshot import FileSnapshot
-from leveret.storage.store.tables import first_msg_id
 
 if TYPE_CHECKING:
     from leveret.broker.persistence.backup import Backups
@@ -82,23 +84,70 @@ def _checking(queue_class: type[VariableQueue]) -> type[VariableQueue]:
     return type("Checked" + queue_class.__name__, (queue_class,), {"__slots__": (), **operations})
 
 
+class MessageReader(WorkerThread):
+    """A thread that reads from disk what queues request."""
+
+    def __init__(self, environment: Environment, host: StorageHost, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__("leveret-reader", loop, host)
+        self._environment = environment
+        self._found: deque[tuple[LoadRequest, Loaded]] = deque()
+
+    def load(self, request: LoadRequest) -> None:
+        """Read the messages that a queue requests; it receives them in the loop."""
+
+        def done(found: Loaded | None, error: BaseException | None) -> None:
+            if error is not None or found is None:
+                self._host.storage_failed(error or RuntimeError("read without a result"))
+                return
+            self._found.append((request, found))
+            if len(self._found) == 1:
+                self._loop.call_soon(self._hand_over)
+
+        self.submit(lambda: self._environment.read(request.ranges, request.limit), done)
+
+    def _hand_over(self) -> None:
+        """Pass one queue the messages that were read for it.
+
+        One queue per iteration of the loop: it takes milliseconds, and many queues may have requested reads at once.
+        """
+        try:
+            self._host.run_step("result of a read for", self._pass_on)
+        finally:
+            self._found.popleft()
+            if self._found:
+                self._loop.call_soon(self._hand_over)
+
+    def _pass_on(self) -> None:
+        self._host.turn.slices.latest = "a deleted queue"  # unless it runs
+        request, found = self._found[0]
+        request.queue.loaded(request, found)
+        self._host.run_turn()
+
+    @property
+    def reads_pending(self) -> int:
+        """Number of reads whose results were not passed on yet."""
+        return self.pending + len(self._found)
+
+
 class DataStore:
     """One open data directory.
 
-    Args:
-        data_dir: the directory; no other process may use it.
-        config: its settings.
-        ram_limit: bytes of messages in memory, all queues together.
+    No other process may use it. `ram_limit` are bytes of messages in memory, all queues together; `environment` has the
+    data if they are open already.
 
     Raises what `storage.store.environment.Environment` raises.
     """
 
-    environment_class: Callable[..., Environment] = Environment
+    environment_class: type[Environment] = Environment
     committer_class: type[Committer] = Committer
     queue_class: type[VariableQueue] = VariableQueue
 
-    def __init__(self, data_dir: Path, config: StorageConfig, *, ram_limit: int) -> None:
-        self.environment = environment = self.environment_class(data_dir, sync=config.sync)
+    def __init__(
+        self, data_dir: Path, config: StorageConfig, *, ram_limit: int, environment: Environment | None = None
+    ) -> None:
+        if environment is None:
+            environment = self.environment_class(data_dir, sync=config.sync)
+        self.environment = environment
         self.config = config
         boot = environment.boot
         self.journal = Journal(first_msg_id(boot), config.embed_below)
@@ -140,7 +189,6 @@ class DataStore:
             report_full: called with true when a write finds the disk full, with false later.
             time_source: the time of the next try then; None for the real time.
             disk_limit: bytes that backups leave free on the disk of the data directory.
-
         """
         self._host = host
         records, gap = self.config.max_journal_records, self.config.commit_interval
@@ -157,12 +205,9 @@ class DataStore:
         self._reader = MessageReader(self.environment, host, loop)
         self._disk_limit = disk_limit
         self._loop = loop
+        fraction = self.config.garbage_fraction
         self._reclaim = SpaceReclaim(
-            self.environment.store,
-            self.commits.submit,
-            loop,
-            fraction=self.config.garbage_fraction,
-            worth=WORTH_OCTETS,
+            self.environment.store, self.commits.submit, loop, fraction=fraction, worth=WORTH_OCTETS
         )
 
     def next_id(self) -> int:
@@ -246,7 +291,7 @@ class DataStore:
 
         def measured(usage: DiskUsage | None, error: BaseException | None) -> None:
             if usage is not None:
-                self._reclaim.update(usage, self._loop.time())
+                self._reclaim.update(usage.file, usage.garbage_fraction, self._loop.time())
             done(usage, error)
 
         self._reader.submit(self.disk_usage, measured)
@@ -284,7 +329,7 @@ class DataStore:
     @property
     def reads_pending(self) -> int:
         """Number of reads whose results were not passed on yet."""
-        return self._reader.pending
+        return self._reader.reads_pending
 
     @property
     def flushes(self) -> int:

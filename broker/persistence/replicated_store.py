@@ -8,33 +8,24 @@ from which they can be read then. How much may wait for that is limited as what 
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.committer import BACKLOG_HIGH, Committer
 from leveret.broker.persistence.data_store import DataStore
-from leveret.broker.persistence.worker_thread import WorkerThread
+from leveret.broker.persistence.worker_thread import Done, Job, WorkerThread
 from leveret.storage.errors import DamagedError, DiskFullError
-from leveret.storage.journal.batch import Batch
-from leveret.storage.journal.logged import encode_batch
+from leveret.storage.journal.batch import Batch, encode_batch
 from leveret.storage.queues.queue_ids import queue_qid
 from leveret.storage.store.environment import Written
 from leveret.storage.store.metadata_rows import QueueRow, decode
 from leveret.storage.store.recovery import Recovered, recover
 from leveret.storage.store.replica import ReplicaEnvironment
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from leveret.storage.store.environment import Environment
-
 NOTHING_MORE = Written([], is_logged=False, applied=0)
 """Result of a batch that the log has: no file goes, and `applied` is called apart."""
-
-Job = Callable[[], Any]
-JobDone = Callable[[Any, BaseException | None], None]
 
 
 class Log(Protocol):
@@ -43,7 +34,7 @@ class Log(Protocol):
     def submit(self, octets: bytes, logged: Callable[[], object], applied: Callable[[], object]) -> None:
         """Append a batch, apply it, and call back after each. Nothing happens any more if the node leads no more."""
 
-    def use_writer(self, submit: Callable[[Job, JobDone], None]) -> None:
+    def use_writer(self, submit: Callable[[Job, Done], None]) -> None:
         """Apply in this thread from now on: the one that writes to the copy."""
 
     def on_full(self, report: Callable[[bool], object]) -> None:
@@ -202,13 +193,10 @@ class ReplicatedCommitter(Committer):
 class ReplicatedDataStore(DataStore):
     """The copy of the node that leads.
 
-    Args:
+    Args, besides those of a `DataStore`:
         environment: the copy, with the whole log applied.
-        config: settings.
-        ram_limit: as for `DataStore`.
         epoch: number of the leadership; no other leader had it, so all ids begin with it.
         log: where batches go.
-
     """
 
     committer_class = ReplicatedCommitter
@@ -216,17 +204,12 @@ class ReplicatedDataStore(DataStore):
     def __init__(
         self, environment: ReplicaEnvironment, config: StorageConfig, *, ram_limit: int, epoch: int, log: Log
     ) -> None:
-        self._copy = environment
         self._log = log
         self._found: dict[int, Recovered] = {}
         environment.boot = epoch
-        self.environment_class = self._the_copy
         # No bodies in files: the copy is one file, and all of it goes through the log.
         config = msgspec.structs.replace(config, blob_threshold=sys.maxsize)
-        super().__init__(environment.data_dir, config, ram_limit=ram_limit)
-
-    def _the_copy(self, _data_dir: "Path", *, sync: bool) -> "Environment":  # noqa: ARG002 - of the class
-        return self._copy
+        super().__init__(environment.data_dir, config, ram_limit=ram_limit, environment=environment)
 
     def scan(self) -> None:
         """Find the messages of all queues, which takes long with many; may run in any thread, before `start`."""

@@ -8,11 +8,11 @@ commits. Space that is reused soon is not worth the cost, hence the ten minutes.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
 
+from leveret.broker.persistence.worker_thread import Done, Job
 from leveret.storage.errors import DamagedError
 from leveret.storage.store.hole_punching import Given, give_back, keep_reserve
-from leveret.storage.store.tables import EnvironmentTables
+from leveret.storage.store.lmdb_environment import LmdbEnvironment
 
 log = logging.getLogger("leveret.storage")
 
@@ -22,37 +22,21 @@ PAUSE = 0.05
 """Seconds between two steps."""
 
 
-class Usage(Protocol):
-    """Usage of the data file."""
-
-    @property
-    def file(self) -> int:
-        """Disk space that it takes, in bytes."""
-
-    @property
-    def garbage_fraction(self) -> float:
-        """The unused share of it."""
-
-
-Done = Callable[[Any, BaseException | None], None]
-
-
 class SpaceReclaim:
     """Returns unused space of one data file.
 
     Args:
-        table: the file's table.
+        table: the environment of the file.
         submit: runs a job in the writer's thread, and a callback with its result in the loop.
         loop: the event loop.
         fraction: maximum share of garbage (`storage.garbage_fraction`); 1 disables the reclaim.
         worth: minimum size of the file on disk, in bytes.
-
     """
 
     def __init__(
         self,
-        table: EnvironmentTables,
-        submit: Callable[[Callable[[], Any], Done], None],
+        table: LmdbEnvironment,
+        submit: Callable[[Job, Done], None],
         loop: asyncio.AbstractEventLoop,
         *,
         fraction: float,
@@ -70,12 +54,18 @@ class SpaceReclaim:
         """Free pages that are allocated on disk, until space is returned."""
         self._is_busy = self._is_refused = self._stopped = False
 
-    def update(self, usage: Usage, now: float) -> None:
-        """Process a measurement of the file; `now` in seconds of the loop's clock."""
+    def update(self, octets: int, garbage_fraction: float, now: float) -> None:
+        """Process a measurement of the file.
+
+        Args:
+            octets: disk space that it takes, in bytes.
+            garbage_fraction: the unused share of it.
+            now: seconds of the loop's clock.
+        """
         if self._is_busy or self._is_refused or self._stopped:
             return
         self._submit(lambda: keep_reserve(self._table, self._reserve), self._kept)
-        if usage.file <= self._worth or usage.garbage_fraction <= self._fraction or self._fraction >= 1:
+        if octets <= self._worth or garbage_fraction <= self._fraction or self._fraction >= 1:
             self._since = None
         elif self._since is None:
             self._since = now

@@ -4,9 +4,31 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from leveret.broker.persistence.storage_host import StorageHost
+from leveret.broker.scheduling.turn import Turn
+
+Job = Callable[[], Any]
+Done = Callable[[Any, BaseException | None], None]
+"""Takes the result of a job, or its exception, in the event loop."""
+
+
+class StorageHost(Protocol):
+    """The part of the server that persistence uses."""
+
+    turn: Turn
+
+    def run_turn(self) -> None:
+        """Process queues affected by a result, then write."""
+
+    def run_step(self, kind: str, work: Callable[[], object], whom: object = None) -> None:
+        """Do some work as one step of the event loop; `whom` is by default the queue or job that ran last."""
+
+    def storage_failed(self, error: BaseException) -> None:
+        """Report a failure of the disk: nothing may be confirmed any more."""
+
+    def backlog_cleared(self) -> None:
+        """Resume reading from publishers."""
 
 
 class WorkerThread:
@@ -22,7 +44,7 @@ class WorkerThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+    def submit(self, job: Job, done: Done) -> None:
         """Run `job` in the thread, and `done` in the loop with the result or exception."""
 
         def work() -> None:
@@ -36,9 +58,7 @@ class WorkerThread:
         self.pending += 1
         self._jobs.put(work)
 
-    def _report(
-        self, done: Callable[[Any, BaseException | None], None], result: Any, error: BaseException | None
-    ) -> None:
+    def _report(self, done: Done, result: Any, error: BaseException | None) -> None:
         """Report a result, in a step of its own."""
         self.pending -= 1
         self._host.run_step(f"result of {self._name} for", lambda: done(result, error), done)

@@ -15,7 +15,7 @@ import os
 import stat
 from pathlib import Path
 
-from leveret.storage.regular_files import open_regular
+from leveret.storage.files import open_regular
 
 MOST_OCTETS = 16 * 1024 * 1024
 """Default limit of a file in bytes: long lists of revoked certificates have some megabytes."""

@@ -157,10 +157,10 @@ class Entry:
     """One queue's copy of a message that is on disk, or on its way there.
 
     States: NEW (in no commit yet), WRITING (in the current commit), STORED, GONE (settled: acked or dropped; an entry
-    settled while NEW is never written), and LOGGED between WRITING and STORED if the journal `is_logged_first`: safe,
-    but not to be read from disk yet. `message` is None once the body is no longer kept in memory; `evict` is set if
-    the body is to be released once it is STORED. `durable` is true for a persistent message in a durable queue, false
-    for a transient one that is paged out.
+    settled while NEW is never written), and LOGGED between WRITING and STORED where a log has it first: safe, but not
+    to be read from disk yet (`storage.journal.journal` says when). `message` is None once the body is no longer kept in
+    memory; `evict` is set if the body is to be released once it is STORED. `durable` is true for a persistent message
+    in a durable queue, false for a transient one that is paged out.
     """
 
     __slots__ = (
@@ -204,6 +204,29 @@ class Entry:
         if message is not None:
             self.body = body_octets(message.content)
             self.message = None
+
+
+_PIECE = 1024
+"""Messages whose bytes are counted in one step."""
+
+
+def octets_in_pieces(items: Sequence[Message | Entry]) -> Iterator[int]:
+    """Yield the body bytes of several messages at a time; the sequence must not change meanwhile."""
+    for at in range(0, len(items), _PIECE):
+        yield octets_of(items[at : at + _PIECE])
+
+
+def octets_of(items: Iterable[Message | Entry]) -> int:
+    """Return the total body bytes of queued messages; entries whose message is on disk store their size."""
+    return sum([_octets_of(item) for item in items])
+
+
+def _octets_of(item: Message | Entry) -> int:
+    if type(item) is Entry:
+        if item.message is None:
+            return item.body
+        item = item.message
+    return body_octets(item.content)  # type: ignore[union-attr]
 
 
 class Header(NamedTuple):
@@ -489,19 +512,15 @@ def pack_bits(key: bytes, count: int, bits: int, returns: Mapping[int, int] = NO
 
 
 class Bitmap(NamedTuple):
-    """A decoded bitmap.
-
-    Attributes:
-        dead: one bit per index, set if the record is dead.
-        returns: delivery counts by index.
-        is_damaged: True if it differs from what was written for its block. Then it has no bits and no counts: settled
-            messages are delivered again, marked redelivered, and none is lost.
-
-    """
+    """A decoded bitmap."""
 
     dead: int = 0
+    """One bit per index, set if the record is dead."""
     returns: dict[int, int] = NO_RETURNS
+    """Delivery counts by index."""
     is_damaged: bool = False
+    """True if it differs from what was written for its block. Then it has no bits and no counts: settled messages are
+    delivered again, marked redelivered, and none is lost."""
 
 
 def read_bitmap(bitmap: bytes | None, header: Header) -> Bitmap:
@@ -515,7 +534,7 @@ def read_bitmap(bitmap: bytes | None, header: Header) -> Bitmap:
         return Bitmap(is_damaged=True)
     stop = 4 + (header.records + 7) // 8
     dead = int.from_bytes(bitmap[4:stop], "little")
-    whole = (len(bitmap) - stop) // _RETURN.size * _RETURN.size
+    whole = (len(bitmap) - stop) // RETURN_OCTETS * RETURN_OCTETS
     returns = dict(_RETURN.iter_unpack(bitmap[stop : stop + whole])) if whole > 0 else NO_RETURNS
     return Bitmap(dead, returns)
 

@@ -5,9 +5,20 @@ split over two commits: a transaction, a declaration with its bindings, a messag
 whole or not at all. While a batch is being committed the next one gathers, which is the group commit. A message that is
 settled before the cut is never written: its entry is GONE by then.
 
-A batch that is logged is safe, and can be read from disk once it is applied, later: see `applied`. With a replicated
-log that is so for each one (`is_logged_first`), and the next may be cut while one is on its way, as they are logged in
-the order of the cuts; without one, small batches are logged (`storage.store.redo_log`).
+An entry that is cut is WRITING, and the batch decides how it gets safe:
+
+===============  ==========================  ==================================  =====================================
+batch            at `settled`                at `applied`                        counts as waiting for the disk
+===============  ==========================  ==================================  =====================================
+committed        STORED                      is not called                       until it is settled
+in a redo log    LOGGED: safe, not readable  STORED                              until it is settled: the log is small
+in a replicated  LOGGED                      STORED                              until it is applied
+log
+===============  ==========================  ==================================  =====================================
+
+Without a replicated log small batches are in a redo log (`storage.store.redo_log`); with one (`is_logged_first`) each
+is in that, and the next may be cut while one is on its way (`following`), as they are logged in the order of the cuts.
+Very large bodies are in files before their entries are cut (`files`).
 
 Nothing is confirmed before `settled`. The end of a record whose own batch is being committed is written by the next
 batch, which is strictly later. Pure: the driver (`broker.persistence.committer`) decides when to cut, never while
@@ -66,11 +77,9 @@ class Journal:
 
     __slots__ = (
         "_before_cut",
-        "_counted",
         "_dirty",
         "_file_callbacks",
         "_file_waiters",
-        "_is_logged",
         "_late_waiters",
         "_moved_refs",
         "_next_msg_id",
@@ -142,12 +151,8 @@ class Journal:
         """The current batch: the one that is settled next."""
         self.following: Batch | None = None
         """A batch that was cut while another one is in flight."""
-        self._counted: deque[tuple[int, int]] = deque()
-        """The bytes and records that each of them counts for."""
         self.is_logged_first = False
-        """True if a batch that is settled is in a log, and not on disk before `applied` is called for it."""
-        self._is_logged = False
-        """True while a batch is settled that is logged and not on disk."""
+        """True if every batch is in a replicated log when it is settled, and not on disk before `applied`."""
         self._unapplied: deque[tuple[list[tuple[Journaled, list[Entry]]], int, int]] = deque()
         """Entries of batches that are settled and not applied, with the bytes and records that each counts for."""
         self.octets_unapplied = 0
@@ -181,14 +186,15 @@ class Journal:
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """Write a row of `table`."""
-        self._rows.append((table, key, value))
-        self.octets += len(value) + ROW_OCTETS
-        self.urgent = True
+        self._note_row(table, key, value)
 
     def delete(self, table: str, key: bytes) -> None:
         """Delete a row of `table`."""
-        self._rows.append((table, key, None))
-        self.octets += ROW_OCTETS
+        self._note_row(table, key, None)
+
+    def _note_row(self, table: str, key: bytes, value: bytes | None) -> None:
+        self._rows.append((table, key, value))
+        self.octets += len(value or b"") + ROW_OCTETS
         self.urgent = True
 
     def before_cut(self, callback: Callable[[], object]) -> bool:
@@ -394,14 +400,25 @@ class Journal:
             copies += len(fresh)
         late, self._late_waiters = self._late_waiters, []
         batch = Batch(
-            durable, paged, self._rows, entries, acked, moved, self._waiters, late, copies, octets, page > 0
+            durable,
+            paged,
+            self._rows,
+            entries,
+            acked,
+            moved,
+            self._waiters,
+            late,
+            copies,
+            octets,
+            page > 0,
+            self.octets,
+            self.records,
         )
         self._queues = []
         self._dirty = []
         self._unrefs = []
         self._rows = []
         self._waiters = []
-        self._counted.append((self.octets, self.records))
         self.octets_in_flight += self.octets
         self.records_in_flight += self.records
         self.octets = self.records = 0
@@ -507,7 +524,7 @@ class Journal:
                 if entry.msg_id:
                     self._write_shared(entry, changes)
         plans = plan_blocks(queue.qid, left, queue.segment, paged=is_paged)
-        changes.blocks += plans
+        changes.plans += plans
         for plan in plans:
             changes.octets += plan.octets
         entries.append((queue, left))
@@ -554,24 +571,24 @@ class Journal:
         batch = self.in_flight
         assert batch is not None
         self.in_flight, self.following = self.following, None
-        octets, records = self._counted.popleft()
-        self._is_logged = is_logged or self.is_logged_first
         if self.is_logged_first and batch.needs_sync:
-            self._unapplied.append((batch.entries, octets, records))
-            self.octets_unapplied += octets
+            is_logged = True
+            self._unapplied.append((batch.entries, batch.memory, batch.records))
+            self.octets_unapplied += batch.memory
         else:
-            self.octets_in_flight -= octets
-            self.records_in_flight -= records
+            self.octets_in_flight -= batch.memory
+            self.records_in_flight -= batch.records
             if is_logged:
                 self._unapplied.append((batch.entries, 0, 0))
         safe = error is None or error.durable is Done.ALL
         self.commits += safe
         self.octets_written += batch.written(error)
+        state = LOGGED if is_logged else STORED
         if error is None:
             for queue, entries in batch.entries:
-                self._settle_entries(queue, entries)
+                self._settle_entries(queue, entries, state)
         else:
-            self._note_again(batch, error)
+            self._note_again(batch, error, state)
         due = batch.late_waiters
         if self._postponed:
             self._postponed -= 1
@@ -583,15 +600,14 @@ class Journal:
             waiter(safe)
         return batch
 
-    def _settle_entries(self, queue: Journaled, entries: list[Entry]) -> None:
-        """Mark entries of one queue as stored, or as logged if they are to be applied later."""
+    def _settle_entries(self, queue: Journaled, entries: list[Entry], state: int) -> None:
+        """Mark entries of one queue as STORED, or as LOGGED if they are to be applied later; paged ones are stored."""
         is_paged = entries[0].block.paged
         if is_paged:
             self.paged_out += len(entries)
+            state = STORED
         else:
             self.written += len(entries)
-        is_logged = self._is_logged and not is_paged
-        state = LOGGED if is_logged else STORED
         evicted: list[Entry] = []
         for entry in entries:
             if entry.state == WRITING:
@@ -603,7 +619,7 @@ class Journal:
         if queue.journal_returns and not is_paged:
             self._settle_returns(queue.journal_returns, entries)
         if evicted:
-            (queue.logged if is_logged else queue.stored)(evicted)
+            (queue.logged if state == LOGGED else queue.stored)(evicted)
 
     def _settle_returns(self, returns: dict[int, int], entries: list[Entry]) -> None:
         """Note the delivery counts of messages that were requeued before their commit was done."""
@@ -630,14 +646,15 @@ class Journal:
             if evicted:
                 queue.stored(evicted)
 
-    def _note_again(self, batch: Batch, error: DiskFullError) -> None:
+    def _note_again(self, batch: Batch, error: DiskFullError, state: int) -> None:
+        """Settle the part of a batch that found space, in this state, and note the rest again."""
         not_written: set[int] = set()
         not_paged: Counter[int] = Counter()
         """Dead records that were to refer to a body and do not, by msg_id."""
         for queue, entries in batch.entries:
             is_paged = entries[0].block.paged
             if (error.paged if is_paged else error.durable) is Done.ALL:
-                self._settle_entries(queue, entries)
+                self._settle_entries(queue, entries, state)
                 continue
             block, ended = None, frozenset[int]()
             for entry in entries:
@@ -759,7 +776,6 @@ class Journal:
             callback: called with true when it is, in the step that notes the records of queues that have the message,
                 and returns whether the file is needed although there may be none; then `drop_file` has to remove it if
                 there never is one. Before that it is called with false whenever there is no space; that is retried.
-
         """
         if not message.msg_id:
             self._begin_file(message)

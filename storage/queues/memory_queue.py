@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Self
 
 from leveret.storage.empty import EmptyDeque
-from leveret.storage.journal.body_sizes import octets_in_pieces, octets_of
+from leveret.storage.journal.blocks import octets_in_pieces, octets_of
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message, dated, leading
 from leveret.storage.queues.backing_queue import Fetched, PagingCounts, Peeked, Piece, SubQueueCounts, never

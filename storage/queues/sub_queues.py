@@ -14,8 +14,17 @@ from itertools import chain, islice
 from math import inf
 
 from leveret.storage.empty import EmptyDeque
-from leveret.storage.journal.blocks import GONE, LOGGED, NEW, NO_RETURNS, STORED, WRITING, Block, Entry
-from leveret.storage.journal.body_sizes import octets_of
+from leveret.storage.journal.blocks import (
+    GONE,
+    LOGGED,
+    NEW,
+    NO_RETURNS,
+    STORED,
+    WRITING,
+    Block,
+    Entry,
+    octets_of,
+)
 from leveret.storage.journal.reads import LoadRequest, Range
 from leveret.storage.large_table import fitting
 from leveret.storage.message import Message

@@ -26,6 +26,7 @@ import lmdb
 
 from leveret.storage import delayed
 from leveret.storage.errors import DamagedError, StorageError
+from leveret.storage.files import open_regular
 from leveret.storage.journal.blocks import (
     IN_BLOB,
     RETURN_OCTETS,
@@ -37,24 +38,38 @@ from leveret.storage.journal.blocks import (
     read_header,
     read_records,
 )
-from leveret.storage.journal.body_sizes import stored_octets
 from leveret.storage.message import body_octets
 from leveret.storage.queues.queue_ids import is_retained, owner_qid, queue_qid
-from leveret.storage.regular_files import open_regular
-from leveret.storage.store.formats import fault_of
+from leveret.storage.store.bodies import Bodies, body_checksum, is_in_file
+from leveret.storage.store.lmdb_environment import TABLES, unused_octets
 from leveret.storage.store.lmdb_file import DataFile, refuse_cut_off, refuse_links
-from leveret.storage.store.metadata_rows import BindingRow, ExchangeRow, QueueRow, Row, VHostRow, decode
-from leveret.storage.store.owner import read_owner
+from leveret.storage.store.metadata_rows import (
+    BindingRow,
+    EntityRow,
+    ExchangeRow,
+    QueueRow,
+    Row,
+    VHostRow,
+    decode,
+)
+from leveret.storage.store.read_only import has_data, open_environment
 from leveret.storage.store.recovery import read_state
-from leveret.storage.store.redo_log_file import CUT_OFF, NAME as REDO_LOG, left_behind
-from leveret.storage.store.row_checksums import Saved, read_saved, unpack_number
-from leveret.storage.store.tables import MAP_SIZE, TABLES, body_checksum, unused_octets
+from leveret.storage.store.redo_log import CUT_OFF, NAME as REDO_LOG, left_behind
+from leveret.storage.store.store_header import (
+    BOOT,
+    CLEAN,
+    FORMAT_KEY,
+    Saved,
+    fault_of,
+    read_owner,
+    read_saved,
+    unpack_number,
+)
 
 _U64 = Struct(">Q")
 _PAIR = Struct(">QQ")
 _COUNT = Struct(">I")
 _ROOT_PAGES = 2
-_OPEN_FAILED = "cannot be opened"
 
 
 class Finding(NamedTuple):
@@ -137,14 +152,15 @@ class Check:
         reading: Callable[[str], object] = lambda _: None,
         fault_of_arguments: Callable[[bytes], str] = lambda _: "",
     ) -> None:
+        self._data_dir = data_dir
         self._store = data_dir / "store"
-        self._blobs = data_dir / "blobs"
         self._found = found
         self._reading = reading
         self._fault_of_arguments = fault_of_arguments
         self._txn: Any = None
         self._db: dict[str, Any] = {}
         self._boot = 0
+        self._bodies = Bodies(data_dir / "blobs", b"")
         self._store_id = b""
         self._span = 0
         self._saved: Saved | None = None
@@ -159,38 +175,34 @@ class Check:
     def run(self) -> Stats | None:
         """Check everything; returns None if nothing could be read."""
         self._reading("the file")
+        what = "cannot be opened"
         try:
-            refuse_links(self._store.parent)
-            if not (self._store / "data.mdb").is_file():
+            refuse_links(self._data_dir)
+            if not has_data(self._data_dir):
                 raise StorageError("there is no data")
             refuse_cut_off(self._store / "data.mdb")
-        except StorageError as error:
-            self._found(Finding("store", str(error)))
-            return None
-        try:
-            env = lmdb.open(
-                str(self._store), readonly=True, lock=False, create=False, max_dbs=16, map_size=MAP_SIZE
-            )
-        except lmdb.Error as error:
-            self._found(Finding("store", f"{_OPEN_FAILED}: {error}"))
-            return None
-        with env:
-            try:
+            with open_environment(self._store) as env:
+                what = "cannot be read"
                 self._open_tables(env)
                 with env.begin() as self._txn:
                     self._check_tables()
                     self._check_pages()
                     return self._stats(env)
-            except lmdb.Error as error:
-                self._found(Finding("store", f"cannot be read: {error}"))
-                return None
+        except StorageError as error:
+            self._report("store", str(error))
+        except lmdb.Error as error:
+            self._report("store", f"{what}: {error}")
+        return None
+
+    def _report(self, where: str, text: str, *, damage: bool = True) -> None:
+        self._found(Finding(where, text, damage))
 
     def _open_tables(self, env: Any) -> None:
         for name in TABLES:
             try:
                 self._db[name] = env.open_db(name.encode(), create=False)
             except lmdb.Error as error:
-                self._found(Finding(name, f"{_OPEN_FAILED}: {error}"))
+                self._report(name, f"cannot be opened: {error}")
 
     def _check_tables(self) -> None:
         for name, check in (
@@ -216,100 +228,95 @@ class Check:
         before = b""
         for key, value in self._txn.cursor(self._db[name]):
             if key <= before and before:
-                self._found(
-                    Finding(
-                        name,
-                        f"key {key.hex()} follows {before.hex()}: keys out of order, the rest was "
-                        "not checked",
-                    )
-                )
+                text = f"key {key.hex()} follows {before.hex()}: keys out of order, the rest was not checked"
+                self._report(name, text)
                 return
             if not left:
-                self._found(Finding(name, "more rows than the table counts: the rest was not checked"))
+                self._report(name, "more rows than the table counts: the rest was not checked")
                 return
             left -= 1
             before = key
             if key_octets and len(key) != key_octets:
-                self._found(Finding(name, f"key {key.hex()} has {len(key)} bytes instead of {key_octets}"))
+                self._report(name, f"key {key.hex()} has {len(key)} bytes instead of {key_octets}")
                 continue
             yield key, value
         if left:
-            self._found(Finding(name, f"{left} rows fewer than the table counts"))
+            self._report(name, f"{left} rows fewer than the table counts")
+
+    def _row(self, name: str, key: bytes) -> bytes | None:
+        """Return a row of a table, which may be missing itself."""
+        return self._txn.get(key, db=self._db[name]) if name in self._db else None
 
     # -- one table each -----------------------------------------------------------------------------------------------
 
     def _check_meta(self) -> None:
         rows = dict(self._table("meta"))
-        fault = fault_of(rows.get(b"format"))
+        fault = fault_of(rows.get(FORMAT_KEY))
         if fault:
-            self._found(Finding("meta", f"the data has {fault}"))
+            self._report("meta", f"the data has {fault}")
         numbers = {}
-        for name in (b"boot", b"span"):
+        for name in (BOOT, b"span"):
             if name in rows:
                 try:
                     numbers[name] = unpack_number(name, rows[name])
                 except DamagedError as error:
-                    self._found(Finding("meta", str(error)))
-        if b"boot" not in rows:
-            self._found(Finding("meta", "the counter of starts is missing"))
-        self._boot, self._span = numbers.get(b"boot", 0), numbers.get(b"span", 0)
+                    self._report("meta", str(error))
+        if BOOT not in rows:
+            self._report("meta", "the counter of starts is missing")
+        self._boot, self._span = numbers.get(BOOT, 0), numbers.get(b"span", 0)
         self._check_log()
         try:
-            self._saved = read_saved(b"clean", rows[b"clean"]) if b"clean" in rows else None
+            self._saved = read_saved(rows[CLEAN]) if CLEAN in rows else None
         except DamagedError as error:
-            self._found(Finding("meta", str(error)))
+            self._report("meta", str(error))
 
     def _check_log(self) -> None:
         try:
             left = left_behind(self._store, self._txn, self._db["meta"])
             self._store_id = read_owner(self._txn, self._db["meta"]).store
         except DamagedError as error:
-            self._found(Finding("meta", str(error)))
+            self._report("meta", str(error))
             return
         except OSError as error:
-            self._found(Finding(REDO_LOG, f"cannot be read: {error.strerror}"))
+            self._report(REDO_LOG, f"cannot be read: {error.strerror}")
             return
         if left is not None and left.is_cut_off:
-            self._found(Finding(REDO_LOG, CUT_OFF, damage=False))
+            self._report(REDO_LOG, CUT_OFF, damage=False)
         if left is not None and left.batches:
             text = f"{len(left.batches)} commits, which the next start writes to the tables"
-            self._found(Finding(REDO_LOG, text, damage=False))
+            self._report(REDO_LOG, text, damage=False)
 
     def _check_definitions(self) -> None:
         for key, value in self._table("defs"):
             try:
                 self._rows.append(decode(key, value))
             except DamagedError as error:
-                self._found(Finding("defs", str(error)))
-        vhosts = {row.id for row in self._rows if isinstance(row, VHostRow)}
-        exchanges = {row.id for row in self._rows if isinstance(row, ExchangeRow)}
-        queues = {row.id for row in self._rows if isinstance(row, QueueRow)}
+                self._report("defs", str(error))
+        vhosts, exchanges, queues = (self._ids_of(kind) for kind in (VHostRow, ExchangeRow, QueueRow))
         for row in self._rows:
             if isinstance(row, ExchangeRow | QueueRow | BindingRow):
                 fault = self._fault_of_arguments(row.arguments)
                 if fault:
-                    text = f"definition {row.key().hex()} is damaged: invalid arguments: {fault}"
-                    self._found(Finding("defs", text))
-            if isinstance(row, VHostRow | ExchangeRow | QueueRow):
+                    self._report(
+                        "defs", f"definition {row.key().hex()} is damaged: invalid arguments: {fault}"
+                    )
+            if isinstance(row, EntityRow):
                 self._not_ahead("defs", "the id of a definition", row.id, 32)
             if isinstance(row, ExchangeRow | QueueRow) and row.vhost not in vhosts:
-                self._found(
-                    Finding("defs", f"{_text(row.name)} is in vhost {row.vhost}, which does not exist")
-                )
+                self._report("defs", f"{_text(row.name)} is in vhost {row.vhost}, which does not exist")
             elif isinstance(row, BindingRow) and not (
-                row.source in exchanges and (row.destination in queues or row.destination in exchanges)
+                row.source in exchanges and row.destination in queues | exchanges
             ):
-                ends = f"from {row.source} to {row.destination}"
-                self._found(
-                    Finding(
-                        "defs", f"the source or destination of a binding {ends} does not exist", damage=False
-                    )
-                )
+                text = f"from {row.source} to {row.destination} does not exist"
+                self._report("defs", f"the source or destination of a binding {text}", damage=False)
+
+    def _ids_of(self, kind: type[EntityRow]) -> set[int]:
+        return {row.id for row in self._rows if isinstance(row, kind)}
 
     def _not_ahead(self, where: str, what: str, number: int, bits: int) -> None:
         """Report an id that a later start might assign again."""
         if number >> bits > self._boot:
-            self._found(Finding(where, f"{what}, {number}, was never assigned"))
+            self._report(where, f"{what}, {number}, was never assigned")
 
     def _check_sweeps(self) -> None:
         for key, value in self._table("sweeps", _PAIR.size):
@@ -319,13 +326,12 @@ class Check:
             except DamagedError:
                 stop = -1
             if stop < first:
-                self._found(Finding("sweeps", f"a sweep of queue {qid} from {first} has an invalid end"))
+                self._report("sweeps", f"a sweep of queue {qid} from {first} has an invalid end")
             else:
                 self._sweeps.append((qid, first, stop))
 
     def _check_blocks(self) -> None:
-        known = {row.id for row in self._rows if isinstance(row, QueueRow)}
-        acks = self._db.get("acks")
+        known = self._ids_of(QueueRow)
         unknown = Counter[int]()
         for key, value in self._table("blocks", _PAIR.size):
             qid, first = _PAIR.unpack(key)
@@ -333,26 +339,24 @@ class Check:
             try:
                 header = read_header(key, value)
             except (DamagedError, StructError) as error:
-                self._found(Finding(where, str(error)))
+                self._report(where, str(error))
                 continue
-            bitmap = None if acks is None else self._txn.get(key, db=acks)
-            self._check_block(where, header, value, read_bitmap(bitmap, header).dead)
+            self._check_block(where, header, value, read_bitmap(self._row("acks", key), header).dead)
             if owner_qid(qid) not in known and not any(
                 swept == qid and start <= first and header.last < stop for swept, start, stop in self._sweeps
             ):
                 unknown[qid] += 1
         for qid, count in unknown.items():
-            text = f"{count} blocks of queue {qid}, which does not exist"
-            self._found(Finding("blocks", text, damage=False))
+            self._report("blocks", f"{count} blocks of queue {qid}, which does not exist", damage=False)
 
     def _check_block(self, where: str, header: Header, value: bytes, dead: int) -> None:
         if not header.records or header.last < header.first:
-            self._found(Finding(where, f"{header.records} records from {header.first} to {header.last}"))
+            self._report(where, f"{header.records} records from {header.first} to {header.last}")
             return
         self._not_ahead(where, "the queue's id", owner_qid(header.qid), 32)
         self._not_ahead(where, "its last seq_id", header.last, 40)
         if self._span and header.last - header.first >= self._span:
-            self._found(Finding(where, f"it spans more than {self._span} seq_ids, the maximum of a block"))
+            self._report(where, f"it spans more than {self._span} seq_ids, the maximum of a block")
         queue = self._queues.setdefault(header.qid, _Queue())
         queue.blocks += 1
         if header.first > queue.reach:
@@ -364,42 +368,35 @@ class Check:
             bodies = bodies_of(value, header)
             for record in read_records(value, header):
                 if isinstance(record, int):
-                    self._found(Finding(where, f"record {record} is damaged"))
+                    self._report(where, f"record {record} is damaged")
                     continue
                 if not before < record.seq_id <= header.last:
-                    text = f"record {record.place} has seq_id {record.seq_id} after {before}"
-                    self._found(Finding(where, text))
+                    self._report(where, f"record {record.place} has seq_id {record.seq_id} after {before}")
                 before = record.seq_id
                 octets += record.size
-                listed = bodies[record.place]
-                has = (
-                    self._stored_octets(record.msg_id)
-                    if record.content is None
-                    else body_octets(record.content)
-                )
-                if listed != has and (has or record.content is not None):
-                    text = f"record {record.place} has a body of {has} bytes, {listed} in the directory"
-                    self._found(Finding(where, text))
+                self._check_body_size(where, record, bodies[record.place])
                 self._count(where, header, queue, record, is_dead=bool(dead >> record.place & 1))
         except StructError:
-            self._found(Finding(where, "a record is shorter than its length field"))
+            self._report(where, "a record is shorter than its length field")
             return
         if before != header.last or octets != header.octets:
             text = f"its records end at seq_id {before} and have {octets} bytes"
-            self._found(Finding(where, f"{text}, the header has {header.last} and {header.octets}"))
+            self._report(where, f"{text}, the header has {header.last} and {header.octets}")
         queue.reach = max(queue.reach, header.last)
 
-    def _stored_octets(self, msg_id: int) -> int:
-        """Return the body size in bytes of a content stored apart; 0 if it is missing."""
-        return (
-            stored_octets(self._txn, self._db["bodies"], self._blobs, msg_id) if "bodies" in self._db else 0
-        )
+    def _check_body_size(self, where: str, record: Record, listed: int) -> None:
+        if record.content is None:
+            has = self._bodies.size(record.msg_id, self._row("bodies", _U64.pack(record.msg_id)))
+        else:
+            has = body_octets(record.content)
+        if listed != has and (has or record.content is not None):
+            self._report(where, f"record {record.place} has a body of {has} bytes, {listed} in the directory")
 
     def _check_lengths(self, where: str, header: Header, value: bytes) -> None:
         """Check that each record ends where the next one begins, which readers of records do not."""
         for place, (start, stop) in enumerate(pairwise((*offsets_of(value, header), len(value)))):
             if start + 8 > stop or start + 8 + _COUNT.unpack_from(value, start + 4)[0] != stop:
-                self._found(Finding(where, f"record {place} does not reach from {start} to {stop}"))
+                self._report(where, f"record {place} does not reach from {start} to {stop}")
 
     def _count(self, where: str, header: Header, queue: _Queue, record: Record, *, is_dead: bool) -> None:
         if is_dead:
@@ -409,23 +406,22 @@ class Check:
         queue.messages += 1
         queue.octets += record.size
         if record.seq_id in queue.seen:
-            self._found(Finding(where, f"duplicate seq_id {record.seq_id}"))
+            self._report(where, f"duplicate seq_id {record.seq_id}")
         queue.seen.add(record.seq_id)
         if record.msg_id:
             self._references[record.msg_id] += 1
             if record.kind == IN_BLOB:
                 self._in_blobs.add(record.msg_id)
             if not header.has_references:
-                self._found(Finding(where, "it has a reference, but its header says that it has none"))
+                self._report(where, "it has a reference, but its header says that it has none")
 
     def _check_acks(self) -> None:
-        blocks = self._db.get("blocks")
         for key, value in self._table("acks", _PAIR.size):
             qid, first = _PAIR.unpack(key)
             where = f"acks {qid}/{first}"
-            block = None if blocks is None else self._txn.get(key, db=blocks)
+            block = self._row("blocks", key)
             if block is None:
-                self._found(Finding(where, "a bitmap without a block"))
+                self._report(where, "a bitmap without a block")
                 continue
             try:
                 header = read_header(key, block)
@@ -435,13 +431,13 @@ class Check:
             dead, counts, is_damaged = read_bitmap(value, header)
             octets = 4 + (records + 7) // 8
             if is_damaged:
-                self._found(Finding(where, "a bitmap is damaged: wrong checksum"))
+                self._report(where, "a bitmap is damaged: wrong checksum")
             elif len(value) != octets + len(counts) * RETURN_OCTETS or dead.bit_length() > records:
-                self._found(Finding(where, f"a bitmap of {len(value)} bytes for {records} records"))
+                self._report(where, f"a bitmap of {len(value)} bytes for {records} records")
             elif any(place >= records or dead >> place & 1 for place in counts):
-                self._found(Finding(where, "a delivery count of a record that does not exist"))
+                self._report(where, "a delivery count of a record that does not exist")
             elif dead.bit_count() == records:
-                self._found(Finding(where, "all records are settled, but the block was not deleted"))
+                self._report(where, "all records are settled, but the block was not deleted")
 
     def _check_queues(self) -> None:
         """Check the state saved by a clean stop; it is ignored after any other stop, and without an intact mark."""
@@ -453,18 +449,17 @@ class Check:
             try:
                 state = read_state(key, value, self._saved)
             except (DamagedError, StructError) as error:
-                self._found(Finding(f"queues {qid}", f"the saved state is damaged: {error}"))
+                self._report(f"queues {qid}", f"the saved state is damaged: {error}")
                 continue
             saved[qid] = state.messages
             if state.first > state.stop:
-                self._found(Finding(f"queues {qid}", f"invalid range from {state.first} to {state.stop}"))
+                self._report(f"queues {qid}", f"invalid range from {state.first} to {state.stop}")
         for qid in saved.keys() | self._queues.keys():
             queue = self._queues.get(qid)
             messages = 0 if queue is None else queue.messages
             swept = any(qid == each for each, _, _ in self._sweeps)
             if saved.get(qid, 0) != messages and not swept:
-                text = f"{messages} messages, {saved.get(qid, 0)} in the saved state"
-                self._found(Finding(f"queues {qid}", text))
+                self._report(f"queues {qid}", f"{messages} messages, {saved.get(qid, 0)} in the saved state")
 
     def _check_bodies(self) -> None:
         found = set()
@@ -474,28 +469,28 @@ class Check:
             found.add(msg_id)
             self._not_ahead(where, "the id", msg_id, 40)
             if len(value) < _COUNT.size:
-                self._found(Finding(where, "it is too short"))
+                self._report(where, "it is too short")
             elif value[:4] != body_checksum(msg_id, value[4:]):
-                self._found(Finding(where, "it is damaged"))
-            elif len(value) == _COUNT.size:
+                self._report(where, "it is damaged")
+            elif is_in_file(value):
                 self._check_file(where, msg_id)
             if not self._references[msg_id]:
-                self._found(Finding(where, "no record refers to it"))
+                self._report(where, "no record refers to it")
         for msg_id in self._references:
             if msg_id not in found:
                 text = f"missing, and {self._references[msg_id]} records refer to it"
-                self._found(Finding(f"bodies {msg_id}", text))
+                self._report(f"bodies {msg_id}", text)
         self._in_blobs &= found
 
     def _check_file(self, where: str, msg_id: int) -> None:
         try:
-            with os.fdopen(open_regular(self._blobs / f"{msg_id:016x}"), "rb") as file:
+            with os.fdopen(open_regular(self._bodies.path(msg_id)), "rb") as file:
                 octets = file.read()
         except OSError as error:
-            self._found(Finding(where, f"cannot read its file: {error.strerror}"))
+            self._report(where, f"cannot read its file: {error.strerror}")
             return
         if octets[:4] != body_checksum(msg_id, octets[4:], self._store_id):
-            self._found(Finding(where, "its file is damaged"))
+            self._report(where, "its file is damaged")
 
     def _check_refs(self) -> None:
         counts = {}
@@ -504,52 +499,52 @@ class Check:
             if len(value) == _COUNT.size:
                 counts[msg_id] = _COUNT.unpack(value)[0]
             else:
-                self._found(Finding(f"refs {msg_id}", "not a number"))
+                self._report(f"refs {msg_id}", "not a number")
         for msg_id in counts.keys() | self._references.keys():
             records, count = self._references[msg_id], counts.get(msg_id, 1)
-            if records and records != count:
-                self._found(
-                    Finding(f"refs {msg_id}", f"{records} records refer to it, but the count is {count}")
-                )
-            elif not records:
-                self._found(Finding(f"refs {msg_id}", "no record refers to it"))
+            if not records:
+                self._report(f"refs {msg_id}", "no record refers to it")
+            elif records != count:
+                self._report(f"refs {msg_id}", f"{records} records refer to it, but the count is {count}")
 
     def _check_delayed(self) -> None:
-        known = {row.id for row in self._rows if isinstance(row, ExchangeRow)}
+        known = self._ids_of(ExchangeRow)
         counted: dict[int, int] = {}
         lines = Counter[int]()
         for key, value in self._table(delayed.TABLE):
             line = int.from_bytes(key[: delayed.LINE_SIZE], "big")
             try:
-                if len(key) == delayed.LINE_SIZE:
+                if delayed.is_line(key):
                     counted[line] = delayed.unpack_count(line, value)
                     continue
                 delayed.unpack_key(key)
                 lines[line] += 1
                 delayed.unpack_row(key, value)
             except (DamagedError, StructError) as error:
-                self._found(Finding(f"{delayed.TABLE} {key.hex()}", str(error)))
+                self._report(f"{delayed.TABLE} {key.hex()}", str(error))
         for line in lines.keys() | counted.keys():
-            count = lines[line]
+            where, count = f"{delayed.TABLE} {line}", lines[line]
             if line not in known:
-                text = f"{count} delayed messages of an exchange that does not exist"
-                self._found(Finding(f"{delayed.TABLE} {line}", text, damage=False))
+                self._report(
+                    where, f"{count} delayed messages of an exchange that does not exist", damage=False
+                )
             elif counted.get(line, -1) != count:
                 text = f"{count} delayed messages, but the count is {counted.get(line, 'missing')}"
-                self._found(Finding(f"{delayed.TABLE} {line}", text))
+                self._report(where, text)
         self._delayed = sum(lines.values())
 
     def _check_files(self) -> None:
-        if not self._blobs.is_dir():
+        blobs = self._data_dir / "blobs"
+        if not blobs.is_dir():
             return
-        for path in sorted(self._blobs.iterdir()):
+        for path in sorted(blobs.iterdir()):
             self._files += 1
             try:
                 known = int(path.name, 16) in self._in_blobs
             except ValueError:
                 known = False
             if not known:
-                self._found(Finding(f"blobs/{path.name}", "no message refers to it", damage=False))
+                self._report(f"blobs/{path.name}", "no message refers to it", damage=False)
 
     # -- the sum ------------------------------------------------------------------------------------------------------
 
@@ -567,17 +562,13 @@ class Check:
                             raise DamagedError(f"page {first} is used twice")
                         taker[first : first + count] = b"\1" * count
         except DamagedError as error:
-            self._found(Finding("pages", str(error)))
+            self._report("pages", str(error))
             return
         used, free = takers
         for page in range(_ROOT_PAGES, len(used)):
             if used[page] == free[page]:
-                self._found(
-                    Finding(
-                        "pages",
-                        f"page {page} is {'both free and in use' if used[page] else 'neither free nor in use'}",
-                    )
-                )
+                how = "both free and in use" if used[page] else "neither free nor in use"
+                self._report("pages", f"page {page} is {how}")
                 return
 
     def _stats(self, env: Any) -> Stats:
@@ -596,7 +587,7 @@ class Check:
         size = (self._store / "data.mdb").stat().st_size
         unused = unused_octets(env, self._txn, self._db.values())
         dead = sum(queue.dead_octets for queue in queues)
-        is_clean = "meta" in self._db and self._txn.get(b"clean", db=self._db["meta"]) is not None
+        is_clean = self._row("meta", CLEAN) is not None
         return Stats(
             queues,
             sum(queue.messages for queue in queues),

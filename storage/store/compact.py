@@ -23,6 +23,8 @@ import lmdb
 
 from leveret.storage.damage import Damages
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError
+from leveret.storage.files import FILE, sync_directory, sync_file
+from leveret.storage.journal.batch import decode_batch
 from leveret.storage.journal.blocks import (
     NO_RETURNS,
     RECORD,
@@ -37,20 +39,16 @@ from leveret.storage.journal.blocks import (
     read_bitmap,
     read_header,
 )
-from leveret.storage.journal.logged import decode_batch
-from leveret.storage.permissions import FILE
-from leveret.storage.store.flush import sync_directory
-from leveret.storage.store.formats import PLACE, check_format
-from leveret.storage.store.lmdb_file import refuse_cut_off, refuse_links
-from leveret.storage.store.redo_log_file import NAME as REDO_LOG, ROW as REDO_ROW, left_behind
-from leveret.storage.store.tables import (
+from leveret.storage.store.lmdb_environment import (
     MAP_SIZE,
     TABLES,
-    EnvironmentTables,
+    LmdbEnvironment,
     forget_log,
-    unusable,
     unused_octets,
 )
+from leveret.storage.store.read_only import opened
+from leveret.storage.store.redo_log import NAME as REDO_LOG, ROW as REDO_ROW, left_behind
+from leveret.storage.store.store_header import PLACE
 
 WORTH_OCTETS = 64 * 1024 * 1024
 """Size in bytes of a file from which compaction at start-up may be worth the time."""
@@ -87,10 +85,7 @@ class Compacted(NamedTuple):
 
 
 def measure(data_dir: Path) -> Garbage:
-    """Measure the garbage, without reading messages.
-
-    Raises StorageError if the data cannot be read, UnknownFormatError if another version wrote it.
-    """
+    """Measure the garbage, without reading messages; errors as of `opened`."""
     with opened(data_dir) as (env, txn, tables):
         dead = 0
         for key, value in txn.cursor(tables["acks"]) if "acks" in tables else ():
@@ -150,7 +145,7 @@ def replay(data_dir: Path) -> None:
         with opened(data_dir) as (_, txn, tables):
             if "meta" not in tables or left_behind(store, txn, tables["meta"]) is None:
                 return
-        written = EnvironmentTables(store, TABLES, Damages(), sync=True)
+        written = LmdbEnvironment(store, TABLES, Damages(), sync=True)
         with contextlib.closing(written.env):
             written.replay()
     except (lmdb.Error, OSError) as error:
@@ -193,29 +188,6 @@ def _logged_commits(store: Path, txn: Any, meta: Any) -> int:
         return 0
 
 
-@contextlib.contextmanager
-def opened(data_dir: Path) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-    """Open the environment, a read transaction, and the tables that exist."""
-    path = data_dir / "store"
-    refuse_links(data_dir)
-    if not (path / "data.mdb").is_file():
-        raise StorageError(f"there is no data in {data_dir}")
-    refuse_cut_off(path / "data.mdb")
-    try:
-        with lmdb.open(
-            str(path), readonly=True, lock=False, create=False, max_dbs=16, map_size=MAP_SIZE, readahead=True
-        ) as env:
-            tables = {}
-            for name in TABLES:
-                with contextlib.suppress(lmdb.NotFoundError):
-                    tables[name] = env.open_db(name.encode(), create=False)
-            with env.begin() as txn:
-                check_format(data_dir, txn.get(b"format", db=tables["meta"]) if "meta" in tables else None)
-                yield env, txn, tables
-    except lmdb.Error as error:
-        raise unusable(f"cannot read the data in {data_dir}", error) from error
-
-
 class _Copy:
     """Copies all tables into a new file."""
 
@@ -250,11 +222,7 @@ class _Copy:
                     rows = iter(self._txn.cursor(table))
                 _fill(env, env.open_db(name.encode()), rows)
             env.sync(True)
-        descriptor = os.open(self._path, os.O_RDWR)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_file(self._path)
         return self._omitted
 
     def _blocks(self, table: Any) -> Iterator[tuple[bytes, bytes]]:
@@ -262,18 +230,16 @@ class _Copy:
         acks = self._tables.get("acks")
         for key, value in self._txn.cursor(table):
             bitmap = None if acks is None else self._txn.get(key, db=acks)
-            try:
-                header = read_header(key, value)
-                if bitmap is None:
-                    yield key, value
-                    continue
-                new = rewritten(key, value, bitmap)
-            except DamagedError:
-                if bitmap is not None:
-                    self._marks[key] = bitmap
+            if bitmap is None:
                 yield key, value
                 continue
-            self._omitted += read_bitmap(bitmap, header).dead.bit_count()
+            try:
+                new = rewritten(key, value, bitmap)
+            except DamagedError:
+                self._marks[key] = bitmap
+                yield key, value
+                continue
+            self._omitted += read_bitmap(bitmap, read_header(key, value)).dead.bit_count()
             if new is not None:
                 new_key, block, marks = new
                 if marks is not None:
@@ -307,9 +273,8 @@ def _put(env: Any, table: Any, rows: list[tuple[bytes, bytes]]) -> None:
 def rewritten(key: bytes, value: bytes, bitmap: bytes | None) -> tuple[bytes, bytes, bytes | None] | None:
     """Return a block without its dead records: key, block, bitmap; None if nothing is left of it.
 
-    The new bitmap has the delivery counts of the old one; None if there are none.
-
-    Raises DamagedError if the block cannot be parsed.
+    The new bitmap has the delivery counts of the old one; None if there are none. Raises DamagedError if the block
+    cannot be parsed.
     """
     header = read_header(key, value)
     dead, returns, _ = read_bitmap(bitmap, header)

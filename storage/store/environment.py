@@ -1,4 +1,4 @@
-"""The LMDB environments of one data directory, which hold blocks, bodies and definitions.
+"""The data of one broker on disk: commits and logs batches, and reads blocks, bodies and definitions.
 
 Two environments: `store/` is durable, every commit is flushed before it returns; `paged/` keeps transient messages that
 are paged out of memory, is never flushed and is recreated at every start. Tables: see docs/storage.md.
@@ -14,10 +14,11 @@ import logging
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from struct import Struct
+from threading import Lock
 from typing import Any, NamedTuple
 
 import lmdb
@@ -25,23 +26,15 @@ import lmdb
 from leveret.storage import delayed
 from leveret.storage.damage import Damages
 from leveret.storage.errors import NO_SPACE, DamagedError, DiskFullError, Done, StorageError
-from leveret.storage.journal.batch import Batch, Changes
+from leveret.storage.files import DIRECTORY, sync_directory, tighten
+from leveret.storage.journal.batch import Batch, Changes, LoggedChanges, small_changes
 from leveret.storage.journal.blocks import LAST_SEQ_ID
-from leveret.storage.journal.logged import LoggedChanges, small_changes
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
-from leveret.storage.permissions import DIRECTORY, tighten
-from leveret.storage.store import delayed_rows
 from leveret.storage.store.bodies import Bodies
-from leveret.storage.store.flush import sync_directory
-from leveret.storage.store.formats import PLACE, check_format
+from leveret.storage.store.lmdb_environment import TABLES, LmdbEnvironment, file_octets, unusable
 from leveret.storage.store.lmdb_file import refuse_links, refuse_lost
-from leveret.storage.store.mapped_memory import file_octets
-from leveret.storage.store.redo_log import LogEntry, RedoLog
-from leveret.storage.store.redo_log_file import NAME as REDO_LOG, ROW as REDO_ROW, Place
-from leveret.storage.store.row_checksums import Saved, seal
-from leveret.storage.store.snapshot import FileSnapshot
-from leveret.storage.store.start import start
-from leveret.storage.store.tables import TABLES, EnvironmentTables, unusable
+from leveret.storage.store.redo_log import NAME as REDO_LOG, ROW as REDO_ROW, LogEntry, Place, RedoLog
+from leveret.storage.store.store_header import CLEAN, PLACE, Saved, begin, check_format, format_of, seal
 
 log = logging.getLogger("leveret.storage")
 
@@ -51,7 +44,7 @@ ROOM = 16 * 1024 * 1024
 """Bytes of disk that a commit leaves free: if one fails with less free space, the disk is full."""
 
 START_WORK = 20_000
-"""Amount of sweeping per commit while no other commits wait, counted as for `storage.store.tables.SWEEP_WORK`."""
+"""Amount of sweeping per commit while no other commits wait, counted as for `lmdb_environment.SWEEP_WORK`."""
 
 LOGGED_OCTETS = 64 * 1024
 """Bytes of messages up to which a batch is logged first: to write more twice takes longer than a second flush."""
@@ -62,8 +55,11 @@ LOG_ROOM = 64 * 1024 * 1024
 """Bytes of disk that are free while batches are logged: with less a commit finds out whether they are enough."""
 
 _first = itemgetter(0)
-_COUNT = Struct(">I")
 _PAGED_TABLES = ("meta", "blocks", "acks", "bodies", "refs", "sweeps")
+_NO_LIMIT = 1 << 62
+
+Row = tuple[str, bytes, bytes | None]
+"""A row of a table: its table, its key, and its value, or None if it is to be deleted."""
 
 
 class Written(NamedTuple):
@@ -94,6 +90,7 @@ class Environment:
 
     is_replica = False
     """True for a copy of a replicated log."""
+    bodies_class: type[Bodies] = Bodies
 
     def __init__(self, data_dir: Path, *, sync: bool = True) -> None:
         # Files are opened later, too, and the program may change its directory.
@@ -105,14 +102,12 @@ class Environment:
         refuse_lost(data_dir)
         try:
             shutil.rmtree(data_dir / "paged", ignore_errors=True)
-            self.store = EnvironmentTables(
+            self.store = LmdbEnvironment(
                 data_dir / "store", TABLES, self.damages, sync=sync, flushes_roots=not self.is_replica
             )
-            self.paged = EnvironmentTables(data_dir / "paged", _PAGED_TABLES, self.damages, sync=False)
+            self.paged = LmdbEnvironment(data_dir / "paged", _PAGED_TABLES, self.damages, sync=False)
         except (lmdb.Error, OSError) as error:
             raise unusable(f"cannot open the data in {data_dir}", error) from None
-        self.bodies = Bodies(self.store, self.blobs)
-        self._paged_bodies = Bodies(self.paged, self.blobs)
         self._is_marked = False
         """True if the mark of a clean stop is in the file."""
         self._is_full = False
@@ -123,8 +118,8 @@ class Environment:
         """Lines of delayed messages that are deleted and still have rows."""
         try:
             self._replay()
-            self.was_clean, self.boot = self._begin(is_logging=sync and not self.is_replica)
-            self.blobs.mkdir(mode=DIRECTORY, exist_ok=True)  # not before there is data: see `_refuse_lost`
+            self._begin(is_logging=sync and not self.is_replica)
+            self.blobs.mkdir(mode=DIRECTORY, exist_ok=True)  # not before there is data: see `refuse_lost`
         except (lmdb.Error, OSError) as error:
             self.close()
             raise unusable(f"cannot count this start in {data_dir}", error) from None
@@ -135,7 +130,7 @@ class Environment:
     def _replay(self) -> None:
         """Write to the tables what a broker that was killed has logged."""
         with self.store.env.begin() as txn:
-            written = txn.get(b"format", db=self.store.db["meta"])
+            written = format_of(txn, self.store.db["meta"])
         if written is not None:
             check_format(self.data_dir, written)
         try:
@@ -149,32 +144,36 @@ class Environment:
         if batches:
             log.info("storage: redo log replayed: batches=%d", batches)
 
-    def _begin(self, *, is_logging: bool) -> tuple[bool, int]:
+    def _begin(self, *, is_logging: bool) -> None:
         """Check the format and count this start, so that no id is assigned twice, even after an immediate crash.
 
         With `is_logging` a redo log is used.
         """
-        place = Place.new()
-        with self.store.env.begin(write=True) as txn:
-            started = start(txn, self.store, self.data_dir)
+        place, store = Place.new(), self.store
+        meta = store.db["meta"]
+        with store.env.begin(write=True) as txn:
+            started = begin(txn, store.db, self.data_dir)
+            sweeps, is_damaged = store.begin_sweeps(txn)
             if is_logging:
-                txn.put(REDO_ROW, place.row(), db=self.store.db["meta"])
+                txn.put(REDO_ROW, place.row(), db=meta)
             else:
-                txn.delete(REDO_ROW, db=self.store.db["meta"])
-            if not self.is_replica and txn.delete(PLACE, db=self.store.db["meta"]):
+                txn.delete(REDO_ROW, db=meta)
+            if not self.is_replica and txn.delete(PLACE, db=meta):
                 log.warning("storage: the data was a copy of a replicated log, and is not any more")
-        self._is_marked, self.saved = started.is_marked, started.saved
-        self.store.store_id = self.paged.store_id = started.owner.store
+        owner = started.owner
+        self.boot, self.saved = owner.boot, started.saved
+        self.was_clean = started.was_clean and not is_damaged
+        self._is_marked = started.is_marked and not is_damaged
+        self.bodies = self.bodies_class(self.blobs, owner.store)
         with contextlib.suppress(PermissionError):  # another user created it earlier
             sync_directory(self.data_dir.resolve().parent)
         sync_directory(self.data_dir)
-        sync_directory(self.data_dir / "store")
-        self.store.unfinished += started.sweeps
+        sync_directory(store.path)
+        store.unfinished += sweeps
         if is_logging:
-            self.store.redo = RedoLog(self.store.path, started.owner, place, self.store.last_transaction)
-            if (self.store.path / REDO_LOG).exists():
-                self.store.redo.open()  # its header names the last start that used the data
-        return started.was_clean, started.owner.boot
+            store.redo = RedoLog(store.path, owner, place, store.last_transaction)
+            if (store.path / REDO_LOG).exists():
+                store.redo.open()  # its header names the last start that used the data
 
     def begin_use(self) -> None:
         """Remove the mark of the clean stop, because messages are about to be delivered.
@@ -184,34 +183,25 @@ class Environment:
         error.
         """
         if self._is_marked:
-            try:
-                with self.store.writing() as txn:
-                    self._unmark(txn)
-            except lmdb.Error as error:
-                if not isinstance(error, lmdb.MapFullError) and not self._no_room(0, error):
-                    raise
-                raise DiskFullError(str(error)) from error
+            with self._finding_full(), self.store.writing() as txn:
+                self._unmark(txn)
             self._is_marked = False
 
     def _unmark(self, txn: Any) -> None:
         """Mark the store as not cleanly stopped; effective only if the transaction is committed."""
         if self._is_marked:
-            txn.delete(b"clean", db=self.store.db["meta"])
+            txn.delete(CLEAN, db=self.store.db["meta"])
 
     def forget_bitmaps(self, keys: Iterable[bytes]) -> None:
         """Remove damaged bitmaps, and the mark of the clean stop, which did not count the messages that come back.
 
         Without space they stay, and the next start finds them again. Raises lmdb.Error for any other error.
         """
-        try:
-            with self.store.writing() as txn:
+        with contextlib.suppress(DiskFullError):
+            with self._finding_full(), self.store.writing() as txn:
                 self._unmark(txn)
                 for key in keys:
                     txn.delete(key, db=self.store.db["acks"])
-        except lmdb.Error as error:
-            if not isinstance(error, lmdb.MapFullError) and not self._no_room(0, error):
-                raise
-        else:
             self._is_marked = False
 
     def close(self) -> None:
@@ -221,7 +211,35 @@ class Environment:
         self.store.env.close()
         self.paged.env.close()
 
-    # -- the writer's thread ------------------------------------------------------------------------------------------
+    # -- room -------------------------------------------------------------------------------------------------------
+
+    def disk_free(self) -> int:
+        """Return the free bytes of the file system, not counting free pages of the data files."""
+        stat = os.statvfs(self.data_dir)
+        return stat.f_bavail * stat.f_frsize
+
+    def is_full(self, error: Exception, octets: int = 0) -> bool:
+        """Return whether a write of so many bytes has failed because the disk is full.
+
+        LMDB does not distinguish that from an I/O error.
+        """
+        if isinstance(error, lmdb.MapFullError) or (isinstance(error, OSError) and error.errno in NO_SPACE):
+            return True
+        if any(os.strerror(code) in str(error) for code in NO_SPACE):
+            return True
+        return self.disk_free() < octets + ROOM
+
+    @contextlib.contextmanager
+    def _finding_full(self, octets: int = 0) -> Iterator[None]:
+        """Raise DiskFullError for an error of LMDB that means that there was no space for so many bytes."""
+        try:
+            yield
+        except lmdb.Error as error:
+            if not self.is_full(error, octets):
+                raise
+            raise DiskFullError(str(error)) from error
+
+    # -- the log: the writer's thread ---------------------------------------------------------------------------------
 
     def write(self, batch: Batch, entry: LogEntry | None = None) -> Written:
         """Make a batch safe: log it if it is small, else commit it, with what is only logged. Errors as `commit`.
@@ -277,11 +295,15 @@ class Environment:
         return self.store.redo
 
     def changes_to_log(self, batch: Batch) -> LoggedChanges | None:
-        """Return the changes of a batch if it is small and may be logged now."""
-        redo = self.store.redo
-        if redo is None or not self._may_log(redo) or batch.paged or (batch.pages and self.paged.unfinished):
+        """Return the changes of a batch if it is small and may be logged before the next transaction of the tables."""
+        store = self.store
+        redo = store.redo
+        if redo is None or redo.is_due or self._is_marked or store.unfinished or self._gone_lines:
             return None
-        if batch.copies >= LOGGED_MESSAGES:
+        # After a failed root page the disk may have another place of the log than memory.
+        if self._is_full or store.is_unsure:
+            return None
+        if batch.copies >= LOGGED_MESSAGES or batch.paged or (batch.pages and self.paged.unfinished):
             return None
         return small_changes(batch, LOGGED_OCTETS)
 
@@ -290,13 +312,6 @@ class Environment:
             return self.disk_free() >= LOG_ROOM
         except OSError:  # the directory was renamed, for example; a commit needs no path
             return False
-
-    def _may_log(self, redo: RedoLog) -> bool:
-        """Return whether a batch may be logged before the next transaction of the tables."""
-        if redo.is_due or self._is_marked or self.store.unfinished or self._gone_lines:
-            return False
-        # After a failed root page the disk may have another place of the log than memory.
-        return not (self._is_full or self.store.is_unsure)
 
     @property
     def has_logged(self) -> bool:
@@ -311,6 +326,8 @@ class Environment:
                     pass
             except lmdb.Error as error:
                 raise StorageError(f"cannot write the data in {self.data_dir}: {error}") from error
+
+    # -- commits: the writer's thread ---------------------------------------------------------------------------------
 
     def commit(self, batch: Batch) -> list[int]:
         """Commit a batch; all of it is on disk when this returns. Returns the files that are no longer referenced.
@@ -337,17 +354,13 @@ class Environment:
         """Return the part that was committed, and the reason if it is not all."""
         store = self.store
         try:
-            with store.writing() as txn:
-                gone = [*self._gone_lines, *self._put_rows(txn, batch.rows)]
-                if gone:
-                    gone = delayed_rows.sweep(txn.cursor(store.db[delayed.TABLE]), gone)
+            with self._finding_full(batch.octets), store.writing() as txn:
+                gone = self._sweep_lines(txn, [*self._gone_lines, *self._put_rows(txn, batch.rows)])
                 store.continue_sweep(txn)
                 if batch.durable:
                     self._unmark(txn)
                     store.apply(txn, batch.durable)
-        except lmdb.Error as error:
-            if not isinstance(error, lmdb.MapFullError) and not self._no_room(batch.octets, error):
-                raise
+        except DiskFullError as error:
             if store.redo is not None and store.redo.give_reserve():
                 return self._commit_durable(batch)
             self._is_full = True
@@ -356,10 +369,10 @@ class Environment:
         self._is_marked = self._is_marked and not batch.durable
         self._gone_lines = gone
         if any(row[0] == delayed.TABLE for row in batch.rows) and file_octets() > MAPPED:
-            self.store.mapping.give_back()
+            store.mapping.give_back()
         return Done.ALL, ""
 
-    def _put_rows(self, txn: Any, rows: Iterable[tuple[str, bytes, bytes | None]]) -> list[int]:
+    def _put_rows(self, txn: Any, rows: Iterable[Row]) -> list[int]:
         """Write and delete rows, in their order; returns the lines of delayed messages that this deletes."""
         gone = []
         for (table, is_deletion), some in groupby(rows, key=_kind_of_row):
@@ -369,9 +382,13 @@ class Environment:
                 continue
             for _, key, _ in some:
                 txn.delete(key, db=db)
-                if table == delayed.TABLE and delayed_rows.is_line(key):
+                if table == delayed.TABLE and delayed.is_line(key):
                     gone.append(int.from_bytes(key, "big"))
         return gone
+
+    def _sweep_lines(self, txn: Any, gone: list[int]) -> list[int]:
+        """Delete rows of deleted lines of delayed messages, as many as one transaction should; returns what is left."""
+        return delayed.sweep_lines(txn.cursor(self.store.db[delayed.TABLE]), gone) if gone else gone
 
     def _commit_paged(self, changes: Changes) -> tuple[Done, str]:
         """Return the part that was committed, and the reason if it is not all.
@@ -380,16 +397,14 @@ class Environment:
         """
         paged = self.paged
         try:
-            with paged.writing() as txn:
+            with self._finding_full(changes.octets), paged.writing() as txn:
                 paged.continue_sweep(txn)
                 paged.apply(txn, changes)
-        except lmdb.Error as error:
-            if not isinstance(error, lmdb.MapFullError) and not self._no_room(changes.octets, error):
-                raise
+        except DiskFullError as error:
             return self._commit_deletions(paged, changes), str(error)
         return Done.ALL, ""
 
-    def _commit_deletions(self, table: EnvironmentTables, changes: Changes) -> Done:
+    def _commit_deletions(self, table: LmdbEnvironment, changes: Changes) -> Done:
         """Commit at least the changes that free space, except rows that report a deletion, which follow later.
 
         A row is written in any case: LMDB uses the pages that a commit has freed only after the next one, so without it
@@ -405,7 +420,7 @@ class Environment:
                 return Done.NOTHING
         return Done.DELETIONS
 
-    def _try_deletions(self, table: EnvironmentTables, changes: Changes) -> bool:
+    def _try_deletions(self, table: LmdbEnvironment, changes: Changes) -> bool:
         try:
             with table.writing() as txn:
                 if table is self.store:
@@ -417,7 +432,7 @@ class Environment:
         self._is_marked = self._is_marked and table is not self.store
         return True
 
-    def _delete_some(self, table: EnvironmentTables, changes: Changes, count: int) -> bool:
+    def _delete_some(self, table: LmdbEnvironment, changes: Changes, count: int) -> bool:
         """Delete `count` rows of one kind in a commit of their own; False if none are left or there is no space.
 
         Records go before the bodies they refer to, so a crash between two of these commits leaves bodies without
@@ -436,43 +451,27 @@ class Environment:
                 return True
         return False
 
-    def _no_room(self, octets: int, error: Exception) -> bool:
-        """Return whether a write failed because the disk is full, which LMDB does not distinguish from an I/O error."""
-        text = str(error)
-        if any(os.strerror(code) in text for code in NO_SPACE):
-            return True
-        return self.disk_free() < octets + ROOM
-
-    def is_full(self, error: OSError, octets: int) -> bool:
-        """Return whether writing a file of that size failed because the disk is full."""
-        return error.errno in NO_SPACE or self._no_room(octets, error)
-
     @property
     def has_unfinished_durable(self) -> bool:
         """Return whether there is unfinished work besides sweeps of paged messages, which wait for another commit."""
         return bool(self.store.unfinished or self.store.unlink or self._gone_lines)
 
-    def save(self, rows: Iterable[tuple[str, bytes, bytes | None]]) -> None:
+    def save(self, rows: Iterable[Row]) -> None:
         """Mark a clean stop and save the state of queues for the next start. This must be the last commit.
 
         Raises DiskFullError if there is no space for it: the next start must scan all blocks then; lmdb.Error for any
         other error.
         """
-        db = self.store.db
-        try:
-            with self.store.writing() as txn:
-                txn.drop(db["queues"], delete=False)
-                rows = [(table, key, value and seal(key, value, self.boot)) for table, key, value in rows]
-                self._put_rows(txn, rows)
-                saved = Saved(self.boot, int(txn.stat(db["queues"])["entries"]))
-                txn.put(b"clean", saved.row(b"clean"), db=db["meta"])
-                redo = self.store.redo
-                if redo is not None:
-                    txn.put(REDO_ROW, redo.place.unused().row(), db=db["meta"])
-        except lmdb.Error as error:
-            if not isinstance(error, lmdb.MapFullError) and not self._no_room(0, error):
-                raise
-            raise DiskFullError(str(error)) from error
+        db, redo = self.store.db, self.store.redo
+        with self._finding_full(), self.store.writing() as txn:
+            txn.drop(db["queues"], delete=False)
+            self._put_rows(
+                txn, [(table, key, value and seal(key, value, self.boot)) for table, key, value in rows]
+            )
+            saved = Saved(self.boot, int(txn.stat(db["queues"])["entries"]))
+            txn.put(CLEAN, saved.row(), db=db["meta"])
+            if redo is not None:
+                txn.put(REDO_ROW, redo.place.unused().row(), db=db["meta"])
         if redo is not None:
             redo.given_up()
         self._is_marked = True
@@ -495,7 +494,7 @@ class Environment:
         stop = LAST_SEQ_ID
         for table, is_paged in ((self.store, False), (self.paged, True)):
             with table.reading(buffers=True) as txn:
-                found, end = table.read(txn, ranges, limit if len(ranges) == 1 else 1 << 62, paged=is_paged)
+                found, end = table.read(txn, ranges, limit if len(ranges) == 1 else _NO_LIMIT, paged=is_paged)
             blocks += found
             stop = min(stop, end)
         return blocks, stop
@@ -504,36 +503,30 @@ class Environment:
         """Read the bodies that blocks refer to, those that are not gone since the blocks were read."""
         bodies: dict[int, bytes | str] = {}
         for block in blocks:
-            apart = self._paged_bodies if block.paged else self.bodies
-            apart.read_all(block, ranges, stop, bodies)
+            table = self.paged if block.paged else self.store
+            self.bodies.read_all(block, ranges, stop, bodies, table.row_of_body)
         return Loaded(blocks, stop, bodies)
 
-    def snapshot(self) -> FileSnapshot:
+    def snapshot(self) -> "FileSnapshot":
         """Open a snapshot of both environments; may be called from the event loop. Raises StorageError."""
         try:
-            return FileSnapshot((self.store, self.bodies), (self.paged, self._paged_bodies))
+            return FileSnapshot((self.store, self.paged), self.bodies)
         except lmdb.Error as error:
             raise StorageError(f"cannot look into the data in {self.data_dir} now: {error}") from error
-
-    def blob_path(self, msg_id: int) -> Path:
-        """Return the path of a very large body."""
-        return self.bodies.path(msg_id)
 
     def read_delayed(self, line: int, start: delayed.Due) -> delayed.DelayedRows:
         """Read the next delayed messages of a line, from `start` on, as many as a window takes."""
         with self.store.reading() as txn:
-            cursor = txn.cursor(self.store.db[delayed.TABLE])
-            limit, octets = delayed.WINDOW, delayed.WINDOW_OCTETS
-            return delayed_rows.read_rows(cursor, line, start, limit=limit, octets=octets)
+            return delayed.read_rows(txn.cursor(self.store.db[delayed.TABLE]), line, start)
 
     def recover_delayed(self, known: Collection[int]) -> dict[int, int]:
         """Return the delayed messages of each known line that has any; the next commits delete other lines."""
         with self.store.env.begin() as txn:
             cursor = txn.cursor(self.store.db[delayed.TABLE])
-            found = delayed_rows.lines(cursor)
+            found = delayed.stored_lines(cursor)
             self._gone_lines += [line for line in found if line not in known]
             return {
-                line: delayed_rows.count(cursor, line, value)
+                line: delayed.stored_count(cursor, line, value)
                 for line, value in found.items()
                 if line in known
             }
@@ -543,14 +536,93 @@ class Environment:
         with self.store.env.begin() as txn:
             yield from txn.cursor(self.store.db[table])
 
-    # -- room ------------------------------------------------------------------------------------------------------
 
-    def disk_free(self) -> int:
-        """Return the free bytes of the file system, not counting free pages of the data files."""
-        stat = os.statvfs(self.data_dir)
-        return stat.f_bavail * stat.f_frsize
-
-
-def _kind_of_row(row: tuple[str, bytes, bytes | None]) -> tuple[str, bool]:
+def _kind_of_row(row: Row) -> tuple[str, bool]:
     """Return the table of a row, and whether the row is deleted."""
     return row[0], row[2] is None
+
+
+class FileSnapshot:
+    """A `Snapshot` (`storage.queues.peek`): one read transaction per environment, open until `close`.
+
+    While it is open, pages that are freed cannot be reused, so it should not be open for long. It is opened by one
+    thread and read by another, but never by two at the same time; any thread may close it at any time. If an
+    environment has to be reopened because the disk is full, a snapshot is void, and its reads raise lmdb.Error.
+
+    Args:
+        environments: the durable one, and that of paged transient messages.
+        bodies: their bodies.
+
+    Raises lmdb.Error or StorageError if a transaction cannot be opened now.
+    """
+
+    def __init__(self, environments: Iterable[LmdbEnvironment], bodies: Bodies) -> None:
+        self._bodies = bodies
+        self._opened: list[tuple[LmdbEnvironment, Any]] = []
+        self._lock = Lock()
+        """Held for the moments in which a read begins or ends."""
+        self._is_read = self._is_closed = False
+        try:
+            for table in environments:
+                self._opened.append((table, table.env.begin(buffers=True)))
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, ranges: Sequence[Range], limit: int) -> Loaded:
+        """Read the blocks of ascending ranges of one queue, and the bodies they refer to, as `Environment.read`.
+
+        Raises StorageError if the snapshot is closed.
+        """
+        blocks: list[RawBlock] = []
+        bodies: dict[int, bytes | str] = {}
+        stop = LAST_SEQ_ID
+        with self._in_use():
+            for number, (table, txn) in enumerate(self._opened):
+                with table.held_open():
+                    most = limit if len(ranges) == 1 else _NO_LIMIT
+                    found, end = table.read(txn, ranges, most, paged=bool(number))
+                blocks += found
+                stop = min(stop, end)
+            for block in blocks:
+                table, txn = self._opened[block.paged]
+                with table.held_open():
+                    self._bodies.read_all(block, ranges, stop, bodies, partial(table.row_of_body, txn=txn))
+        return Loaded(blocks, stop, bodies)
+
+    def read_delayed(self, line: int, start: delayed.Due) -> delayed.DelayedRows:
+        """Read the next delayed messages of a line, as `Environment.read_delayed`; raises as `read`."""
+        with self._in_use():
+            table, txn = self._opened[0]
+            with table.held_open():
+                return delayed.read_rows(txn.cursor(table.db[delayed.TABLE]), line, start)
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Keep the transactions open during a read."""
+        with self._lock:
+            if self._is_closed:
+                raise StorageError("the snapshot is closed: nobody waits for what it has")
+            self._is_read = True
+        try:
+            yield
+        finally:
+            self._end_read()
+
+    def _end_read(self) -> None:
+        with self._lock:
+            self._is_read = False
+            if self._is_closed:
+                self._end()
+
+    def close(self) -> None:
+        """End the transactions; during a read, which nobody waits for any more, they end with it. May be repeated."""
+        with self._lock:
+            self._is_closed = True
+            if not self._is_read:
+                self._end()
+
+    def _end(self) -> None:
+        for _, txn in self._opened:
+            txn.abort()
+        self._opened.clear()

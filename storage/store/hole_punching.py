@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import lmdb
 
 from leveret.storage.errors import DamagedError
+from leveret.storage.store.lmdb_environment import LmdbEnvironment, unused_octets
 from leveret.storage.store.lmdb_file import DataFile
-from leveret.storage.store.tables import EnvironmentTables, unused_octets
 
 RUN = 16
 """Minimum run of neighbouring pages for a hole: many small holes would fragment the file."""
@@ -45,96 +45,88 @@ class Given(NamedTuple):
     more: bool
 
 
-def give_back(table: EnvironmentTables, after: int = -1, *, seconds: float = 0.01) -> Given:
+def give_back(table: LmdbEnvironment, after: int = -1, *, seconds: float = 0.01) -> Given:
     """Punch holes for `seconds`, and for one transaction's pages at least. Called by the committing thread only.
 
-    Args:
-        table: the tables of the file.
-        after: the end of the previous step; -1 for the first.
-        seconds: how long commits may have to wait.
+    `after` is the end of the previous step; -1 for the first.
 
     Raises OSError if the file system does not support holes (EOPNOTSUPP); DamagedError for free pages that are in use,
-    or that LMDB counts differently, before anything is changed; UnknownStateError as `EnvironmentTables.writing`.
+    or that LMDB counts differently, before anything is changed; UnknownStateError as `LmdbEnvironment.writing`.
     """
     ends = monotonic() + seconds
     octets = 0
-    path = table.path / "data.mdb"
     if after < 0:  # pages freed by the last commit, possibly all there are, can be released after another one
         with contextlib.suppress(lmdb.Error), table.writing() as txn:
             txn.put(b"room", b"", db=table.db["meta"])
     if table.is_unsure:
         return Given(0, after, more=False)
-    with table.env.begin(write=True) as txn, DataFile(path) as file:
-        try:
-            meta = file.meta
-            if after < 0:
-                _compare(table, txn, file)
-            oldest = meta.transaction - table.lag()
-            reserve = RESERVE // meta.page_size if after < 0 else 0  # the first step goes beyond it
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                for transaction, pages in file.free_pages(after):
-                    if transaction >= oldest:
-                        break
-                    for first, count in _runs(sorted(pages)[reserve:], RUN):
-                        if first < 2 or first + count - 1 > meta.last_page:
-                            raise DamagedError(f"page {first} of {path} is free and outside the file")
-                        _fallocate(descriptor, _PUNCH_HOLE, first * meta.page_size, count * meta.page_size)
-                        octets += count * meta.page_size
-                    after = transaction
-                    reserve -= min(reserve, len(pages))
-                    if not reserve and monotonic() >= ends:
-                        return Given(octets, after, more=True)
-            finally:
-                os.close(descriptor)
-        finally:
-            txn.abort()
+    with _held(table) as (txn, file, descriptor):
+        meta = file.meta
+        if after < 0:
+            _compare(table, txn, file)
+        oldest = meta.transaction - table.lag()
+        reserve = RESERVE // meta.page_size if after < 0 else 0  # the first step goes beyond it
+        for transaction, pages in file.free_pages(after):
+            if transaction >= oldest:
+                break
+            for first, count in _runs(sorted(pages)[reserve:], RUN):
+                if first < 2 or first + count - 1 > meta.last_page:
+                    raise DamagedError(
+                        f"page {first} of {table.path / 'data.mdb'} is free and outside the file"
+                    )
+                _fallocate(descriptor, _PUNCH_HOLE, first * meta.page_size, count * meta.page_size)
+                octets += count * meta.page_size
+            after = transaction
+            reserve -= min(reserve, len(pages))
+            if not reserve and monotonic() >= ends:
+                return Given(octets, after, more=True)
     return Given(octets, after, more=False)
 
 
-def keep_reserve(table: EnvironmentTables, kept: set[int], *, seconds: float = 0.01) -> set[int]:
-    """Fill holes among the free pages that LMDB takes first. Called by the committing thread only.
+def keep_reserve(table: LmdbEnvironment, kept: set[int], *, seconds: float = 0.01) -> set[int]:
+    """Fill holes among the free pages that LMDB takes first, for `seconds`. Called by the committing thread only.
 
-    Args:
-        table: the tables of the file.
-        kept: the previous result, if no pages were released since.
-        seconds: how long commits may have to wait.
+    `kept` is the previous result, if no pages were released since.
 
     Returns the pages that have disk blocks; those without space stay holes. Raises OSError if the file cannot be read,
     DamagedError if its free pages cannot.
     """
-    path = table.path / "data.mdb"
-    stat = path.stat()
+    stat = (table.path / "data.mdb").stat()
     if stat.st_blocks * 512 >= stat.st_size:
         return kept
     ends = monotonic() + seconds
-    with table.env.begin(write=True) as txn, DataFile(path) as file:
-        try:
-            meta = file.meta
-            wanted: list[int] = []
-            for _, pages in file.free_pages():
-                wanted += sorted(pages)[: RESERVE // meta.page_size - len(wanted)]
-                if len(wanted) >= RESERVE // meta.page_size:
+    with _held(table) as (_, file, descriptor):
+        meta = file.meta
+        wanted: list[int] = []
+        for _, pages in file.free_pages():
+            wanted += sorted(pages)[: RESERVE // meta.page_size - len(wanted)]
+            if len(wanted) >= RESERVE // meta.page_size:
+                break
+        found = kept.intersection(wanted)
+        left = sorted(page for page in wanted if page not in found and 2 <= page <= meta.last_page)
+        with contextlib.suppress(OSError):  # no space, or a file system without support for holes
+            for first, count in _runs(left, 1):
+                _fallocate(descriptor, _KEEP_SIZE, first * meta.page_size, count * meta.page_size)
+                found.update(range(first, first + count))
+                if monotonic() >= ends:
                     break
-            found = kept.intersection(wanted)
-            left = sorted(page for page in wanted if page not in found and 2 <= page <= meta.last_page)
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                for first, count in _runs(left, 1):
-                    _fallocate(descriptor, _KEEP_SIZE, first * meta.page_size, count * meta.page_size)
-                    found.update(range(first, first + count))
-                    if monotonic() >= ends:
-                        break
-            except OSError:  # no space, or a file system without support for holes
-                pass
-            finally:
-                os.close(descriptor)
-        finally:
-            txn.abort()
     return found
 
 
-def _compare(table: EnvironmentTables, txn: Any, file: DataFile) -> None:
+@contextlib.contextmanager
+def _held(table: LmdbEnvironment) -> Iterator[tuple[Any, DataFile, int]]:
+    """Open a write transaction that changes nothing, and the file, for its format and for changes of its holes."""
+    path = table.path / "data.mdb"
+    with table.env.begin(write=True) as txn, DataFile(path) as file:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            yield txn, file, descriptor
+        finally:
+            os.close(descriptor)
+            txn.abort()
+
+
+def _compare(table: LmdbEnvironment, txn: Any, file: DataFile) -> None:
     """Check that LMDB and this module agree on the file."""
     meta = file.meta
     free = sum(len(pages) for _, pages in file.free_pages())

@@ -16,8 +16,8 @@ from struct import Struct, error as StructError  # noqa: N812 - it is an excepti
 from typing import NamedTuple, Self
 
 from leveret.storage.errors import DamagedError, StorageError
-from leveret.storage.regular_files import open_regular
-from leveret.storage.store.redo_log_file import NAME as REDO_LOG
+from leveret.storage.files import open_regular
+from leveret.storage.store.redo_log import NAME as REDO_LOG
 
 _MAGIC = 0xBEEFC0DE
 _NO_PAGE = (1 << 64) - 1
@@ -81,11 +81,6 @@ class DataFile:
         os.close(self._descriptor)
 
     @property
-    def octets(self) -> int:
-        """The size of the file in bytes."""
-        return os.fstat(self._descriptor).st_size
-
-    @property
     def descriptor(self) -> int:
         """The descriptor of the file, open for reading."""
         return self._descriptor
@@ -102,8 +97,50 @@ class DataFile:
         DamagedError for a tree that is none, or is cut off.
         """
         with self._whole():
-            if self.meta.root != _NO_PAGE:
-                yield from self._walk(self.meta.root, _DEPTH, after)
+            for number, page, leaves in self._tree(self.meta.root):
+                for node in leaves:
+                    low, high, flags, key_size = _NODE.unpack_from(page, node)
+                    if key_size == _NUMBER.size and _NUMBER.unpack_from(page, node + _NODE.size)[0] <= after:
+                        continue
+                    data = node + _NODE.size + key_size
+                    value = page[data : data + (low | high << 16)]
+                    if flags & _F_BIGDATA:
+                        value = self._overflow(_NUMBER.unpack_from(page, data)[0], low | high << 16)
+                    if key_size != _NUMBER.size or len(value) < _NUMBER.size or len(value) % _NUMBER.size:
+                        raise DamagedError(f"page {number} of {self._path} is damaged")
+                    count, *pages = memoryview(value).cast("Q").tolist()
+                    if count > len(pages):
+                        raise DamagedError(f"page {number} of {self._path} is damaged")
+                    yield _NUMBER.unpack_from(page, node + _NODE.size)[0], pages[:count]
+
+    def used_pages(self) -> Iterator[tuple[int, int]]:
+        """Yield first page and length of each run of pages in all trees; a page in two trees is yielded twice.
+
+        The file must not change meanwhile. Raises DamagedError for a tree that is none, or is cut off.
+        """
+        with self._whole():
+            yield from self._take(self.meta.root)
+            yield from self._take(self.meta.main)
+
+    def _take(self, root: int) -> Iterator[tuple[int, int]]:
+        """Yield the runs of pages of a tree, and of the tables in it."""
+        for number, page, leaves in self._tree(root):
+            yield number, 1
+            for node in leaves:
+                low, high, flags, key_size = _NODE.unpack_from(page, node)
+                data = node + _NODE.size + key_size
+                if flags & _F_BIGDATA:
+                    first = _NUMBER.unpack_from(page, data)[0]
+                    yield first, self._overflow_pages(first, low | high << 16)
+                elif flags & _F_SUBDATA:
+                    yield from self._take(_TABLE.unpack_from(page, data)[-1])
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        try:
+            yield
+        except StructError as error:  # a node outside its page
+            raise DamagedError(f"a page of {self._path} is damaged") from error
 
     def _meta(self) -> Meta:
         first = self._meta_at(0)
@@ -131,67 +168,22 @@ class DataFile:
             raise DamagedError(f"page {number} of {self._path} is missing")
         return octets
 
-    def used_pages(self) -> Iterator[tuple[int, int]]:
-        """Yield first page and length of each run of pages in all trees; a page in two trees is yielded twice.
-
-        The file must not change meanwhile. Raises DamagedError for a tree that is none, or is cut off.
-        """
-        with self._whole():
-            for root in (self.meta.root, self.meta.main):
-                if root != _NO_PAGE:
-                    yield from self._take(root, _DEPTH)
-
-    @contextlib.contextmanager
-    def _whole(self) -> Iterator[None]:
-        try:
-            yield
-        except StructError as error:  # a node outside its page
-            raise DamagedError(f"a page of {self._path} is damaged") from error
-
-    def _take(self, number: int, depth: int) -> Iterator[tuple[int, int]]:
-        page, flags, nodes = self._tree_page(number, depth)
-        yield number, 1
-        for node in nodes:
-            low, high, node_flags, key_size = _NODE.unpack_from(page, node)
-            data = node + _NODE.size + key_size
-            if flags & _P_BRANCH:
-                yield from self._take(low | high << 16 | node_flags << 32, depth - 1)
-            elif node_flags & _F_BIGDATA:
-                first = _NUMBER.unpack_from(page, data)[0]
-                yield first, self._overflow_pages(first, low | high << 16)
-            elif node_flags & _F_SUBDATA:
-                root = _TABLE.unpack_from(page, data)[-1]
-                if root != _NO_PAGE:
-                    yield from self._take(root, _DEPTH)
-
-    def _tree_page(self, number: int, depth: int) -> tuple[bytes, int, list[int]]:
-        """Return a page of a tree: its bytes, its flags, and the offsets of its nodes."""
+    def _tree(self, number: int, depth: int = _DEPTH) -> Iterator[tuple[int, bytes, list[int]]]:
+        """Yield the pages of a tree: number, bytes, and the offsets of the nodes of a leaf page."""
+        if number == _NO_PAGE and depth == _DEPTH:  # it is empty
+            return
         page = self._page(number)
         own, _, flags, lower, _ = _PAGE.unpack_from(page)
         if own != number or not flags & (_P_BRANCH | _P_LEAF) or not depth:
             raise DamagedError(f"page {number} of {self._path} is not part of a tree")
         nodes = list(memoryview(page)[_PAGE.size : min(lower, len(page)) & ~1].cast("H"))
-        return page, flags, nodes
-
-    def _walk(self, number: int, depth: int, after: int) -> Iterator[tuple[int, list[int]]]:
-        page, flags, nodes = self._tree_page(number, depth)
+        if not flags & _P_BRANCH:
+            yield number, page, nodes
+            return
+        yield number, page, []
         for node in nodes:
-            low, high, node_flags, key_size = _NODE.unpack_from(page, node)
-            if flags & _P_BRANCH:
-                yield from self._walk(low | high << 16 | node_flags << 32, depth - 1, after)
-                continue
-            if key_size == _NUMBER.size and _NUMBER.unpack_from(page, node + _NODE.size)[0] <= after:
-                continue
-            data = node + _NODE.size + key_size
-            value = page[data : data + (low | high << 16)]
-            if node_flags & _F_BIGDATA:
-                value = self._overflow(_NUMBER.unpack_from(page, data)[0], low | high << 16)
-            if key_size != _NUMBER.size or len(value) < _NUMBER.size or len(value) % _NUMBER.size:
-                raise DamagedError(f"page {number} of {self._path} is damaged")
-            count, *pages = memoryview(value).cast("Q").tolist()
-            if count > len(pages):
-                raise DamagedError(f"page {number} of {self._path} is damaged")
-            yield _NUMBER.unpack_from(page, node + _NODE.size)[0], pages[:count]
+            low, high, top, _ = _NODE.unpack_from(page, node)
+            yield from self._tree(low | high << 16 | top << 32, depth - 1)
 
     def _overflow(self, number: int, octets: int) -> bytes:
         """Return a value that has pages of its own."""
@@ -221,7 +213,8 @@ def refuse_cut_off(path: Path) -> None:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
     with file:
         size = file.meta.page_size
-        there, needed = file.octets // size, file.meta.last_page + 1
+        octets = os.fstat(file.descriptor).st_size
+        there, needed = octets // size, file.meta.last_page + 1
         if there >= needed:
             return
         missing = needed - there
@@ -229,7 +222,7 @@ def refuse_cut_off(path: Path) -> None:
             missing -= sum(there <= page < needed for _, pages in file.free_pages() for page in pages)
         if missing:
             raise DamagedError(
-                f"{path} is truncated: it has {file.octets} bytes and needs {needed * size}. Nothing was changed. "
+                f"{path} is truncated: it has {octets} bytes and needs {needed * size}. Nothing was changed. "
                 "Restore the data directory from a copy; without one, move it away to start without data"
             )
 

@@ -43,100 +43,92 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """One row: a subclass for each kind, which is the first byte of the key."""
 
     kind: ClassVar[bytes]
+    key_fields: ClassVar[tuple[str, ...]] = ()
+    """The fields, of bytes, that identify a relation."""
 
     def key(self) -> bytes:
         """Return the key of the row."""
-        raise NotImplementedError
+        return relation_key(self.kind, *[getattr(self, name) for name in self.key_fields])
 
 
-class VHostRow(Row, frozen=True):
+class EntityRow(Row, frozen=True):
+    """A row with an id, by which others refer to it."""
+
+    id: int
+
+    def key(self) -> bytes:
+        """Return the key of the row."""
+        return entity_key(self.kind, self.id)
+
+
+class VHostRow(EntityRow, frozen=True):
     """A vhost; its default queue type is kept for clients that query it."""
 
     kind: ClassVar[bytes] = b"V"
-    id: int
     name: bytes
     description: bytes = b""
     tags: list[bytes] = []
     default_queue_type: bytes = b""
     protected: bool = False
 
-    def key(self) -> bytes:
-        """Return the key, by id."""
-        return entity_key(self.kind, self.id)
-
 
 class VHostLimitsRow(Row, frozen=True):
     """The limits of a vhost; None is unlimited. The vhost need not exist."""
 
     kind: ClassVar[bytes] = b"L"
+    key_fields = ("vhost",)
     vhost: bytes
     max_connections: int | None
     max_queues: int | None
     max_publish_rate: int | None = None
     max_publish_bytes: int | None = None
 
-    def key(self) -> bytes:
-        """Return the key, by the vhost's name."""
-        return relation_key(self.kind, self.vhost)
-
 
 class UserRow(Row, frozen=True):
     """A user: see `broker.auth.users.User`."""
 
     kind: ClassVar[bytes] = b"U"
+    key_fields = ("name",)
     name: bytes
     password_hash: bytes
     hashing_algorithm: bytes
     tags: list[bytes]
-
-    def key(self) -> bytes:
-        """Return the key, by name."""
-        return relation_key(self.kind, self.name)
 
 
 class UserLimitsRow(Row, frozen=True):
     """The limits of a user; None is unlimited."""
 
     kind: ClassVar[bytes] = b"M"
+    key_fields = ("user",)
     user: bytes
     max_connections: int | None
     max_channels: int | None
     max_publish_rate: int | None = None
     max_publish_bytes: int | None = None
 
-    def key(self) -> bytes:
-        """Return the key, by the user's name."""
-        return relation_key(self.kind, self.user)
-
 
 class PermissionRow(Row, frozen=True):
     """The permissions of a user in a vhost: three patterns."""
 
     kind: ClassVar[bytes] = b"P"
+    key_fields = ("user", "vhost")
     user: bytes
     vhost: bytes
     configure: bytes
     write: bytes
     read: bytes
 
-    def key(self) -> bytes:
-        """Return the key, by user and vhost."""
-        return relation_key(self.kind, self.user, self.vhost)
-
 
 class TopicPermissionRow(Row, frozen=True):
     """The topic permissions of a user on an exchange: two patterns, as they were set."""
 
     kind: ClassVar[bytes] = b"T"
+    key_fields = ("user", "vhost", "exchange")
     user: bytes
     vhost: bytes
     exchange: bytes
     write: bytes
     read: bytes
-
-    def key(self) -> bytes:
-        """Return the key, by user, vhost and exchange."""
-        return relation_key(self.kind, self.user, self.vhost, self.exchange)
 
 
 class PolicyRow(Row, frozen=True):
@@ -152,7 +144,7 @@ class PolicyRow(Row, frozen=True):
     apply_to: bytes
 
     def key(self) -> bytes:
-        """Return the key, by vhost, kind of policy and name."""
+        """Return the key of the row."""
         return policy_key(self.vhost, self.name, operator=self.operator)
 
 
@@ -172,7 +164,7 @@ class ParameterRow(Row, frozen=True):
     setter: bytes = b""
 
     def key(self) -> bytes:
-        """Return the key, by vhost, component and name."""
+        """Return the key of the row."""
         return parameter_key(self.vhost, self.component, self.name)
 
 
@@ -185,19 +177,15 @@ class GlobalParameterRow(Row, frozen=True):
     """A global parameter."""
 
     kind: ClassVar[bytes] = b"G"
+    key_fields = ("name",)
     name: bytes
     value: bytes
 
-    def key(self) -> bytes:
-        """Return the key, by name."""
-        return relation_key(self.kind, self.name)
 
-
-class ExchangeRow(Row, frozen=True):
+class ExchangeRow(EntityRow, frozen=True):
     """A durable exchange."""
 
     kind: ClassVar[bytes] = b"E"
-    id: int
     vhost: int
     name: bytes
     type: bytes
@@ -205,25 +193,16 @@ class ExchangeRow(Row, frozen=True):
     internal: bool
     arguments: bytes
 
-    def key(self) -> bytes:
-        """Return the key, by id."""
-        return entity_key(self.kind, self.id)
 
-
-class QueueRow(Row, frozen=True):
+class QueueRow(EntityRow, frozen=True):
     """A durable queue; its id is the qid under which its messages are stored. An operator may have paused it."""
 
     kind: ClassVar[bytes] = b"Q"
-    id: int
     vhost: int
     name: bytes
     auto_delete: bool
     arguments: bytes
     paused: bool = False
-
-    def key(self) -> bytes:
-        """Return the key, by id."""
-        return entity_key(self.kind, self.id)
 
 
 class BindingRow(Row, frozen=True):
@@ -241,7 +220,7 @@ class BindingRow(Row, frozen=True):
     identity: bytes
 
     def key(self) -> bytes:
-        """Return the key, by all parts that identify a binding."""
+        """Return the key of the row."""
         ends = _ID(self.source) + _ID(self.destination)
         return relation_key(self.kind, ends, self.binding_key, self.identity)
 
@@ -271,11 +250,7 @@ def encode(row: Row) -> bytes:
 
 
 def decode(key: bytes, value: bytes) -> Row:
-    """Parse a row.
-
-    Raises:
-        DamagedError: the bytes are not those that were written, or were written under another key.
-    """
+    """Parse a row; raises DamagedError if the bytes are not those that were written, or not under this key."""
     decoder = _DECODERS.get(key[:1])
     if decoder is None:
         raise DamagedError(f"definition {key.hex()} is of an unknown kind")

@@ -5,12 +5,18 @@ then, but delivered messages cannot be distinguished from others, so all count a
 well if the saved state is damaged, or if a bitmap is: its settled messages come back, and the saved state does not
 count them; such bitmaps are removed then, or each later start would have to scan again. Data that belongs to no queue
 or to no record is removed, other damage is reported and left in place.
+
+A walk over the blocks reads all of their pages, in the order of their keys, and LMDB's mapping fetches one page at a
+time: from a disk that takes 40 times as long as reading the file in large pieces first (`read_ahead`).
 """
 # ruff: noqa: TRY301 - an error is raised and handled in one place
 
+import errno
 import logging
+import os
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import NamedTuple
 
@@ -30,8 +36,7 @@ from leveret.storage.journal.reads import Range
 from leveret.storage.queues.queue_ids import queue_qid
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.read_ahead import read_ahead
-from leveret.storage.store.row_checksums import Saved, unseal
+from leveret.storage.store.store_header import Saved, unseal
 
 log = logging.getLogger("leveret.storage")
 
@@ -39,6 +44,9 @@ _QID = Struct(">Q")
 _STATE = Struct(">QQQQQB")
 _EXPIRING, _ALWAYS = 1, 2  # flags: some message expires; set in every row
 _COUNT = Struct(">I")
+PIECE = 1024 * 1024
+"""Bytes per read ahead."""
+_PAGE = 4096
 
 
 class Recovered(NamedTuple):
@@ -220,3 +228,53 @@ def saved_rows(queues: Iterable[VariableQueue]) -> list[tuple[str, bytes, bytes 
                 row = _STATE.pack(*numbers, _EXPIRING * expiring | _ALWAYS)
                 rows.append(("queues", _QID.pack(queue.qid), row))
     return rows
+
+
+# -- reading ahead ----------------------------------------------------------------------------------------------------
+
+
+def read_ahead(path: Path, most: int | None = None) -> int:
+    """Read the parts of a file that are not in the page cache, so that they are; returns the number of bytes read.
+
+    `most` is the number of bytes after which to stop, because memory could not keep more; half of it by default.
+    Raises OSError if the file cannot be read.
+    """
+    if most is None:
+        most = int(os.sysconf("SC_PHYS_PAGES")) * int(os.sysconf("SC_PAGE_SIZE")) // 2
+    read = 0
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        for begin, end in _extents(descriptor):
+            for at in range(begin, end, PIECE):
+                if read >= most:
+                    return read
+                if not _is_cached(descriptor, at):
+                    read += len(os.pread(descriptor, min(PIECE, end - at), at))
+    finally:
+        os.close(descriptor)
+    return read
+
+
+def _extents(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Yield beginning and end of each part that is not a hole."""
+    size, at = os.fstat(descriptor).st_size, 0
+    if not hasattr(os, "SEEK_DATA"):
+        yield 0, size
+        return
+    while at < size:
+        try:
+            begin = os.lseek(descriptor, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # ENXIO: a hole up to the end
+                raise
+            return
+        at = os.lseek(descriptor, begin, os.SEEK_HOLE)
+        yield begin, at
+
+
+def _is_cached(descriptor: int, at: int) -> bool:
+    """Return whether the first page of a piece is in the page cache; false where the system does not tell."""
+    try:
+        return os.preadv(descriptor, [bytearray(_PAGE)], at, os.RWF_NOWAIT) > 0
+    except (AttributeError, OSError):  # BlockingIOError if it is not
+        return False

@@ -11,9 +11,9 @@ has it. That spares half of the flushes.
 All bodies are in the tables: no files, so that one LMDB file is the whole copy, and a snapshot is a copy of it.
 """
 
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 from threading import Lock
@@ -21,16 +21,12 @@ from typing import Any, NamedTuple
 
 import lmdb
 
-from leveret.storage import delayed
 from leveret.storage.errors import DamagedError, DiskFullError, Done, StorageError
-from leveret.storage.journal.batch import Batch
-from leveret.storage.journal.logged import LoggedChanges, decode_batch, encode_batch
-from leveret.storage.permissions import DIRECTORY, tighten
-from leveret.storage.store import delayed_rows
+from leveret.storage.files import DIRECTORY, sync_directory, sync_file, tighten
+from leveret.storage.journal.batch import Batch, LoggedChanges, decode_batch, encode_batch
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.flush import sync_directory
-from leveret.storage.store.formats import PLACE
-from leveret.storage.store.redo_log_file import NAME as REDO_LOG
+from leveret.storage.store.redo_log import NAME as REDO_LOG
+from leveret.storage.store.store_header import PLACE
 
 PARTS = b"part"
 """Beginning of the keys, in the table `meta`, of pieces of batches: then the batch's number (8) and the offset (8)."""
@@ -140,18 +136,20 @@ class ReplicaEnvironment(Environment):
 
     def sweep_on(self) -> None:
         """Continue unfinished deletions; a full disk leaves them for later."""
+        with suppress(DiskFullError), self._writing() as txn:
+            self._put_changes(txn, LoggedChanges(1))
+
+    @contextmanager
+    def _writing(self, octets: int = 0) -> Iterator[Any]:
+        """Open a write transaction, which also continues deletions. Raises DiskFullError if there is no room for it."""
         lines = self._gone_lines[:]
         try:
-            with self.store.writing() as txn:
-                self._put_changes(txn, LoggedChanges(1))
-                self._sweep_lines(txn)
-        except lmdb.Error as error:
+            with self._finding_full(octets), self.store.writing() as txn:
+                yield txn
+                self._gone_lines = self._sweep_lines(txn, self._gone_lines)
+        except BaseException:
             self._gone_lines = lines
-            if not self._is_room_error(0, error):
-                raise
-
-    def _is_room_error(self, octets: int, error: Exception) -> bool:
-        return isinstance(error, lmdb.MapFullError) or self._no_room(octets, error)
+            raise
 
     def keep_part(self, place: bytes, part: Part, data: bytes, forgotten: Iterable[int]) -> None:
         """Keep a piece of a batch, with the place behind its entry; arguments and errors as for `apply`."""
@@ -172,7 +170,6 @@ class ReplicaEnvironment(Environment):
             forgotten: numbers of batches whose pieces a former leader has left.
 
         Raises DiskFullError if there was no room, and nothing was applied; DamagedError for bytes that are no batch.
-
         """
         logged = []
         gone = list(forgotten)
@@ -217,38 +214,23 @@ class ReplicaEnvironment(Environment):
         parts: Iterable[tuple[bytes, bytes]],
         gone: Iterable[int],
     ) -> None:
-        lines = self._gone_lines[:]
-        try:
-            with self.store.writing() as txn:
-                meta = self.store.db["meta"]
-                for each in logged:
-                    self._put_changes(txn, each)
-                self._sweep_lines(txn)
-                for key, value in parts:
-                    txn.put(key, value, db=meta)
-                for number in gone:
-                    for key, _ in list(self._parts(txn, number)):
-                        txn.delete(key, db=meta)
-                txn.put(PLACE, place, db=meta)
-        except lmdb.Error as error:
-            self._gone_lines = lines
-            if not self._is_room_error(octets, error):
-                raise
-            raise DiskFullError(str(error), durable=Done.NOTHING) from error
+        with self._writing(octets) as txn:
+            meta = self.store.db["meta"]
+            for each in logged:
+                self._put_changes(txn, each)
+            for key, value in parts:
+                txn.put(key, value, db=meta)
+            for number in gone:
+                for key, _ in list(self._parts(txn, number)):
+                    txn.delete(key, db=meta)
+            txn.put(PLACE, place, db=meta)
         self._place = place
         self.store.unlink = []  # all bodies are in the tables
 
     def _put_changes(self, txn: Any, logged: LoggedChanges) -> None:
-        store = self.store
         self._gone_lines += self._put_rows(txn, logged.rows)
-        store.continue_sweep(txn)
-        store.apply_logged(txn, logged)
-
-    def _sweep_lines(self, txn: Any) -> None:
-        """Delete rows of deleted lines of delayed messages, as many as one transaction should."""
-        if self._gone_lines:
-            cursor = txn.cursor(self.store.db[delayed.TABLE])
-            self._gone_lines = delayed_rows.sweep(cursor, self._gone_lines)
+        self.store.continue_sweep(txn)
+        self.store.apply(txn, logged)
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
@@ -258,22 +240,14 @@ class ReplicaEnvironment(Environment):
         Raises StorageError.
         """
         with self._copying:
-            return self._copy_to_file()
-
-    def _copy_to_file(self) -> tuple[Path, bytes]:
-        folder = self.data_dir / SNAPSHOT
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=DIRECTORY)
-        try:
-            self.store.env.copy(str(folder), compact=True)
-            with lmdb.open(str(folder), readonly=True, lock=False, max_dbs=16) as env:
-                meta = env.open_db(b"meta", create=False)
-                with env.begin() as txn:
-                    place = txn.get(PLACE, db=meta)
-        except (lmdb.Error, OSError) as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise StorageError(f"no snapshot could be made: {error}") from error
-        return folder / "data.mdb", place or b""
+            file = _new_file(self.data_dir / SNAPSHOT)
+            try:
+                self.store.env.copy(str(file.parent), compact=True)
+                place = _place_in(file.parent)
+            except (lmdb.Error, OSError) as error:
+                self.forget_copy()
+                raise StorageError(f"no snapshot could be made: {error}") from error
+            return file, place or b""
 
     def forget_copy(self) -> None:
         """Remove the file of `copy_to_file`."""
@@ -282,17 +256,28 @@ class ReplicaEnvironment(Environment):
 
 def begin_restore(data_dir: Path) -> Path:
     """Return the path of a new, empty file for the chunks of a snapshot."""
-    folder = data_dir / RESTORED
+    return _new_file(data_dir / RESTORED)
+
+
+def _new_file(folder: Path) -> Path:
+    """Return the path of a data file that is to be made, alone in its folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=DIRECTORY, parents=True)
     return folder / "data.mdb"
 
 
+def _place_in(folder: Path) -> bytes | None:
+    """Return the place of the copy in a folder that nobody uses; raises lmdb.Error."""
+    with lmdb.open(str(folder), readonly=True, lock=False, max_dbs=16) as env:
+        meta = env.open_db(b"meta", create=False)
+        with env.begin() as txn:
+            return txn.get(PLACE, db=meta)
+
+
 def remove_copy(data_dir: Path) -> None:
     """Remove the copy of a data directory, whose environment is closed."""
-    shutil.rmtree(
-        data_dir / "blobs", ignore_errors=True
-    )  # first: without its file the folder is a sign of a loss
+    # first: without its file the folder is a sign of a loss
+    shutil.rmtree(data_dir / "blobs", ignore_errors=True)
     (data_dir / "store" / REDO_LOG).unlink(missing_ok=True)  # another one
     shutil.rmtree(data_dir / "store", ignore_errors=True)
 
@@ -300,25 +285,16 @@ def remove_copy(data_dir: Path) -> None:
 def put_in_place(data_dir: Path, place: bytes) -> None:
     """Make a restored file the copy; the directory has none, and its environment is closed.
 
-    Raises:
-        DamagedError: the file is not a copy with this place.
-
+    Raises DamagedError if the file is not a copy with this place.
     """
     folder = data_dir / RESTORED
     try:
-        with lmdb.open(str(folder), readonly=True, lock=False, max_dbs=16) as env:
-            meta = env.open_db(b"meta", create=False)
-            with env.begin() as txn:
-                found = txn.get(PLACE, db=meta)
+        found = _place_in(folder)
     except lmdb.Error as error:
         raise DamagedError(f"the snapshot cannot be read: {error}") from error
     if found != place:
         raise DamagedError("the snapshot is of another place in the log than it claims")
-    descriptor = os.open(folder / "data.mdb", os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(folder / "data.mdb")
     remove_copy(data_dir)
     folder.rename(data_dir / "store")
     sync_directory(data_dir)

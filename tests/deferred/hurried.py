@@ -118,7 +118,7 @@ class ManualCommitter(Cranked):
         self._node.run_turn()
 
     def _unlink(self, msg_id: int) -> None:
-        self._node.disk.environment.blob_path(msg_id).unlink(missing_ok=True)
+        self._node.disk.environment.bodies.path(msg_id).unlink(missing_ok=True)
 
     def set_slow(self, *, is_slow: bool) -> None:
         """Have too much wait for the disk from now on, or no longer."""

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import fakes
 
-from leveret.broker.persistence.message_reader import MessageReader
+from leveret.broker.persistence.data_store import MessageReader
 from leveret.broker.scheduling.time_slices import TimeSlices
 
 

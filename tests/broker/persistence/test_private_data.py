@@ -12,7 +12,7 @@ from stored import example
 
 from leveret.broker.cli.main import main
 from leveret.broker.persistence.data_lock import DataDirError, locked
-from leveret.storage.permissions import tighten
+from leveret.storage.files import tighten
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 BLOB = ("--set", "storage.blob_threshold=65536")

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-from typing import NamedTuple
 
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import space_reclaim as module
@@ -13,11 +12,6 @@ from leveret.storage.message import Persistent
 from leveret.storage.store.hole_punching import Given
 
 WORTH = 1_000_000
-
-
-class Usage(NamedTuple):
-    file: int
-    garbage_fraction: float
 
 
 class Loop:
@@ -67,7 +61,7 @@ class Watched:
 def test_ten_minutes_of_too_much_garbage_are_waited_for(monkeypatch):
     """Space is returned only of a large file with too much free space all the time, in steps to the end."""
     watched = Watched(monkeypatch, Given(5, 7, more=True), Given(6, 9, more=False))
-    much, little, small = Usage(2 * WORTH, 0.6), Usage(2 * WORTH, 0.5), Usage(WORTH, 0.9)
+    much, little, small = (2 * WORTH, 0.6), (2 * WORTH, 0.5), (WORTH, 0.9)
     for now, usage in (
         (0, much),
         (500, little),
@@ -76,9 +70,9 @@ def test_ten_minutes_of_too_much_garbage_are_waited_for(monkeypatch):
         (1000, much),
         (999 + PATIENCE, much),
     ):
-        watched.reclaim.update(usage, float(now))
+        watched.reclaim.update(*usage, float(now))
     early = list(watched.calls)
-    watched.reclaim.update(much, 1000 + PATIENCE)
+    watched.reclaim.update(*much, 1000 + PATIENCE)
     watched.loop.run()
     watched.loop.run()
 
@@ -89,7 +83,7 @@ def test_what_cannot_be_given_back_is_tried_once(monkeypatch, caplog):
     """A file system without holes is logged once, and the file shrinks at a start."""
     watched = Watched(monkeypatch, OSError(errno.EOPNOTSUPP, "not supported"))
     for now in range(0, 5000, 100):
-        watched.reclaim.update(Usage(2 * WORTH, 0.9), float(now))
+        watched.reclaim.update(2 * WORTH, 0.9, float(now))
 
     assert [-1] == watched.calls
     assert 1 == caplog.text.count("it shrinks at the next start only")
@@ -99,7 +93,7 @@ def test_a_fraction_of_one_gives_nothing_back(monkeypatch):
     """A fraction of 1 disables reclaiming, as at a start."""
     watched = Watched(monkeypatch, fraction=1.0)
     for now in (0.0, PATIENCE):
-        watched.reclaim.update(Usage(2 * WORTH, 1.0), now)
+        watched.reclaim.update(2 * WORTH, 1.0, now)
 
     assert [] == watched.calls
 

@@ -14,7 +14,7 @@ from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire
 from leveret.broker.persistence import committer
 from leveret.broker.persistence.committer import Committer
 from leveret.storage.journal.blocks import read_bitmap, read_header, read_records
-from leveret.storage.store.tables import EnvironmentTables
+from leveret.storage.store.lmdb_environment import LmdbEnvironment
 
 QUEUES = ("got", "acked", "purged", "dying", "dead")
 """Durable queues that all get each message, except the last: messages rejected in `dying` go there."""
@@ -182,7 +182,7 @@ class Model(Broker):
         assert references(self.store) == counted(self.store)
 
 
-def references(table: EnvironmentTables) -> Counter[int]:
+def references(table: LmdbEnvironment) -> Counter[int]:
     """Return how many records refer to each body."""
     found: Counter[int] = Counter()
     with table.env.begin() as txn:
@@ -196,7 +196,7 @@ def references(table: EnvironmentTables) -> Counter[int]:
     return found
 
 
-def records(table: EnvironmentTables) -> int:
+def records(table: LmdbEnvironment) -> int:
     """Return the number of records that are not acked."""
     found = 0
     with table.env.begin() as txn:
@@ -206,7 +206,7 @@ def records(table: EnvironmentTables) -> int:
     return found
 
 
-def counted(table: EnvironmentTables) -> Counter[int]:
+def counted(table: LmdbEnvironment) -> Counter[int]:
     """Return the stored reference count of each body."""
     with table.env.begin() as txn:
         counts = {key: int.from_bytes(value, "big") for key, value in txn.cursor(table.db["refs"])}

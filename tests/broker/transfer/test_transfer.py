@@ -434,14 +434,14 @@ def write_file(node: DiskNode, msg_id: int) -> None:
     environment, journal = node.disk.environment, node.disk.journal
     environment.bodies.write(msg_id, journal.files[msg_id][0].content)
     if not journal.file_written(msg_id):
-        environment.blob_path(msg_id).unlink()
+        environment.bodies.path(msg_id).unlink()
     node.run_turn()
 
 
 def commit(node: DiskNode) -> None:
     """Commit, and remove the files of bodies that are not needed any more, before anybody knows of the commit."""
     for msg_id in node.disk.environment.commit(node.disk.journal.cut()):
-        node.disk.environment.blob_path(msg_id).unlink(missing_ok=True)
+        node.disk.environment.bodies.path(msg_id).unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("looks", [1, 2, 5])

@@ -93,7 +93,7 @@ def test_nothing_is_confirmed_before_its_commit(
     batch = journal.cut()
 
     assert WRITING == entry.state
-    assert 1 == len(batch.durable.blocks)
+    assert 1 == len(batch.durable.plans)
     assert batch.needs_sync
     assert [] == publisher.outcomes
 
@@ -134,8 +134,8 @@ def test_what_is_acked_in_flight_is_deleted_by_the_next_batch(
     second = journal.cut()
 
     assert [("accepted", 1)] == publisher.outcomes
-    assert [plan.block.key for plan in first.durable.blocks] == second.durable.deletes
-    assert [] == second.durable.blocks
+    assert [plan.block.key for plan in first.durable.plans] == second.durable.deletes
+    assert [] == second.durable.plans
 
 
 def test_the_next_batch_is_cut_while_one_is_on_its_way_to_a_log(
@@ -153,7 +153,7 @@ def test_the_next_batch_is_cut_while_one_is_on_its_way_to_a_log(
     second = journal.cut(0)
     journal.when_safe(lambda _: called.append(3))
 
-    assert [plan.block.key for plan in first.durable.blocks] == second.durable.deletes
+    assert [plan.block.key for plan in first.durable.plans] == second.durable.deletes
     assert (first, second) == (journal.in_flight, journal.following)
     assert entries[1:] == list(journal.unwritten_of(queue))[1:]
     assert [GONE, WRITING] == [entry.state for entry in entries]
@@ -230,7 +230,7 @@ def test_a_cut_takes_everything(journal: Journal, publisher: Publisher) -> None:
 
     batch = journal.cut()
 
-    assert [1, 2] == [plan.block.qid for plan in batch.durable.blocks]
+    assert [1, 2] == [plan.block.qid for plan in batch.durable.plans]
     assert [("defs", b"k", b"v"), ("defs", b"l", None)] == batch.rows
     assert [(3, 0, 9)] == batch.durable.sweeps == batch.paged.sweeps
     assert not journal.has_work
@@ -283,7 +283,7 @@ def test_a_full_disk_refuses_and_notes_again(
 
     assert first.durable.marks == second.durable.marks
     assert first.rows == second.rows
-    assert [3] == [each.seq_id for each in second.durable.blocks[0].entries]
+    assert [3] == [each.seq_id for each in second.durable.plans[0].entries]
 
     journal.settled()
 
@@ -305,7 +305,7 @@ def test_deletions_that_were_done_are_not_noted_again(
     journal.settled(DiskFullError("full", durable=Done.DELETIONS, paged=Done.DELETIONS))
     batch = journal.cut()
 
-    assert 1 == len(batch.durable.blocks)
+    assert 1 == len(batch.durable.plans)
     assert not batch.durable.deletes
     assert not batch.durable.sweeps
 
@@ -411,7 +411,7 @@ def test_a_file_comes_before_its_record(journal: Journal, publisher: Publisher) 
 
     assert [(100, b"")] == batch.durable.bodies
     assert 1 == len(batch.durable.refs)
-    assert 2 == len(batch.durable.blocks)
+    assert 2 == len(batch.durable.plans)
 
 
 def test_a_file_that_nobody_needs(journal: Journal, queue: FakeQueue, publisher: Publisher) -> None:
@@ -561,7 +561,7 @@ def test_transient_messages_without_room_stay_in_memory(
     again = journal.cut()
 
     assert not journal.has_unpaged
-    assert [1] == [each.seq_id for each in again.paged.blocks[0].entries]
+    assert [1] == [each.seq_id for each in again.paged.plans[0].entries]
 
     journal.settled()
 
@@ -659,7 +659,7 @@ def test_transient_messages_are_paged_little_by_little(journal: Journal, publish
     def page(octets: float) -> list[int]:
         batch = journal.cut(octets)
         journal.settled()
-        return [len(plan.entries) for plan in batch.paged.blocks]
+        return [len(plan.entries) for plan in batch.paged.plans]
 
     assert [] == page(0)
     five = 5 * (100 + OVERHEAD)

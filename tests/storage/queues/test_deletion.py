@@ -110,7 +110,7 @@ def test_a_file_that_is_being_written_is_not_needed_when_its_queue_is_deleted(is
     queue.delete()
 
     assert not journal.file_written(message.msg_id)
-    assert not journal.cut().durable.blocks
+    assert not journal.cut().durable.plans
     assert not publisher.confirmed
     journal.settled()
     assert publisher.confirmed == [7]
@@ -130,4 +130,4 @@ def test_what_is_to_be_paged_is_not_when_its_queue_is_deleted(is_fetched: bool) 
 
     queue.delete()
 
-    assert not journal.cut().paged.blocks
+    assert not journal.cut().paged.plans

@@ -38,10 +38,9 @@ from internals import has_unfinished
 from walks import unacked_of, walked
 
 from leveret.storage.errors import DiskFullError, Done, StorageError
-from leveret.storage.journal.batch import Batch
+from leveret.storage.journal.batch import Batch, together
 from leveret.storage.journal.blocks import LAST_SEQ_ID, read_bitmap, read_header, read_records, unpack_key
 from leveret.storage.journal.journal import Journal
-from leveret.storage.journal.logged import together
 from leveret.storage.journal.reads import DELTA, Loaded, LoadRequest, Range
 from leveret.storage.message import Message, Persistent, body_octets
 from leveret.storage.queues import peek as peek_module, variable_queue as variable_queue_module
@@ -52,8 +51,8 @@ from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store import (
     environment as environment_module,
+    lmdb_environment as table_module,
     redo_log as redo_log_module,
-    tables as table_module,
 )
 from leveret.storage.store.environment import Environment, Written
 from leveret.storage.store.recovery import recover, saved_rows
@@ -957,7 +956,7 @@ class Machine(RuleBasedStateMachine):
             most = 0 if "deletions" in faults else LITTLE if "many deletions" in faults else inf
 
             def apply(txn: Any, changes: Any, table: Any = table, most: float = most) -> None:
-                table_module.EnvironmentTables.apply_deletions(table, txn, changes)
+                table_module.LmdbEnvironment.apply_deletions(table, txn, changes)
                 if sum([len(getattr(changes, name)) for name in DELETIONS]) >= most:
                     raise lmdb.MapFullError("planted")
 
@@ -989,7 +988,7 @@ class Machine(RuleBasedStateMachine):
         self.committed = False
         self.settle_batch()
         for msg_id in self.unlink:
-            self.environment.blob_path(msg_id).unlink(missing_ok=True)
+            self.environment.bodies.path(msg_id).unlink(missing_ok=True)
         self.unlink = []
         self.verify()
 
@@ -1022,7 +1021,7 @@ class Machine(RuleBasedStateMachine):
             self.journal.file_failed(msg_id)
         else:
             self.note("file")
-            path = self.environment.blob_path(msg_id)
+            path = self.environment.bodies.path(msg_id)
             path.write_bytes(self.environment.bodies.checksum(msg_id, message.content) + message.content)
             for copy in self.every_copy():
                 if copy.disk == IN_BLOB and copy.name == name_of(message):

@@ -54,7 +54,7 @@ def commit(journal):
     batch = journal.cut()
     journal.settled()
     durable = batch.durable
-    return sum(len(plan.entries) for plan in durable.blocks), len(durable.deletes), len(durable.marks)
+    return sum(len(plan.entries) for plan in durable.plans), len(durable.deletes), len(durable.marks)
 
 
 def test_what_is_acked_before_its_commit_is_written_and_confirmed_then(journal, queue, publisher):

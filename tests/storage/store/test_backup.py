@@ -13,14 +13,12 @@ from crash.loopdisk import MemoryDisk
 
 from leveret.storage.damage import Damages
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError, UnknownStateError
-from leveret.storage.store import backup as backups, pace as paces, page_copy
-from leveret.storage.store.backup import Backup, Stopped
-from leveret.storage.store.bodies import Bodies
-from leveret.storage.store.formats import FORMAT_ROW
+from leveret.storage.store import backup as backups
+from leveret.storage.store.backup import Backup, CancelledError, Moment, Pace, Stopped, last, latest
+from leveret.storage.store.bodies import Bodies, body_checksum
+from leveret.storage.store.lmdb_environment import LmdbEnvironment
 from leveret.storage.store.lmdb_file import DataFile
-from leveret.storage.store.moment import Moment, last, latest
-from leveret.storage.store.pace import CancelledError, Pace
-from leveret.storage.store.tables import EnvironmentTables, body_checksum
+from leveret.storage.store.store_header import FORMAT_ROW
 
 SIZES = (10, 500, 500, 5000, 5000, 30_000)
 PIECE = 65536
@@ -34,7 +32,6 @@ class Site:
         home: where they are.
         seed: of all that is random.
         commits: how many follow each piece that is copied, in the mean.
-
     """
 
     clock: "Clock"
@@ -42,12 +39,12 @@ class Site:
     def __init__(self, home: Path, seed: int = 0, commits: float = 0.3) -> None:
         self.home, self.rng, self.commits = home, Random(seed), commits
         self.data_dir, self.target = home / "data", home / "copy"
-        self.table = EnvironmentTables(
+        self.table = LmdbEnvironment(
             self.data_dir / "store", ("meta", "blocks", "bodies"), Damages(), sync=False
         )
         self.blobs = self.data_dir / "blobs"
         self.blobs.mkdir()
-        self.bodies = Bodies(self.table, self.blobs)
+        self.bodies = Bodies(self.blobs, b"")
         self.model: dict[bytes, bytes] = {}
         self.files: set[int] = set()
         self.held: list[int] = []
@@ -137,10 +134,9 @@ class Clock:
 def _clock(monkeypatch):
     """Let a wait take a millisecond at least and everything else no time; a step takes ten pieces."""
     Site.clock = Clock()
-    for module in (backups, page_copy, paces):
-        monkeypatch.setattr(module, "monotonic", Site.clock)
+    monkeypatch.setattr(backups, "monotonic", Site.clock)
     monkeypatch.setattr(backups, "STEP_SECONDS", 0.01)
-    monkeypatch.setattr(page_copy, "PIECE", PIECE)
+    monkeypatch.setattr(backups, "PIECE", PIECE)
 
 
 @pytest.fixture
@@ -160,7 +156,7 @@ def contents(data_dir: Path) -> tuple[dict[bytes, bytes], set[int]]:
         pages = [first + each for first, count in file.used_pages() for each in range(count)]
         pages += [page for _, freed in file.free_pages() for page in freed]
         assert sorted(pages) == list(range(2, file.meta.last_page + 1))
-        assert file.octets == (file.meta.last_page + 1) * file.meta.page_size
+        assert (data_dir / "store" / "data.mdb").stat().st_size == (file.meta.last_page + 1) * file.meta.page_size
     with lmdb.open(str(data_dir / "store"), max_dbs=16, map_size=1 << 40) as env:
         tables = {name: env.open_db(name, create=False) for name in (b"blocks", b"bodies")}
         with env.begin() as txn:

@@ -1,16 +1,18 @@
-"""The environment: what a commit leaves on disk and what is read back."""
+"""What a commit leaves on disk and what is read back, also by a snapshot of one moment."""
 
 import errno
 import os
 import re
+import threading
 from collections.abc import Iterator
 from itertools import count, pairwise
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import lmdb
 import pytest
-from internals import has_unfinished
+from internals import has_unfinished, stored_body
 from writer import ADDRESS, QID, Writer, seq_ids
 
 from leveret.storage.damage import BODY, FILE, MISSING_BODY, MISSING_FILE
@@ -19,12 +21,12 @@ from leveret.storage.journal.blocks import LAST_SEQ_ID, read_bitmap, read_header
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Range
 from leveret.storage.message import Persistent
-from leveret.storage.store import bodies as bodies_module, tables as table_module
+from leveret.storage.store import bodies as bodies_module, lmdb_environment as table_module
+from leveret.storage.store.bodies import body_checksum, first_msg_id
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.owner import STORE
 from leveret.storage.store.recovery import Recovered, recover
-from leveret.storage.store.redo_log_file import ROW
-from leveret.storage.store.tables import body_checksum, first_msg_id
+from leveret.storage.store.redo_log import ROW
+from leveret.storage.store.store_header import STORE
 
 
 @pytest.fixture
@@ -281,21 +283,21 @@ def test_damaged_bodies_are_missing(environment: Environment) -> None:
         value = txn.get(key, db=bodies)
         txn.put(key, value[:-1] + b"x", db=bodies)
 
-    assert environment.bodies.read(entry.msg_id) == BODY
+    assert stored_body(environment, entry.msg_id) == BODY
 
-    path = environment.blob_path(entry.msg_id)
+    path = environment.bodies.path(entry.msg_id)
     with environment.store.env.begin(write=True) as txn:
         txn.put(key, bytes(4), db=bodies)
 
-    assert environment.bodies.read(entry.msg_id) == MISSING_FILE
+    assert stored_body(environment, entry.msg_id) == MISSING_FILE
 
     path.write_bytes(environment.bodies.checksum(entry.msg_id, b"large") + b"large")
 
-    assert b"large" == environment.bodies.read(entry.msg_id)
+    assert b"large" == stored_body(environment, entry.msg_id)
 
     path.write_bytes(environment.bodies.checksum(entry.msg_id, b"large") + b"largo")
 
-    assert environment.bodies.read(entry.msg_id) == FILE
+    assert stored_body(environment, entry.msg_id) == FILE
 
 
 def test_a_file_waits_for_a_descriptor_and_is_never_given_up(environment: Environment, monkeypatch) -> None:
@@ -315,9 +317,9 @@ def test_a_file_waits_for_a_descriptor_and_is_never_given_up(environment: Enviro
     monkeypatch.setattr(bodies_module, "open_regular", failing)
     monkeypatch.setattr(bodies_module, "_WAIT_SECONDS", 0.0)
     with pytest.raises(OSError, match="no"):
-        environment.bodies.read(entry.msg_id)
+        stored_body(environment, entry.msg_id)
 
-    assert b"large" == environment.bodies.read(entry.msg_id)
+    assert b"large" == stored_body(environment, entry.msg_id)
 
 
 # -- deleting -------------------------------------------------------------------------------------------------------------
@@ -349,7 +351,7 @@ def test_a_large_body_is_flushed_piece_by_piece(
     monkeypatch.setattr(os, "fdatasync", note)
     content = os.urandom(1024) * (10 * 1024)
     environment.bodies.write(7, content)
-    flushed.append(environment.blob_path(7).stat().st_size)
+    flushed.append(environment.bodies.path(7).stat().st_size)
 
     assert max(after - before for before, after in pairwise(flushed)) <= 4 * 1024 * 1024 + 4
     assert len(content) + 4 == flushed[-1]
@@ -363,7 +365,7 @@ def test_a_shared_body_goes_with_its_last_reference(environment: Environment) ->
     entries = [writer.note(shared, 7) for writer in writers]
     writers[0].commit()
     for writer, entry, left in zip(writers, entries, ((1, 1), (1, 0), (0, 0)), strict=True):
-        assert bytes(200) == environment.bodies.read(shared.msg_id)
+        assert bytes(200) == stored_body(environment, shared.msg_id)
         writer.kill(entry)
 
         assert left == (rows(environment, "bodies"), rows(environment, "refs"))
@@ -698,6 +700,53 @@ def test_a_body_of_an_earlier_start_is_damage(environment: Environment) -> None:
     with environment.store.env.begin(write=True) as txn:
         for msg_id in ids:
             txn.put(msg_id.to_bytes(8, "big"), body_checksum(ids[2], b"content") + b"content", db=db)
-    found = [environment.bodies.read(msg_id) for msg_id in ids]
+    found = [stored_body(environment, msg_id) for msg_id in ids]
 
     assert [BODY, BODY, b"content"] == found
+
+
+def test_a_snapshot_that_cannot_be_opened_holds_back_no_pages(tmp_path: Path) -> None:
+    """If the second environment cannot be read, the transaction that was opened in the first one ends."""
+    environment = Environment(tmp_path)
+    environment.paged.env.close()
+    with pytest.raises(StorageError) as caught:
+        environment.snapshot()
+    Writer(environment).write(1)
+
+    assert 0 == environment.store.lag()
+    assert caught.value.__traceback__ is not None  # which keeps all that the snapshot had opened
+
+    environment.close()
+
+
+def test_a_snapshot_that_is_closed_during_a_read_ends_with_the_read(tmp_path: Path, monkeypatch) -> None:
+    """Whoever gives up waiting for a read, such as a request that takes too long, does not end what the read uses."""
+    environment = Environment(tmp_path)
+    Writer(environment).write(1)
+    snapshot = environment.snapshot()
+    begun, may_go_on = threading.Event(), threading.Event()
+    read = environment.store.read
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        begun.set()
+        assert may_go_on.wait(30)
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(environment.store, "read", slow)
+    found: list[int] = []
+    ranges = [Range(QID, 0, 1 << 60)]
+    thread = threading.Thread(target=lambda: found.append(len(snapshot.read(ranges, 1 << 20).blocks)))
+    thread.start()
+    assert begun.wait(30)
+    snapshot.close()
+    Writer(environment).write(2)
+    assert environment.store.lag() > 0
+    may_go_on.set()
+    thread.join(30)
+
+    assert [1] == found
+    assert 0 == environment.store.lag()
+    with pytest.raises(StorageError, match="closed"):
+        snapshot.read(ranges, 1 << 20)
+    snapshot.close()
+    environment.close()

@@ -13,7 +13,7 @@ from leveret.storage.damage import Damages
 from leveret.storage.errors import DamagedError
 from leveret.storage.store import hole_punching
 from leveret.storage.store.hole_punching import RESERVE, give_back, keep_reserve
-from leveret.storage.store.tables import EnvironmentTables
+from leveret.storage.store.lmdb_environment import LmdbEnvironment
 
 ALL = 10.0
 """Seconds that are enough for all in one step."""
@@ -25,17 +25,17 @@ def _small_reserve(monkeypatch):
     monkeypatch.setattr(hole_punching, "RESERVE", 4096)
 
 
-def opened(path: Path) -> EnvironmentTables:
+def opened(path: Path) -> LmdbEnvironment:
     """A file with one table that is of interest."""
-    return EnvironmentTables(path, ("meta", "rows"), Damages(), sync=False)
+    return LmdbEnvironment(path, ("meta", "rows"), Damages(), sync=False)
 
 
-def taken(table: EnvironmentTables) -> int:
+def taken(table: LmdbEnvironment) -> int:
     """Octets that the file takes of the disk."""
     return (table.path / "data.mdb").stat().st_blocks * 512
 
 
-def given_back(table: EnvironmentTables, seconds: float = 0.01) -> int:
+def given_back(table: LmdbEnvironment, seconds: float = 0.01) -> int:
     """Give back all there is; returns the number of steps."""
     given, steps = give_back(table, seconds=seconds), 1
     while given.more:
@@ -76,7 +76,7 @@ def test_nothing_that_is_needed_goes(tmp_path, seed):
     table.env.close()
 
 
-def drained(path: Path) -> EnvironmentTables:
+def drained(path: Path) -> LmdbEnvironment:
     """A file of some 40 MB of which next to nothing is left."""
     table = opened(path)
     for number in range(100):
@@ -155,7 +155,7 @@ def test_a_file_system_without_holes_says_so(tmp_path, monkeypatch):
     table.env.close()
 
 
-def delete_in_parts(table: EnvironmentTables, rows: list[bytes]) -> None:
+def delete_in_parts(table: LmdbEnvironment, rows: list[bytes]) -> None:
     """Delete rows all over the table, fifty in a commit."""
     Random(1).shuffle(rows)
     while rows:

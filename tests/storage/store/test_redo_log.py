@@ -16,21 +16,28 @@ from crash.loopdisk import MemoryDisk
 from writer import QID, Writer, seq_ids
 
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError
+from leveret.storage.journal.batch import LoggedChanges, decode_batch, together
 from leveret.storage.journal.blocks import LAST_SEQ_ID, Entry
-from leveret.storage.journal.logged import LoggedChanges, decode_batch, together
 from leveret.storage.journal.reads import Range
 from leveret.storage.message import Persistent
 from leveret.storage.store import environment as environment_module, redo_log
-from leveret.storage.store.backup import Backup, Stopped
+from leveret.storage.store.backup import Backup, Pace, Stopped, last, latest
 from leveret.storage.store.check import Check, Finding
 from leveret.storage.store.compact import compact, reset_log
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.moment import last, latest
-from leveret.storage.store.owner import Owner
-from leveret.storage.store.pace import Pace
 from leveret.storage.store.recovery import recover
-from leveret.storage.store.redo_log import MOST_SECONDS, RESERVE, RedoLog
-from leveret.storage.store.redo_log_file import CUT_OFF, PAGE, SIZE, Place, read_log, read_place
+from leveret.storage.store.redo_log import (
+    CUT_OFF,
+    MOST_SECONDS,
+    PAGE,
+    RESERVE,
+    SIZE,
+    Place,
+    RedoLog,
+    read_log,
+    read_place,
+)
+from leveret.storage.store.store_header import Owner
 
 START = Place(b"this log", 7, is_in_use=True)
 OWNER = Owner(b"store no", 3)

@@ -9,12 +9,12 @@ from crash.loopdisk import LoopDisk
 from writer import QID, Writer
 
 from leveret.storage import delayed
+from leveret.storage.delayed import SWEEP_ROWS
 from leveret.storage.errors import DamagedError, StorageError
+from leveret.storage.journal.batch import decode_batch
 from leveret.storage.journal.journal import Journal
-from leveret.storage.journal.logged import decode_batch
 from leveret.storage.message import Persistent
 from leveret.storage.store.compact import compact
-from leveret.storage.store.delayed_rows import SWEEP_ROWS
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.replica import (
     NotReplicatedError,

@@ -1,10 +1,11 @@
-"""A root page that cannot be written for want of room: LMDB gives up, the store does not."""
+"""A root page that cannot be written for want of room, where LMDB gives up and the store does not; the mapped file."""
 
 import contextlib
 import errno
 import fcntl
 import mmap
 import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +21,7 @@ from leveret.storage.journal.reads import Loaded, Range
 from leveret.storage.message import Persistent
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.hole_punching import give_back, keep_reserve
-from leveret.storage.store.mapped_memory import Mapping
-from leveret.storage.store.tables import MAP_SIZE, EnvironmentTables
+from leveret.storage.store.lmdb_environment import MAP_SIZE, LmdbEnvironment, Mapping, file_octets
 
 ALL = [Range(QID, 0, 1000)]
 WAIT_SECONDS = 30.0
@@ -34,7 +34,7 @@ def environment(tmp_path: Path) -> Iterator[Environment]:
     made.close()
 
 
-def fill(table: EnvironmentTables) -> None:
+def fill(table: LmdbEnvironment) -> None:
     """Make the next write of the root page find no room, as the kernel does: the data pages are written before."""
     path = (table.path / "data.mdb").resolve()
     full = os.open("/dev/full", os.O_WRONLY)
@@ -144,9 +144,9 @@ def test_a_read_under_way_is_waited_for(environment: Environment) -> None:
     fill(environment.store)
     before = environment.store.env
     opened = environment.store._open
-    with patch.object(EnvironmentTables, "_open", side_effect=lambda: (found.append(b"opened"), opened())):
-        given_up = EnvironmentTables._is_given_up
-        with patch.object(EnvironmentTables, "_is_given_up", lambda table: (ended.set(), given_up(table))[1]):
+    with patch.object(LmdbEnvironment, "_open", side_effect=lambda: (found.append(b"opened"), opened())):
+        given_up = LmdbEnvironment._is_given_up
+        with patch.object(LmdbEnvironment, "_is_given_up", lambda table: (ended.set(), given_up(table))[1]):
             refused(environment, batch)
     thread.join(WAIT_SECONDS)
 
@@ -162,7 +162,7 @@ def test_nothing_is_written_until_the_disk_has_the_old_root_page(environment: En
     batch = cut(writer, 2)
     fill(environment.store)
     no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with patch("leveret.storage.store.tables.os.fdatasync", side_effect=no_room) as flush:
+    with patch("leveret.storage.store.lmdb_environment.os.fdatasync", side_effect=no_room) as flush:
         for _ in range(3):
             error = refused(environment, batch)
 
@@ -187,7 +187,7 @@ def test_no_holes_are_made_until_the_disk_has_the_old_root_page(environment: Env
     fill(environment.store)
     no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with patch("leveret.storage.store.hole_punching.RESERVE", 0):
-        with patch("leveret.storage.store.tables.os.fdatasync", side_effect=no_room):
+        with patch("leveret.storage.store.lmdb_environment.os.fdatasync", side_effect=no_room):
             refused(environment, batch)
             before = give_back(environment.store)
         after = give_back(environment.store)
@@ -212,7 +212,7 @@ def test_a_transaction_that_is_in_after_all_is_the_end(environment: Environment)
         environment.commit(batch)
 
 
-@pytest.mark.parametrize("place", ["lmdb.open", "leveret.storage.store.tables.Mapping"])
+@pytest.mark.parametrize("place", ["lmdb.open", "leveret.storage.store.lmdb_environment.Mapping"])
 @pytest.mark.parametrize("writer", ["commit", "give_back"])
 def test_a_file_that_cannot_be_reopened_is_the_end(environment: Environment, place: str, writer: str) -> None:
     """A file that LMDB gave up and cannot reopen is no full disk, whoever has written and whatever is tried next."""
@@ -242,7 +242,7 @@ def test_another_error_of_the_root_page_is_the_end(environment: Environment) -> 
     writer = Writer(environment)
     batch = cut(writer, 1)
     fill(environment.store)
-    with patch.object(Environment, "_no_room", return_value=False), pytest.raises(lmdb.DiskError):
+    with patch.object(Environment, "is_full", return_value=False), pytest.raises(lmdb.DiskError):
         environment.commit(batch)
 
 
@@ -290,3 +290,32 @@ def test_memory_is_given_back_where_the_file_is_now(environment: Environment) ->
 
     assert now._spans
     assert now._spans == environment.store.mapping._spans
+
+
+def counted(path: Path) -> int:
+    """Octets of a file's map that count as memory of this process."""
+    found = re.search(
+        rf"{re.escape(str(path))}\n.*?Rss: +(\d+) kB", Path("/proc/self/smaps").read_text(), re.DOTALL
+    )
+    return int(found[1]) * 1024
+
+
+def test_what_is_given_back_is_counted_no_more_and_still_there(tmp_path):
+    """The map of a file stops counting as memory, keeps its contents, and counts again when it is used."""
+    path = tmp_path / "data.mdb"
+    size = 8 << 20
+    path.write_bytes(b"x" * size)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as octets:
+        mapping = Mapping(path)
+        assert size == octets[:].count(b"x")
+        assert size == counted(path)
+        assert file_octets() >= size
+        mapping.give_back()
+        assert 0 == counted(path)
+        assert b"xx" == octets[size // 2 : size // 2 + 2]
+        assert 0 < counted(path) < size
+
+
+def test_a_file_that_is_not_mapped_is_left_alone(tmp_path):
+    """A file without a mapping is left alone."""
+    Mapping(tmp_path / "other").give_back()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
+from internals import stored_body
 from stored import Stored, content_of, example
 
 from leveret import __version__
@@ -19,9 +20,9 @@ from leveret.storage.message import Persistent, body_octets
 from leveret.storage.store.check import Check, Finding
 from leveret.storage.store.compact import compact
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.formats import FORMAT, FORMAT_ROW, NEEDED, check_format, fault_of, number_of
+from leveret.storage.store.lmdb_environment import MAP_SIZE
 from leveret.storage.store.recovery import Recovered, recover
-from leveret.storage.store.tables import MAP_SIZE
+from leveret.storage.store.store_header import FORMAT, FORMAT_ROW, NEEDED, check_format, fault_of, number_of
 
 
 def findings(data_dir: Path) -> list[Finding]:
@@ -58,7 +59,7 @@ def octets_on_disk(data_dir: Path) -> list[int]:
         header = read_header(key, value)
         for record in read_records(value, header, read_bitmap(bitmaps.get(key), header).dead):
             assert not isinstance(record, int)
-            content = record.content or environment.bodies.read(record.msg_id)
+            content = record.content or stored_body(environment, record.msg_id)
             assert isinstance(content, bytes)
             found[header.qid] = found.get(header.qid, 0) + body_octets(content)
     environment.close()

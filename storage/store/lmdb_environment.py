@@ -1,34 +1,40 @@
-"""The tables of one LMDB environment: applies the changes of a transaction, and reads blocks.
+"""One LMDB environment: its transactions, the changes that they apply to its tables, and reads of blocks.
 
-Every function runs inside the caller's transaction; `storage.store.environment` has the rules.
+What takes a transaction runs inside the caller's; `storage.store.environment` has the rules. Bodies that are stored
+apart from their records are counted in `storage.store.bodies`.
 
 LMDB gives up an environment if it cannot write its root ("meta") page, the last step of a commit, and refuses every
 transaction from then on. On copy-on-write file systems (btrfs, ZFS, snapshots) that happens when the disk is full. So
 the writer then reopens the file, while no thread reads, and checks whether the transaction was written.
+
+LMDB reads through a map of its file. Every page it has touched, and some around it, count as memory of the process
+until the kernel needs them for something else, which on an idle machine is never: after rows are written all over a
+large file, the whole file is counted. That has no benefit, as the pages stay in the page cache, and it looks like a
+memory leak. So they are released (`Mapping`); pages that are needed are mapped again on access.
 """
-# ruff: noqa: C901 - one case after the other
 
 import contextlib
+import ctypes
 import logging
 import os
+import resource
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from pathlib import Path
-from struct import Struct
+from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from time import monotonic
 from typing import Any
 
 import lmdb
-from zlib_ng.zlib_ng import crc32
 
 from leveret.storage import delayed
 from leveret.storage.damage import BITMAP, BLOCK, Damages
 from leveret.storage.errors import DamagedError, StorageError, UnknownStateError
-from leveret.storage.journal.batch import Changes
+from leveret.storage.files import DIRECTORY, FILE, sync_data
+from leveret.storage.journal.batch import Changes, LoggedChanges, decode_batch, together
 from leveret.storage.journal.blocks import (
     LAST_SEQ_ID,
-    encode_block,
     last_of,
     pack_bits,
     pack_key,
@@ -37,14 +43,10 @@ from leveret.storage.journal.blocks import (
     read_records,
     unpack_key,
 )
-from leveret.storage.journal.logged import LoggedChanges, decode_batch, together
 from leveret.storage.journal.reads import Range, RawBlock
-from leveret.storage.permissions import DIRECTORY, FILE
-from leveret.storage.store.flush import sync_data
-from leveret.storage.store.mapped_memory import Mapping
-from leveret.storage.store.redo_log import RedoLog, give_reserve
-from leveret.storage.store.redo_log_file import CUT_OFF, ROW, left_behind, read_place
-from leveret.storage.store.row_checksums import pack_number, unpack_number
+from leveret.storage.store.bodies import put_bodies, remove_reference, share_bodies
+from leveret.storage.store.redo_log import CUT_OFF, ROW, RedoLog, give_reserve, left_behind, read_place
+from leveret.storage.store.store_header import CLEAN, pack_number, unpack_number
 
 log = logging.getLogger("leveret.storage")
 
@@ -68,9 +70,11 @@ _GIVEN_UP_SECONDS = 10.0
 """Maximum seconds that a reader waits until an environment that was given up is open again."""
 
 _U64 = Struct(">Q")
-_COUNT = Struct(">I")
-SWEEP_KEY = Struct(">QQ")
+_SPAN = b"span"
+"""Key, in the table `meta`, of the maximum number of seq_ids that a block spans."""
+_SWEEP_KEY = Struct(">QQ")
 """Key of an unfinished sweep: the queue, and the first sequence number. Its value is where the sweep stops."""
+_DONTNEED = 4  # MADV_DONTNEED, the same on every Linux
 
 
 class _LostEnvironment:
@@ -86,8 +90,8 @@ class _LostEnvironment:
         raise UnknownStateError(self.reason)
 
 
-class EnvironmentTables:
-    """The tables of one environment, and the code common to both.
+class LmdbEnvironment:
+    """One environment.
 
     Args:
         path: folder of the environment; created if it does not exist.
@@ -96,12 +100,11 @@ class EnvironmentTables:
         sync: flush every commit.
         flushes_roots: flush the root page, too, before a commit counts. Without it a power failure may undo the last
             commit, and nothing else.
-
     """
 
     env: Any
     db: dict[str, Any]
-    mapping: Mapping
+    mapping: "Mapping"
 
     def __init__(
         self, path: Path, names: Sequence[str], damages: Damages, *, sync: bool, flushes_roots: bool = True
@@ -128,8 +131,6 @@ class EnvironmentTables:
         self.unlink: list[int] = []
         """Files whose last reference was removed by the current commit."""
         self.commits = 0
-        self.store_id = b""
-        """The id of the store, which files of bodies have."""
         self.redo: RedoLog | None = None
         """The redo log, if small batches are logged first."""
         self.applied = 0
@@ -154,9 +155,9 @@ class EnvironmentTables:
     def _read_span(self) -> int:
         """Return how many seq_ids a block spans at most; from the blocks if its row is damaged."""
         with self.env.begin() as txn:
-            octets = txn.get(b"span", db=self.db["meta"])
+            octets = txn.get(_SPAN, db=self.db["meta"])
             try:
-                return 1 if octets is None else unpack_number(b"span", octets)
+                return 1 if octets is None else unpack_number(_SPAN, octets)
             except DamagedError:
                 log.warning("storage: the span of blocks is damaged, scanning all blocks")
             span = 1
@@ -165,6 +166,8 @@ class EnvironmentTables:
                     header = read_header(key, value)
                     span = max(span, header.last - header.first + 1)
             return span
+
+    # -- transactions -------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def writing(self, work: int = 0) -> Iterator[Any]:
@@ -184,7 +187,7 @@ class EnvironmentTables:
                 number = txn.id()
                 redo = self.redo
                 if redo is not None and redo.is_ahead:
-                    self.apply_logged(txn, together(redo.waiting))
+                    self.apply(txn, together(redo.waiting))
                     txn.put(ROW, redo.place.row(), db=self.db["meta"])
                 yield txn
             self.commits += 1
@@ -241,9 +244,8 @@ class EnvironmentTables:
         try:
             descriptor = os.open(self.path / "data.mdb", os.O_RDWR | os.O_CLOEXEC)
             try:
-                os.pwrite(
-                    descriptor, os.pread(descriptor, size, size * self._unsure_page), size * self._unsure_page
-                )
+                at = size * self._unsure_page
+                os.pwrite(descriptor, os.pread(descriptor, size, at), at)
                 sync_data(descriptor)
             finally:
                 os.close(descriptor)
@@ -286,7 +288,7 @@ class EnvironmentTables:
         while True:
             try:
                 with self.writing() as txn:
-                    self.apply_logged(txn, changes)
+                    self.apply(txn, changes)
                     txn.put(ROW, left.place.unused().row(), db=self.db["meta"])
             except lmdb.Error:
                 if not give_reserve(self.path):
@@ -298,51 +300,24 @@ class EnvironmentTables:
         """Return the number of the last transaction."""
         return int(self.env.info()["last_txnid"])
 
-    def continue_sweep(self, txn: Any) -> None:
-        """Continue unfinished sweeps, the oldest first, as far as one transaction should."""
-        unfinished, self.unfinished = self.unfinished, []
-        for at, sweep in enumerate(unfinished):
-            if self._has_swept_enough():
-                self.unfinished += unfinished[at:]
-                break
-            self._sweep(txn, sweep)
+    # -- changes ------------------------------------------------------------------------------------------------------
 
-    def apply(self, txn: Any, changes: Changes) -> None:
-        """Apply changes inside a write transaction."""
-        self._put_bodies(txn, changes)
-        if changes.shared:
-            self._share_all(txn, changes.shared)
-        if changes.blocks:
-            widest = max([plan.entries[-1].seq_id - plan.entries[0].seq_id for plan in changes.blocks])
-            self._widen_to(txn, widest)
-            txn.cursor(self.db["blocks"]).putmulti(
-                [(plan.block.key, encode_block(plan)) for plan in changes.blocks]
-            )
+    def apply(self, txn: Any, changes: Changes | LoggedChanges) -> None:
+        """Apply changes inside a write transaction, rows of other tables left out."""
+        put_bodies(txn, self.db, changes)
+        if isinstance(changes, Changes) and changes.shared:
+            share_bodies(txn, self.db, changes.shared)
+        blocks = changes.blocks
+        if blocks:
+            self._widen_to(txn, changes.width)
+            txn.cursor(self.db["blocks"]).putmulti(blocks)
         self.apply_deletions(txn, changes)
         if changes.moves is not None:
             self.apply_deletions(txn, changes.moves)  # whose sweeps may take the rest
 
-    def apply_logged(self, txn: Any, logged: LoggedChanges) -> None:
-        """Apply changes from a log, rows of other tables left out, inside a write transaction."""
-        self._put_bodies(txn, logged)
-        if logged.blocks:
-            self._widen_to(txn, max(map(_width_of, logged.blocks)))
-            txn.cursor(self.db["blocks"]).putmulti(logged.blocks)
-        self.apply_deletions(txn, logged.deletions())
-        if logged.moves is not None:
-            self.apply_deletions(txn, logged.moves.deletions())
-
-    def _put_bodies(self, txn: Any, changes: Changes | LoggedChanges) -> None:
-        """Write the bodies that are apart from their records, and how many of these each has."""
-        if changes.bodies:
-            txn.cursor(self.db["bodies"]).putmulti([_body_row(*each) for each in changes.bodies])
-            for key, count in changes.refs:
-                txn.put(key, count, db=self.db["refs"])
-
-    def apply_deletions(self, txn: Any, changes: Changes) -> None:
+    def apply_deletions(self, txn: Any, changes: Changes | LoggedChanges) -> None:
         """Apply those changes that only delete."""
-        db = self.db
-        blocks, acks = db["blocks"], db["acks"]
+        blocks, acks = self.db["blocks"], self.db["acks"]
         # LMDB's binding releases the GIL at each call: fewer calls make the commit faster
         if changes.marks:
             txn.cursor(acks).putmulti(changes.marks)
@@ -378,51 +353,43 @@ class EnvironmentTables:
             txn.delete(key, db=acks)
             txn.delete(key, db=self.db["blocks"])
 
-    def _share_all(self, txn: Any, shared: dict[int, tuple[bytes, int]]) -> None:
-        """Write bodies that several queues share, new ones together, and count the references to each."""
-        cursor = txn.cursor(self.db["bodies"])
-        last = _U64.unpack(cursor.key())[0] if cursor.last() else 0
-        new = [(msg_id, *shared[msg_id]) for msg_id in sorted(shared) if msg_id > last]
-        for msg_id, (content, records) in shared.items():
-            if msg_id <= last:
-                self._share(txn, msg_id, content, records)
-        if new:
-            cursor.putmulti([_body_row(msg_id, content) for msg_id, content, _ in new])
-        counts = [(_U64.pack(msg_id), _COUNT.pack(records)) for msg_id, _, records in new if records > 1]
-        if counts:
-            txn.cursor(self.db["refs"]).putmulti(counts)
-
-    def _share(self, txn: Any, msg_id: int, content: bytes, count: int) -> None:
-        """Add `count` references to a body, which is written if it does not exist."""
-        key = _U64.pack(msg_id)
-        bodies, refs = self.db["bodies"], self.db["refs"]
-        if txn.cursor(bodies).set_key(key):
-            octets = txn.get(key, db=refs)
-            count += 1 if octets is None else _COUNT.unpack(octets)[0]
-        else:
-            txn.put(*_body_row(msg_id, content), db=bodies)
-        if count > 1:
-            txn.put(key, _COUNT.pack(count), db=refs)
-
     def _unref(self, txn: Any, msg_id: int) -> None:
         """Remove one reference to a body."""
-        key = _U64.pack(msg_id)
-        refs = self.db["refs"]
-        octets = txn.get(key, db=refs)
-        if octets is None:
-            body = txn.get(key, db=self.db["bodies"])
-            if body is not None:
-                txn.delete(key, db=self.db["bodies"])
-            if (
-                body is None or len(body) == _COUNT.size
-            ):  # a file without a row: settled before it was written
-                self.unlink.append(msg_id)
-            return
-        (count,) = _COUNT.unpack(octets)
-        if count > 2:  # noqa: PLR2004 - the last but one needs no count
-            txn.put(key, _COUNT.pack(count - 1), db=refs)
-        else:
-            txn.delete(key, db=refs)
+        if remove_reference(txn, self.db, msg_id):
+            self.unlink.append(msg_id)
+
+    # -- sweeps -------------------------------------------------------------------------------------------------------
+
+    def begin_sweeps(self, txn: Any) -> tuple[list[Range], bool]:
+        """Return the ranges that are still to be deleted, in the first transaction of a start.
+
+        And whether others were damaged, which are forgotten, with the mark of the clean stop: their messages reappear.
+        """
+        meta, table = self.db["meta"], self.db["sweeps"]
+        if self.span > 1:  # it may have been damaged
+            txn.put(_SPAN, pack_number(_SPAN, self.span), db=meta)
+        sweeps, damaged = [], []
+        for key, value in txn.cursor(table):
+            try:
+                qid, first = _SWEEP_KEY.unpack(key)
+                sweeps.append(Range(qid, first, unpack_number(key, value)))
+            except (DamagedError, StructError):
+                damaged.append(key)
+        if damaged:
+            log.error("storage: %d pending deletions are damaged, their messages reappear", len(damaged))
+            for key in damaged:
+                txn.delete(key, db=table)
+            txn.delete(CLEAN, db=meta)
+        return sweeps, bool(damaged)
+
+    def continue_sweep(self, txn: Any) -> None:
+        """Continue unfinished sweeps, the oldest first, as far as one transaction should."""
+        unfinished, self.unfinished = self.unfinished, []
+        for at, sweep in enumerate(unfinished):
+            if self._has_swept_enough():
+                self.unfinished += unfinished[at:]
+                break
+            self._sweep(txn, sweep)
 
     def _has_swept_enough(self) -> bool:
         """Return whether this transaction should sweep no further; false at the first call."""
@@ -436,14 +403,14 @@ class EnvironmentTables:
         cursor = txn.cursor(self.db["blocks"])
         found = self._seek(cursor, sweep.qid, sweep.first)
         first = sweep.first
-        txn.delete(SWEEP_KEY.pack(sweep.qid, sweep.first), db=self.db["sweeps"])
+        txn.delete(_SWEEP_KEY.pack(sweep.qid, sweep.first), db=self.db["sweeps"])
         while found:
             qid, at = unpack_key(cursor.key())
             if qid != sweep.qid or at >= sweep.stop:
                 break
             if self._has_swept_enough():
                 rest = Range(qid, first, sweep.stop)
-                key = SWEEP_KEY.pack(qid, first)
+                key = _SWEEP_KEY.pack(qid, first)
                 txn.put(key, pack_number(key, sweep.stop), db=self.db["sweeps"])
                 self.unfinished.append(rest)
                 break
@@ -466,7 +433,7 @@ class EnvironmentTables:
         """Update the maximum number of seq_ids that a block spans; `width` is the last one minus the first."""
         if width >= self.span:
             self.span = 1 << width.bit_length()
-            txn.put(b"span", pack_number(b"span", self.span), db=self.db["meta"])
+            txn.put(_SPAN, pack_number(_SPAN, self.span), db=self.db["meta"])
 
     def _sweep_block(self, txn: Any, cursor: Any, sweep: Range) -> bool:
         """Delete the records of one block that are in the range; advances the cursor."""
@@ -482,14 +449,10 @@ class EnvironmentTables:
             return bool(cursor.key())
         before, returns, _ = read_bitmap(txn.get(key, db=acks), header)
         dead = before
-        if sweep.first <= header.first and header.last < sweep.stop:
+        is_whole = sweep.first <= header.first and header.last < sweep.stop
+        if is_whole:
             dead = (1 << header.records) - 1
-            if header.has_references:
-                for record in read_records(value, header, before):
-                    if not isinstance(record, int) and record.msg_id:
-                        self._unref(txn, record.msg_id)
-                        self._work_left -= 1
-        else:
+        if header.has_references or not is_whole:
             for record in read_records(value, header, before):
                 if not isinstance(record, int) and sweep.first <= record.seq_id < sweep.stop:
                     dead |= 1 << record.place
@@ -503,6 +466,16 @@ class EnvironmentTables:
         if dead != before:
             txn.put(key, pack_bits(key, header.records, dead, returns), db=acks)
         return bool(cursor.next())
+
+    # -- reads --------------------------------------------------------------------------------------------------------
+
+    def row_of_body(self, msg_id: int, txn: Any = None) -> bytes | None:
+        """Return the row of a body, as of a transaction or of now; None if there is none."""
+        if txn is None:
+            with self.reading() as now:
+                return self.row_of_body(msg_id, now)
+        octets = txn.get(_U64.pack(msg_id), db=self.db["bodies"])
+        return None if octets is None else bytes(octets)
 
     def read(
         self, txn: Any, ranges: Iterable[Range], limit: int, *, paged: bool
@@ -597,12 +570,6 @@ def _reserve_lock(path: Path) -> None:
         os.close(descriptor)
 
 
-def _width_of(row: tuple[bytes, bytes]) -> int:
-    """Return the last seq_id of a block minus its first one."""
-    header = read_header(*row)
-    return header.last - header.first
-
-
 def _octets_of(key: bytes, value: bytes | memoryview) -> int:
     """Return the content bytes of a block, including those stored elsewhere; 0 if its header is damaged."""
     try:
@@ -619,19 +586,34 @@ def unused_octets(env: Any, txn: Any, tables: Iterable[Any]) -> int:
     return max(0, int(env.info()["last_pgno"]) + 1 - used) * int(env.stat()["psize"])
 
 
-def first_msg_id(boot: int) -> int:
-    """Return the first body id that the start with this number assigns."""
-    return boot << 40
+def file_octets() -> int:
+    """Return the bytes of mapped files counted as memory of this process (the kernel's RssFile); 0 if unknown."""
+    try:
+        fields = Path("/proc/self/statm").read_bytes().split()
+    except OSError:
+        return 0
+    return int(fields[2]) * resource.getpagesize()
 
 
-def body_checksum(msg_id: int, content: bytes, store: bytes = b"") -> bytes:
-    """Return the checksum that precedes a content stored apart from its records, in a row or in a file.
+class Mapping:
+    """The map of one file, which must be mapped already and stay so."""
 
-    It covers the id; in a file the id of the store, too: the names of files are those of other stores.
-    """
-    return _COUNT.pack(crc32(content, crc32(store, crc32(_U64.pack(msg_id)))))
+    def __init__(self, path: Path) -> None:
+        self._spans: list[tuple[int, int]] = []
+        self._advise = None
+        with contextlib.suppress(OSError, AttributeError, ValueError):
+            wanted = os.fsencode(path.resolve())
+            for line in Path("/proc/self/maps").read_bytes().splitlines():
+                span, _, _, _, _, *name = line.split(None, 5)
+                if name == [wanted]:
+                    start, stop = (int(each, 16) for each in span.split(b"-"))
+                    self._spans.append((start, stop - start))
+            advise = ctypes.CDLL(None).madvise
+            advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+            self._advise = advise
 
-
-def _body_row(msg_id: int, content: bytes) -> tuple[bytes, bytes]:
-    """Return the row of a body; only a checksum for one that is in a file."""
-    return _U64.pack(msg_id), body_checksum(msg_id, content) + content
+    def give_back(self) -> None:
+        """Release the map's pages from the process's memory; it may be in use."""
+        if self._advise is not None:
+            for start, length in self._spans:
+                self._advise(start, length, _DONTNEED)

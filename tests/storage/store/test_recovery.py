@@ -1,5 +1,6 @@
-"""Damage of blocks and bitmaps on disk is handled by a start, a stop and a commit."""
+"""Damage of blocks and bitmaps is handled by a start, a stop and a commit; a start reads the file ahead."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
+from leveret.storage.store import recovery as module
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.recovery import Recovered, recover, saved_rows
-from leveret.storage.store.row_checksums import pack_number
-from leveret.storage.store.tables import MAP_SIZE
+from leveret.storage.store.lmdb_environment import MAP_SIZE
+from leveret.storage.store.recovery import PIECE, Recovered, read_ahead, recover, saved_rows
+from leveret.storage.store.store_header import pack_number
 from tests.stored import SEGMENT, Stored
 
 FULL = SEGMENT
@@ -377,3 +379,63 @@ def test_a_damaged_span_is_measured_anew(stopped, caplog):
     assert SEGMENT - 1 < again.store.span <= span
     assert "the span of blocks is damaged" in caplog.text
     again.close()
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """A file of three pieces and a half, and the parts of it that are read; none is in the page cache."""
+    path = tmp_path / "data"
+    path.write_bytes(bytes(3 * PIECE + PIECE // 2))
+    parts = []
+    real = os.pread
+
+    def pread(descriptor, octets, at):
+        parts.append((at, octets))
+        return real(descriptor, octets, at)
+
+    monkeypatch.setattr(os, "pread", pread)
+    monkeypatch.setattr(module, "_is_cached", lambda _, at: False)
+    return path, parts
+
+
+def test_a_file_is_read_whole_from_front_to_back(made):
+    """All of a file is read, in pieces, in their order."""
+    path, parts = made
+
+    assert 3 * PIECE + PIECE // 2 == read_ahead(path)
+    assert [(at * PIECE, PIECE) for at in range(3)] + [(3 * PIECE, PIECE // 2)] == parts
+
+
+def test_no_more_is_read_than_memory_can_keep(made):
+    """Reading stops after so many octets."""
+    path, parts = made
+
+    assert 2 * PIECE == read_ahead(path, 2 * PIECE)
+    assert 2 == len(parts)
+
+
+def test_what_is_in_memory_is_not_read(made, monkeypatch):
+    """Pieces that the page cache has are left out."""
+    path, parts = made
+    monkeypatch.setattr(module, "_is_cached", lambda _, at: at != PIECE)
+
+    assert PIECE == read_ahead(path)
+    assert [(PIECE, PIECE)] == parts
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="only Linux tells what its page cache has")
+def test_a_file_that_was_just_written_is_in_memory(tmp_path):
+    """Nothing is read of a file that a broker has just written."""
+    path = tmp_path / "data"
+    path.write_bytes(os.urandom(2 * PIECE))
+
+    assert 0 == read_ahead(path)
+
+
+def test_holes_are_not_read(tmp_path):
+    """A part of a file that was never written, or was given back, takes neither time nor memory."""
+    path = tmp_path / "data"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+    assert 0 == read_ahead(path)
