@@ -28,27 +28,6 @@ class VHostAdministration:
     def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
 
-    def all(self, actor: User | None) -> Iterator[dict[str, Any]]:
-        """Yield the vhosts that the actor may see."""
-        return (self._shown(vhost) for vhost in visible_vhosts(self._broker, actor))
-
-    def get(self, actor: User | None, name: str) -> dict[str, Any]:
-        """Return one vhost; raises NotFoundError."""
-        vhost = found_vhost(self._broker, name)
-        authorize(self._broker.users, actor, Right.MANAGEMENT, name)
-        return self._shown(vhost)
-
-    def _shown(self, vhost: VHost) -> dict[str, Any]:
-        return {
-            "name": vhost.name,
-            "description": vhost.description,
-            "tags": list(vhost.tags),
-            "metadata": metadata_of(vhost),
-            "limits": limits_by_name(self._broker.users.vhost_limits(vhost.name)),
-            "connections": vhost.connection_count,
-            "queues": len(vhost.queues),
-        }
-
     def put(
         self,
         actor: User | None,
@@ -117,10 +96,6 @@ class VHostAdministration:
         """
         self._found(actor, name)
         set_vhost_limits(self._broker, name, checked_limits(limits, VHOST_LIMITS, "limits"))
-
-    def clear_limits(self, actor: User | None, name: str) -> None:
-        """Remove all limits of a vhost; raises NotFoundError."""
-        self._broker.users.clear_vhost_limits(self._found(actor, name).name)
 
 
 def check_vhost_name(name: str) -> None:

@@ -189,136 +189,71 @@ def test_missing_sections_and_more_keys_are_nothing_to_complain_about(node, capl
     assert "nothing" == load(node).summary()
 
 
-WRONG = [
-    ({"queues": {}}, "queues is not an array but an object"),
-    ({"queues": ["q"]}, "queues[0]: Expected `object`, got `str`"),
-    ({"queues": [{"name": "q2"}]}, "queues[0] (name 'q2'): Object missing required field `vhost`"),
-    (
-        {"queues": [{"name": "q2", "vhost": "v", "durable": "yes"}]},
-        "queues[0] (name 'q2', vhost 'v'): Expected `bool`, got `str` at `durable`",
-    ),
-    (
-        {"queues": [{"name": "q2", "vhost": "w"}]},
-        "queues[0] (name 'q2', vhost 'w'): Virtual host 'w' does not exist",
-    ),
-    ({"queues": [{"name": "", "vhost": "v"}]}, "queues[0] (name '', vhost 'v'): queue name cannot be empty"),
-    ({"queues": [{"name": "q" * 256, "vhost": "v"}]}, "its name is 256 bytes long, more than 255"),
-    (
-        {"queues": [{"name": "q2", "vhost": "v", "arguments": {"x-max-length": -4}}]},
-        "queues[0] (name 'q2', vhost 'v'): invalid arg 'x-max-length' for queue 'q2' in vhost 'v': {value_negative,-4}",
-    ),
-    (
-        {"queues": [{"name": "q2", "vhost": "v", "arguments": {"a": [None]}}]},
-        "invalid value of argument 'a': null",
-    ),
-    (
-        {"queues": [{"name": "q2", "vhost": "v", "arguments": {"a": 1 << 64}}]},
-        "argument 'a': 18446744073709551616",
-    ),
-    (
-        {"exchanges": [{"name": "y", "vhost": "v", "type": "z"}]},
-        "exchanges[0] (name 'y', vhost 'v'): unknown exchange type 'z'",
-    ),
-    (
-        {
-            "exchanges": [
-                {"name": "y", "vhost": "v", "type": "direct", "arguments": {"alternate-exchange": 1}}
-            ]
-        },
-        "invalid type 'long' for arg 'alternate-exchange' in exchange 'y' in vhost 'v'",
-    ),
-    ({"vhosts": [{"name": ""}]}, "vhosts[0] (name ''): Virtual host name cannot be empty"),
-    ({"vhosts": [{"name": "w", "limits": {"max": 1}}]}, "Unrecognised terms"),
-    ({"users": [{"name": "bob"}]}, "users[0] (name 'bob'): Object missing required field `tags`"),
-    ({"users": [{"name": "", "tags": []}]}, "users[0] (name ''): user name cannot be empty"),
-    (
-        {"users": [{"name": "bob", "tags": [], "hashing_algorithm": "rot13"}]},
-        "unknown password hashing algorithm 'rot13'",
-    ),
-    (
-        {"users": [{"name": "ann", "tags": "", "password_hash": "a password"}]},
-        "password_hash is not base64; a password belongs in 'password'",
-    ),
-    (
-        {"permissions": [{"user": "bob", "vhost": "v", "configure": "", "write": "", "read": ""}]},
-        "permissions[0] (user 'bob', vhost 'v'): User 'bob' does not exist",
-    ),
-    (
-        {"permissions": [{"user": "ann", "vhost": "v", "configure": "(", "write": "", "read": ""}]},
-        "invalid regular expression '('",
-    ),
-    (
-        {"topic_permissions": [{"user": "ann", "vhost": "v", "exchange": "x", "write": "(", "read": ""}]},
-        "topic_permissions[0] (user 'ann', exchange 'x', vhost 'v'): invalid regular expression '('",
-    ),
-    (
-        {
-            "parameters": [
-                {"vhost": "v", "component": "vhost-limits", "name": "limits", "value": {"max-queues": "1"}}
-            ]
-        },
-        'max-queues should be a number, actually was <<"1">>',
-    ),
-    (
-        {"parameters": [{"vhost": "v", "component": "other", "name": "s", "value": {}}]},
-        "parameters[0] (name 's', component 'other', vhost 'v'): component other not found",
-    ),
-    (
-        {
-            "parameters": [
-                {"vhost": "v", "component": "operator_policy", "name": "o", "value": {"pattern": ""}}
-            ]
-        },
-        "definition",
-    ),
-    (
-        {"policies": [{"vhost": "v", "name": "p", "pattern": "", "definition": {"bunnies": 1}}]},
-        "policies[0] (name 'p', vhost 'v'): [{<<\"bunnies\">>,1}] are not recognised policy settings",
-    ),
-    (
-        {"policies": [{"vhost": "v", "name": "p", "pattern": "(", "definition": {"max-length": 1}}]},
-        "pattern should be regular expression",
-    ),
-    (
-        {"policies": [{"vhost": "w", "name": "p", "pattern": "", "definition": {"max-length": 1}}]},
-        "Virtual host 'w'",
-    ),
-    (
-        {"global_parameters": [{"name": "g"}]},
-        "global_parameters[0] (name 'g'): Object missing required field `value`",
-    ),
-]
-
-
 def binding(**fields: Any) -> dict[str, Any]:
-    """Sections with one binding in the vhost `v`."""
-    entry = {"vhost": "v", "source": "x", "destination": "q", "destination_type": "queue", "routing_key": ""}
-    return {"bindings": [entry | fields]}
+    """A binding in the vhost `v`."""
+    return {"source": "x", "destination": "q", "destination_type": "queue", "routing_key": ""} | fields
 
 
-WRONG += [
-    (
-        binding(source="y"),
-        "bindings[0] (source 'y', destination 'q', vhost 'v'): no exchange 'y' in vhost 'v'",
-    ),
-    (binding(source=""), "no exchange '' in vhost 'v'"),
-    (binding(destination="r"), "no queue 'r' in vhost 'v'"),
-    (binding(destination="y", destination_type="exchange"), "no exchange 'y' in vhost 'v'"),
-    (binding(destination_type="topic"), "Invalid enum value 'topic' at `destination_type`"),
-    (binding(routing_key="k" * 256), "its routing key is 256 bytes long, more than 255"),
-    (binding(arguments={"x-match": "some"}), "x-match"),
-]
+RIGHTS = {"configure": "", "write": "", "read": ""}
+TOPIC = {"user": "ann", "exchange": "x", "write": "(", "read": ""}
+# section, entry (in the vhost `v` unless it says another one), and the text of the error
+WRONG = [
+    ("queues", "q", "queues[0]: Expected `object`, got `str`"),
+    ("queues", {"name": "q2", "vhost": None}, "queues[0] (name 'q2'): Expected `str`, got `null` at `vhost`"),
+    ("queues", {"name": "q2", "durable": "yes"},
+     "queues[0] (name 'q2', vhost 'v'): Expected `bool`, got `str` at `durable`"),
+    ("queues", {"name": "q2", "vhost": "w"}, "queues[0] (name 'q2', vhost 'w'): Virtual host 'w' does not exist"),
+    ("queues", {"name": ""}, "queues[0] (name '', vhost 'v'): queue name cannot be empty"),
+    ("queues", {"name": "q" * 256}, "its name is 256 bytes long, more than 255"),
+    ("queues", {"name": "q2", "arguments": {"x-max-length": -4}},
+     "queues[0] (name 'q2', vhost 'v'): invalid arg 'x-max-length' for queue 'q2' in vhost 'v': {value_negative,-4}"),
+    ("queues", {"name": "q2", "arguments": {"a": [None]}}, "invalid value of argument 'a': null"),
+    ("queues", {"name": "q2", "arguments": {"a": 1 << 64}}, "argument 'a': 18446744073709551616"),
+    ("exchanges", {"name": "y", "type": "z"}, "exchanges[0] (name 'y', vhost 'v'): unknown exchange type 'z'"),
+    ("exchanges", {"name": "y", "type": "direct", "arguments": {"alternate-exchange": 1}},
+     "invalid type 'long' for arg 'alternate-exchange' in exchange 'y' in vhost 'v'"),
+    ("vhosts", {"name": ""}, "vhosts[0] (name ''): Virtual host name cannot be empty"),
+    ("vhosts", {"name": "w", "limits": {"max": 1}}, "Unrecognised terms"),
+    ("users", {"name": "bob"}, "users[0] (name 'bob'): Object missing required field `tags`"),
+    ("users", {"name": "", "tags": []}, "users[0] (name ''): user name cannot be empty"),
+    ("users", {"name": "bob", "tags": [], "hashing_algorithm": "rot13"}, "unknown password hashing algorithm 'rot13'"),
+    ("users", {"name": "ann", "tags": "", "password_hash": "a password"},
+     "password_hash is not base64; a password belongs in 'password'"),
+    ("permissions", {"user": "bob", **RIGHTS}, "permissions[0] (user 'bob', vhost 'v'): User 'bob' does not exist"),
+    ("permissions", {"user": "ann", **RIGHTS, "configure": "("}, "invalid regular expression '('"),
+    ("topic_permissions", TOPIC,
+     "topic_permissions[0] (user 'ann', exchange 'x', vhost 'v'): invalid regular expression '('"),
+    ("parameters", {"component": "vhost-limits", "name": "limits", "value": {"max-queues": "1"}},
+     'max-queues should be a number, actually was <<"1">>'),
+    ("parameters", {"component": "other", "name": "s", "value": {}},
+     "parameters[0] (name 's', component 'other', vhost 'v'): component other not found"),
+    ("parameters", {"component": "operator_policy", "name": "o", "value": {"pattern": ""}}, "definition"),
+    ("policies", {"name": "p", "pattern": "", "definition": {"bunnies": 1}},
+     "policies[0] (name 'p', vhost 'v'): [{<<\"bunnies\">>,1}] are not recognised policy settings"),
+    ("policies", {"name": "p", "pattern": "(", "definition": {"max-length": 1}}, "pattern should be regular expression"),
+    ("policies", {"vhost": "w", "name": "p", "pattern": "", "definition": {"max-length": 1}}, "Virtual host 'w'"),
+    ("global_parameters", {"name": "g"}, "global_parameters[0] (name 'g'): Object missing required field `value`"),
+    ("bindings", binding(source="y"),
+     "bindings[0] (source 'y', destination 'q', vhost 'v'): no exchange 'y' in vhost 'v'"),
+    ("bindings", binding(source=""), "no exchange '' in vhost 'v'"),
+    ("bindings", binding(destination="r"), "no queue 'r' in vhost 'v'"),
+    ("bindings", binding(destination="y", destination_type="exchange"), "no exchange 'y' in vhost 'v'"),
+    ("bindings", binding(destination_type="topic"), "Invalid enum value 'topic' at `destination_type`"),
+    ("bindings", binding(routing_key="k" * 256), "its routing key is 256 bytes long, more than 255"),
+    ("bindings", binding(arguments={"x-match": "some"}), "x-match"),
+]  # fmt: skip
+WITHOUT_VHOST = {"vhosts", "users", "global_parameters"}
 
 
-@pytest.mark.parametrize(("wrong", "text"), WRONG, ids=[text[:40] for _, text in WRONG])
-def test_nothing_of_a_file_with_something_wrong_is_made(node, wrong, text):
+@pytest.mark.parametrize(("section", "entry", "text"), WRONG, ids=[text[:40] for *_, text in WRONG])
+def test_nothing_of_a_file_with_something_wrong_is_made(node, section, entry, text):
     """The error names the entry, and none of the entries before it is imported either."""
     before = export(node)
-    sections = ONE_OF_EACH | {
-        name: [*ONE_OF_EACH.get(name, ()), *value] if isinstance(value, list) else value
-        for name, value in wrong.items()
-    }
-    expected = text.replace("[0]", f"[{len(ONE_OF_EACH.get(text.partition('[')[0], []))}]")
+    if isinstance(entry, dict) and section not in WITHOUT_VHOST:
+        entry = {"vhost": "v"} | entry
+    right = ONE_OF_EACH.get(section, [])
+    sections = ONE_OF_EACH | {section: [*right, entry]}
+    expected = text.replace("[0]", f"[{len(right)}]")
     with pytest.raises(BadRequestError) as refused:
         load(node, **sections)
 
@@ -338,6 +273,8 @@ def test_nothing_of_a_file_with_something_wrong_is_made(node, wrong, text):
         (b'"x"', "the file is not a JSON object but a string"),
         (b"null", "the file is not a JSON object but null"),
         (b"5", "the file is not a JSON object but a number"),
+        (b'{"queues": {}}', "queues is not an array but an object"),
+        (b'{"queues": [{"name": "q"}]}', "Object missing required field `vhost`"),
     ],
 )
 def test_what_is_no_definitions_file(node, octets, text):
@@ -354,20 +291,8 @@ def test_bindings_to_what_is_there_already(node):
         vhosts=[{"name": "v"}],
         queues=[{"name": "q", "vhost": "v"}],
         bindings=[
-            {
-                "vhost": "/",
-                "source": "amq.direct",
-                "destination": "old",
-                "destination_type": "queue",
-                "routing_key": "k",
-            },
-            {
-                "vhost": "v",
-                "source": "amq.topic",
-                "destination": "q",
-                "destination_type": "queue",
-                "routing_key": "k",
-            },
+            {"vhost": "/", **binding(source="amq.direct", destination="old")},
+            {"vhost": "v", **binding(source="amq.topic", destination="q")},
         ],
     )
 

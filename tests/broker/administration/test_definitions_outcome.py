@@ -48,10 +48,6 @@ def export(node: Node) -> bytes:
     return node.administration.definitions.export_file(None)
 
 
-def actions(outcome: Outcome) -> dict[str, dict[Action, int]]:
-    return outcome.totals()
-
-
 def test_a_dry_run_tells_what_the_import_does(node):
     """Before an import everything is new, after it everything is the same, and a dry run changes nothing."""
     before = export(node)
@@ -61,9 +57,9 @@ def test_a_dry_run_tells_what_the_import_does(node):
     second = load(node, DOCUMENT, dry_run=True)
 
     assert before == unchanged
-    assert {name: {Action.ADDED: len(entries)} for name, entries in DOCUMENT.items()} == actions(first)
-    assert actions(first) == actions(done)
-    assert {name: {Action.UNCHANGED: len(entries)} for name, entries in DOCUMENT.items()} == actions(second)
+    assert {name: {Action.ADDED: len(entries)} for name, entries in DOCUMENT.items()} == first.totals()
+    assert first.totals() == done.totals()
+    assert {name: {Action.UNCHANGED: len(entries)} for name, entries in DOCUMENT.items()} == second.totals()
     assert (True, []) == (bool(first.changes), second.changes)
     assert not load(node, json.loads(export(node))).changes
 
@@ -113,9 +109,9 @@ def test_a_password_that_is_the_same_changes_nothing(node):
     other = load(node, {"users": [same | {"password": "other"}]})
     without = load(node, {"users": [{"name": "ann", "tags": "management", "limits": {"max-channels": 3}}]})
 
-    assert {Action.UNCHANGED: 1} == actions(found)["users"] == actions(without)["users"]
+    assert {Action.UNCHANGED: 1} == found.totals()["users"] == without.totals()["users"]
     assert HASH == kept
-    assert {Action.CHANGED: 1} == actions(other)["users"]
+    assert {Action.CHANGED: 1} == other.totals()["users"]
     assert ["password_hash"] == [each.key for each in other.changes[0].differences]
 
 
@@ -133,9 +129,10 @@ def test_queues_and_exchanges_are_kept(node):
         },
     )
 
-    assert {"exchanges": {Action.KEPT: 1, Action.UNCHANGED: 1}, "queues": {Action.KEPT: 1}} == actions(
-        outcome
-    )
+    assert {
+        "exchanges": {Action.KEPT: 1, Action.UNCHANGED: 1},
+        "queues": {Action.KEPT: 1},
+    } == outcome.totals()
     assert [Difference("type", "fanout", "topic")] == outcome.changes[0].differences
     assert [Difference("arguments.x-max-length", 5, 6)] == outcome.changes[1].differences
     assert "fanout" == node.vhosts["v"].router.get("x").type
@@ -165,22 +162,13 @@ WRONG = {
         {"vhost": "v", "name": "good"},
     ],
     "bindings": [
-        {"vhost": "v", "source": "x", "destination": "good", "destination_type": "queue", "routing_key": ""},
-        {
-            "vhost": "v",
-            "source": "amq.topic",
-            "destination": "q",
-            "destination_type": "queue",
-            "routing_key": "",
-        },
-        {
-            "vhost": "v",
-            "source": "none",
-            "destination": "good",
-            "destination_type": "queue",
-            "routing_key": "",
-        },
-        {"vhost": "w", "source": "y", "destination": "good", "destination_type": "queue", "routing_key": ""},
+        {"vhost": vhost, "source": source, "destination": to, "destination_type": "queue", "routing_key": ""}
+        for vhost, source, to in (
+            ("v", "x", "good"),
+            ("v", "amq.topic", "q"),
+            ("v", "none", "good"),
+            ("w", "y", "good"),
+        )
     ],
 }
 
@@ -211,8 +199,8 @@ def test_all_problems_are_named_at_once(node):
     assert lines[1:] == [str(problem) for problem in outcome.problems]
     for line, expected in zip(lines[1:], EXPECTED, strict=True):
         assert line.startswith(expected)
-    assert 3 == actions(outcome)["bindings"][Action.UNCHECKED]
-    assert {Action.REFUSED: 1, Action.ADDED: 1} == actions(outcome)["queues"]
+    assert 3 == outcome.totals()["bindings"][Action.UNCHECKED]
+    assert {Action.REFUSED: 1, Action.ADDED: 1} == outcome.totals()["queues"]
     assert before == export(node)
     node.commit()
     assert before == export(node.restarted())
@@ -229,7 +217,7 @@ def test_the_lists_are_bounded(node):
 
     assert (LISTED, 5) == (len(good.changes), good.left_off)
     assert (PROBLEMS, PROBLEMS + 7) == (len(refused.problems), refused.refused)
-    assert PROBLEMS + 7 == actions(refused)["queues"][Action.REFUSED]
+    assert PROBLEMS + 7 == refused.totals()["queues"][Action.REFUSED]
 
 
 def test_a_section_that_cannot_be_read_is_given_up(node):
@@ -237,7 +225,7 @@ def test_a_section_that_cannot_be_read_is_given_up(node):
     outcome = load(node, {"queues": [{}] * (MOST_PROBLEMS + 50), "users": [{}]}, dry_run=True)
 
     assert MOST_PROBLEMS + 2 == outcome.refused
-    assert MOST_PROBLEMS == actions(outcome)["queues"][Action.REFUSED]
+    assert MOST_PROBLEMS == outcome.totals()["queues"][Action.REFUSED]
 
 
 def test_an_entry_that_is_too_large_is_refused(node):
@@ -278,5 +266,5 @@ def test_what_is_there_with_other_settings_is_not_exclusive_to_the_import(node):
     client.publish("q", b"kept")
     outcome = load(node, {"queues": [{"vhost": "/", "name": "q", "durable": True}]})
 
-    assert {"queues": {Action.KEPT: 1}} == actions(outcome)
+    assert {"queues": {Action.KEPT: 1}} == outcome.totals()
     assert 1 == node.vhosts["/"].queues["q"].ready_count

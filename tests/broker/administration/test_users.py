@@ -6,7 +6,7 @@ import json
 import pytest
 from fakes import Client, Node, StoringNode
 
-from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
+from leveret.broker.administration import BadRequestError, ForbiddenError
 from leveret.broker.auth.passwords import (
     ALGORITHMS,
     MD5,
@@ -99,21 +99,6 @@ def test_rights_survive(node, users):
     assert [{"user": "ann", "value": {"max-connections": 3, "max-channels": 4}}] == list(users.limits(None))
 
 
-def test_rights_can_be_taken_away(users):
-    """Permissions, topic permissions and limits can be cleared one by one."""
-    users.set_topic_permissions(None, "/", "guest", "amq.topic", write="a", read="b")
-    users.set_limits(None, "guest", {"max-connections": 3})
-    users.clear_permissions(None, "/", "guest")
-    users.clear_topic_permissions(None, "/", "guest")
-    users.clear_limits(None, "guest")
-
-    assert ([], [], []) == (
-        list(users.permissions(None)),
-        list(users.topic_permissions(None)),
-        list(users.limits(None)),
-    )
-
-
 @pytest.mark.parametrize(
     ("limits", "text"),
     [
@@ -128,18 +113,6 @@ def test_wrong_limits(users, limits, text):
     with pytest.raises(BadRequestError) as refused:
         users.set_limits(None, "guest", limits)
     assert text == str(refused.value)
-
-
-def test_what_does_not_exist(users):
-    """Permissions take an existing user, an existing vhost and valid patterns."""
-    with pytest.raises(NotFoundError, match="User 'ann' does not exist"):
-        users.set_permissions(None, "/", "ann", configure="", write="", read="")
-    with pytest.raises(NotFoundError, match="Virtual host 'v' does not exist"):
-        users.set_permissions(None, "v", "guest", configure="", write="", read="")
-    with pytest.raises(BadRequestError, match="invalid regular expression '\\('"):
-        users.set_permissions(None, "/", "guest", configure="(", write="", read="")
-    with pytest.raises(BadRequestError, match="invalid regular expression '\\('"):
-        users.set_topic_permissions(None, "/", "guest", "amq.topic", write="(", read="")
 
 
 def test_only_administrators(users):

@@ -81,6 +81,32 @@ def at_work(tried: Tried) -> int:
     return sum(use is Use.AT_WORK and not transport.is_closing() for transport, use in uses)
 
 
+def endless() -> Iterator[bytes]:
+    """Yield octets without an end."""
+    while True:
+        yield b"x" * 65536
+
+
+async def begun(tried: Tried, length: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Send the beginning of a request, whose body has that length."""
+    reader, writer = await asyncio.open_connection(*tried.server.address)
+    head = f"PUT /api/users/x HTTP/1.1\r\nhost: x\r\nauthorization: {LOGIN}\r\ncontent-length: {length}\r\n\r\n{{"
+    writer.write(head.encode())
+    return reader, writer
+
+
+class Seconds:
+    """A clock that goes on by a tenth of a second whenever it is read."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        self.now += 0.1
+        return self.now
+
+
 def with_permissions(node: Node, count: int) -> None:
     """Give many users permissions."""
     for at in range(count):
@@ -145,10 +171,6 @@ async def test_a_client_that_leaves_in_the_middle_is_no_error(caplog):
 async def test_a_reader_that_does_not_read_is_cut(monkeypatch):
     """After the time of a request, and what it has not read is not kept."""
     monkeypatch.setattr(driver, "REQUEST_SECONDS", 0.5)
-
-    def endless() -> Iterator[bytes]:
-        while True:
-            yield b"x" * 65536
 
     route = Route("x", "x", {"GET": Operation(lambda _call: Content(endless(), "text/plain"), "All.", None)})
     async with serving(route) as tried:
@@ -347,13 +369,7 @@ async def test_requests_take_turns():
 
 async def test_a_long_list_is_given_again():
     """To the same user, until something is changed or time has passed."""
-    seconds = 0.0
-
-    def now() -> float:
-        nonlocal seconds
-        seconds += 0.1
-        return seconds
-
+    now = Seconds()
     async with serving() as tried:
         with_permissions(tried.node, 3000)
         tried.node.administration.users.put(None, "ann", tags=("administrator",), password="x")
@@ -371,10 +387,10 @@ async def test_a_long_list_is_given_again():
         assert 3002 == await count()
         tried.node.users.set_permissions("later", "/", "", "", "")
         assert 3002 == await count()
-        seconds += 5.0
+        now.now += 5.0
         assert 3003 == await count()
         assert tried.server._expiry is not None
-        seconds += 5.0
+        now.now += 5.0
         tried.server._expire()
         assert 0 == len(tried.server._lists)
         assert 0 == tried.server._lists.octets
@@ -382,13 +398,7 @@ async def test_a_long_list_is_given_again():
 
 async def test_a_long_list_has_what_clients_have_just_declared():
     """As by RabbitMQ: figures of a list may be old, and its objects are not."""
-    seconds = 0.0
-
-    def now() -> float:
-        nonlocal seconds
-        seconds += 0.1
-        return seconds
-
+    now = Seconds()
     async with serving() as tried:
         tried.server._lists = ListCache(now)
         client = Client(tried.node)
@@ -424,14 +434,7 @@ async def test_a_body_without_a_login_is_not_read():
 async def test_slow_bodies_hold_up_nobody():
     """More clients than may be at work send the beginning of a body; another request is answered meanwhile."""
     async with serving() as tried:
-        head = (
-            f"PUT /api/users/x HTTP/1.1\r\nhost: x\r\nauthorization: {LOGIN}\r\ncontent-length: 100\r\n\r\n{{"
-        )
-        writers = []
-        for _ in range(AT_WORK + 1):
-            _, writer = await asyncio.open_connection(*tried.server.address)
-            writer.write(head.encode())
-            writers.append(writer)
+        writers = [(await begun(tried, 100))[1] for _ in range(AT_WORK + 1)]
         await until(lambda: at_work(tried) == len(writers))
 
         assert 200 == (await tried.ask("GET", "whoami"))[0]
@@ -491,11 +494,7 @@ async def test_slow_readers_hold_up_nobody():
 async def test_too_many_connections_end_idle_ones():
     """A new connection takes the place of an idle one, not of one whose request is being answered."""
     async with serving() as tried:
-        head = (
-            f"PUT /api/users/x HTTP/1.1\r\nhost: x\r\nauthorization: {LOGIN}\r\ncontent-length: 2\r\n\r\n{{"
-        )
-        reader, busy = await asyncio.open_connection(*tried.server.address)
-        busy.write(head.encode())
+        reader, busy = await begun(tried, 2)
         await until(lambda: at_work(tried) == 1)
         idle = [await asyncio.open_connection(*tried.server.address) for _ in range(driver.CONNECTIONS)]
         async with asyncio.timeout(SECONDS):
@@ -510,11 +509,7 @@ async def test_too_many_connections_end_idle_ones():
 async def test_a_client_that_leaves_while_it_sends_is_no_error(caplog):
     """Its request ends without a line in the log."""
     async with serving() as tried:
-        head = (
-            f"PUT /api/users/x HTTP/1.1\r\nhost: x\r\nauthorization: {LOGIN}\r\ncontent-length: 9\r\n\r\n{{"
-        )
-        _, writer = await asyncio.open_connection(*tried.server.address)
-        writer.write(head.encode())
+        _, writer = await begun(tried, 9)
         await until(lambda: at_work(tried) == 1)
         writer.transport.abort()
         await until(lambda: not at_work(tried))

@@ -112,8 +112,9 @@ def test_who_may_use_parameters(users):
         assert refused == users["monitoring"].request("GET", path).body, path
     assert ["own"] == [row["vhost"] for row in users["policymaker"].get("parameters")]
     assert refused == users["policymaker"].request("GET", "parameters/vhost-limits/%2F").body
-    answer = users["policymaker"].request("PUT", "parameters/vhost-limits/own/limits", {"value": {}})
-    assert "Not administrator user" == answer.body["reason"]
+    for path in ("vhost-limits/own/limits", "operator_policy/own/o"):
+        answer = users["policymaker"].request("PUT", f"parameters/{path}", {"value": {}})
+        assert "Not administrator user" == answer.body["reason"]
 
 
 def test_a_global_parameter_is_set_and_removed(api):
