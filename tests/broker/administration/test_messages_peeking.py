@@ -51,6 +51,14 @@ def part_of(node: Node, queue: str = "q", *, reads: bool = True, **wanted: Any) 
         answer = None if need is None else need()
 
 
+def with_queue() -> tuple[Node, Client]:
+    """Return a broker with a queue `q`, and a client."""
+    node = Node()
+    client = Client(node)
+    client.declare("q")
+    return node, client
+
+
 class Scene:
     """A broker with a queue `q`, a client that publishes and takes, and what the client got."""
 
@@ -197,9 +205,7 @@ def test_a_peek_shows_what_consumers_get(kind, tmp_path):
 
 def test_unacked_messages_have_their_consumer_and_the_time_since_their_delivery():
     """An unacked message is shown with the consumer and the channel that have it, and since when."""
-    node = Node()
-    client = Client(node)
-    client.declare("q")
+    node, client = with_queue()
     client.consume("q", "worker")
     client.publish("q", b"one")
     client.connection.close_overdue(node.now())
@@ -249,9 +255,7 @@ def test_delayed_messages_have_the_time_at_which_they_are_due(on_disk, tmp_path)
 
 def test_bodies_are_cut(tmp_path):
     """Of each body so many bytes are returned as are wanted, and of all together a bounded number."""
-    node = Node()
-    client = Client(node)
-    client.declare("q")
+    node, client = with_queue()
     client.publish("q", b"a" * 300_000, frame_max=131072)
     client.publish("q", b"bc")
 
@@ -288,9 +292,7 @@ def test_rights_and_arguments():
 
 def test_a_queue_that_is_deleted_meanwhile_is_not_found():
     """A peek at a long queue ends with an error when the queue is deleted."""
-    node = Node()
-    client = Client(node)
-    client.declare("q")
+    node, client = with_queue()
     for _ in range(2000):
         client.publish("q", b"x")
     steps = node.administration.messages.peek(None, "/", "q", Wanted(where="size == 0"))
@@ -331,9 +333,7 @@ def test_a_search_in_parts_finds_the_same(kind, from_tail, tmp_path):
 @pytest.mark.parametrize("state", ["ready", "unacked"])
 def test_an_answer_has_a_bounded_size(state):
     """Headers and bodies count: a part of a search ends when they are large, and the next ones go on to the same number."""
-    node = Node()
-    client = Client(node)
-    client.declare("q")
+    node, client = with_queue()
     header: Table = {"large": ("longstr", "x" * 70_000)}
     for number in range(650):
         client.publish("q", b"%d" % number, headers=header)
@@ -385,9 +385,7 @@ def test_a_search_of_very_many_delayed_messages_is_not_complete():
 
 def test_a_long_queue_is_searched_in_short_steps():
     """Each message is a step of its own, because a condition may take milliseconds."""
-    node = Node()
-    client = Client(node)
-    client.declare("q")
+    node, client = with_queue()
     for _ in range(5000):
         client.publish("q", b"x")
     steps = node.administration.messages.peek(None, "/", "q", Wanted(where="size > 1"))
@@ -415,9 +413,7 @@ def test_messages_have_an_age(tmp_path):
 
 def test_an_age_that_is_not_known():
     """In memory, and so in a new queue, the age is not known and compares false."""
-    node = Node()
-    client = Client(node)
-    client.declare("q")
+    node, client = with_queue()
     client.publish("q", b"x")
 
     assert [None] == [each.age for each in peek(node)]

@@ -21,6 +21,15 @@ def api() -> Api:
     return Api(Node())
 
 
+def _run(api: Api, request: Request) -> Response:
+    steps = respond(api.node, ROUTER, request)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        return done.value
+
+
 def test_options_need_no_login(api):
     """They name the methods of the path."""
     answer = Api(api.node, "").request("OPTIONS", "users/ann")
@@ -72,13 +81,8 @@ def test_failed_logins_are_delayed_more_and_more(api):
 
     def delay(login: str, peer: str = "127.0.0.1") -> float:
         encoded = base64.b64encode(login.encode()).decode()
-        request = Request("GET", "/api/whoami", headers={"authorization": f"Basic {encoded}"}, peer=peer)
-        steps = respond(api.node, ROUTER, request)
-        try:
-            while True:
-                next(steps)
-        except StopIteration as done:
-            return done.value.delay
+        headers = {"authorization": f"Basic {encoded}"}
+        return _run(api, Request("GET", "/api/whoami", headers=headers, peer=peer)).delay
 
     first, *others = [delay("guest:wrong") for _ in range(4)]
     assert 0 < first < others[-1]
@@ -112,15 +116,6 @@ def test_what_is_not_below_api_is_not_found(api):
     answer = next(iter(_run(api, Request("GET", "/other", peer="x")).pieces))
 
     assert b'{"error":"Object Not Found","reason":"Not Found"}' == answer
-
-
-def _run(api: Api, request: Request):
-    steps = respond(api.node, ROUTER, request)
-    try:
-        while True:
-            next(steps)
-    except StopIteration as done:
-        return done.value
 
 
 def test_a_change_that_is_not_on_disk_is_not_confirmed(api):

@@ -6,10 +6,6 @@ import pytest
 from api import Api
 from fakes import Node
 
-from leveret.broker.administration.definitions_document import at_once
-from leveret.broker.http.call import Call
-from leveret.broker.management.definitions import get_definitions
-
 POLICY = {"vhost": "/", "name": "p", "pattern": "^q", "definition": {"max-length": 5}, "priority": 0}
 DOCUMENT = {
     "vhosts": [{"name": "v"}],
@@ -99,15 +95,6 @@ def test_what_is_no_object_is_refused(api, body):
     assert (400, "failed_to_parse_json") == (answer.status, answer.body["reason"])
 
 
-def test_an_invalid_entry_is_named_and_nothing_is_imported(api):
-    """Its section, number and name are in the reason."""
-    answer = api.post("definitions", DOCUMENT | {"users": [{"name": "ann"}]})
-
-    assert 400 == answer.status
-    assert "users[0] (name 'ann'): Object missing required field `tags`" == answer.body["reason"]
-    assert ["/"] == [vhost["name"] for vhost in api.get("vhosts")]
-
-
 def test_nothing_is_imported_from_nothing(api):
     """An empty body, an empty object and unknown keys are accepted."""
     for body in (b"", b"{}", b'{"unknown": 5}', b'\xef\xbb\xbf{"users": []}'):
@@ -120,33 +107,6 @@ def test_definitions_of_a_vhost_that_does_not_exist(api):
 
     assert (400, {"error": "bad_request", "reason": "vhost_not_found"}) == (exported.status, exported.body)
     assert (404, {"error": "not_found", "reason": "vhost_not_found"}) == (imported.status, imported.body)
-
-
-def test_only_administrators_export_and_import(users):
-    """Monitoring users may not: password hashes are in it."""
-    for method, path in (("GET", "definitions"), ("POST", "definitions"), ("GET", "definitions/own")):
-        answer = users["monitoring"].request(method, path, {} if method == "POST" else None)
-        assert "Not administrator user" == answer.body["reason"]
-
-
-def test_an_export_is_consistent_while_the_broker_changes(api):
-    """A queue declared during an export is not in it, nor are its bindings; the export can be imported."""
-    api.post(
-        "definitions", {"queues": [{"vhost": "/", "name": f"q{at:03}", "durable": True} for at in range(200)]}
-    )
-    steps = get_definitions(Call(api.node, None))
-    next(steps)
-    topology = api.node.administration.topology
-    topology.declare_exchange(None, "/", "late", "fanout")
-    topology.declare_queue(None, "/", "late")
-    for source in ("late", "amq.fanout"):
-        topology.bind(None, "/", source, "late")
-    octets = b"".join(piece for piece in at_once(steps).pieces if piece)
-    document = json.loads(octets)
-
-    assert 200 == len(document["queues"])
-    assert [] == document["bindings"]
-    assert 204 == Api(Node()).request("POST", "definitions", octets).status
 
 
 def test_a_dry_run_answers_what_would_be_done(api):

@@ -363,8 +363,6 @@ class Reader:
 
 def encoded(login: str) -> str:
     """Return a login as a header has it."""
-    import base64
-
     return base64.b64encode(login.encode()).decode()
 
 
@@ -471,11 +469,3 @@ def test_wrong_requests_are_refused(tailed, exchange, query, status):
     """With a status, and without a tail."""
     assert status == Reader(tailed, exchange, **query).status
     assert () == tailed.node.vhosts["/"].taps.tails
-
-
-@pytest.mark.parametrize("tag", ["management", "policymaker", "monitoring"])
-def test_only_administrators_may(tailed, tag):
-    """As with RabbitMQ's tracing: it shows the messages of everybody."""
-    tailed.put("users/ann", {"password": "x", "tags": tag})
-    tailed.put("permissions/%2F/ann", {"configure": ".*", "write": ".*", "read": ".*"})
-    assert 401 == Reader(Api(tailed.node, "ann:x")).status

@@ -41,19 +41,6 @@ def test_the_login_page_needs_no_login(api, login):
     assert {"oauth_enabled": False} == Api(api.node, login).get("auth")
 
 
-def test_a_login_by_form(api):
-    """The answer of a good one is a word, that of a bad one as everywhere."""
-    stranger = Api(api.node, "")
-    good = stranger.request("POST", "login", b"username=guest&password=guest")
-    bad = stranger.request("POST", "login", b"username=guest&password=wrong")
-
-    assert (200, "ok") == (good.status, good.body)
-    assert (401, {"error": "not_authorized", "reason": "Not_Authorized"}) == (bad.status, bad.body)
-    api.put("users/u", {"password": "x", "tags": ""})
-    refused = stranger.request("POST", "login", b"username=u&password=x")
-    assert (401, "Not management user") == (refused.status, refused.body["reason"])
-
-
 def test_logins_are_counted(api):
     """Those of HTTP apart from those of AMQP."""
     Api(api.node, "guest:wrong").request("GET", "whoami")

@@ -40,15 +40,6 @@ def test_users_without_permissions_are_found_and_deleted_together(api):
     assert ["guest"] == [user["name"] for user in api.get("users")]
 
 
-def test_only_administrators_see_users(api):
-    """A monitoring user gets 401 with RabbitMQ's reason."""
-    api.put("users/m", {"password": "x", "tags": "monitoring"})
-    answer = Api(api.node, "m:x").request("GET", "users")
-
-    assert 401 == answer.status
-    assert {"error": "not_authorised", "reason": "Not administrator user"} == answer.body
-
-
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
