@@ -13,7 +13,7 @@ delayed ones that would be routed to the queue now.
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from math import inf
-from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -31,13 +31,14 @@ from leveret.broker.auth.users import User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import AMQPError
 from leveret.broker.message_filter.message_facts import MessageFacts
-from leveret.broker.message_filter.message_filter import MessageFilter
-from leveret.broker.message_filter.tokens import FilterError
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Look, Peeked
+
+if TYPE_CHECKING:
+    from leveret.broker.message_filter.message_filter import MessageFilter
 
 T = TypeVar("T")
 Steps = Generator[Callable[[], Any] | None, Any, T]
@@ -326,8 +327,11 @@ class _Place(NamedTuple):
         return f"{self.state}.{self.position}.{self.number}.{self.found}"
 
 
-def condition_of(where: str) -> MessageFilter:
+def condition_of(where: str) -> "MessageFilter":
     """Parse a condition; raises BadRequestError with the column of its first mistake."""
+    from leveret.broker.message_filter.tokens import FilterError  # noqa: PLC0415 - few programs have conditions
+    from leveret.broker.message_filter.message_filter import MessageFilter  # noqa: PLC0415
+
     try:
         return MessageFilter(where)
     except FilterError as error:
@@ -354,7 +358,7 @@ class _Look:
         place: VHost,
         queue: Queue,
         wanted: Wanted,
-        condition: MessageFilter,
+        condition: "MessageFilter",
         before: _Place | None,
     ) -> None:
         self._broker = broker
