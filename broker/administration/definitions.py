@@ -131,6 +131,9 @@ def _planned(plan: Plan, *, keep: bool) -> Generator[None, None, deque[Step]]:
     return changes
 
 
+# -- export -----------------------------------------------------------------------------------------------------------
+
+
 _EntryType = TypeVar("_EntryType", bound=msgspec.Struct)
 
 HEADING: Final[Mapping[str, Any]] = {

@@ -1,7 +1,11 @@
-"""RabbitMQ's definitions as JSON: the forms of their entries, their values, and the writing of files.
+"""RabbitMQ's definitions as JSON: the forms of their entries, their values, and the writing and reading of files.
 
 RabbitMQ's command line writes some objects as lists of pairs (the limits of a vhost, the definition of an operator
 policy, the outermost level of a global parameter), which it cannot read itself. They are taken for objects here.
+
+Every entry of a file is validated by itself, and all that are invalid are found; whether they fit existing objects is
+checked by `definitions_import`. Unknown keys and sections are ignored as in RabbitMQ, whose later versions write more
+of them than earlier ones, and missing sections are accepted.
 """
 
 import base64

@@ -150,6 +150,9 @@ def check_key(
         raise translated(error) from None
 
 
+# -- publishing: one message at a time, as by a client that waits for its confirm -------------------------------------
+
+
 Outcome = Literal["confirmed", "unroutable", "nacked"]
 """Outcome of a publish. An unroutable one is confirmed by the broker, too, but has reached no queue."""
 
@@ -250,6 +253,9 @@ def _header(size: int, properties: Mapping[str, Any], headers: Mapping[str, Any]
         return build(size, **given)
     except (TypeError, ValueError, AttributeError) as error:
         raise BadRequestError(f"invalid properties: {error}") from None
+
+
+# -- fetching: `basic.get` on a channel of its own --------------------------------------------------------------------
 
 
 AckMode = Literal["ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false"]

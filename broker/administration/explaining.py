@@ -250,12 +250,7 @@ def _lines_of_queue(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _lines_of_retention(facts: Mapping[str, Any]) -> Iterator[str]:
-    oldest = facts["oldest"]
-    since = (
-        ""
-        if oldest is None
-        else f", acked since {datetime.fromtimestamp(oldest / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    )
+    since = "" if facts["oldest"] is None else f", acked since {_time(facts['oldest'])}"
     least = "" if facts["exact"] else "at least "
     yield f"retains {least}{counted(facts['messages'], 'acked message')} with {facts['bytes']} bytes{since}"
     for cause, count in facts["skipped"].items():
@@ -274,6 +269,9 @@ def _over(row: Mapping[str, Any]) -> str:
         others = ", ".join(f"{each['value']} of {each['source']}" for each in row["over"])
         text += f", not {others}: {row['rule']}"
     return text
+
+
+# -- the settings of a queue, each with where it comes from -----------------------------------------------------------
 
 
 _NUMBER_RULE = "of several limits the smallest applies"
@@ -396,6 +394,9 @@ def _row(key: str, value: Any, chosen: Given, others: list[Given], rule: str) ->
     }
 
 
+# -- promises of a queue that are open, and messages that its consumers hold ------------------------------------------
+
+
 MOST_CONSUMERS: Final = 200
 """Consumers of a queue that are looked at."""
 _SCANNED: Final = 4096
@@ -439,6 +440,9 @@ def _ages(channel: Any, consumer: Consumer, now: float) -> Iterator[float]:
     for tag, (receiver, _) in islice(channel.unacked.items(), _SCANNED):
         if receiver is consumer:
             yield 0.0 if channel.ages is None else channel.ages.age(tag, now)
+
+
+# -- why a message is where it is -------------------------------------------------------------------------------------
 
 
 _DEATHS = 10
@@ -498,7 +502,7 @@ def _first(death: dict[str, Any]) -> str:
     seconds = time_of(death)
     if seconds is None:
         return ""
-    return f" (first at {datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ})"
+    return f" (first at {_time(seconds * 1000)})"
 
 
 def _waits(queue: Queue, view: MessageView, number: int) -> Iterator[str]:

@@ -390,6 +390,9 @@ def refusal(broker: AdministeredBroker, needed: Needed) -> str:
     return ""
 
 
+# -- queues that hold dead letters ------------------------------------------------------------------------------------
+
+
 SAMPLE = 1000
 """Maximum number of messages of each queue that are looked at, from its head on."""
 _DECODED = 32

@@ -333,6 +333,9 @@ def table(values: Mapping[str, Any], key: str) -> dict[str, Any]:
     return value
 
 
+# -- errors of operations that are carried out as by a client of the user, spelt as in RabbitMQ ------------------------
+
+
 REFUSED = "Access refused."
 
 

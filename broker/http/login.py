@@ -1,4 +1,14 @@
-"""The login of a request: the user of its password or session, as the internal database or backends decide. Pure."""
+"""The login of a request: the user of its password or session, and rules for the requests of browsers. Pure.
+
+Theory. A browser adds the cookie of a session to requests that any page makes, so a cookie alone must not be enough:
+
+* `SameSite=Strict` keeps it from requests of other sites. Sites, however, do not differ by port, so a page of another
+  program on the same host could still send requests with it. Therefore a request with the cookie is refused if the
+  browser says that it comes from another origin, and one that changes something needs both a header that only scripts
+  of the own page can set and a browser that says that the origin is the own one.
+* A page whose name resolves to the address of the broker after it was loaded is of the own origin (DNS rebinding).
+  Such a name has dots, so a listener on loopback answers to names with dots only if the administrator has listed them.
+"""
 
 import base64
 import ipaddress
@@ -177,6 +187,9 @@ def judged(broker: ManagedBroker, name: str, peer: str, verdict: User | LoginRef
     if isinstance(verdict, LoopbackOnlyError):
         raise not_authorised("User can only log in via localhost")
     raise not_authorized(broker.auth_failure_delay * times)
+
+
+# -- browsers ---------------------------------------------------------------------------------------------------------
 
 
 COOKIE = "leveret_session"

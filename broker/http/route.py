@@ -1,4 +1,4 @@
-"""Routes: paths of the API, the operations on them, and the rights that these need."""
+"""Routes: paths of the API, the operations on them, the rights that they need, their description as OpenAPI 3.1."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -231,6 +231,9 @@ def _descend(node: Mapping[str | None, Any], segments: list[str], at: int) -> Ro
 def decoded(segment: str) -> str:
     """Return a segment of a path without percent-encoding; a plus is a plus."""
     return unquote_to_bytes(segment).decode("utf-8", "surrogateescape")
+
+
+# -- the description in the form OpenAPI 3.1 ---------------------------------------------------------------------------
 
 
 COLUMNS = Key("columns", doc="keys of the answer, with commas between them; all if it is not given")

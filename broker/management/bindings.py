@@ -261,6 +261,12 @@ def _octets(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+# -- Erlang's portable hash of a term (`erlang:phash2`), by which RabbitMQ names bindings that have arguments ----------
+# It is the same in all versions of Erlang: the words of a term are mixed, one after the other, by Bob Jenkins's
+# function of 1996, each kind of term with a multiple of the golden ratio of its own. Only the terms of arguments are
+# known here.
+
+
 _WORD = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9
 _SMALL, _LIST_END, _ATOM, _STRING, _TUPLE, _NEGATIVE, _BIG, _FLOAT, _BINARY = (

@@ -15,7 +15,11 @@ ROUTES = Routes("users", needs=Right.ADMINISTRATOR)
 PERMISSIONS = Routes("permissions", needs=Right.ADMINISTRATOR)
 KINDS = ("configure", "write", "read")
 State = dict[str, Any] | list[Any] | None
-"""State of an object before or after a change, as the audit log records it: without passwords and other secrets."""
+"""State of an object before or after a change, as the audit log records it: without passwords and other secrets.
+
+Functions that return it raise nothing and check no rights: the audit log is the operator's. What may be secret in free
+values is masked when it is recorded.
+"""
 
 
 def _user_of(call: Call, name: str) -> dict[str, Any] | None:

@@ -35,6 +35,11 @@ def of_queue(node: Node, name: str = "q") -> dict[str, Any]:
     return result_of(node.administration.explaining.queue(None, "/", name))
 
 
+def of_publish(node: Node, *publish: Any) -> dict[str, Any]:
+    """Explain a publish to an exchange with a routing key, and with headers if they are given."""
+    return result_of(node.administration.explaining.publish(None, "/", *publish))
+
+
 def setting(node: Node, key: str) -> tuple[Any, str, str]:
     """Return value, source and rule of a setting."""
     (row,) = [each for each in of_queue(node)["settings"] if each["key"] == key]
@@ -99,17 +104,8 @@ def test_the_source_is_the_one_that_has_an_effect(node, argument, policy, operat
 def test_what_looks_wrong_is_named(node):
     """Unknown arguments, a missing dead letter exchange and settings without effect are warnings."""
     topology = node.administration.topology
-    topology.declare_queue(
-        None,
-        "/",
-        "q",
-        arguments={
-            "x-max-lenght": 5,
-            "x-delayed-retry-type": "all",
-            "x-dead-letter-exchange": "dlx",
-            "x-overflow": "reject-publish",
-        },
-    )
+    arguments = {"x-max-lenght": 5, "x-delayed-retry-type": "all", "x-dead-letter-exchange": "dlx"}
+    topology.declare_queue(None, "/", "q", arguments=arguments | {"x-overflow": "reject-publish"})
     Client(node).publish("q", b"x")
 
     assert [
@@ -147,10 +143,7 @@ def test_the_way_of_a_publish(node):
     topology.bind(None, "/", "left", "d")
     topology.bind(None, "/", "h", "a", arguments={"x-match": "all", "type": "pdf"})
 
-    def explain(*arguments: Any) -> dict[str, Any]:
-        return result_of(node.administration.explaining.publish(*arguments))
-
-    found = explain(None, "/", "in", "order.new")
+    found = of_publish(node, "in", "order.new")
 
     assert {"a": ["in"], "b": ["in"], "c": ["in", "all"]} == {
         each["name"]: each["way"] for each in found["queues"]
@@ -159,20 +152,20 @@ def test_the_way_of_a_publish(node):
         (each["destination"], each["routing_key"]) for each in found["steps"][0]["matches"]
     }
     assert "    'c' (0 ready, 0 consumers) by 'in' -> 'all'" in found["lines"]
-    lost = explain(None, "/", "in", "invoice")
+    lost = of_publish(node, "in", "invoice")
     assert [["in", "left"]] == [each["way"] for each in lost["queues"]]
     assert "    its alternate exchange 'left' takes it" in lost["lines"]
-    assert ["a"] == [each["name"] for each in explain(None, "/", "h", "", {"type": "pdf"})["queues"]]
-    assert not explain(None, "/", "h", "", {"type": "doc"})["routed"]
+    assert ["a"] == [each["name"] for each in of_publish(node, "h", "", {"type": "pdf"})["queues"]]
+    assert not of_publish(node, "h", "", {"type": "doc"})["routed"]
     assert (
         "  reaches no queue: it is dropped, or returned to its publisher if it is mandatory"
-        in (explain(None, "/", "", "nowhere")["lines"])
+        in (of_publish(node, "", "nowhere")["lines"])
     )
-    assert ["a"] == [each["name"] for each in explain(None, "/", "", "a")["queues"]]
+    assert ["a"] == [each["name"] for each in of_publish(node, "", "a")["queues"]]
     with pytest.raises(NotFoundError, match="no exchange 'none'"):
-        explain(None, "/", "none", "")
+        of_publish(node, "none", "")
     with pytest.raises(BadRequestError, match="invalid headers"):
-        explain(None, "/", "h", "", {"x": object()})
+        of_publish(node, "h", "", {"x": object()})
 
 
 def test_a_publish_is_explained_as_it_is_routed(node):
@@ -188,7 +181,7 @@ def test_a_publish_is_explained_as_it_is_routed(node):
     topology.bind(None, "/", "x", "b", routing_key="k")
     client = Client(node)
     client.publish("k", b"1", exchange="x")
-    found = result_of(node.administration.explaining.publish(None, "/", "x", "k"))
+    found = of_publish(node, "x", "k")
 
     queues = node.vhosts["/"].queues
     assert {"a", "b"} == {each["name"] for each in found["queues"]}
@@ -218,7 +211,7 @@ def test_a_queue_that_is_full_by_bytes(node, overflow, limits, full):
     for _ in range(2):
         client.publish("q", b"12345")
     queue = node.vhosts["/"].queues["q"]
-    (found,) = result_of(node.administration.explaining.publish(None, "/", "", "q"))["queues"]
+    (found,) = of_publish(node, "", "q")["queues"]
     before = queue.ready_count
     client.publish("q", b"1")
 
@@ -234,7 +227,7 @@ def test_a_delayed_publish(node):
     topology.declare_queue(None, "/", "q")
     topology.bind(None, "/", "x", "q", routing_key="k")
 
-    found = result_of(node.administration.explaining.publish(None, "/", "x", "k", {"x-delay": 5000}))
+    found = of_publish(node, "x", "k", {"x-delay": 5000})
 
     assert (5000, ["q"]) == (found["delay"], [each["name"] for each in found["queues"]])
     assert "  'x' keeps it for 5000 ms, and then:" in found["lines"]
@@ -254,7 +247,7 @@ def test_a_publish_that_is_delayed_on_its_way(node):
         topology.declare_queue(None, "/", queue)
         for exchange in exchanges:
             topology.bind(None, "/", exchange, queue)
-    found = result_of(node.administration.explaining.publish(None, "/", "x", "", {"x-delay": 60000}))
+    found = of_publish(node, "x", "", {"x-delay": 60000})
     client = Client(node)
     client.publish("", b"1", exchange="x", headers={"x-delay": ("signedint", 60000)})
     at_once = {queue.name: queue.ready_count for queue in node.vhosts["/"].queues.values()}
@@ -276,7 +269,7 @@ def test_a_publish_that_is_delayed_on_its_way(node):
     ]
     assert (60000, 3) == (found["delay"], found["queue_count"])
     assert "    'dq' (0 ready, 0 consumers) by 'x' -> 'del', after 60000 ms" in found["lines"]
-    at_once = result_of(node.administration.explaining.publish(None, "/", "x", ""))
+    at_once = of_publish(node, "x", "")
     assert (None, 3) == (at_once["delay"], len(at_once["queues"]))
 
 
@@ -285,7 +278,7 @@ def test_a_delayed_publish_without_a_queue(node):
     node.administration.topology.declare_exchange(
         None, "/", "x", "x-delayed-message", arguments={"x-delayed-type": "direct"}
     )
-    found = result_of(node.administration.explaining.publish(None, "/", "x", "k", {"x-delay": 5}))
+    found = of_publish(node, "x", "k", {"x-delay": 5})
 
     assert "  reaches no queue: it is dropped then" == found["lines"][-1]
     assert (5, False) == (found["delay"], found["routed"])
@@ -293,7 +286,7 @@ def test_a_delayed_publish_without_a_queue(node):
 
 def reached(node: Node, exchange: str, key: str, headers: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Return the queues that a publish is said to reach, and those that it reaches within a minute."""
-    found = result_of(node.administration.explaining.publish(None, "/", exchange, key, headers))
+    found = of_publish(node, exchange, key, headers)
     Client(node).publish(key, exchange=exchange, headers=typed(headers))
     node.pass_time(60000)
     queues = node.vhosts["/"].queues.values()
@@ -326,8 +319,7 @@ def test_copies_for_other_keys(node, header):
         assert explained == real, exchange
 
     def explain(exchange: str, key: str, *others: str) -> dict[str, Any]:
-        headers = {header: list(others)}
-        return result_of(node.administration.explaining.publish(None, "/", exchange, key, headers))
+        return of_publish(node, exchange, key, {header: list(others)})
 
     found = explain("t", "a.x", "b.x")
     assert [("a1", "a.*", "a.x"), ("b1", "b.*", "b.x")] == [
@@ -477,15 +469,9 @@ def test_a_wide_route_is_explained_in_steps(node):
         topology.bind(None, "/", "x", "q0", routing_key=f"a.{number}")
     steps = node.administration.explaining.publish(None, "/", "x", "a.1")
 
-    count = 0
-    while True:
-        try:
-            assert next(steps) is None
-        except StopIteration as stopped:
-            found = stopped.value
-            break
-        count += 1
-    assert count > 100
+    for _ in range(100):
+        assert next(steps) is None
+    found = result_of(steps)
     assert (600, 100) == (found["queue_count"], len(found["queues"]))
     assert "    and 580 others" in found["lines"]
 
