@@ -5,6 +5,7 @@ users and clocks it has.
 """
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
@@ -16,12 +17,23 @@ from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.state import connection_state
 from leveret.broker.http.call import Call
 from leveret.broker.http.listing import ABSENT
-from leveret.broker.management.queue_fields import ERLANG, idle_since, queue_fields
+from leveret.broker.management.queue_fields import ERLANG, idle_since, once_a_row, queue_fields
 from leveret.broker.management.ranges import asked_ranges
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.statistics import families
+from leveret.broker.statistics.rows import channel_levels
 
 Fields = Mapping[str, Callable[[Any], Any]]
+_CHANNEL_LEVELS = {
+    "prefetch_count": "prefetch",
+    "global_prefetch_count": "global_prefetch",
+    "consumer_count": "consumers",
+    "messages_unacknowledged": "unacked",
+    "messages_unconfirmed": "unconfirmed",
+    "messages_uncommitted": "uncommitted",
+    "acks_uncommitted": "acks_uncommitted",
+}
+"""Keys of a channel that are levels of it (`statistics.rows`)."""
 
 
 def connection_fields(call: Call) -> Fields:
@@ -101,6 +113,12 @@ def channel_fields(call: Call) -> Fields:
     statistics, node, alarm, now = broker.statistics, broker.node_name, broker.alarm, broker.now()
     span = asked_ranges(call.query, one="channel" in call.names).messages
 
+    levels = once_a_row(channel_levels)
+
+    def level(name: str) -> Callable[[Channel], Any]:
+        read = attrgetter(name)
+        return lambda channel: read(levels(channel))
+
     def state(channel: Channel) -> str:
         return "flow" if connection_state(connection_of(channel), alarm, now) == "flow" else "running"
 
@@ -115,13 +133,7 @@ def channel_fields(call: Call) -> Fields:
         "connection_details": _connection_details,
         "confirm": lambda each: each.confirms is not None,
         "transactional": lambda each: each.tx is not None,
-        "prefetch_count": lambda each: each.prefetch_count,
-        "global_prefetch_count": lambda each: each.global_prefetch,
-        "consumer_count": lambda each: len(each.consumers),
-        "messages_unacknowledged": lambda each: len(each.unacked),
-        "messages_unconfirmed": lambda each: 0 if each.confirms is None else each.confirms.unconfirmed_count,
-        "messages_uncommitted": lambda each: 0 if each.tx is None else len(each.tx.publishes),
-        "acks_uncommitted": lambda each: 0 if each.tx is None else len(each.tx.settled),
+        **{key: level(name) for key, name in _CHANNEL_LEVELS.items()},
         "pending_raft_commands": lambda _each: 0,
         "idle_since": lambda each: idle_since(statistics, statistics.series(each)),
         "message_stats": lambda each: statistics.message_stats(families.CHANNELS, each, span),

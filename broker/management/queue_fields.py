@@ -19,12 +19,13 @@ from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics import families
 from leveret.broker.statistics.rates import NO_RATE
-from leveret.broker.statistics.rows import queue_levels
+from leveret.broker.statistics.rows import QueueLevels, queue_levels
 from leveret.broker.statistics.series import Series
 from leveret.broker.statistics.statistics import Statistics
 from leveret.broker.vhost.policies import NOTHING, Applied
 from leveret.storage.queues.backing_queue import PagingCounts
 
+R = TypeVar("R")
 T = TypeVar("T")
 Fields = Mapping[str, Callable[[Queue], Any]]
 
@@ -59,17 +60,19 @@ def queue_fields(call: Call) -> Fields:
     ranges = asked_ranges(call.query, one="queue" in call.names)
     span = ranges.messages
 
-    @_once_a_row
+    @once_a_row
     def policies(queue: Queue) -> Applied:
         vhost = broker.vhosts.get(queue.vhost)
         return NOTHING if vhost is None else vhost.queue_policies(queue)
 
-    @_once_a_row
+    @once_a_row
     def counts(queue: Queue) -> PagingCounts:
         queue.settle()
         return queue.backing.paging_counts()
 
-    levels = _once_a_row(lambda queue: queue_levels(queue, counts(queue)))
+    @once_a_row
+    def levels(queue: Queue) -> QueueLevels:
+        return queue_levels(queue, counts(queue))
 
     def paging(read: Callable[[PagingCounts], int]) -> Callable[[Queue], int]:
         return lambda queue: read(counts(queue))
@@ -189,14 +192,14 @@ def _named(policy: Any) -> str | None:
     return None if policy is None else json_text(policy.name)
 
 
-def _once_a_row(compute: Callable[[Queue], T]) -> Callable[[Queue], T]:
+def once_a_row(compute: Callable[[R], T]) -> Callable[[R], T]:
     """Return a function that computes a value once for all keys of a row, which come one after the other."""
-    known: tuple[Queue, T] | None = None
+    known: tuple[R, T] | None = None
 
-    def value(queue: Queue) -> T:
+    def value(row: R) -> T:
         nonlocal known
-        if known is None or known[0] is not queue:
-            known = queue, compute(queue)
+        if known is None or known[0] is not row:
+            known = row, compute(row)
         return known[1]
 
     return value

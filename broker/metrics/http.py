@@ -71,18 +71,9 @@ class Monitor:
         self._began = time.time()
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | Acceptor | None = None
-        self.address = ("", 0)
-        """The bound address."""
-
-    async def start(self, host: str, port: int) -> None:
-        """Start listening; port 0 picks a free one. Raises OSError for an address that is not available."""
-        await self._serve(None, host=host, port=port)
 
     async def serve_socket(self, sock: socket.socket, tls: Credentials | None = None) -> None:
         """Serve a listening socket."""
-        await self._serve(tls, sock=sock)
-
-    async def _serve(self, tls: Credentials | None, **where: Any) -> None:
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/metrics/per-object", self._per_object)
@@ -100,17 +91,12 @@ class Monitor:
         await runner.setup()
         assert runner.server is not None  # noqa: S101 - after the set-up
         accept = partial(Connections(CONNECTIONS).accept, runner.server)
-        loop = asyncio.get_running_loop()
-        try:
-            if tls is None:
-                self._listener = await loop.create_server(accept, **where, backlog=BACKLOG)
-            else:
-                self._listener = Acceptor(where["sock"], accept, tls, "metrics and health")
-        except BaseException:
-            await runner.cleanup()
-            raise
         self._runner = runner
-        self.address = self._listener.sockets[0].getsockname()[:2]
+        if tls is None:
+            loop = asyncio.get_running_loop()
+            self._listener = await loop.create_server(accept, sock=sock, backlog=BACKLOG)
+        else:
+            self._listener = Acceptor(sock, accept, tls, "metrics and health")
 
     async def stop(self) -> None:
         """Stop listening; responses in progress are cut off after a moment."""

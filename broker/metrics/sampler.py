@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from leveret.broker.channel.channel import Channel
+from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.state import connection_state
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.totals import QueueCounts
@@ -79,13 +80,15 @@ class Kind:
 
     Args:
         groups: the groups of their columns.
+        objects: those that are visited.
         read: returns the row of an object.
-        labels: returns the values of the labels of an object, in the order of the group with most; none if it is no
-            longer shown. Groups with fewer labels have the first of them.
+        labels: returns the values of the labels of an object, in the order of the group with most; none if it is not
+            shown, only counted. Groups with fewer labels have the first of them.
         total: the sum over objects that are gone.
+        notice: called with objects and their rows.
 
     Attributes:
-        groups: as given.
+        groups, objects: as given.
         total: the sum over all objects so far.
         rows: their rows by the label names of a group, if they are kept.
 
@@ -94,21 +97,23 @@ class Kind:
     def __init__(
         self,
         groups: Sequence[Group],
+        objects: Sequence[Any],
         read: Callable[[Any], Row],
         labels: Callable[[Any], tuple[str, ...]],
         total: Row,
+        notice: Callable[[Sequence[Any], Sequence[Row]], None] | None = None,
     ) -> None:
-        self.groups, self.total = groups, total
+        self.groups, self.objects, self.total = groups, objects, total
         self.rows: dict[tuple[str, ...], Rows] = {group.labels: [] for group in groups}
-        self._read, self._labels = read, labels
+        self._read, self._labels, self._notice = read, labels, notice
 
-    def visit(
-        self, objects: Sequence[Any], *, keeps_rows: bool
-    ) -> Iterator[tuple[Sequence[Any], Sequence[Row]]]:
-        """Visit objects, a few in each step; yields them and their rows."""
-        for some in portions(objects, STEP):
+    def visit(self, *, keeps_rows: bool) -> Iterator[str]:
+        """Visit the objects, a few in each step."""
+        for some in portions(self.objects, STEP):
             rows = [self._read(each) for each in some]
             self.total = summed([self.total, *rows])
+            if self._notice is not None:
+                self._notice(some, rows)
             if keeps_rows:
                 shown = [
                     (values, row)
@@ -117,7 +122,7 @@ class Kind:
                 ]
                 for names, kept in self.rows.items():
                     kept += [(labels_text(names, values[: len(names)]), row) for values, row in shown]
-            yield some, rows
+            yield ""
 
 
 class Sampler:
@@ -158,67 +163,71 @@ class Sampler:
         self._keeps_rows = keeps_rows
         self.totals = totals = broker.context.totals
         self.by_type = dict(totals.queues)
+        self.paced = 0
         gone = [Row(each, QueueLevels()) for each in self.by_type.values()]
         lost = Row(QueueCounts(lost=totals.lost), QueueLevels(), dict(totals.transitions))
-        self.queues = Kind((QUEUE_INFO, *QUEUES), queue_row, _queue_labels, summed([lost, *gone]))
-        self.channels = Kind(CHANNELS, channel_row, _channel_labels, Row(totals.channels, ChannelLevels()))
+        vhosts = selection.vhosts_of(broker)
+        self._replies = {queue for vhost in vhosts for queue in vhost.reply_queues.values()}
+        connections = list(self.clients.connections)
+        self.queues = Kind(
+            (QUEUE_INFO, *QUEUES),
+            [queue for vhost in vhosts for queue in vhost.queues.values()],
+            queue_row,
+            self._queue_labels,
+            summed([lost, *gone]),
+            self._count_types,
+        )
+        self.channels = Kind(
+            CHANNELS,
+            [channel for each in connections for channel in each.channels.values()],
+            channel_row,
+            _channel_labels,
+            Row(totals.channels, ChannelLevels()),
+        )
         self.connections = Kind(
             CONNECTIONS,
+            connections,
             connection_row,
             lambda each: (each.name,),
             Row(totals.connections, ConnectionLevels()),
+            self._count_paced,
         )
-        self.paced = 0
-        vhosts = selection.vhosts_of(broker)
-        self._queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
-        self._replies = [queue for vhost in vhosts for queue in vhost.reply_queues.values()]
-        self._connections = list(self.clients.connections)
-        self._channels = [channel for each in self._connections for channel in each.channels.values()]
-
-    @property
-    def kinds(self) -> tuple[tuple[Kind, Callable[[], Iterator[str]]], ...]:
-        """The kinds of objects, each with what visits them, in steps."""
-        return (
-            (self.queues, self._visit_queues),
-            (self.channels, self._visit_channels),
-            (self.connections, self._visit_connections),
-        )
+        self.kinds = (self.queues, self.channels, self.connections)
 
     def everything(self) -> Iterator[str]:
         """Visit all objects, in steps."""
         yield ""
-        for _, visit in self.kinds:
-            yield from visit()
+        for kind in self.kinds:
+            yield from self.visit(kind)
 
-    def _visit_queues(self) -> Iterator[str]:
-        """Visit the requested queues; those of direct reply-to are counted, but have no rows."""
-        matches = self._selection.queue
-        if matches is not None:
-            found = []
-            for queues in portions(self._queues, NAMES):
-                found += [each for each in queues if matches(each.name.encode("utf-8", "surrogateescape"))]
-                yield ""
-            self._queues = found
-        for objects, keeps_rows in ((self._queues, self._keeps_rows), (self._replies, False)):
-            for queues, rows in self.queues.visit(objects, keeps_rows=keeps_rows):
-                self._count_types(queues, rows)
-                yield ""
+    def visit(self, kind: Kind) -> Iterator[str]:
+        """Visit the objects of a kind, in steps; of queues those that were requested, and those of direct reply-to."""
+        if kind is self.queues:
+            if (matches := self._selection.queue) is not None:
+                found = []
+                for queues in portions(kind.objects, NAMES):
+                    found += [
+                        each for each in queues if matches(each.name.encode("utf-8", "surrogateescape"))
+                    ]
+                    yield ""
+                kind.objects = found
+            kind.objects = [*kind.objects, *self._replies]
+        yield from kind.visit(keeps_rows=self._keeps_rows)
+
+    def _queue_labels(self, queue: Queue) -> tuple[str, ...]:
+        if queue.deleted or queue in self._replies:
+            return ()
+        return queue.vhost, queue.name, queue_type_label(queue.type), "leader"
 
     def _count_types(self, queues: Sequence[Queue], rows: Sequence[Row]) -> None:
         for kind in {queue.type for queue in queues}:
             counts = [row.counts for row, queue in zip(rows, queues, strict=True) if queue.type == kind]
             self.by_type[kind] = all_of([self.by_type.get(kind, QueueCounts()), *counts])
 
-    def _visit_channels(self) -> Iterator[str]:
-        for _ in self.channels.visit(self._channels, keeps_rows=self._keeps_rows):
-            yield ""
-
-    def _visit_connections(self) -> Iterator[str]:
+    def _count_paced(self, connections: Sequence[Connection], _rows: Sequence[Row]) -> None:
         alarm, now = self.broker.alarm, self.broker.now()
-        for some, _ in self.connections.visit(self._connections, keeps_rows=self._keeps_rows):
-            states = [connection_state(each, alarm, now) for each in some if each.paused_at != float("inf")]
-            self.paced += states.count("flow")
-            yield ""
+        paced = [each for each in connections if each.paused_at != float("inf")]
+        self.paced += [connection_state(each, alarm, now) for each in paced].count("flow")
 
     @cached_property
     def resources(self) -> Resources:
@@ -236,10 +245,6 @@ class Sampler:
         latency = self.broker.context.latencies.confirm.get(mode)
         whole: Histogram = Histogram() if latency is None else latency.whole()
         return whole
-
-
-def _queue_labels(queue: Queue) -> tuple[str, ...]:
-    return () if queue.deleted else (queue.vhost, queue.name, queue_type_label(queue.type), "leader")
 
 
 def _channel_labels(channel: Channel) -> tuple[str, ...]:

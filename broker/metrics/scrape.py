@@ -83,7 +83,7 @@ class Scraper:
         yield from of_node(
             walk, (*IDENTITY, *TOTALS, *GLOBAL, *EXCHANGE_SUMS, *chain(*NODE_GROUPS.values()), *OWN)
         )
-        for kind, _ in walk.kinds:
+        for kind in walk.kinds:
             for group in kind.groups:
                 yield sums(group.prefix, group.columns, kind.total)
 
@@ -92,7 +92,7 @@ class Scraper:
         walk = Sampler(self._broker, self._identity(), "per-object", process, keeps_rows=True)
         yield from walk.everything()
         yield from of_node(walk, (*IDENTITY, *TOTALS, *GLOBAL, *chain(*NODE_GROUPS.values()), *OWN))
-        for kind, _ in walk.kinds:
+        for kind in walk.kinds:
             for group in kind.groups:
                 yield from columns(group.prefix, group.columns, kind.rows[group.labels])
         for exchanges in EXCHANGES:
@@ -105,9 +105,9 @@ class Scraper:
         if "queue_metrics" in names:
             names |= {"queue_consumer_count"}
         walk = Sampler(self._broker, self._identity(), "detailed", process, selection, keeps_rows=True)
-        for kind, visit in walk.kinds:
+        for kind in walk.kinds:
             if _chosen(kind.groups, names):
-                yield from visit()
+                yield from walk.visit(kind)
                 for group in _chosen(kind.groups, names | {QUEUE_INFO.name}):
                     yield from columns(_detailed(group.prefix), group.columns, kind.rows[group.labels])
         vhosts = selection.vhosts_of(self._broker)

@@ -1,6 +1,10 @@
-"""Rows of plain numbers for queues, channels and connections, from which metrics and the export select.
+"""The figures of queues, channels and connections: their counters (`counters.totals`), and levels beside them.
 
-Counters are those of `broker.counters.totals`; the levels beside them are current values.
+Each figure has one name and is computed in one place. What is shown selects from these by name, and adds its own name,
+text and rounding: the samples of the API (`families`), its keys (`management.queue_fields`, `client_fields`),
+Prometheus' series (`metrics.per_object`), and the export (`export.tables`). Two differ on purpose: the API processes a
+queue's input first, so that lengths are those of this moment; the export counts memory of ready messages only, as
+paging does.
 """
 
 from collections import Counter
@@ -12,8 +16,6 @@ from leveret.broker.connection.connection import Connection
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, QueueCounts
 from leveret.broker.queue.queue import Queue
 from leveret.storage.queues.backing_queue import PagingCounts
-
-STATES = ("alpha", "beta", "gamma", "delta")
 
 
 class QueueLevels(NamedTuple):

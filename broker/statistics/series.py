@@ -126,10 +126,12 @@ class Series:
 
         """
         last = self.last
+        self.previous, self.previous_at, self.last_at = last, self.last_at, now
         if row == last:
+            if not self._rings:  # as most of ten thousand objects
+                return
             row = last
-        self.previous, self.previous_at = last, self.last_at
-        self.last, self.last_at = row, now
+        self.last = row
         if not last:
             self.since = self.changed = ticks.number
             self.changed_wall = ticks.wall
@@ -142,8 +144,6 @@ class Series:
             if not self._rings:
                 self._base = last
                 self._rings = tuple([Ring(len(row), tier.rows) for tier in tiers])
-        elif not self._rings:
-            return
         elif (ticks.number - self.changed) * ticks.interval > IDLE_SECONDS:
             self._rings = ()
             self._base = row

@@ -40,7 +40,9 @@ def node() -> Node:
 async def monitor(node) -> AsyncIterator[Monitor]:
     """The monitor that answers for the broker."""
     made = Monitor(node, lambda: Identity("rabbit@here", "c", "id"))
-    await made.start("127.0.0.1", 0)
+    sock = socket.create_server(("127.0.0.1", 0))
+    made.address = sock.getsockname()
+    await made.serve_socket(sock)
     yield made
     await made.stop()
 
