@@ -86,7 +86,6 @@ def get_node(call: Call) -> Answer:
 def _shown(call: Call) -> dict[str, Any]:
     broker: Any = call.broker
     statistics = broker.statistics
-    counts, config = node_counts(broker), broker.config
     span = asked_ranges(call.query, one="node" in call.names).node
     shown: dict[str, Any] = {
         "name": broker.node_name,
@@ -100,9 +99,9 @@ def _shown(call: Call) -> dict[str, Any]:
         "processors": os.cpu_count() or 1,
         "exchange_types": exchange_types(),
         "auth_mechanisms": [
-            {"name": name, "description": description, "enabled": name in config.auth_mechanisms}
+            {"name": name, "description": description, "enabled": name in broker.config.auth_mechanisms}
             for name, description in _MECHANISMS.items()
-            if name in config.auth_mechanisms or name != EXTERNAL
+            if name in broker.config.auth_mechanisms or name != EXTERNAL
         ],
         "applications": [
             {"name": "rabbit", "description": "RabbitMQ", "version": COMPATIBLE_VERSION},
@@ -132,8 +131,7 @@ def _shown(call: Call) -> dict[str, Any]:
             0,
         ),
     }  # fmt: skip
-    node = {name: counts[name] for name in families.NODE.columns}
-    shown |= statistics.stats(statistics.node, families.NODE, node, span)
+    shown |= statistics.stats(statistics.node, families.NODE, node_counts(broker), span)
     for name in _ALWAYS_ZERO:
         shown |= {name: 0, f"{name}_details": NO_RATE}
     shown |= statistics.stats(statistics.broker, families.BROKER, statistics.churn(), span)

@@ -8,6 +8,7 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts
 from leveret.broker.queue.queue import Queue
+from leveret.broker.statistics.node_figures import NODE_COUNTS
 from leveret.broker.statistics.rates import Family
 from leveret.broker.statistics.series import BASIC, DETAILED, GLOBAL, Row
 
@@ -29,15 +30,6 @@ CHURN = {
     "queue_deleted": "context.totals.queues_deleted",
 }
 """Names of the counters of objects that came and went, and where a broker has them."""
-MEASURED = ("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free", "gc_num", "context_switches")
-STORED = (
-    "io_read_count",
-    "io_write_count",
-    "io_write_bytes",
-    "io_sync_count",
-    "msg_store_read_count",
-    "msg_store_write_count",
-)
 _QUEUE, _CHANNEL = len(QUEUE_STATS), len(CHANNEL_STATS)
 
 
@@ -75,4 +67,4 @@ CONNECTIONS = Family(BASIC, OCTETS, read=connection_row)
 EXCHANGES = Family(DETAILED, _COPIES, {}, _COPIES, attrgetter("published_in", "published_out"))
 VHOSTS = Family(BASIC, (*CHANNEL_STATS, *LENGTHS, *OCTETS), _WITH_SUMS, CHANNEL_STATS)
 BROKER = Family(GLOBAL, (*CHANNEL_STATS, *LENGTHS, *DISK, *CHURN), _WITH_SUMS, CHANNEL_STATS)
-NODE = Family(GLOBAL, (*MEASURED, *STORED))
+NODE = Family(GLOBAL, tuple(NODE_COUNTS))

@@ -5,6 +5,8 @@ A server is that of `broker.server.server`, if nothing else is said.
 
 import os
 import resource
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
@@ -83,26 +85,32 @@ def disk_of(server: Any) -> Any:
     return NO_DISK if server.disk is None else server.disk
 
 
-def node_counts(server: Any) -> dict[str, int]:
-    """Return the figures that are sampled, by RabbitMQ's names."""
-    disk = disk_of(server)
-    read, written = disk_counts(server)
+def _switches(_server: Any) -> int:
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return {
-        "mem_used": server.resource_monitor.memory.used,
-        "fd_used": server.statistics.files,
-        "sockets_used": len(server.drivers),
-        "proc_used": len(server.clients.connections) + server.clients.channel_count,
-        "disk_free": server.resource_monitor.disk.free or 0,
-        "gc_num": 0,
-        "context_switches": usage.ru_nvcsw + usage.ru_nivcsw,
-        "io_read_count": read,
-        "io_write_count": disk.journal.commits,
-        "io_write_bytes": disk.journal.octets_written,
-        "io_sync_count": disk.flushes,
-        "msg_store_read_count": read,
-        "msg_store_write_count": written,
-    }
+    return usage.ru_nvcsw + usage.ru_nivcsw
+
+
+NODE_COUNTS: Final[Mapping[str, Callable[[Any], int]]] = {
+    "mem_used": attrgetter("resource_monitor.memory.used"),
+    "fd_used": attrgetter("statistics.files"),
+    "sockets_used": lambda server: len(server.drivers),
+    "proc_used": lambda server: len(server.clients.connections) + server.clients.channel_count,
+    "disk_free": lambda server: server.resource_monitor.disk.free or 0,
+    "gc_num": lambda _server: 0,
+    "context_switches": _switches,
+    "io_read_count": lambda server: disk_counts(server)[0],
+    "io_write_count": lambda server: disk_of(server).journal.commits,
+    "io_write_bytes": lambda server: disk_of(server).journal.octets_written,
+    "io_sync_count": lambda server: disk_of(server).flushes,
+    "msg_store_read_count": lambda server: disk_counts(server)[0],
+    "msg_store_write_count": lambda server: disk_counts(server)[1],
+}
+"""The figures of a server that are sampled, by RabbitMQ's names."""
+
+
+def node_counts(server: Any) -> dict[str, int]:
+    """Return these figures."""
+    return {name: read(server) for name, read in NODE_COUNTS.items()}
 
 
 def latencies(server: Any) -> dict[str, Histogram]:

@@ -82,8 +82,7 @@ class Statistics:
         stats = yield from self.channel_totals(None, found)
         row = (*stats, *lengths, *disk_counts(broker), *families.churn(broker))
         self._add(found, _BROKER, families.BROKER, row)
-        node = node_counts(broker)
-        self._add(found, _NODE, families.NODE, tuple([node[name] for name in families.NODE.columns]))
+        self._add(found, _NODE, families.NODE, tuple(node_counts(broker).values()))
         self._series = found if resets == self._resets else {}
         self._forgotten = {
             each: rows for each, rows in self._forgotten.items() if each is None or each in found
