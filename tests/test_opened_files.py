@@ -22,8 +22,8 @@ OWN = {
     "broker.embedded.sockets": "/dev/null",
     "broker.http.socket_path": "directories",
     "broker.export.writer": "creates files; reads those that it has written",
-    "broker.cli.process_files": "writes the pid file, which the configuration names",
-    "broker.cli.ctl.one_node": "the end of a log, in a command",
+    "broker.cli.startup": "writes the pid file, which the configuration names",
+    "broker.cli.ctl.health": "the end of a log, in a command",
     "broker.replication.keeper": "the log of changes in the data directory",
 }
 """Modules that open files by themselves, and why they may."""

@@ -1,55 +1,18 @@
-"""The options for configuration, and the command `leveret config` (driver: the process)."""
+"""The command `leveret config` (driver: the process)."""
 
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from leveret.broker import exit_codes
-from leveret.broker.config.config import Config, ConfigError, load, written_settings
+from leveret.broker.cli.options import config_options, fail, load_or_exit
+from leveret.broker.config.config import written_settings
 from leveret.broker.config.values import Setting
-
-PROGRAM = "leveret"
-
-
-def config_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name files and set keys to a command."""
-    path = click.Path(path_type=Path)
-    for option in (
-        click.option(
-            "--set",
-            "settings",
-            metavar="KEY=VALUE",
-            multiple=True,
-            help="Set a configuration key; may be repeated.",
-        ),
-        click.option("--data-dir", metavar="DIR", type=path, help="Data directory (default: var)."),
-        click.option(
-            "--config",
-            "config_paths",
-            metavar="FILE",
-            multiple=True,
-            type=path,
-            help="Configuration file, directory of *.conf files, or pattern; may be repeated, later files override "
-            "earlier.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def load_or_exit(config_paths: Sequence[Path], data_dir: Path | None, settings: Sequence[str]) -> Config:
-    """Return the configuration; prints all problems and ends the process if it is invalid."""
-    try:
-        return load(config_paths, data_dir, settings, os.environ)
-    except ConfigError as error:
-        for problem in error.problems:
-            click.echo(f"{PROGRAM}: {problem}", err=True)
-        sys.exit(exit_codes.CONFIG)
 
 
 @click.command("config")
@@ -130,5 +93,4 @@ def _encrypt(written: Sequence[Setting]) -> None:
 
 
 def _fail(text: str) -> NoReturn:
-    click.echo(f"{PROGRAM} config: {text}", err=True)
-    sys.exit(exit_codes.USAGE)
+    fail(text, exit_codes.USAGE, "leveret config")

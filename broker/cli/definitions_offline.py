@@ -4,70 +4,40 @@ from pathlib import Path
 
 import msgspec
 
-from leveret.broker.administration.definitions import exported
-from leveret.broker.administration.definitions_document import at_once, writing
 from leveret.broker.administration.definitions_outcome import Outcome
-from leveret.broker.auth.users import Users
 from leveret.broker.config.config import Config
-from leveret.broker.metadata.recorder import Definitions, NullJournal
-from leveret.broker.metadata.restore import restore
 from leveret.broker.persistence.data_store import DataStore
-from leveret.broker.scheduling.node_context import NodeContext
-from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.server import Server
-from leveret.broker.vhost.parameters import GlobalParameters
-from leveret.broker.vhost.vhost import VHost
 from leveret.storage.errors import DiskFullError
 from leveret.storage.store.read_only import has_data, stored_definitions
 
 
-class _Stored:
-    """The stored definitions, created in memory only."""
-
-    def __init__(self, rows: list[tuple[bytes, bytes]]) -> None:
-        self.users = Users()
-        self.global_parameters = GlobalParameters()
-        self.vhosts: dict[str, VHost] = {}
-        self._turn = Turn()
-        self._context = NodeContext()
-        definitions = Definitions(NullJournal(), lambda: 0)
-        restore(rows, definitions, self.users, self.global_parameters, self._make_vhost)
-
-    def _make_vhost(self, name: str) -> VHost:
-        vhost = self.vhosts[name] = VHost(name, self._turn, self._context)
-        return vhost
+def _in_memory(config: Config) -> Server:
+    """Return a broker with the stored definitions that does not write. Raises StorageError."""
+    # with a file to import at its start, a broker does not create the objects of a first one
+    server = Server(msgspec.structs.replace(config, listeners=(), definitions=Path()), None)
+    server.load_definitions(stored_definitions(config.data_dir))
+    return server
 
 
 def export_stored(data_dir: Path) -> bytes:
     """Return the stored definitions as RabbitMQ's JSON; a broker may be using the data.
 
-    Raises:
-        StorageError: there are no data, or they cannot be read.
-
+    Raises StorageError if there are no data, or they cannot be read.
     """
-    return at_once(writing(exported(_Stored(stored_definitions(data_dir)))))
+    return _in_memory(Config(data_dir=data_dir)).administration.definitions.export_file(None)
 
 
 def compare_stored(config: Config, octets: bytes) -> Outcome:
     """Return what an import of a file would do to the stored definitions, or to those of a first start.
 
-    Args:
-        config: the configuration.
-        octets: the file.
-
-    Raises:
-        BadRequestError: the file is not a JSON object.
-        StorageError: the data cannot be read.
-
+    Raises BadRequestError if the file is not a JSON object, StorageError if the data cannot be read.
     """
-    config = msgspec.structs.replace(config, listeners=(), definitions=None)
-    if not has_data(config.data_dir):
-        broker = Server(config, None)
+    if has_data(config.data_dir):
+        server = _in_memory(config)
     else:
-        # with a file to import at its start, a broker does not create the objects of a first one
-        broker = Server(msgspec.structs.replace(config, definitions=Path()), None)
-        broker.load_definitions(stored_definitions(config.data_dir))
-    return broker.administration.definitions.import_file(None, octets, dry_run=True)
+        server = Server(msgspec.structs.replace(config, listeners=(), definitions=None), None)
+    return server.administration.definitions.import_file(None, octets, dry_run=True)
 
 
 async def import_stored(config: Config, file: Path) -> Outcome:

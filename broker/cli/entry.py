@@ -1,24 +1,92 @@
-"""The program `leveret` (driver: the arguments of the process).
+"""The program `leveret`: its commands, and what each of them loads (driver: the arguments of the process).
 
 `leveret ctl`, `leveret top` and the commands on messages are clients, and the first of them is called often by scripts;
 `leveret analyze` becomes another program at once. They are run without loading the broker.
 """
 
 import gc
+import importlib
+import os
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from leveret.broker.cli import commands
+import click
+
+LIGHT: Final[Mapping[str, str]] = {
+    "analyze": "entry.analyze",
+    "copy": "transfers.copy",
+    "ctl": "ctl.main.ctl",
+    "discard": "transfers.discard",
+    "dlq": "transfers.dlq",
+    "explain": "queues.explain",
+    "move": "transfers.move",
+    "pause": "queues.pause",
+    "peek": "peek.peek",
+    "replay": "transfers.replay",
+    "resume": "queues.resume",
+    "tail": "peek.tail",
+    "top": "top.command.top",
+}
+"""Commands that load no broker, most of them clients of a running one: by the name of the command its place,
+`MODULE.ATTRIBUTE` below this package."""
+LATE: Final[Mapping[str, str]] = {
+    **LIGHT,
+    "definitions": "definitions.definitions",
+    "perf": "perf.perf",
+    "store": "store.store",
+}
+"""The commands that are loaded when they are used: no start of the broker needs them."""
+
+_SENTENCE: Final = 200
+"""Characters of the first sentence about a command; click cuts it at the end of one line."""
+
+
+class Group(click.Group):
+    """A group whose list of commands has whole sentences."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, each.get_short_help_str(_SENTENCE)) for name, each in commands if each is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def load(name: str) -> click.Command:
+    """Return the command of a name in `LATE`."""
+    return _at(LATE[name])
+
+
+def _at(place: str) -> click.Command:
+    module, _, attribute = place.rpartition(".")
+    command: click.Command = getattr(importlib.import_module(f"leveret.broker.cli.{module}"), attribute)
+    return command
 
 
 def main() -> None:
     """Run the command of the arguments."""
     name = "".join(sys.argv[1:2])
-    if name in commands.LIGHT:
-        commands.load(name)(sys.argv[2:], prog_name=f"leveret {name}", help_option_names=["-h", "--help"])
+    if name in LIGHT:
+        load(name)(sys.argv[2:], prog_name=f"leveret {name}", help_option_names=["-h", "--help"])
     else:
         gc.disable()  # a tenth of the time to load the broker was spent on looking for garbage, of which there is none
         try:
-            from leveret.broker.cli.main import main as command  # noqa: PLC0415
+            command = _at("main.main")
         finally:
             gc.enable()
         command()
+
+
+@click.command(
+    "analyze",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+    short_help="Create reports from the telemetry export of a broker, with Spark.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def analyze(arguments: Sequence[str]) -> None:
+    """Run an analysis; `leveret analyze --help` says more."""
+    # Another program: the broker never imports `analytics`, because a broker's process must not load PySpark.
+    # -P: do not import the package from the current directory.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "leveret.analytics", *arguments])  # noqa: S606 - ourselves

@@ -1,4 +1,4 @@
-"""The command ``leveret`` (driver: the process, its signals, its event loop). Exit codes: `broker.exit_codes`."""
+"""The command `leveret`, and `leveret serve` (driver: the process, its signals, its event loop)."""
 
 import asyncio
 import contextlib
@@ -9,24 +9,24 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import click
 
 from leveret import __version__
 from leveret.broker import exit_codes
-from leveret.broker.cli import commands
-from leveret.broker.cli.configuration import config_options, load_or_exit, show_config
-from leveret.broker.cli.event_loop import loop_factory
-from leveret.broker.cli.http_listeners import management, open_listeners
-from leveret.broker.cli.messages.group import Group
-from leveret.broker.cli.process_files import (
+from leveret.broker.cli import entry
+from leveret.broker.cli.configuration import show_config
+from leveret.broker.cli.options import PROGRAM, config_options, fail, load_or_exit, loop_factory
+from leveret.broker.cli.startup import (
     StartupError,
     configure_logs,
+    handle_hang_up,
     open_audit_log,
+    open_listeners,
     remove_pid_file,
     write_pid_file,
 )
@@ -39,7 +39,6 @@ from leveret.broker.process.recent_log import RECENT
 from leveret.broker.process.sd_notify import Notifier
 from leveret.broker.tls.options import TLSFileError
 
-DISTRIBUTION: Final = "leveret"
 # Time that the writer's thread waits for the interpreter, a few dozen times per commit, while the loop is busy.
 SWITCH_SECONDS: Final = 0.0003
 # Logs and exports are readable for the group, which ships or analyses them; the data only for the owner.
@@ -51,20 +50,20 @@ MACOS_FILES: Final = 10_240
 _logger = logging.getLogger(logs.LOGGER_NAME)
 
 
-class _Commands(Group):
+class _Commands(entry.Group):
     """The commands; most are loaded when they are asked for, not by every start of the broker."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
-        return sorted([*super().list_commands(ctx), *commands.LATE])
+        return sorted([*super().list_commands(ctx), *entry.LATE])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; None if there is none of that name."""
-        return commands.load(cmd_name) if cmd_name in commands.LATE else super().get_command(ctx, cmd_name)
+        return entry.load(cmd_name) if cmd_name in entry.LATE else super().get_command(ctx, cmd_name)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name=DISTRIBUTION, message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 def main() -> None:
     """Leveret, an AMQP 0-9-1 broker.
 
@@ -122,16 +121,11 @@ def serve(
         with locked(config.data_dir), contextlib.closing(configure_logs(config)) as outputs:
             code = _run(config, outputs)
     except StartupError as error:
-        _fail(str(error), error.code)
+        fail(str(error), error.code)
     except InUseError as error:
-        _fail(f"{error}; stop it, or choose another directory with --data-dir", exit_codes.CANNOT_CREATE)
+        fail(f"{error}; stop it, or choose another directory with --data-dir", exit_codes.CANNOT_CREATE)
     except DataDirError as error:
-        _fail(str(error), exit_codes.CANNOT_CREATE)
-    sys.exit(code)
-
-
-def _fail(text: str, code: int) -> NoReturn:
-    click.echo(f"{DISTRIBUTION}: {text}", err=True)
+        fail(str(error), exit_codes.CANNOT_CREATE)
     sys.exit(code)
 
 
@@ -178,39 +172,69 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
     return await _serve_alone(config, outputs, stopping, partial(_make_server, config))
 
 
+def _make_server(config: Config) -> Any:
+    # Imported here and below, because `leveret --version` does not need it.
+    from leveret.broker.server.server import Server  # noqa: PLC0415
+    from leveret.broker.server.startup import open_data_store  # noqa: PLC0415
+
+    return Server(config, open_data_store(config, DataStore))
+
+
 async def _serve_alone(
     config: Config, outputs: logs.Logs, stopping: asyncio.Event, make_server: Callable[[], Any]
 ) -> int:
+    """Run a broker until it is to stop; returns the exit code. StartupError if it cannot start."""
     async with contextlib.AsyncExitStack() as ending:
-        return await _serve_until_stopped(config, outputs, stopping, make_server, ending)
+        try:
+            server = await _started(config, outputs, stopping, make_server, ending)
+        except StartupError:
+            raise
+        except Exception:
+            _logger.exception("the broker failed to start")
+            return exit_codes.SOFTWARE
+        write_pid_file(config.pid_file)
+        try:
+            server.collector.start()
+            sys.setswitchinterval(SWITCH_SECONDS)
+            addresses = _log_listeners(server)
+            _logger.info("Server startup complete")
+            server.audit.record(
+                "broker.start", name=server.node_name, version=__version__, files=config.files
+            )
+            notifier = Notifier(os.environ, os.getpid())
+            notifier.ready(f"listening on {', '.join(addresses)}", asyncio.get_running_loop())
+            await stopping.wait()
+            if not server.goes_on:
+                notifier.stopping()
+            server.collector.stop()
+            _logger.info("stopping: closing connections")
+            server.audit.record("broker.stop", name=server.node_name)
+            await server.stop("shutdown")
+        finally:
+            remove_pid_file(config.pid_file)
+        _logger.info("stopped")
+        return 0
 
 
-def _make_server(config: Config) -> Any:
-    from leveret.broker.server.server import Server  # noqa: PLC0415 - `leveret --version` does not need it
-
-    return Server(config, _open_disk(config))
-
-
-async def _serve_until_stopped(
+async def _started(
     config: Config,
     outputs: logs.Logs,
     stopping: asyncio.Event,
     make_server: Callable[[], Any],
     ending: contextlib.AsyncExitStack,
-) -> int:
-    # Imported here, because `leveret --version` does not need it.
+) -> Any:
+    """Return the broker once clients can connect. StartupError if a cause is known for which it cannot start."""
     from leveret.broker.administration import DefinitionsError  # noqa: PLC0415
     from leveret.broker.auth.passwords import WeakPasswordError  # noqa: PLC0415
     from leveret.broker.server.startup import port_problem  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415
 
-    loop = asyncio.get_running_loop()
     try:
         server = make_server()
         outputs.add(open_audit_log(config, server.audit, ending))
-        server.process = _Process(stopping, outputs, server.reload_tls)
+        server.process = _Process(stopping, outputs)
+        handle_hang_up(outputs, server.reload_tls)
         open_listeners(server, config, ending)
-        ending.push_async_callback(await _open_control_socket(server, config))
         await server.start()
     except DefinitionsError as error:
         raise StartupError(str(error), exit_codes.DATA) from None
@@ -219,64 +243,24 @@ async def _serve_until_stopped(
     except (TLSFileError, WeakPasswordError) as error:
         raise StartupError(str(error), exit_codes.CONFIG) from None
     except OSError as error:
-        problem = port_problem(error, config.listeners + config.tls_listeners) + _advice(error)
+        problem = port_problem(error, config.listeners + config.tls_listeners)
+        if error.errno == errno.EADDRINUSE:
+            problem += " (by RabbitMQ or another broker? `leveret serve --port` takes another port)"
         raise StartupError(problem, exit_codes.UNAVAILABLE) from None
-    except StartupError:
-        raise
-    except Exception:
-        _logger.exception("the broker failed to start")
-        return exit_codes.SOFTWARE
-    write_pid_file(config.pid_file)
-    try:
-        server.collector.start()
-        sys.setswitchinterval(SWITCH_SECONDS)
-        addresses = _log_listeners(server)
-        _logger.info("Server startup complete")
-        server.audit.record("broker.start", name=server.node_name, version=__version__, files=config.files)
-        notifier = Notifier(os.environ, os.getpid())
-        notifier.ready(f"listening on {', '.join(addresses)}", loop)
-        await stopping.wait()
-        if not server.goes_on:
-            notifier.stopping()
-        server.collector.stop()
-        _logger.info("stopping: closing connections")
-        server.audit.record("broker.stop", name=server.node_name)
-        await server.stop("shutdown")
-    finally:
-        remove_pid_file(config.pid_file)
-    _logger.info("stopped")
-    return 0
-
-
-def _advice(error: OSError) -> str:
-    """Return what to do about a port for AMQP that could not be had."""
-    if error.errno != errno.EADDRINUSE:
-        return ""
-    return " (by RabbitMQ or another broker? `leveret serve --port` takes another port)"
+    return server
 
 
 class _Process:
     """The process, for administrators (`broker.administration.access.ProcessControl`)."""
 
-    def __init__(self, stopping: asyncio.Event, outputs: logs.Logs, reload_tls: Callable[[], object]) -> None:
+    def __init__(self, stopping: asyncio.Event, outputs: logs.Logs) -> None:
         self._stopping = stopping
-        self._outputs = outputs
-        self._reload_tls = reload_tls
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
-
-    def _hang_up(self) -> None:
-        """Carry out SIGHUP."""
-        self._outputs.reopen()
-        self._reload_tls()
+        self.reopen_logs = outputs.reopen
 
     def stop(self) -> None:
         """Begin the shutdown."""
         _logger.info("stopping: an administrator asked for it")
         self._stopping.set()
-
-    def reopen_logs(self) -> None:
-        """Reopen the log files."""
-        self._outputs.reopen()
 
 
 def _log_listeners(server: Any) -> list[str]:
@@ -294,30 +278,6 @@ def _log_listeners(server: Any) -> list[str]:
     return addresses + with_tls
 
 
-async def _open_control_socket(server: Any, config: Config) -> Callable[[], Awaitable[None]]:
-    """Open the socket for `leveret ctl`; returns a function that closes it."""
-    from leveret.broker.http.late_server import ControlSocket  # noqa: PLC0415
-    from leveret.broker.http.socket_path import NAME  # noqa: PLC0415
-
-    control = ControlSocket(config.data_dir, partial(management, server))
-    try:
-        control.open()
-    except OSError as error:
-        _logger.warning("leveret ctl cannot connect: %s: %s", config.data_dir / NAME, error.strerror)
-    return control.close
-
-
-def _open_disk(config: Config) -> Any:
-    """Open the data; raises StartupError if that is impossible."""
-    from leveret.broker.server.startup import open_data_store  # noqa: PLC0415
-    from leveret.storage.errors import StorageError  # noqa: PLC0415
-
-    try:
-        return open_data_store(config, DataStore)
-    except StorageError as error:
-        raise StartupError(str(error), exit_codes.of_storage(error)) from None
-
-
 def _handle_signals(
     loop: asyncio.AbstractEventLoop, stopping: asyncio.Event, config: Config, outputs: logs.Logs
 ) -> None:
@@ -333,7 +293,7 @@ def _handle_signals(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    loop.add_signal_handler(signal.SIGHUP, outputs.reopen)  # `_Process` adds more
+    loop.add_signal_handler(signal.SIGHUP, outputs.reopen)  # `handle_hang_up` adds more
 
 
 def _log_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:

@@ -3,21 +3,20 @@
 import asyncio
 import selectors
 import signal
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.event_loop import loop_factory
+from leveret.broker.cli.options import fail, loop_factory
 
 if TYPE_CHECKING:
     from leveret.broker.client.errors import ClientError
     from leveret.broker.client.options import TLS
     from leveret.broker.client.uri import Address
     from leveret.broker.perf.load import Load
-    from leveret.broker.perf.measurement import Result
+    from leveret.broker.perf.measurement import Interval, Result
     from leveret.broker.perf.report import Report
 
 STAMP_SIZE = 12
@@ -70,12 +69,18 @@ _COUNT = click.IntRange(min=0)
     help="Use confirms, with at most N unconfirmed messages of each producer.",
 )
 @click.option(
-    "-q", "--qos", type=click.IntRange(0, 65535), default=0, help="Prefetch count of each consumer."
+    "-q",
+    "--qos",
+    "prefetch",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Prefetch count of each consumer.",
 )
 @click.option("-a", "--autoack", is_flag=True, help="Consume without acks.")
 @click.option(
     "-A",
     "--multi-ack-every",
+    "ack_every",
     type=click.IntRange(min=1),
     default=1,
     metavar="N",
@@ -112,7 +117,21 @@ _COUNT = click.IntRange(min=0)
     help="Duration; 0: until interrupted.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document at the end.")
-def perf(uri: str, *, as_json: bool, **options: Any) -> None:
+def perf(
+    uri: str,
+    *,
+    as_json: bool,
+    cacert: str | None,
+    cert: str | None,
+    key: str | None,
+    insecure: bool,
+    autoack: bool,
+    persistent: bool,
+    flags: tuple[str, ...],
+    rate: float | None,
+    ack_every: int,
+    **options: Any,
+) -> None:
     """Publish and consume at a broker, and measure rates and latencies.
 
     Short options are those of RabbitMQ's PerfTest. Queues and exchanges that do not exist are created, and
@@ -126,17 +145,23 @@ def perf(uri: str, *, as_json: bool, **options: Any) -> None:
       leveret perf --uri amqp://ann:secret@broker.example/shop --rate 2000 --json
       leveret perf --uri amqps://broker.example --cacert ca.pem
     """  # noqa: D301 - click's mark for lines that stay as they are
-    from leveret.broker.client.errors import ClientError  # noqa: PLC0415 - only for this command
-    from leveret.broker.client.uri import UriError, parse  # noqa: PLC0415 - only for this command
-    from leveret.broker.perf.load import LoadError  # noqa: PLC0415 - only for this command
-    from leveret.broker.perf.report import Report  # noqa: PLC0415 - only for this command
+    from leveret.broker.client.errors import ClientError, RefusedError  # noqa: PLC0415 - only for this command
+    from leveret.broker.client.uri import UriError, parse  # noqa: PLC0415
+    from leveret.broker.perf.load import Load, LoadError  # noqa: PLC0415
+    from leveret.broker.perf.report import Report  # noqa: PLC0415
 
     try:
         address = parse(uri)
     except UriError as error:
         raise click.BadParameter(str(error), param_hint="--uri") from None
-    tls = _tls(address, options)
-    load = _load(options)
+    tls = _tls(address, cacert=cacert, cert=cert, key=key, insecure=insecure)
+    load = Load(
+        persistent=persistent or "persistent" in flags,
+        mandatory="mandatory" in flags,
+        rate=rate or 0.0,
+        ack_every=0 if autoack else ack_every,
+        **options,
+    )
     try:
         load.check()
     except LoadError as error:
@@ -145,23 +170,26 @@ def perf(uri: str, *, as_json: bool, **options: Any) -> None:
     try:
         with asyncio.Runner(loop_factory=_loop_factory(load)) as runner:
             result, ended = runner.run(_run(load, address, report, tls))
+        if report is None:
+            import msgspec  # noqa: PLC0415 - only for this output
+
+            click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))
+        else:
+            _print(report.summary(result))
+        if ended is not None:
+            raise ended
     except ClientError as error:
-        _fail(error)
-    if report is None:
-        import msgspec  # noqa: PLC0415 - only for this output
-
-        click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))
-    else:
-        _print(report.summary(result))
-    if ended is not None:
-        _fail(ended)
+        fail(
+            str(error),
+            exit_codes.NO_PERMISSION if isinstance(error, RefusedError) else exit_codes.UNAVAILABLE,
+        )
 
 
-def _tls(address: "Address", options: dict[str, Any]) -> "TLS | None":
+def _tls(address: "Address", **options: Any) -> "TLS | None":
     """Return the encryption of the connections; None without. Raises UsageError for options that have no effect."""
     from leveret.broker.client.options import TLS  # noqa: PLC0415 - only for this command
 
-    given = [name for name in ("cacert", "cert", "key", "insecure") if options[name]]
+    given = [name for name, value in options.items() if value]
     if not address.is_tls:
         if given:
             raise click.UsageError(f"--{given[0]} needs a URI that begins with amqps://")
@@ -173,28 +201,6 @@ def _tls(address: "Address", options: dict[str, Any]) -> "TLS | None":
         certfile=options["cert"] or "",
         keyfile=options["key"] or "",
         is_verified=not options["insecure"],
-    )
-
-
-def _load(options: dict[str, Any]) -> "Load":
-    from leveret.broker.perf.load import Load  # noqa: PLC0415 - only for this command
-
-    return Load(
-        producers=options["producers"],
-        consumers=options["consumers"],
-        size=options["size"],
-        persistent=options["persistent"] or "persistent" in options["flags"],
-        mandatory="mandatory" in options["flags"],
-        confirm=options["confirm"],
-        prefetch=options["qos"],
-        ack_every=0 if options["autoack"] else options["multi_ack_every"],
-        queues=options["queues"],
-        queue=options["queue"],
-        exchange=options["exchange"],
-        exchange_type=options["exchange_type"],
-        routing_key=options["routing_key"],
-        rate=options["rate"] or 0.0,
-        seconds=options["seconds"],
     )
 
 
@@ -231,23 +237,14 @@ async def _run(
             loop.remove_signal_handler(number)
         run.interrupt()
 
-    run = Run(
-        load,
-        address,
-        begun,
-        lambda each: _print(report.interval(each)) if report is not None else None,
-        tls,
-    )
+    def ended(interval: "Interval") -> None:
+        if report is not None:
+            _print(report.interval(interval))
+
+    run = Run(load, address, begun, ended, tls)
     return await run.go(), run.error
 
 
 def _print(lines: list[str]) -> None:
     for line in lines:
         click.echo(line)
-
-
-def _fail(error: "ClientError") -> NoReturn:
-    from leveret.broker.client.errors import RefusedError  # noqa: PLC0415 - only for this command
-
-    click.echo(f"leveret: {error}", err=True)
-    sys.exit(exit_codes.NO_PERMISSION if isinstance(error, RefusedError) else exit_codes.UNAVAILABLE)

@@ -5,16 +5,24 @@ image under the same process id, which waits. Nothing of the old one can be left
 """
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.process_files import StartupError, remove_pid_file
-from leveret.broker.cli.standby import Standby
+from leveret.broker.cli.startup import (
+    StartupError,
+    handle_hang_up,
+    listen,
+    open_audit_log,
+    open_control_socket,
+    remove_pid_file,
+)
 from leveret.broker.config.config import Config
 from leveret.broker.process import logs
 from leveret.broker.process.resource_alarms import memory_limit
@@ -22,12 +30,19 @@ from leveret.broker.process.sd_notify import Notifier
 from leveret.broker.replication.control import Control
 from leveret.broker.replication.keeper import Keeper
 from leveret.broker.replication.settings import Settings
+from leveret.broker.replication.standing import whereabouts
 from leveret.storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from leveret.broker.http.late_server import SocketServer
     from leveret.broker.server.replicated_server import ReplicatedServer
 
 _logger = logging.getLogger(logs.LOGGER_NAME)
+
+REFRESH_SECONDS: Final = 1.0
+"""Time for which definitions that were read from the copy are shown without another look."""
 
 ANSWER_SECONDS: Final = 0.05
 """Time for the answer to an operator who wants another node to lead."""
@@ -40,13 +55,9 @@ Lead = Callable[[asyncio.Event, Callable[[], Any]], Awaitable[int]]
 
 
 async def serve_replicated(config: Config, stopping: asyncio.Event, lead: Lead, outputs: logs.Logs) -> int:
-    """Wait, lead, and hand over when the process is to stop; returns the exit code.
+    """Wait, lead, and hand over when the process is to stop, as `stopping` says; returns the exit code.
 
-    Args:
-        config: the configuration.
-        stopping: set when the process is to stop.
-        lead: runs a broker: called with an event that is set when it is to end, and with what makes its server.
-        outputs: the logs.
+    `lead` runs a broker: it is called with an event that is set when that is to end, and with what makes its server.
 
     Raises:
         StartupError: the copy cannot be opened, the database cannot be used, or the broker cannot start. It is in the
@@ -140,15 +151,87 @@ async def _first(keeper: Keeper, stopping: asyncio.Event, *others: "asyncio.Futu
         raise StartupError(f"replication failed: {error}", exit_codes.SOFTWARE)
 
 
+class Standby:
+    """Listeners of a waiting node, for the cluster, its health, metrics, and the definitions of its copy."""
+
+    def __init__(self, keeper: Keeper, config: Config, control: Control, outputs: logs.Logs) -> None:
+        self._keeper = keeper
+        self._config = config
+        self._control = control
+        self._outputs = outputs
+        self._ending = contextlib.AsyncExitStack()
+        self._refreshing = asyncio.Lock()
+        self._rows: list[tuple[bytes, bytes]] = []
+        self._due = 0.0
+        self._broker: Any = None
+        """A `WaitingBroker`, once it listens."""
+
+    async def start(self) -> None:
+        """Listen where the configuration says so. Raises StartupError if that is impossible."""
+        from leveret.broker.server.waiting_broker import WaitingBroker  # noqa: PLC0415 - as `main` does
+
+        broker = WaitingBroker(self._config, (), self._control, self._obstacle)
+        broker.attach(asyncio.get_running_loop())
+        self._broker = broker
+        if (writer := open_audit_log(self._config, broker.audit, self._ending)) is not None:
+            self._outputs.add(writer)
+            self._ending.callback(self._outputs.remove, writer)
+        handle_hang_up(self._outputs, self._reload_tls)
+        listen(broker, self._config, self._ending, self._monitor, self._management)
+        broker.watch_certificates()
+        self._ending.push_async_callback(broker.forget_certificates)
+        open_control_socket(self._config, self._ending, self._management)
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        await self._ending.aclose()
+
+    def _reload_tls(self) -> None:
+        self._broker.reload_tls()
+
+    def _obstacle(self) -> str:
+        return whereabouts(self._keeper.node)
+
+    def _monitor(self) -> "Callable[[], SocketServer]":
+        from leveret.broker.metrics.http import WaitingMonitor  # noqa: PLC0415 - loaded when it is asked
+
+        return partial(WaitingMonitor, self._broker)
+
+    def _management(
+        self, prefix: str = "", host_names: "Collection[str]" = ()
+    ) -> "Callable[[], SocketServer]":
+        from leveret.broker.http.server import WaitingServer  # noqa: PLC0415 - loaded when it is asked
+        from leveret.broker.management.routes import ROUTER  # noqa: PLC0415
+
+        return partial(WaitingServer, self._broker, self._refreshed, ROUTER, prefix, host_names)
+
+    async def _refreshed(self) -> Any:
+        """Return the broker with the definitions of the copy as it is now, or was a moment ago."""
+        async with self._refreshing:
+            loop = asyncio.get_running_loop()
+            if loop.time() >= self._due:
+                self._broker = await asyncio.to_thread(self._read)
+                self._due = loop.time() + REFRESH_SECONDS
+            return self._broker
+
+    def _read(self) -> Any:
+        from leveret.broker.server.waiting_broker import WaitingBroker  # noqa: PLC0415
+
+        former = self._broker
+        try:
+            rows = self._keeper.environment.definitions()
+            if rows is None or rows == self._rows:
+                return former
+            made = WaitingBroker(self._config, rows, self._control, self._obstacle, former)
+        except StorageError as error:
+            _logger.warning("replication: the definitions of the copy cannot be shown: %s", error)
+            return former
+        self._rows = rows
+        return made
+
+
 class _Leadership:
-    """The broker of this node while it leads.
-
-    Args:
-        config: the configuration.
-        keeper: of the node, which leads.
-        control: the cluster.
-
-    """
+    """The broker of this node while it leads."""
 
     def __init__(self, config: Config, keeper: Keeper, control: Control) -> None:
         from leveret.broker.persistence.replicated_store import ReplicatedDataStore  # noqa: PLC0415

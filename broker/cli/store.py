@@ -9,36 +9,32 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import leveret
 from leveret.broker import exit_codes
-from leveret.broker.cli.backup import backup
-from leveret.broker.cli.messages.group import Group
-from leveret.broker.config.config import ConfigError, load
-from leveret.broker.persistence.data_lock import DataDirError, InUseError, locked
+from leveret.broker.cli.entry import Group
+from leveret.broker.cli.options import data_dir_option, data_errors, fail, json_option, stored_config
+from leveret.broker.config.values import parse_amount
+from leveret.broker.config_key import Key
+from leveret.broker.http.socket_path import NAME as SOCKET_NAME
+from leveret.broker.persistence.backup import unfinished
+from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.storage.errors import StorageError
 from leveret.storage.store import compact as offline
+from leveret.storage.store.backup import Backup, Copied, Pace, Stopped, last
+
+if TYPE_CHECKING:
+    from leveret.broker.cli.ctl.client import ApiClient
 
 _ROOT = Path(leveret.__file__).parent.parent
-
-
-def _options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object."),
-        click.option(
-            "--data-dir",
-            metavar="DIR",
-            type=click.Path(path_type=Path),
-            help="Data directory (default: var).",
-        ),
-    ):
-        command = option(command)
-    return command
+POLL_SECONDS = (0.05, 1.0)
+"""Time between two questions about a backup to the broker: at first, and at most."""
 
 
 @click.group(cls=Group)
@@ -46,11 +42,9 @@ def store() -> None:
     """Back up data; inspect or compact the data of a stopped broker."""
 
 
-store.add_command(backup)
-
-
 @store.command()
-@_options
+@data_dir_option
+@json_option
 def check(data_dir: Path | None, *, as_json: bool) -> None:
     """Read and check all data: exit code 0 if they are intact, 65 if something is damaged.
 
@@ -76,18 +70,19 @@ def check(data_dir: Path | None, *, as_json: bool) -> None:
 
 
 @store.command("stats")
-@_options
+@data_dir_option
+@json_option
 def show_stats(data_dir: Path | None, *, as_json: bool) -> None:
     """Print statistics of each queue and the fraction of garbage in the data file; exit code 65 for damaged data.
 
     \b
     Example:
       leveret store stats --data-dir /var/lib/leveret
-    """  # noqa: D301 - click's mark for lines that stay as they are
+    """  # noqa: D301
     with _in_use(data_dir) as found:
         findings, stats = read(found)
     if stats is None:
-        _fail(f"cannot read the data in {found}: {_first(findings)}", exit_codes.DATA)
+        fail(f"cannot read the data in {found}: {_first(findings)}", exit_codes.DATA)
     if as_json:
         click.echo(json.dumps(stats))
     else:
@@ -97,7 +92,7 @@ def show_stats(data_dir: Path | None, *, as_json: bool) -> None:
             if name != "queues":
                 click.echo(f"{name}: {value}")
     if any(each["damage"] for each in findings):
-        _fail(f"the data in {found} are damaged, so these are not all: {_first(findings)}", exit_codes.DATA)
+        fail(f"the data in {found} are damaged, so these are not all: {_first(findings)}", exit_codes.DATA)
 
 
 def _table(queues: list[dict[str, Any]]) -> Iterator[str]:
@@ -114,22 +109,20 @@ def _table(queues: list[dict[str, Any]]) -> Iterator[str]:
 
 
 @store.command("compact")
-@_options
+@data_dir_option
+@json_option
 def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
     """Rewrite the data files without garbage. An interrupted compaction changes nothing.
 
     \b
     Example:
       leveret store compact --data-dir /var/lib/leveret
-    """  # noqa: D301 - click's mark for lines that stay as they are
+    """  # noqa: D301
     with _in_use(data_dir) as found:
         findings, stats = read(found)
         if stats is None or any(each["damage"] for each in findings):
-            _fail(f"will not compact damaged data: {_first(findings)}", exit_codes.DATA)
-        try:
-            done = offline.compact(found)
-        except StorageError as error:
-            _fail(str(error), exit_codes.of_storage(error))
+            fail(f"will not compact damaged data: {_first(findings)}", exit_codes.DATA)
+        done = offline.compact(found)
     if as_json:
         click.echo(json.dumps(done._asdict()))
     else:
@@ -138,9 +131,7 @@ def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
 
 
 @store.command("reset-log")
-@click.option(
-    "--data-dir", metavar="DIR", type=click.Path(path_type=Path), help="Data directory (default: var)."
-)
+@data_dir_option
 def reset_log(data_dir: Path | None) -> None:
     """Do without a redo log that is lost, damaged or of other data: its last commits are lost.
 
@@ -149,18 +140,16 @@ def reset_log(data_dir: Path | None) -> None:
     \b
     Example:
       leveret store reset-log --data-dir /var/lib/leveret
-    """  # noqa: D301 - click's mark for lines that stay as they are
+    """  # noqa: D301
     with _in_use(data_dir) as found:
-        try:
-            kept = offline.reset_log(found)
-        except StorageError as error:
-            _fail(str(error), exit_codes.of_storage(error))
+        kept = offline.reset_log(found)
     click.echo("the data file is used without a redo log" + (f", which is kept as {kept}" if kept else ""))
 
 
 def read(data_dir: Path) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Read data in another process; returns its rows, and the summary, None if the process did not finish."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(_ROOT), *_python_path()])}
+    given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(_ROOT), *given])}
     words = [sys.executable, "-m", "leveret.broker.cli.store_reader", str(data_dir)]
     ours, theirs = os.pipe()  # its end tells the program that nobody waits any more
     try:
@@ -183,33 +172,20 @@ def read(data_dir: Path) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
         else:
             stats = value
     if done.returncode:
-        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
-        how = signal.Signals(-done.returncode).name if done.returncode < 0 else last[0]
+        last_line = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
+        how = signal.Signals(-done.returncode).name if done.returncode < 0 else last_line[0]
         findings.append({"where": reading, "text": f"the reading process ended with {how}", "damage": True})
         stats = None
     return findings, stats
 
 
-def _python_path() -> list[str]:
-    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-
-
 @contextlib.contextmanager
 def _in_use(data_dir: Path | None) -> Iterator[Path]:
-    """Hold the lock of the selected data directory; ends the process if that is impossible."""
-    try:
-        found = load(data_dir=data_dir, environ=os.environ).data_dir
-    except ConfigError as error:
-        _fail("; ".join(error.problems), exit_codes.CONFIG)
-    try:
-        with locked(found, make=False):
-            yield found
-    except InUseError as error:
-        _fail(
-            f"{error}; stop it, or use a copy that `leveret store backup` has made", exit_codes.CANNOT_CREATE
-        )
-    except DataDirError as error:
-        _fail(str(error), exit_codes.CANNOT_CREATE)
+    """Hold the lock of the selected data directory; ends the process if it, or the data, cannot be used."""
+    found = stored_config(data_dir).data_dir
+    advice = "; stop it, or use a copy that `leveret store backup` has made"
+    with data_errors(advice=advice), locked(found, make=False):
+        yield found
 
 
 def _first(findings: list[dict[str, Any]]) -> str:
@@ -218,6 +194,105 @@ def _first(findings: list[dict[str, Any]]) -> str:
     )
 
 
-def _fail(text: str, code: int) -> NoReturn:
-    click.echo(f"leveret: {text}", err=True)
-    sys.exit(code)
+# -- backup -----------------------------------------------------------------------------------------------------
+
+
+@store.command()
+@data_dir_option
+@click.option(
+    "--rate",
+    metavar="BYTES",
+    default="50MB",
+    show_default=True,
+    help="Maximum bytes per second, such as 50MB; 0 for no limit. It is raised if the broker writes faster.",
+)
+@json_option
+@click.argument("dest", type=click.Path(path_type=Path))
+def backup(data_dir: Path | None, rate: str, dest: Path, *, as_json: bool) -> None:
+    """Copy all data to the new directory DEST, while the broker runs or is stopped.
+
+    The copy is a data directory as of one moment after the command began: with all messages confirmed and all
+    definitions changed before. It has its name once it is whole. The broker writes it if it runs.
+
+    \b
+    Examples:
+      leveret store backup --data-dir /var/lib/leveret /backup/today
+      leveret store backup --rate 200MB /backup/today
+    """  # noqa: D301
+    try:
+        octets = parse_amount(rate, Key("--rate", "amount", low=0))
+    except ValueError as error:
+        fail(f"--rate {error}", exit_codes.CONFIG)
+    found = stored_config(data_dir).data_dir
+    path = Path(os.path.abspath(dest))  # without resolving links  # noqa: PTH100
+    with data_errors("no backup was written: "), _ended_in_order():
+        done = _back_up(found, path, octets)
+    if as_json:
+        click.echo(json.dumps({"path": str(path), **done._asdict()}))
+    else:
+        click.echo(f"{path}: {done.octets} bytes copied, {done.files} bodies in files of their own")
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Let SIGTERM end the command as an exception does, so that nothing is left behind."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _back_up(data_dir: Path, dest: Path, rate: int) -> Copied:
+    """Back up the data of a stopped broker or, if it runs, have the broker do it.
+
+    Raises DataDirError if they are in use and the broker cannot be asked, StorageError if no backup was written.
+    """
+
+    def wait(seconds: float) -> bool:
+        time.sleep(seconds)
+        return False
+
+    try:
+        with locked(data_dir, make=False), last(data_dir) as moment, unfinished(data_dir, dest) as target:
+            return Backup(data_dir, target, Stopped(moment), Pace(rate, wait)).run()
+    except DataDirError as error:
+        if not (data_dir / SOCKET_NAME).is_socket():
+            raise
+        from leveret.broker.cli.ctl.client import ApiClient  # noqa: PLC0415 - it takes a while
+
+        with contextlib.closing(ApiClient(data_dir)) as client:
+            return _have_backed_up(client, dest, rate, error)
+
+
+def _have_backed_up(client: "ApiClient", dest: Path, rate: int, in_use: DataDirError) -> Copied:
+    """Have a running broker back up its data, and wait until it is done; cancels the backup when interrupted.
+
+    Raises StorageError with the broker's reason if no backup was written, DataDirError, with the text of `in_use`, if
+    it does not answer.
+    """
+    from leveret.broker.cli.ctl.errors import ApiError, CtlError  # noqa: PLC0415 - as above
+
+    def ask(method: str, body: Any = None) -> Any:
+        try:
+            return client.request(method, ("leveret", "backup"), body)
+        except ApiError as error:
+            raise StorageError(str(error)) from error
+        except CtlError as error:
+            raise DataDirError(f"{in_use}, and it does not answer: {error}") from error
+
+    pause = POLL_SECONDS[0]
+    try:
+        found = ask("POST", {"path": str(dest), "rate": rate})
+        while found["state"] == "running":
+            time.sleep(pause)
+            pause = min(2 * pause, POLL_SECONDS[1])
+            found = ask("GET")
+    except (KeyboardInterrupt, SystemExit):
+        client.close()  # an answer may be on its way
+        with contextlib.suppress(Exception):
+            ask("DELETE", {"path": str(dest)})
+        raise
+    if found["state"] != "done":
+        raise StorageError(found["error"])
+    return Copied(found["copied"], found["files"])

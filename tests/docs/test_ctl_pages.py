@@ -3,11 +3,11 @@
 import shlex
 
 import pika
+import pytest
 from click.testing import CliRunner
 from running import ROOT, Running
 
-from leveret.broker.cli.ctl.command import COMMANDS
-from leveret.broker.cli.ctl.examples import EXAMPLES
+from leveret.broker.cli.ctl.command import COMMANDS, CtlCommand
 from leveret.broker.cli.ctl.main import ctl
 
 HOW_TO = ROOT / "docs" / "howto" / "users-and-permissions.md"
@@ -25,14 +25,23 @@ def test_the_reference_is_what_the_commands_say():
     assert REFERENCE.read_text(encoding="utf-8") == CliRunner().invoke(ctl, ["help", "--markdown"]).stdout
 
 
-def test_every_command_has_an_example():
-    """A new one gets a row in `broker/cli/ctl/examples.py`, which its help and the reference show."""
-    assert sorted(COMMANDS) == sorted(EXAMPLES)
-    assert all(text.split()[0] == name for name, text in EXAMPLES.items())
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_example_of_a_command_has_its_arguments(name):
+    """The declaration of a command that needs arguments has words for them."""
+    words = shlex.split(COMMANDS[name].example)
+
+    assert name == CtlCommand(name).make_context(name, words[1:]).info_name == words[0]
+
+
+def order(name: str) -> int:
+    """The last are those that remove what others have made: settings before objects."""
+    return next(
+        (number for number, verb in enumerate(("delete", "clear", "disable")) if name.startswith(verb)), 3
+    )
 
 
 def test_the_examples_run(tmp_path, monkeypatch):
-    """In the order of the table, on a new broker; but those that need a client, or another file or shovel, or end it."""
+    """In the order of the declarations, on a new broker; but those that need a client, or another file, or end it."""
     monkeypatch.chdir(tmp_path)
     with Running(tmp_path) as running:
         running.wait_for("Server startup complete")
@@ -41,8 +50,8 @@ def test_the_examples_run(tmp_path, monkeypatch):
         with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
             connection.channel().queue_declare("orders", durable=True)
         results = {
-            name: CliRunner().invoke(ctl, shlex.split(text.replace("5672", str(port))))
-            for name, text in EXAMPLES.items()
+            name: CliRunner().invoke(ctl, shlex.split(COMMANDS[name].example.replace("5672", str(port))))
+            for name in sorted(COMMANDS, key=order, reverse=True)
             if name not in NOT_RUN
         }
 

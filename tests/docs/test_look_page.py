@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from running import ROOT, Running, environment
 
-from leveret.broker.cli import commands
+from leveret.broker.cli import entry
 from leveret.broker.embedded.synchronous import Broker
 
 PAGE = (ROOT / "docs" / "howto" / "look-at-messages.md").read_text(encoding="utf-8")
@@ -46,7 +46,7 @@ def command(running: Running, line: str) -> str:
         words[1:1] = ["--data-dir", str(running.data_dir)]
     else:
         words += ["--data-dir", str(running.data_dir)]
-    result = CliRunner().invoke(commands.load(name), words)
+    result = CliRunner().invoke(entry.load(name), words)
 
     assert 0 == result.exit_code, result.output
     return result.stdout

@@ -1,51 +1,44 @@
-"""Commands for users, virtual hosts and permissions."""
+"""Commands for virtual hosts, users, their permissions and limits."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl.client import ApiError
-from leveret.broker.cli.ctl.command import argument, command, option
+from leveret.broker.cli.ctl.command import (
+    VHOSTS,
+    Session,
+    asked_secret,
+    chosen,
+    command,
+    flag,
+    option,
+    parsed,
+)
 from leveret.broker.cli.ctl.errors import CtlError, UsageError, no_user, no_vhost, refused
-from leveret.broker.cli.ctl.session import Session, asked_secret, chosen
+from leveret.broker.cli.ctl.output import cell
 
 USERS = "Users"
 ACCESS = "Access control"
-VHOSTS = "Virtual hosts"
-_NOT_FOUND = 404
-
-
-def _get(session: Session, *path: str) -> Any:
-    """Return the answer to a GET; None if the object does not exist."""
-    try:
-        return session.api.get(*path)
-    except ApiError as error:
-        if error.status == _NOT_FOUND:
-            return None
-        raise
+VHOST_COLUMNS = (
+    *("name", "tracing", "description", "tags", "default_queue_type", "cluster_state"),
+    "protected_from_deletion",
+)
 
 
 def existing_user(session: Session, name: str, code: int = exit_codes.NO_USER) -> Mapping[str, Any]:
     """Return a user; raises CtlError with an exit code if it does not exist."""
-    found = _get(session, "users", name)
+    found: Mapping[str, Any] | None = session.api.find("users", name)
     if found is None:
         raise no_user(name, code)
-    row: Mapping[str, Any] = found
-    return row
+    return found
 
 
-def check_vhost(session: Session, name: str) -> None:
-    """Raise CtlError if a vhost does not exist."""
-    if _get(session, "vhosts", name) is None:
+def existing_vhost(session: Session, name: str) -> Mapping[str, Any]:
+    """Return a vhost; raises CtlError if it does not exist."""
+    found: Mapping[str, Any] | None = session.api.find("vhosts", name)
+    if found is None:
         raise no_vhost(name)
-
-
-def _begin(session: Session, announcement: str, username: str) -> None:
-    """Announce a change of a user's rights in the vhost; raises CtlError if either does not exist."""
-    session.announce(announcement)
-    if _get(session, "vhosts", session.vhost) is None:
-        raise refused(f"Virtual host {session.vhost} does not exist")
-    existing_user(session, username)
+    return found
 
 
 def _name(value: str, what: str) -> str:
@@ -54,16 +47,98 @@ def _name(value: str, what: str) -> str:
     return value
 
 
+# -- vhosts -----------------------------------------------------------------------------------------------------
+
+
+@command(
+    VHOSTS,
+    "shop --description 'the web shop'",
+    option("--description", default="", help="Description."),
+    option("--tags", default="", help="Tags, with commas between."),
+    option("--default-queue-type", default="", help="Type of queues that are declared without one."),
+)
+def add_vhost(session: Session, vhost_name: str, *, default_queue_type: str, **body: str) -> None:
+    """Create a virtual host."""
+    _name(vhost_name, "vhost")
+    session.announce(f'Adding vhost "{vhost_name}" ...')
+    if session.api.find("vhosts", vhost_name) is not None:
+        return
+    if default_queue_type:
+        body["default_queue_type"] = default_queue_type
+    session.api.put("vhosts", vhost_name, body=body)
+
+
+@command(VHOSTS, "shop")
+def delete_vhost(session: Session, vhost_name: str) -> None:
+    """Delete a virtual host with everything in it."""
+    session.announce(f'Deleting vhost "{vhost_name}" ...')
+    existing_vhost(session, vhost_name)
+    session.api.delete("vhosts", vhost_name)
+
+
+@command(VHOSTS, "shop")
+def enable_vhost_deletion_protection(session: Session, vhost_name: str) -> None:
+    """Protect a virtual host from deletion."""
+    session.announce(f"Protecting virtual host '{vhost_name}' from removal (deletion) ...")
+    existing_vhost(session, vhost_name)
+    session.api.post("vhosts", vhost_name, "deletion", "protection")
+
+
+@command(VHOSTS, "shop")
+def disable_vhost_deletion_protection(session: Session, vhost_name: str) -> None:
+    """Allow the deletion of a virtual host."""
+    session.announce(f"Removing deletion protection from virtual host '{vhost_name}' ...")
+    existing_vhost(session, vhost_name)
+    session.api.delete("vhosts", vhost_name, "deletion", "protection")
+
+
+@command(VHOSTS, "name description", columns=VHOST_COLUMNS)
+def list_vhosts(session: Session, columns: tuple[str, ...]) -> None:
+    """List virtual hosts (default: name)."""
+    names = chosen(columns, VHOST_COLUMNS, ("name",))
+    session.announce("Listing vhosts ...")
+    session.show_rows(session.api.get("vhosts"), names)
+
+
+def _trace(session: Session, *, is_on: bool) -> None:
+    found = existing_vhost(session, session.vhost)
+    kept = {name: found[name] for name in ("description", "tags", "default_queue_type")}
+    session.api.put("vhosts", session.vhost, body={**kept, "tracing": is_on})
+    session.say(f"Trace {'enabled' if is_on else 'disabled'} for vhost {session.vhost}")
+
+
+@command(VHOSTS, "-p shop")
+def trace_on(session: Session) -> None:
+    """Publish what is published and delivered in a virtual host to amq.rabbitmq.trace, too, until the broker stops."""
+    session.announce(f'Starting tracing for vhost "{session.vhost}" ...')
+    _trace(session, is_on=True)
+
+
+@command(VHOSTS, "-p shop")
+def trace_off(session: Session) -> None:
+    """End what trace_on has begun."""
+    session.announce(f'Stopping tracing for vhost "{session.vhost}" ...')
+    _trace(session, is_on=False)
+
+
+@command(VHOSTS, "shop production")
+def set_vhost_tags(session: Session, vhost_name: str, tags: tuple[str, ...]) -> None:
+    """Set the tags of a virtual host."""
+    session.announce(f'Setting tags for vhost "{vhost_name}" to [{", ".join(tags)}] ...')
+    existing_vhost(session, vhost_name)
+    session.api.put("vhosts", vhost_name, body={"tags": list(tags)})
+
+
 # -- users ------------------------------------------------------------------------------------------------------
 
 
-@command("add_user", argument("username"), argument("password", optional=True), group=USERS)
-def add_user(session: Session, username: str, password: str | None) -> None:
+@command(USERS, "ann secret")
+def add_user(session: Session, username: str, password: str | None = None) -> None:
     """Create a user. Without a password it is read from the standard input. The user has no permissions yet."""
     _name(username, "user")
     session.announce(f'Adding user "{username}" ...')
     secret = asked_secret(password, "Password")
-    if _get(session, "users", username) is not None:
+    if session.api.find("users", username) is not None:
         raise CtlError(f'Error:\nUser "{username}" already exists', exit_codes.SOFTWARE)
     session.api.put("users", username, body={"password": secret, "tags": ""})
     session.announce(
@@ -72,7 +147,7 @@ def add_user(session: Session, username: str, password: str | None) -> None:
     )
 
 
-@command("delete_user", argument("username"), group=USERS)
+@command(USERS, "ann")
 def delete_user(session: Session, username: str) -> None:
     """Delete a user and close its connections."""
     session.announce(f'Deleting user "{username}" ...')
@@ -80,8 +155,20 @@ def delete_user(session: Session, username: str) -> None:
     session.api.delete("users", username)
 
 
-@command("change_password", argument("username"), argument("password", optional=True), group=USERS)
-def change_password(session: Session, username: str, password: str | None) -> None:
+@command(USERS, "ann secret")
+def authenticate_user(session: Session, username: str, password: str | None = None) -> None:
+    """Check a user's password."""
+    session.announce(f'Authenticating user "{username}" ...')
+    secret = asked_secret(password, "Password")
+    answer = session.api.post("leveret", "authenticate", body={"username": username, "password": secret})
+    if not answer["authenticated"]:
+        text = f'Error:\nError: failed to authenticate user "{username}"\n{answer["reason"]}'
+        raise CtlError(text, exit_codes.DATA)
+    session.say("Success")
+
+
+@command(USERS, "ann other")
+def change_password(session: Session, username: str, password: str | None = None) -> None:
     """Change the password of a user. Without one it is read from the standard input."""
     session.announce(f'Changing password for user "{username}" ...')
     secret = asked_secret(password, "Password")
@@ -89,7 +176,7 @@ def change_password(session: Session, username: str, password: str | None) -> No
     session.api.put("users", username, body={"password": secret, "tags": tags})
 
 
-@command("clear_password", argument("username"), group=USERS)
+@command(USERS, "ann")
 def clear_password(session: Session, username: str) -> None:
     """Remove the password of a user, who then cannot log in with one."""
     session.announce(f'Clearing password for user "{username}" ...')
@@ -97,20 +184,7 @@ def clear_password(session: Session, username: str) -> None:
     session.api.put("users", username, body={"password_hash": "", "tags": tags})
 
 
-@command("authenticate_user", argument("username"), argument("password", optional=True), group=USERS)
-def authenticate_user(session: Session, username: str, password: str | None) -> None:
-    """Check a user's password."""
-    session.announce(f'Authenticating user "{username}" ...')
-    secret = asked_secret(password, "Password")
-    answer = session.api.post("leveret", "authenticate", body={"username": username, "password": secret})
-    if not answer["authenticated"]:
-        raise CtlError(
-            f'Error:\nError: failed to authenticate user "{username}"\n{answer["reason"]}', exit_codes.DATA
-        )
-    session.say("Success")
-
-
-@command("list_users", group=USERS)
+@command(USERS, "--formatter json")
 def list_users(session: Session) -> None:
     """List users and their tags."""
     session.announce("Listing users ...")
@@ -118,7 +192,7 @@ def list_users(session: Session) -> None:
     session.show_rows(rows, ("user", "tags"))
 
 
-@command("set_user_tags", argument("username"), argument("tags", many=True), group=USERS)
+@command(USERS, "ann monitoring")
 def set_user_tags(session: Session, username: str, tags: tuple[str, ...]) -> None:
     """Set the tags of a user: administrator, monitoring, policymaker, management or others.
 
@@ -133,14 +207,15 @@ def set_user_tags(session: Session, username: str, tags: tuple[str, ...]) -> Non
 # -- permissions ------------------------------------------------------------------------------------------------
 
 
-@command(
-    "set_permissions",
-    argument("username"),
-    argument("configure"),
-    argument("write"),
-    argument("read"),
-    group=ACCESS,
-)
+def _begin(session: Session, announcement: str, username: str) -> None:
+    """Announce a change of a user's rights in the vhost; raises CtlError if either does not exist."""
+    session.announce(announcement)
+    if session.api.find("vhosts", session.vhost) is None:
+        raise refused(f"Virtual host {session.vhost} does not exist")
+    existing_user(session, username)
+
+
+@command(ACCESS, "-p shop ann '^shop[.]' '.*' '.*'")
 def set_permissions(session: Session, username: str, configure: str, write: str, read: str) -> None:
     """Grant a user access to a virtual host.
 
@@ -152,41 +227,33 @@ def set_permissions(session: Session, username: str, configure: str, write: str,
     session.api.put("permissions", session.vhost, username, body=body)
 
 
-@command("clear_permissions", argument("username"), group=ACCESS)
+@command(ACCESS, "-p shop ann")
 def clear_permissions(session: Session, username: str) -> None:
     """Remove a user's access to a virtual host."""
     _begin(session, f'Clearing permissions for user "{username}" in vhost "{session.vhost}" ...', username)
-    if _get(session, "permissions", session.vhost, username) is not None:
+    if session.api.find("permissions", session.vhost, username) is not None:
         session.api.delete("permissions", session.vhost, username)
 
 
-@command("list_permissions", group=ACCESS)
+@command(ACCESS, "-p shop")
 def list_permissions(session: Session) -> None:
     """List the permissions in a virtual host."""
     session.announce(f'Listing permissions for vhost "{session.vhost}" ...')
-    check_vhost(session, session.vhost)
+    existing_vhost(session, session.vhost)
     rows = session.api.get("vhosts", session.vhost, "permissions")
     session.show_rows(rows, ("user", "configure", "write", "read"))
 
 
-@command("list_user_permissions", argument("username"), group=ACCESS)
+@command(ACCESS, "ann")
 def list_user_permissions(session: Session, username: str) -> None:
     """List the permissions of a user."""
     session.announce(f'Listing permissions for user "{username}" ...')
     existing_user(session, username, exit_codes.UNAVAILABLE)
-    session.show_rows(
-        session.api.get("users", username, "permissions"), ("vhost", "configure", "write", "read")
-    )
+    rows = session.api.get("users", username, "permissions")
+    session.show_rows(rows, ("vhost", "configure", "write", "read"))
 
 
-@command(
-    "set_topic_permissions",
-    argument("username"),
-    argument("exchange"),
-    argument("write"),
-    argument("read"),
-    group=ACCESS,
-)
+@command(ACCESS, "-p shop ann amq.topic '^shop[.]' '.*'")
 def set_topic_permissions(session: Session, username: str, exchange: str, write: str, read: str) -> None:
     """Restrict the routing keys that a user may use at a topic exchange.
 
@@ -198,29 +265,27 @@ def set_topic_permissions(session: Session, username: str, exchange: str, write:
     session.api.put("topic-permissions", session.vhost, username, body=body)
 
 
-@command(
-    "clear_topic_permissions", argument("username"), argument("exchange", optional=True), group=ACCESS
-)  # fmt: skip
-def clear_topic_permissions(session: Session, username: str, exchange: str | None) -> None:
+@command(ACCESS, "-p shop ann amq.topic")
+def clear_topic_permissions(session: Session, username: str, exchange: str | None = None) -> None:
     """Remove a user's topic permissions, at one exchange or at all."""
     at = f' on "{exchange}"' if exchange else ""
     where = f'{at} for user "{username}" in vhost "{session.vhost}"'
     _begin(session, f"Clearing topic permissions{where} ...", username)
     path = ["topic-permissions", session.vhost, username, *([exchange] if exchange else [])]
-    if _get(session, *path) is not None:
+    if session.api.find(*path) is not None:
         session.api.delete(*path)
 
 
-@command("list_topic_permissions", group=ACCESS)
+@command(ACCESS, "-p shop")
 def list_topic_permissions(session: Session) -> None:
     """List the topic permissions in a virtual host."""
     session.announce(f'Listing topic permissions for vhost "{session.vhost}" ...')
-    check_vhost(session, session.vhost)
+    existing_vhost(session, session.vhost)
     rows = session.api.get("vhosts", session.vhost, "topic-permissions")
     session.show_rows(rows, ("user", "exchange", "write", "read"), blank=True)
 
 
-@command("list_user_topic_permissions", argument("username"), group=ACCESS)
+@command(ACCESS, "ann")
 def list_user_topic_permissions(session: Session, username: str) -> None:
     """List the topic permissions of a user."""
     session.announce(f'Listing topic permissions for user "{username}" ...')
@@ -229,95 +294,91 @@ def list_user_topic_permissions(session: Session, username: str) -> None:
     session.show_rows(rows, ("vhost", "exchange", "write", "read"))
 
 
-# -- vhosts -----------------------------------------------------------------------------------------------------
+# -- limits -----------------------------------------------------------------------------------------------------
 
-VHOST_COLUMNS = (
-    *("name", "tracing", "description", "tags", "default_queue_type", "cluster_state"),
-    "protected_from_deletion",
-)
+_OF_ALL = flag("--global", "everywhere", text="Of all.")
 
 
-@command(
-    "add_vhost",
-    argument("vhost_name"),
-    option("--description", default="", help="Description."),
-    option("--tags", default="", help="Tags, with commas between."),
-    option("--default-queue-type", default="", help="Type of queues that are declared without one."),
-    group=VHOSTS,
-)
-def add_vhost(
-    session: Session, vhost_name: str, description: str, tags: str, default_queue_type: str
-) -> None:
-    """Create a virtual host."""
-    _name(vhost_name, "vhost")
-    session.announce(f'Adding vhost "{vhost_name}" ...')
-    if _get(session, "vhosts", vhost_name) is not None:
+def _put_limits(session: Session, kind: str, owner: str, definition: str) -> None:
+    limits = parsed(definition)
+    if not isinstance(limits, dict):
+        raise refused("a JSON object of limits is expected")
+    for name, value in limits.items():
+        session.api.put(kind, owner, name, body={"value": value})
+
+
+def _list_all_limits(session: Session, owner: str) -> None:
+    """List the limits of all vhosts or users."""
+    session.announce(f"Listing limits for all {owner}s ...")
+    found = session.api.get(f"{owner}-limits")
+    rows = [{owner: row[owner], "limits": cell(row["value"])} for row in found]
+    session.show_rows(rows, (owner, "limits"), blank=True)
+
+
+def _limits(session: Session, kind: str, owner: str) -> dict[str, Any]:
+    """Return all limits of a vhost or user."""
+    rows = session.api.get(kind, owner)
+    return {name: value for row in rows for name, value in dict(row["value"]).items()}
+
+
+@command(VHOSTS, """-p shop '{"max-queues": 500}'""")
+def set_vhost_limits(session: Session, definition: str) -> None:
+    """Set limits of a virtual host, for instance '{"max-connections": 100, "max-publish-rate": 5000}'."""
+    session.announce(f'Setting vhost limits to "{definition}" for vhost "{session.vhost}" ...')
+    existing_vhost(session, session.vhost)
+    _put_limits(session, "vhost-limits", session.vhost, definition)
+
+
+@command(VHOSTS, "-p shop")
+def clear_vhost_limits(session: Session) -> None:
+    """Remove the limits of a virtual host."""
+    session.announce(f'Clearing vhost "{session.vhost}" limits ...')
+    missing = refused("Parameter does not exist")
+    session.api.delete("parameters", "vhost-limits", session.vhost, "limits", missing=missing)
+
+
+@command(VHOSTS, "-p shop", _OF_ALL)
+def list_vhost_limits(session: Session, *, everywhere: bool) -> None:
+    """List the limits of a virtual host, or of all with --global."""
+    if everywhere:
+        _list_all_limits(session, "vhost")
         return
-    body = {"description": description, "tags": tags}
-    if default_queue_type:
-        body["default_queue_type"] = default_queue_type
-    session.api.put("vhosts", vhost_name, body=body)
+    session.announce(f'Listing limits for vhost "{session.vhost}" ...')
+    existing_vhost(session, session.vhost)
+    if limits := _limits(session, "vhost-limits", session.vhost):
+        found = {"node": session.node, "result": "ok", "value": cell(limits)}
+        session.show_object(found, [cell(limits)])
+    else:
+        session.show_object([], [""])
 
 
-@command("delete_vhost", argument("vhost_name"), group=VHOSTS)
-def delete_vhost(session: Session, vhost_name: str) -> None:
-    """Delete a virtual host with everything in it."""
-    session.announce(f'Deleting vhost "{vhost_name}" ...')
-    if _get(session, "vhosts", vhost_name) is None:
-        raise no_vhost(vhost_name)
-    session.api.delete("vhosts", vhost_name)
+@command(USERS, """ann '{"max-connections": 100}'""")
+def set_user_limits(session: Session, username: str, definition: str) -> None:
+    """Set limits of a user, for instance '{"max-connections": 10, "max-publish-rate": 500}'."""
+    session.announce(f'Setting user limits to "{definition}" for user "{username}" ...')
+    existing_user(session, username, exit_codes.UNAVAILABLE)
+    _put_limits(session, "user-limits", username, definition)
 
 
-@command("enable_vhost_deletion_protection", argument("vhost_name"), group=VHOSTS)
-def enable_vhost_deletion_protection(session: Session, vhost_name: str) -> None:
-    """Protect a virtual host from deletion."""
-    session.announce(f"Protecting virtual host '{vhost_name}' from removal (deletion) ...")
-    check_vhost(session, vhost_name)
-    session.api.post("vhosts", vhost_name, "deletion", "protection")
+@command(USERS, "ann max-connections")
+def clear_user_limits(session: Session, username: str, limit: str) -> None:
+    """Remove a limit of a user; `all` for all of them."""
+    what = "all limits" if limit == "all" else f'"{limit}" limit'
+    session.announce(f'Clearing {what} for user "{username}" ...')
+    existing_user(session, username)
+    for row in session.api.get("user-limits", username):
+        for name in row["value"]:
+            if limit in {"all", name}:
+                session.api.delete("user-limits", username, name)
 
 
-@command("disable_vhost_deletion_protection", argument("vhost_name"), group=VHOSTS)
-def disable_vhost_deletion_protection(session: Session, vhost_name: str) -> None:
-    """Allow the deletion of a virtual host."""
-    session.announce(f"Removing deletion protection from virtual host '{vhost_name}' ...")
-    check_vhost(session, vhost_name)
-    session.api.delete("vhosts", vhost_name, "deletion", "protection")
-
-
-@command("list_vhosts", argument("columns", many=True), group=VHOSTS, columns=VHOST_COLUMNS)
-def list_vhosts(session: Session, columns: tuple[str, ...]) -> None:
-    """List virtual hosts (default: name)."""
-    names = chosen(columns, VHOST_COLUMNS, ("name",))
-    session.announce("Listing vhosts ...")
-    session.show_rows(session.api.get("vhosts"), names)
-
-
-def _trace(session: Session, *, is_on: bool) -> None:
-    found = _get(session, "vhosts", session.vhost)
-    if found is None:
-        raise no_vhost(session.vhost)
-    kept = {name: found[name] for name in ("description", "tags", "default_queue_type")}
-    session.api.put("vhosts", session.vhost, body={**kept, "tracing": is_on})
-    session.say(f"Trace {'enabled' if is_on else 'disabled'} for vhost {session.vhost}")
-
-
-@command("trace_on", group=VHOSTS)
-def trace_on(session: Session) -> None:
-    """Publish what is published and delivered in a virtual host to amq.rabbitmq.trace, too, until the broker stops."""
-    session.announce(f'Starting tracing for vhost "{session.vhost}" ...')
-    _trace(session, is_on=True)
-
-
-@command("trace_off", group=VHOSTS)
-def trace_off(session: Session) -> None:
-    """End what trace_on has begun."""
-    session.announce(f'Stopping tracing for vhost "{session.vhost}" ...')
-    _trace(session, is_on=False)
-
-
-@command("set_vhost_tags", argument("vhost_name"), argument("tags", many=True), group=VHOSTS)
-def set_vhost_tags(session: Session, vhost_name: str, tags: tuple[str, ...]) -> None:
-    """Set the tags of a virtual host."""
-    session.announce(f'Setting tags for vhost "{vhost_name}" to [{", ".join(tags)}] ...')
-    check_vhost(session, vhost_name)
-    session.api.put("vhosts", vhost_name, body={"tags": list(tags)})
+@command(USERS, "--user ann", option("--user", default="guest", help="User (default: guest)."), _OF_ALL)
+def list_user_limits(session: Session, *, user: str, everywhere: bool) -> None:
+    """List the limits of a user, or of all with --global."""
+    if everywhere:
+        _list_all_limits(session, "user")
+        return
+    session.announce(f'Listing limits for user "{user}" ...')
+    existing_user(session, user)
+    limits = cell(_limits(session, "user-limits", user))
+    session.show_object({"message": limits}, [limits])

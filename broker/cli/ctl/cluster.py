@@ -1,18 +1,22 @@
-"""Commands for the nodes of a replicated log."""
+"""Commands for the nodes of a replicated log, and those of RabbitMQ's that have little to do for a single node."""
 
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl.client import ApiError
-from leveret.broker.cli.ctl.command import argument, command
-from leveret.broker.cli.ctl.errors import CtlError
-from leveret.broker.cli.ctl.health import NODES, STARTUP_SECONDS, found_listeners, listener_line
-from leveret.broker.cli.ctl.session import Session, counted
+from leveret.broker.cli.ctl.command import CHECKS, NODES, VHOSTS, Session, command, counted
+from leveret.broker.cli.ctl.errors import CtlError, refused
+from leveret.broker.cli.ctl.health import STARTUP_SECONDS, found_listeners, listener_line
 
 CLUSTER = "Cluster"
+REPLICAS = "Nodes and replicas"
 POLL_SECONDS = 0.1
+QUORUM_SECONDS = 120.0
+KINDS = ("all", "classic", "quorum")
+
+
+# -- nodes of a replicated log ----------------------------------------------------------------------------------
 
 
 def _nodes(state: Mapping[str, Any]) -> Iterator[str]:
@@ -31,7 +35,7 @@ def _nodes(state: Mapping[str, Any]) -> Iterator[str]:
     yield from (f" * {each}" for each in state["problems"]) if state["problems"] else ("(none)",)
 
 
-@command("cluster_status", group=CLUSTER)
+@command(CLUSTER)
 def cluster_status(session: Session) -> None:
     """Show who leads a replicated log, the other nodes, and what is wrong; without replication the only node."""
     state = session.api.get("leveret", "cluster")
@@ -70,7 +74,7 @@ def cluster_status(session: Session) -> None:
     session.show_object(found, lines)
 
 
-@command("await_online_nodes", argument("count"), group=NODES)
+@command(NODES, "1")
 def await_online_nodes(session: Session, count: str) -> None:
     """Wait until so many nodes of a replicated log are up, this one included; without replication there is one."""
     wanted = counted(count)
@@ -93,8 +97,8 @@ def await_online_nodes(session: Session, count: str) -> None:
         time.sleep(POLL_SECONDS)
 
 
-@command("cluster_transfer", argument("name", optional=True), group=CLUSTER)
-def cluster_transfer(session: Session, name: str | None) -> None:
+@command(CLUSTER, "broker2")
+def cluster_transfer(session: Session, name: str | None = None) -> None:
     """Have another node lead: NAME, or any that has caught up. This one, which must lead, closes its clients."""
     state = session.api.get("leveret", "cluster")
     session.announce(f"Handing over to {name or 'another node'} ...")
@@ -110,7 +114,7 @@ def _next_leader(session: Session, epoch: int, until: float) -> str:
         session.api.close()
         try:
             state = session.api.get("leveret", "cluster")
-        except (CtlError, ApiError):
+        except CtlError:
             state = {"epoch": epoch}
         if state["epoch"] > epoch and state["leader"]:
             return str(state["leader"]["name"])
@@ -118,15 +122,81 @@ def _next_leader(session: Session, epoch: int, until: float) -> str:
     raise CtlError("Error: timed out: no other node leads yet", exit_codes.TEMPORARY)
 
 
-@command("forget_cluster_node", argument("name"), group=CLUSTER)
+@command(CLUSTER, "broker3")
 def forget_cluster_node(session: Session, name: str) -> None:
     """Forget a node that is down for good; one that was not seen for 24 hours is forgotten anyway."""
     session.announce(f"Removing node {name} from the cluster")
     session.api.delete("leveret", "cluster", "members", name)
 
 
-@command("cluster_accept_log", group=CLUSTER)
+@command(CLUSTER)
 def cluster_accept_log(session: Session) -> None:
     """Lead with a database that was restored from a backup: what its log lacks is given up, on all nodes."""
     session.announce("Accepting the log as it is ...")
     session.api.post("leveret", "cluster", "accept-log")
+
+
+# -- a single node ----------------------------------------------------------------------------------------------
+
+
+def _alone(session: Session, announcement: str, subject: str, verb: str) -> None:
+    session.announce(announcement)
+    session.say(f"{subject} seems to be the only one in a single node cluster, the {verb} does not apply")
+
+
+@command(CHECKS)
+def check_if_node_is_quorum_critical(session: Session) -> None:
+    """Check that the node may stop without a quorum queue losing its majority: the check does not apply to one node."""
+    text = f"Checking if node {session.node} is critical for quorum of any quorum queues ..."
+    _alone(session, text, f"Node {session.node}", "check")
+
+
+@command(CHECKS)
+def check_if_node_is_mirror_sync_critical(session: Session) -> None:
+    """Check that the node may stop without a mirror losing messages: the check does not apply to one node."""
+    text = f"Checking if node {session.node} is critical for data safety of any classic mirrored queues ..."
+    _alone(session, text, f"Node {session.node}", "check")
+
+
+def _await_alone(session: Session, what: str) -> None:
+    seconds = session.given_seconds or QUORUM_SECONDS
+    _alone(session, f"Will wait for a {what} queues for {seconds:.0f} seconds...", "Target node", "command")
+
+
+@command(REPLICAS)
+def await_online_quorum_plus_one(session: Session) -> None:
+    """Wait until another node could take over the quorum queues: does not apply to one node."""
+    _await_alone(session, "quorum + 1 of nodes to be online for all quorum")
+
+
+@command(REPLICAS)
+def await_online_synchronized_mirror(session: Session) -> None:
+    """Wait until another node could take over the mirrored queues: does not apply to one node."""
+    _await_alone(session, "synchronised mirror be online for all classic mirrored")
+
+
+@command(REPLICAS, "all")
+def rebalance(session: Session, kind: str) -> None:
+    """Spread the leaders of queues (all, classic or quorum) over the nodes: nothing to do on one node."""
+    if kind not in KINDS:
+        raise refused(f"type {kind} is not supported. Try one of {', '.join(KINDS)}.")
+    session.announce(f"Re-balancing leaders of {kind} queues...")
+    session.api.post("rebalance", "queues")
+    session.show_rows([], ())
+
+
+@command(CHECKS)
+def force_gc(session: Session) -> None:
+    """Return memory to the operating system: the broker does so by itself, and this does nothing."""
+    session.announce(f"Will ask all processes on node {session.node} to schedule a full sweep GC")
+
+
+@command(VHOSTS, "-p /")
+def restart_vhost(session: Session) -> None:
+    """Start a virtual host that failed; here they run as long as the broker."""
+    place = f"'{session.vhost}' on node '{session.node}'"
+    session.announce(f"Trying to restart vhost {place} ...")
+    if all(row["name"] != session.vhost for row in session.api.get("vhosts", columns="name")):
+        reason = f'{{:no_such_vhost, "{session.vhost}"}}'
+        raise CtlError(f"Error:\nFailed to start vhost {place}Reason: {reason}", exit_codes.SOFTWARE)
+    session.say(f"Vhost {place.replace(' on', ' is already running on', 1)}")

@@ -1,22 +1,24 @@
-"""Registration of commands, their common options, and their errors."""
+"""Commands: how they are declared, their common options and errors, and the session that each of them is given."""
 
 import contextlib
-import difflib
+import functools
+import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
+import msgspec
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl import absent
-from leveret.broker.cli.ctl.client import SECONDS, ApiClient, ApiError, explained
+from leveret.broker.cli.ctl.client import SECONDS, ApiClient
 from leveret.broker.cli.ctl.errors import CtlError, UsageError
-from leveret.broker.cli.ctl.examples import EXAMPLES
-from leveret.broker.cli.ctl.output import FORMATTERS
-from leveret.broker.cli.ctl.session import Session
+from leveret.broker.cli.ctl.output import CHATTY, FORMATTERS, as_json, writable
+
+T = TypeVar("T")
+Run = Callable[..., None]
 
 DATA_DIR = "var"
 """The data directory that `leveret serve` uses by default."""
@@ -27,47 +29,159 @@ DATA_DIR_VARIABLES = (
     "RABBITMQ_MNESIA_BASE",
 )
 """Variables that name another; all but the first are those of `leveret serve`, in its order."""
-
-
-class Registered(NamedTuple):
-    """A command.
-
-    Attributes:
-        run: called with the session and the arguments by name.
-        params: arguments and options beside the common ones.
-        group: heading in the list of commands.
-        columns: names of the columns of a list.
-
-    """
-
-    run: Callable[..., None]
-    params: Sequence[click.Parameter]
-    group: str
-    columns: Sequence[str] = ()
-
-
-COMMANDS: dict[str, Registered] = {}
 MOST_SECONDS = 1_000_000
 """Longest time for an answer that can be given."""
 
+# Headings of the list of commands, RabbitMQ's, that commands of several modules are below.
+CHECKS = "Monitoring, observability and health checks"
+NODES = "Nodes"
+VHOSTS = "Virtual hosts"
 
-def timeout_option(option: Callable[..., Any]) -> Any:
-    """Return the option `--timeout` of commands that ask the broker, made by click's class or decorator."""
-    return option(
-        "-t",
-        "--timeout",
-        type=float,
-        callback=given_seconds,
-        metavar="SECONDS",
-        help="Time for the answer (default: 60).",
+
+class Session:
+    """One command: the API of the broker, what the common options say, and the output."""
+
+    def __init__(self, api: ApiClient, options: Mapping[str, Any]) -> None:
+        self.api = api
+        self.vhost: str = options.get("vhost") or "/"
+        self.formatter: str = options.get("formatter") or "table"
+        self._is_silent = bool(options.get("silent"))
+        self._is_quiet = self._is_silent or bool(options.get("quiet"))
+        self._has_headers = not (self._is_silent or options.get("no_table_headers"))
+        self.given_seconds: float | None = options.get("timeout")
+        """The time of `--timeout`."""
+
+    @property
+    def seconds(self) -> float:
+        """Time for each answer."""
+        return self.given_seconds or SECONDS
+
+    @functools.cached_property
+    def node(self) -> str:
+        """Name of the broker."""
+        return str(self.api.get("leveret", "resources")["node"])
+
+    @property
+    def is_json(self) -> bool:
+        """True if the output is JSON."""
+        return self.formatter == "json"
+
+    def announce(self, text: str) -> None:
+        """Print what is being done, unless the output is for programs."""
+        if not self._is_quiet and self.formatter in CHATTY:
+            click.echo(writable(text))
+
+    def say(self, text: str, found: Mapping[str, Any] | None = None) -> None:
+        """Print a result that is a text; as JSON it is `found`, or an object with the text."""
+        text = writable(text)
+        if self.is_json:
+            click.echo(msgspec.json.encode({"result": "ok", "message": text} if found is None else found))
+        elif not self._is_silent:
+            click.echo(text)
+
+    def show(self, text: str) -> None:
+        """Print a text that was asked for."""
+        click.echo(text)
+
+    def show_object(self, value: Any, lines: Iterable[str]) -> None:
+        """Print an object as JSON, or its lines."""
+        if self.is_json:
+            click.echo(msgspec.json.encode(as_json(value)))
+            return
+        for line in lines:
+            click.echo(line)
+
+    def show_rows(
+        self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, blank: bool = False
+    ) -> None:
+        """Print a list; if it is empty and RabbitMQ prints a `blank` line instead of the table, that."""
+        if blank and not rows and self.formatter == "table":
+            click.echo()
+        for line in FORMATTERS[self.formatter](rows, columns, headers=self._has_headers):
+            click.echo(line)
+
+
+class Declared(NamedTuple):
+    """A command."""
+
+    run: Run
+    """Called with the session and the arguments and options by name."""
+    group: str
+    """Heading in the list of commands."""
+    example: str
+    """Words after `leveret ctl`, for the help and the reference."""
+    options: Sequence[click.Option]
+    """Those beside the common ones."""
+    columns: Sequence[str]
+    """Names of the columns of a list."""
+
+    def arguments(self) -> Iterator[click.Argument]:
+        """Yield the arguments: the positional parameters of the function but the session, all of them texts."""
+        for each in list(inspect.signature(self.run).parameters.values())[1:]:
+            if each.kind is each.POSITIONAL_OR_KEYWORD:
+                is_many = each.annotation == tuple[str, ...]
+                is_required = not is_many and each.default is each.empty
+                yield click.Argument([each.name], required=is_required, nargs=-1 if is_many else 1)
+
+
+COMMANDS: dict[str, Declared] = {}
+
+
+def command(
+    group: str, example: str = "", *options: click.Option, name: str = "", columns: Iterable[str] = ()
+) -> Callable[[Run], Run]:
+    """Declare a function as a command: its positional parameters are the arguments, the keyword ones the options.
+
+    `example` has the words after the name of the command in its example, `name` is for one that no function may have.
+    """
+
+    def declare(run: Run) -> Run:
+        named = name or run.__name__
+        COMMANDS[named] = Declared(run, group, f"{named} {example}".rstrip(), options, tuple(columns))
+        return run
+
+    return declare
+
+
+def option(*names: str, **attributes: Any) -> click.Option:
+    """Return an option (`click.Option`)."""
+    return click.Option(list(names), **attributes)
+
+
+def flag(*names: str, text: str, **attributes: Any) -> click.Option:
+    """Return an option without a value."""
+    return option(*names, is_flag=True, help=text, **attributes)
+
+
+def broker_options(make: Callable[..., T]) -> tuple[T, T, T]:
+    """Return the options that name the broker and the time for its answers, made by click's class or decorator."""
+    path = click.Path(path_type=Path, file_okay=False)
+    text = "Data directory of the broker (default: that of `leveret serve`)."
+    return (
+        make("--data-dir", type=path, metavar="DIR", help=text),
+        make("--uri", metavar="URI", help="http://USER:PASSWORD@HOST:15672 of the management API instead."),
+        make(
+            "-t",
+            "--timeout",
+            type=float,
+            callback=_seconds,
+            metavar="SECONDS",
+            help="Time for the answer (default: 60).",
+        ),
     )
 
 
-def given_seconds(_context: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
+def _seconds(_context: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
     """Return a time in seconds; 0 stands for the default, as None does."""
     if value is not None and not 0 <= value <= MOST_SECONDS:  # not a number, too
         raise click.BadParameter(f"{value} is not a number of seconds from 0 to {MOST_SECONDS}")
     return value or None
+
+
+def client_of(options: Mapping[str, Any]) -> contextlib.closing[ApiClient]:
+    """Return a client of the broker that these options name. Raises CtlError."""
+    where = options["uri"] or options["data_dir"] or default_data_dir()
+    return contextlib.closing(ApiClient(where, options["timeout"] or SECONDS))
 
 
 def default_data_dir() -> Path:
@@ -76,128 +190,81 @@ def default_data_dir() -> Path:
     return Path(next(named, DATA_DIR))
 
 
-def command(
-    name: str, *params: click.Parameter, group: str, columns: Iterable[str] = ()
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function as a command.
-
-    Args:
-        name: RabbitMQ's name.
-        params: arguments and options beside the common ones.
-        group: heading in the list of commands.
-        columns: names of the columns of a list, for its help.
-
-    """
-
-    def register(run: Callable[..., None]) -> Callable[..., None]:
-        COMMANDS[name] = Registered(run, params, group, tuple(columns))
-        return run
-
-    return register
-
-
-def argument(name: str, *, optional: bool = False, many: bool = False) -> click.Argument:
-    """Return an argument.
-
-    Args:
-        name: its name.
-        optional: whether it may be left out.
-        many: whether there may be any number of it.
-
-    """
-    return click.Argument([name], required=not (optional or many), nargs=-1 if many else 1)
-
-
-def option(*names: str, **attributes: Any) -> click.Option:
-    """Return an option (`click.Option`)."""
-    return click.Option(list(names), **attributes)
-
-
-def common_options() -> list[click.Parameter]:
+def common_options() -> list[click.Option]:
     """Return the options of every command, which may stand before it, too."""
-    path = click.Path(path_type=Path, file_okay=False)
+    data_dir, uri, timeout = broker_options(option)
     return [
-        option(
-            "--data-dir",
-            type=path,
-            metavar="DIR",
-            help="Data directory of the broker (default: that of `leveret serve`).",
-        ),
-        option("--uri", metavar="URI", help="http://USER:PASSWORD@HOST:15672 of the management API instead."),
+        data_dir,
+        uri,
         option("-p", "--vhost", metavar="VHOST", help="Virtual host (default: /)."),
-        option("-q", "--quiet", is_flag=True, default=None, help="Print results only."),
-        option("-s", "--silent", is_flag=True, default=None, help="Print results only, without headers."),
+        flag("-q", "--quiet", default=None, text="Print results only."),
+        flag("-s", "--silent", default=None, text="Print results only, without headers."),
         option("--formatter", type=click.Choice(list(FORMATTERS)), help="Format of lists (default: table)."),
-        option("--no-table-headers", is_flag=True, default=None, help="Print tables without headers."),
-        timeout_option(option),
+        flag("--no-table-headers", default=None, text="Print tables without headers."),
+        timeout,
         option("-n", "--node", metavar="NODE", help="Ignored: --data-dir or --uri names the broker."),
-        option("-l", "--longnames", is_flag=True, default=None, help="Ignored.", hidden=True),
+        flag("-l", "--longnames", default=None, text="Ignored.", hidden=True),
     ]
 
 
-COMMON = [each.name for each in common_options()]
+COMMON = [each.name or "" for each in common_options()]
 
 
 class CtlCommand(click.Command):
     """A command with the common options; its errors are printed, and end the process with their exit code."""
 
-    def __init__(self, name: str, registered: Registered) -> None:
-        doc = (registered.run.__doc__ or "").strip()
-        super().__init__(name, params=[*registered.params, *common_options()], help=doc)
-        self._run = registered.run
-        self._columns = registered.columns
+    def __init__(self, name: str) -> None:
+        self.declared = declared = COMMANDS[name]
+        params = [*declared.arguments(), *declared.options, *common_options()]
+        super().__init__(name, params=params, help=inspect.getdoc(declared.run))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write an example, the options of this command, the common ones, and the columns of a list."""
-        if (example := EXAMPLES.get(self.name or "")) is not None:
-            with formatter.section("Example"):
-                # As it is: words that are wrapped cannot be copied.
-                formatter.write(f"{' ' * formatter.current_indent}leveret ctl {example}\n")
+        with formatter.section("Example"):
+            # As it is: words that are wrapped cannot be copied.
+            formatter.write(f"{' ' * formatter.current_indent}leveret ctl {self.declared.example}\n")
         for title, is_common in (("Options", False), ("Common options", True)):
             options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
             params = [each for each in options if (each.name in COMMON) is is_common]
             if records := [record for each in params if (record := each.get_help_record(ctx))]:
                 with formatter.section(title):
                     formatter.write_dl(records)
-        if self._columns:
+        if self.declared.columns:
             with formatter.section("Columns"):
-                formatter.write_text(", ".join(self._columns))
+                formatter.write_text(", ".join(self.declared.columns))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; a wrong one ends the process with RabbitMQ's exit code."""
-        try:
+        with wrong_arguments(ctx):
             return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            fail(ctx, _wrong_arguments(error))
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the command."""
         before = ctx.parent.params if ctx.parent is not None else {}
-        common = {
-            name: value if (value := ctx.params.pop(name, None)) is not None else before.get(name)
-            for name in COMMON
-            if name
-        }
-        where = common["uri"] or common["data_dir"] or default_data_dir()
-        if common["uri"] and common["data_dir"]:
-            fail(ctx, UsageError("--data-dir and --uri exclude each other", exit_codes.USAGE))
+        given = {name: ctx.params.pop(name, None) for name in COMMON}
+        common = {name: before.get(name) if value is None else value for name, value in given.items()}
         try:
-            with contextlib.closing(ApiClient(where, common["timeout"] or SECONDS)) as api:
-                self._run(Session(api, common), **ctx.params)
-        except ApiError as error:
-            fail(ctx, explained(error))
+            if common["uri"] and common["data_dir"]:
+                raise UsageError("--data-dir and --uri exclude each other", exit_codes.USAGE)
+            with client_of(common) as api:
+                self.declared.run(Session(api, common), **ctx.params)
         except CtlError as error:
             fail(ctx, error)
 
 
-def _wrong_arguments(error: click.UsageError) -> UsageError:
-    """Return the error for arguments that do not fit a command, in the words of RabbitMQ's tools."""
-    text = error.format_message()
-    if isinstance(error, click.MissingParameter):
-        return UsageError("not enough arguments.", exit_codes.USAGE, text)
-    if "unexpected extra argument" in text:
-        return UsageError("too many arguments.", exit_codes.USAGE, text)
-    return UsageError("Invalid options for this command:", exit_codes.USAGE, text)
+@contextlib.contextmanager
+def wrong_arguments(ctx: click.Context) -> Iterator[None]:
+    """End the process for arguments that do not fit a command, in the words of RabbitMQ's tools."""
+    try:
+        yield
+    except click.UsageError as error:
+        text = error.format_message()
+        what = "Invalid options for this command:"
+        if isinstance(error, click.MissingParameter):
+            what = "not enough arguments."
+        elif "unexpected extra argument" in text:
+            what = "too many arguments."
+        fail(ctx, UsageError(what, exit_codes.USAGE, text))
 
 
 def fail(ctx: click.Context, error: CtlError) -> NoReturn:
@@ -208,53 +275,46 @@ def fail(ctx: click.Context, error: CtlError) -> NoReturn:
             click.echo(error.hint, err=True)
         click.echo(f"\n{ctx.get_usage()}", err=True)
     else:
-        click.echo(str(error), err=True)
+        click.echo(error.shown, err=True)
     sys.exit(error.code)
 
 
-class CtlGroup(click.Group):
-    """The commands, by groups; names that do not exist end the process with RabbitMQ's exit code."""
+# -- values of arguments ------------------------------------------------------------------------------------------
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; without any, help is printed, which is no error."""
-        if not args:
-            click.echo(ctx.get_help())
-            ctx.exit()
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            fail(ctx, _wrong_arguments(error))
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        del ctx
-        return sorted(COMMANDS)
+def chosen(columns: Sequence[str], known: Iterable[str], default: Sequence[str]) -> list[str]:
+    """Return the columns of a list: those that were given, several of them in one argument, too, or the default.
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; None if there is none of that name."""
-        del ctx
-        registered = COMMANDS.get(cmd_name)
-        return None if registered is None else CtlCommand(cmd_name, registered)
+    Raises UsageError for one that is not among the known ones.
+    """
+    given = [each for text in columns for each in text.replace(",", " ").split()]
+    if unknown := [each for each in given if each not in set(known)]:
+        raise UsageError(f"Info key(s) {', '.join(unknown)} are not supported", exit_codes.USAGE)
+    return given or list(default)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command of the arguments."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            click.echo(f"\nCommand '{args[0]}' not found.", err=True)
-            if lines := list(absent.explained(args)):
-                click.echo("\n".join(lines), err=True)
-            elif close := difflib.get_close_matches(args[0], COMMANDS, 1):
-                click.echo(f"Did you mean '{close[0]}'?", err=True)
-            sys.exit(exit_codes.USAGE)
-        return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands by groups."""
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
-            doc = CtlCommand(name, COMMANDS[name]).get_short_help_str(200)
-            groups.setdefault(COMMANDS[name].group, []).append((name, doc))
-        for group, rows in groups.items():
-            with formatter.section(group):
-                formatter.write_dl(rows)
+def counted(text: str) -> int:
+    """Return a number that was given as an argument. Raises UsageError if it is none, or not positive."""
+    if not text.isdecimal() or not int(text):
+        raise UsageError("Bad argument: Argument must be a positive integer", exit_codes.DATA)
+    return int(text)
+
+
+def asked_secret(given: str | None, what: str) -> str:
+    """Return a secret: the argument, or else a line of the standard input, without echo from a terminal."""
+    if given is not None:
+        return given
+    if sys.stdin.isatty():
+        return str(click.prompt(what, hide_input=True))
+    line = sys.stdin.readline().rstrip("\r\n")
+    if not line:
+        raise CtlError(f"Error: no {what.lower()} was given", exit_codes.DATA)
+    return line
+
+
+def parsed(text: str) -> Any:
+    """Return a JSON value that was given as an argument. Raises CtlError."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise CtlError(f"Error:\nJSON decoding error. Reason: {error}") from None

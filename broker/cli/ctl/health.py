@@ -1,4 +1,4 @@
-"""Commands that tell how the broker is: status, health checks, listeners, alarms, environment."""
+"""Commands that tell how the broker is: versions, health checks, listeners, alarms, certificates, logs."""
 
 import socket
 import time
@@ -8,16 +8,14 @@ from typing import Any
 
 import leveret
 from leveret.broker import COMPATIBLE_VERSION, exit_codes
-from leveret.broker.cli.ctl.client import ApiError
-from leveret.broker.cli.ctl.command import argument, command, option
-from leveret.broker.cli.ctl.errors import CtlError
-from leveret.broker.cli.ctl.session import Session, counted
+from leveret.broker.cli.ctl.command import CHECKS, NODES, Session, command, counted, option
+from leveret.broker.cli.ctl.errors import CtlError, UsageError, refused
 
-NODES = "Nodes"
-CHECKS = "Monitoring, observability and health checks"
 STARTUP_SECONDS = 300.0
 WAIT_SECONDS = 0.1
 CONNECT_SECONDS = 5.0
+BLOCK = 64 * 1024
+UNITS = ("days", "weeks", "months", "years")
 PASSED: Mapping[str, Any] = {"result": "ok"}
 PURPOSES = {
     "amqp": "AMQP 0-9-1",
@@ -29,7 +27,10 @@ PURPOSES = {
 }
 
 
-@command("ping", group=NODES)
+# -- versions, start --------------------------------------------------------------------------------------------
+
+
+@command(NODES)
 def ping(session: Session) -> None:
     """Check that the broker answers."""
     session.announce(f"Will ping {session.api.place}. Timeout: {session.seconds * 1000:.0f} ms.")
@@ -38,33 +39,25 @@ def ping(session: Session) -> None:
     session.show_object({"message": text}, [text])
 
 
-@command("version", group="Help")
+@command("Help")
 def version(session: Session) -> None:
     """Print the version of this command, in RabbitMQ's numbers, and with --formatter json also its own."""
     value = {"version": COMPATIBLE_VERSION, "leveret_version": leveret.__version__}
     session.show_object({"result": "ok", "value": value}, [COMPATIBLE_VERSION])
 
 
-@command("server_version", group=CHECKS)
+@command(CHECKS)
 def server_version(session: Session) -> None:
     """Print the version of the broker, in RabbitMQ's numbers."""
     session.announce(f"Asking node {session.node} for its RabbitMQ version...")
     session.show(session.api.get("overview", columns="rabbitmq_version")["rabbitmq_version"])
 
 
-@command("erlang_version", group=CHECKS)
+@command(CHECKS)
 def erlang_version(session: Session) -> None:
     """Print the version of what runs the broker, which is Python."""
     session.announce(f"Asking node {session.node} for its Erlang/OTP version...")
     session.show(session.api.get("overview", columns="erlang_full_version")["erlang_full_version"])
-
-
-@command("log_location", group=CHECKS)
-def log_location(session: Session) -> None:
-    """List the files that the broker logs to."""
-    session.announce(f"Log file location(s) on node {session.node} ...")
-    (node,) = session.api.get("nodes", columns="log_files")
-    session.show_object(node["log_files"], node["log_files"])
 
 
 def _wait(session: Session, seconds: float) -> None:
@@ -73,8 +66,8 @@ def _wait(session: Session, seconds: float) -> None:
     while True:
         try:
             session.api.get("whoami")
-        except (CtlError, ApiError) as error:
-            if isinstance(error, CtlError) and error.code == exit_codes.NO_PERMISSION:
+        except CtlError as error:
+            if error.code == exit_codes.NO_PERMISSION:
                 raise
             if time.monotonic() >= until:
                 raise CtlError(f"Error: timed out. {error}", exit_codes.TEMPORARY) from None
@@ -84,21 +77,15 @@ def _wait(session: Session, seconds: float) -> None:
             return
 
 
-@command("await_startup", group=NODES)
+@command(NODES, "--timeout 60")
 def await_startup(session: Session) -> None:
     """Wait until the broker accepts clients, at most for the time of --timeout (default: 300 seconds)."""
     _wait(session, session.given_seconds or STARTUP_SECONDS)
 
 
-@command(
-    "wait",
-    argument("pidfile", optional=True),
-    option("-P", "--pid", type=int, help="Ignored."),
-    group=NODES,
-)
-def wait(session: Session, pidfile: str | None, pid: int | None) -> None:
+@command(NODES, "/run/leveret.pid", option("-P", "--pid", type=int, help="Ignored."))
+def wait(session: Session, pidfile: str | None = None, **_ignored: Any) -> None:
     """Wait until the file with the process id is there, if one is given, and the broker accepts clients."""
-    del pid
     seconds = session.given_seconds or STARTUP_SECONDS
     until = time.monotonic() + seconds
     if pidfile is not None:
@@ -111,7 +98,13 @@ def wait(session: Session, pidfile: str | None, pid: int | None) -> None:
     _wait(session, max(0.0, until - time.monotonic()))
 
 
-@command("check_running", group=CHECKS)
+@command(NODES)
+def start_app(session: Session) -> None:
+    """Start the broker in its process: it runs as long as the process, so this only checks that it answers."""
+    session.announce(f"Starting node {session.node} ...")
+
+
+@command(CHECKS)
 def check_running(session: Session) -> None:
     """Check that the broker accepts clients."""
     session.announce(f"Checking if RabbitMQ is running on node {session.node} ...")
@@ -119,7 +112,7 @@ def check_running(session: Session) -> None:
     session.say(text, {"message": text})
 
 
-@command("is_running", group=CHECKS)
+@command(CHECKS)
 def is_running(session: Session) -> None:
     """Tell whether the broker accepts clients."""
     session.announce(f"Asking node {session.node} for its status ...")
@@ -127,7 +120,7 @@ def is_running(session: Session) -> None:
     session.say(text, {"message": text, "result": True})
 
 
-@command("is_booting", group=CHECKS)
+@command(CHECKS)
 def is_booting(session: Session) -> None:
     """Tell whether the broker is starting."""
     session.announce(f"Asking node {session.node} for its boot status ...")
@@ -138,38 +131,30 @@ def is_booting(session: Session) -> None:
     session.say(text, {"message": text, "result": False})
 
 
-@command("node_health_check", group=CHECKS)
-def node_health_check(session: Session) -> None:
-    """Check that the broker works and has no alarms."""
-    session.announce(f"Checking health of node {session.node} ...")
-    _check(session, "alarms")
-    session.say("Health check passed")
-
-
 # -- alarms -----------------------------------------------------------------------------------------------------
 
 
-def _check(session: Session, *path: str) -> Any:
-    """Return the answer to a health check; raises CtlError with its reason if it fails."""
-    try:
-        return session.api.get("health", "checks", *path)
-    except ApiError as error:
-        raise CtlError(f"Error:\n{error.reason}", exit_codes.UNAVAILABLE) from None
+@command(CHECKS)
+def node_health_check(session: Session) -> None:
+    """Check that the broker works and has no alarms."""
+    session.announce(f"Checking health of node {session.node} ...")
+    session.api.get("health", "checks", "alarms")
+    session.say("Health check passed")
 
 
-@command("check_local_alarms", group=CHECKS)
+@command(CHECKS)
 def check_local_alarms(session: Session) -> None:
     """Check that no alarm is raised."""
     session.announce(f"Asking node {session.node} to report any local resource alarms ...")
-    _check(session, "local-alarms")
+    session.api.get("health", "checks", "local-alarms")
     session.say(f"Node {session.node} reported no local alarms", PASSED)
 
 
-@command("check_alarms", group=CHECKS)
+@command(CHECKS)
 def check_alarms(session: Session) -> None:
     """Check that no alarm is raised."""
     session.announce(f"Asking node {session.node} to report any local resource alarms ...")
-    _check(session, "alarms")
+    session.api.get("health", "checks", "alarms")
     session.say(f"Node {session.node} reported no alarms, local or clusterwide", PASSED)
 
 
@@ -178,7 +163,7 @@ def raised_alarms(resources: Mapping[str, Any]) -> list[str]:
     return [name for name in ("memory", "disk") if resources[name]["alarm"]]
 
 
-@command("alarms", group=CHECKS)
+@command(CHECKS)
 def alarms(session: Session) -> None:
     """List the alarms that are raised."""
     session.announce(f"Asking node {session.node} to report any known resource alarms ...")
@@ -190,12 +175,19 @@ def alarms(session: Session) -> None:
     session.show_object(found, [f"{name} alarm on node {session.node}" for name in raised] or [none])
 
 
+@command(CHECKS)
+def check_virtual_hosts(session: Session) -> None:
+    """Check that all virtual hosts run."""
+    session.announce(f"Checking if all vhosts are running on node {session.node} ...")
+    session.api.get("health", "checks", "virtual-hosts")
+    session.say(f"Node {session.node} reported all vhosts as running", PASSED)
+
+
 # -- listeners --------------------------------------------------------------------------------------------------
 
 
 def found_listeners(session: Session) -> list[dict[str, Any]]:
     """Return the listeners of the broker as RabbitMQ's tools show them."""
-    found = session.api.get("overview", columns="listeners").get("listeners", [])
     return [
         {
             "node": row["node"],
@@ -204,7 +196,7 @@ def found_listeners(session: Session) -> list[dict[str, Any]]:
             "protocol": row["protocol"],
             "purpose": PURPOSES.get(row["protocol"], row["protocol"]),
         }
-        for row in found
+        for row in session.api.get("overview", columns="listeners").get("listeners", [])
     ]
 
 
@@ -216,7 +208,7 @@ def listener_line(row: Mapping[str, Any]) -> str:
     )
 
 
-@command("listeners", group=CHECKS)
+@command(CHECKS)
 def listeners(session: Session) -> None:
     """List the ports on which the broker listens."""
     session.announce(f"Asking node {session.node} to report its protocol listeners ...")
@@ -224,7 +216,7 @@ def listeners(session: Session) -> None:
     session.show_object({"result": "ok", "node": session.node, "listeners": rows}, map(listener_line, rows))
 
 
-@command("check_port_listener", argument("port"), group=CHECKS)
+@command(CHECKS, "5672")
 def check_port_listener(session: Session, port: str) -> None:
     """Check that the broker listens on a port."""
     number = counted(port)
@@ -233,30 +225,27 @@ def check_port_listener(session: Session, port: str) -> None:
     if number not in ports:
         raise CtlError(
             f"No listener for port {port} is active on node {session.node}. "
-            f"Found listeners that use the following ports: {', '.join(map(str, ports))}",
-            exit_codes.UNAVAILABLE,
+            f"Found listeners that use the following ports: {', '.join(map(str, ports))}"
         )
     found = {"node": session.node, "port": port, **PASSED}
     session.say(f"A listener for port {port} is running on node {session.node}.", found)
 
 
-@command("check_protocol_listener", argument("protocol"), group=CHECKS)
+@command(CHECKS, "amqp")
 def check_protocol_listener(session: Session, protocol: str) -> None:
     """Check that the broker listens for a protocol: amqp, amqp/ssl, http, https or http/prometheus."""
     session.announce(f"Asking node {session.node} if there's an active listener for protocol {protocol} ...")
     known = [row["protocol"] for row in found_listeners(session)]
-    wanted = {"amqp091": "amqp", "amqp0.9.1": "amqp"}.get(protocol, protocol)
-    if wanted not in known:
-        raise CtlError(
-            f"Error:\nNo listener for protocol {protocol} is active on node {session.node}. "
-            f"Found listeners for the following protocols: {', '.join(dict.fromkeys(known))}",
-            exit_codes.UNAVAILABLE,
+    if {"amqp091": "amqp", "amqp0.9.1": "amqp"}.get(protocol, protocol) not in known:
+        raise refused(
+            f"No listener for protocol {protocol} is active on node {session.node}. "
+            f"Found listeners for the following protocols: {', '.join(dict.fromkeys(known))}"
         )
     session.say(f"A listener for protocol {protocol} is running on node {session.node}.")
 
 
-@command("check_port_connectivity", option("--address", help="Address to connect to."), group=CHECKS)
-def check_port_connectivity(session: Session, address: str | None) -> None:
+@command(CHECKS, "", option("--address", help="Address to connect to."))
+def check_port_connectivity(session: Session, *, address: str | None) -> None:
     """Check that the ports on which the broker listens accept TCP connections."""
     session.announce(f"Testing TCP connections to all active listeners on node {session.node} ...")
     rows = found_listeners(session)
@@ -265,21 +254,81 @@ def check_port_connectivity(session: Session, address: str | None) -> None:
         host = address or {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(row["interface"], row["interface"])  # noqa: S104
         try:
             socket.create_connection((host, row["port"]), CONNECT_SECONDS).close()
-        except (OSError, UnicodeError) as error:  # the latter for what cannot be a name
-            failed.append(f"{host}:{row['port']} ({getattr(error, 'strerror', '') or error})")
+        except (OSError, UnicodeError) as error:
+            failed.append(f"{host}:{row['port']} ({_reason(error)})")
     if failed:
-        raise CtlError(
-            f"Error:\nConnection to ports of the following listeners on node {session.node} failed: "
-            f"{', '.join(failed)}",
-            exit_codes.UNAVAILABLE,
+        raise refused(
+            f"Connection to ports of the following listeners on node {session.node} failed: {', '.join(failed)}"
         )
     ports = ", ".join(str(row["port"]) for row in rows)
     session.say(f"Successfully connected to ports {ports} on node {session.node}.")
 
 
-@command("check_virtual_hosts", group=CHECKS)
-def check_virtual_hosts(session: Session) -> None:
-    """Check that all virtual hosts run."""
-    session.announce(f"Checking if all vhosts are running on node {session.node} ...")
-    _check(session, "virtual-hosts")
-    session.say(f"Node {session.node} reported all vhosts as running", PASSED)
+def _reason(error: OSError | UnicodeError) -> str:
+    """Return why a name or address cannot be used; UnicodeError is raised for what cannot be a name."""
+    return getattr(error, "strerror", "") or str(error)
+
+
+@command(CHECKS, "localhost")
+def resolve_hostname(session: Session, hostname: str) -> None:
+    """Print the IPv4 addresses of a host, as this command resolves them."""
+    session.announce(f"Asking node {session.node} to resolve hostname {hostname} to IPv4 addresses...")
+    try:
+        rows = socket.getaddrinfo(hostname, None, socket.AF_INET, socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise refused(f"{hostname}: {_reason(error)}") from None
+    for address in dict.fromkeys(str(row[4][0]) for row in rows):
+        session.show(address)
+
+
+@command(
+    CHECKS,
+    "--within 4 --unit weeks",
+    option("--within", type=int, default=4, help="How many (default: 4)."),
+    option("--unit", default="weeks", help=f"{', '.join(UNITS)} (default: weeks)."),
+)
+def check_certificate_expiration(session: Session, *, within: int, unit: str) -> None:
+    """Check that no certificate of the broker expires soon."""
+    if unit not in UNITS:
+        raise UsageError(f"Bad argument: unit '{unit}' is not supported", exit_codes.DATA)
+    session.announce(f"Checking certificate expiration on node {session.node} ...")
+    session.api.get("health", "checks", "certificate-expiration", str(within), unit)
+    session.say(f"No certificates are expiring within {within} {unit}.")
+
+
+# -- logs -------------------------------------------------------------------------------------------------------
+
+
+@command(CHECKS)
+def log_location(session: Session) -> None:
+    """List the files that the broker logs to."""
+    session.announce(f"Log file location(s) on node {session.node} ...")
+    (node,) = session.api.get("nodes", columns="log_files")
+    session.show_object(node["log_files"], node["log_files"])
+
+
+@command(CHECKS, "-N 20", option("-N", "--number", type=int, default=50, help="Lines (default: 50)."))
+def log_tail(session: Session, *, number: int) -> None:
+    """Print the last lines of the log file, which has to be on this machine."""
+    (node,) = session.api.get("nodes", columns="log_files")
+    files = [Path(name) for name in node["log_files"] if not name.startswith("<")]
+    if not files:
+        raise refused("the broker logs to its standard output, and to no file (log.file)")
+    session.announce(f"Last {number} log lines on node {session.node} ...")
+    try:
+        for line in last_lines(files[0], number):
+            session.show(line)
+    except OSError as error:
+        raise refused(f"cannot read {files[0]}: {error.strerror}") from None
+
+
+def last_lines(path: Path, number: int) -> list[str]:
+    """Return the last lines of a file, without reading all of it. Raises OSError."""
+    found = b""
+    with path.open("rb") as file:
+        at = file.seek(0, 2)
+        while at and found.count(b"\n") <= number:
+            size = min(BLOCK, at)
+            at = file.seek(at - size)
+            found = file.read(size) + found
+    return found.decode("utf-8", "replace").splitlines()[-number:] if number > 0 else []

@@ -4,14 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl.client import ApiError
-from leveret.broker.cli.ctl.command import argument, command, option
-from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.ctl.command import CHECKS, Session, chosen, command, flag
+from leveret.broker.cli.ctl.errors import CtlError, refused
 from leveret.broker.cli.ctl.output import Arguments
-from leveret.broker.cli.ctl.session import Session, chosen
 
-GROUP = "Monitoring, observability and health checks"
-_NOT_FOUND = 404
+QUEUES = "Queues"
 Value = str | Callable[[Mapping[str, Any]], Any]
 """The value of a column: a key of the API's item, or a function of the item."""
 
@@ -99,47 +96,38 @@ def _show(
     session: Session, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Value], columns: Sequence[str]
 ) -> None:
     """Print the columns of items."""
-    shown = []
-    for row in rows:
-        values = {}
-        for name in columns:
-            value = known[name]
-            values[name] = row.get(value) if isinstance(value, str) else value(row)
-        shown.append(values)
+    values = {name: known[name] for name in columns}
+    shown = [
+        {name: row.get(value) if isinstance(value, str) else value(row) for name, value in values.items()}
+        for row in rows
+    ]
     session.show_rows(shown, columns)
 
 
 def _of_vhost(session: Session, kind: str) -> Any:
     """Return the objects of a vhost; none, as RabbitMQ does, if it does not exist."""
-    try:
-        return session.api.get(kind, session.vhost)
-    except ApiError as error:
-        if error.status == _NOT_FOUND:
-            return []
-        raise
+    return session.api.find(kind, session.vhost) or []
 
 
 @command(
-    "list_queues",
-    argument("columns", many=True),
-    option("--online", is_flag=True, help="Ignored: all queues are online."),
-    option("--offline", is_flag=True, help="List nothing: no queue is offline."),
-    option("--local", is_flag=True, help="Ignored: there is one node."),
-    group=GROUP,
+    CHECKS,
+    "name messages_ready messages_unacknowledged consumers",
+    flag("--online", text="Ignored: all queues are online."),
+    flag("--offline", text="List nothing: no queue is offline."),
+    flag("--local", text="Ignored: there is one node."),
     columns=QUEUE,
 )
 def list_queues(
-    session: Session, columns: tuple[str, ...], *, online: bool, offline: bool, local: bool
+    session: Session, columns: tuple[str, ...], *, offline: bool = False, **_ignored: Any
 ) -> None:
     """List the queues of a virtual host, with the columns that are named (default: name messages)."""
-    del online, local
     names = chosen(columns, QUEUE, ("name", "messages"))
     session.announce(f"Timeout: {session.seconds:.1f} seconds ...")
     session.announce(f"Listing queues for vhost {session.vhost} ...")
     _show(session, [] if offline else _of_vhost(session, "queues"), QUEUE, names)
 
 
-@command("list_unresponsive_queues", argument("columns", many=True), group=GROUP, columns=QUEUE)
+@command(CHECKS, columns=QUEUE)
 def list_unresponsive_queues(session: Session, columns: tuple[str, ...]) -> None:
     """List queues that do not respond: there are none as long as the broker does."""
     names = chosen(columns, QUEUE, ("name",))
@@ -147,7 +135,7 @@ def list_unresponsive_queues(session: Session, columns: tuple[str, ...]) -> None
     _show(session, (), QUEUE, names)
 
 
-@command("list_exchanges", argument("columns", many=True), group=GROUP, columns=EXCHANGE)
+@command(CHECKS, "name type", columns=EXCHANGE)
 def list_exchanges(session: Session, columns: tuple[str, ...]) -> None:
     """List the exchanges of a virtual host (default: name type)."""
     names = chosen(columns, EXCHANGE, ("name", "type"))
@@ -155,16 +143,15 @@ def list_exchanges(session: Session, columns: tuple[str, ...]) -> None:
     _show(session, _of_vhost(session, "exchanges"), EXCHANGE, names)
 
 
-@command("list_bindings", argument("columns", many=True), group=GROUP, columns=BINDING)
+@command(CHECKS, "source_name destination_name routing_key", columns=BINDING)
 def list_bindings(session: Session, columns: tuple[str, ...]) -> None:
     """List the bindings of a virtual host."""
-    every = ("source_name", "source_kind", "destination_name", "destination_kind", "routing_key", "arguments")
-    names = chosen(columns, BINDING, every)
+    names = chosen(columns, BINDING, [name for name in BINDING if name != "vhost"])
     session.announce(f"Listing bindings for vhost {session.vhost}...")
     _show(session, _of_vhost(session, "bindings"), BINDING, names)
 
 
-@command("list_connections", argument("columns", many=True), group=GROUP, columns=CONNECTION)
+@command(CHECKS, "name user state", columns=CONNECTION)
 def list_connections(session: Session, columns: tuple[str, ...]) -> None:
     """List all connections (default: user peer_host peer_port state); `pid` is the name."""
     names = chosen(columns, CONNECTION, ("user", "peer_host", "peer_port", "state"))
@@ -172,7 +159,7 @@ def list_connections(session: Session, columns: tuple[str, ...]) -> None:
     _show(session, session.api.get("connections"), CONNECTION, names)
 
 
-@command("list_channels", argument("columns", many=True), group=GROUP, columns=CHANNEL)
+@command(CHECKS, "pid messages_unacknowledged", columns=CHANNEL)
 def list_channels(session: Session, columns: tuple[str, ...]) -> None:
     """List all channels (default: pid user consumer_count messages_unacknowledged); `pid` is the name."""
     names = chosen(columns, CHANNEL, ("pid", "user", "consumer_count", "messages_unacknowledged"))
@@ -180,29 +167,26 @@ def list_channels(session: Session, columns: tuple[str, ...]) -> None:
     _show(session, session.api.get("channels"), CHANNEL, names)
 
 
-@command("list_consumers", argument("columns", many=True), group=GROUP, columns=CONSUMER)
+@command(CHECKS, "queue_name consumer_tag prefetch_count", columns=CONSUMER)
 def list_consumers(session: Session, columns: tuple[str, ...]) -> None:
     """List the consumers of a virtual host."""
-    every = (
-        "queue_name",
-        "channel_pid",
-        "consumer_tag",
-        "ack_required",
-        "prefetch_count",
-        "active",
-        "arguments",
-    )
-    names = chosen(columns, CONSUMER, every)
+    names = chosen(columns, CONSUMER, [name for name in CONSUMER if name != "activity_status"])
     session.announce(f"Listing consumers in vhost {session.vhost} ...")
     _show(session, _of_vhost(session, "consumers"), CONSUMER, names)
 
 
+@command(QUEUES, "orders")
+def purge_queue(session: Session, queue: str) -> None:
+    """Remove all ready messages of a queue."""
+    session.announce(f"Purging queue '{queue}' in vhost '{session.vhost}' ...")
+    session.api.delete("queues", session.vhost, queue, "contents", missing=refused("not_found"))
+
+
 @command(
-    "delete_queue",
-    argument("queue_name"),
-    option("--if-empty", is_flag=True, help="Only if it has no messages."),
-    option("--if-unused", is_flag=True, help="Only if it has no consumers."),
-    group="Queues",
+    QUEUES,
+    "orders --if-unused",
+    flag("--if-empty", text="Only if it has no messages."),
+    flag("--if-unused", text="Only if it has no consumers."),
 )
 def delete_queue(session: Session, queue_name: str, *, if_empty: bool, if_unused: bool) -> None:
     """Delete a queue with its messages."""
@@ -213,21 +197,5 @@ def delete_queue(session: Session, queue_name: str, *, if_empty: bool, if_unused
         f"Deleting queue '{queue_name}' on vhost '{session.vhost}' {f'{conditions} ' if conditions else ''}..."
     )
     query = {"if-empty": str(if_empty).lower(), "if-unused": str(if_unused).lower()}
-    try:
-        session.api.request("DELETE", ("queues", session.vhost, queue_name), query=query)
-    except ApiError as error:
-        if error.status == _NOT_FOUND:
-            raise CtlError("Error:\nQueue not found", exit_codes.USAGE) from None
-        raise
-
-
-@command("purge_queue", argument("queue"), group="Queues")
-def purge_queue(session: Session, queue: str) -> None:
-    """Remove all ready messages of a queue."""
-    session.announce(f"Purging queue '{queue}' in vhost '{session.vhost}' ...")
-    try:
-        session.api.delete("queues", session.vhost, queue, "contents")
-    except ApiError as error:
-        if error.status == _NOT_FOUND:
-            raise CtlError("Error:\nnot_found", exit_codes.UNAVAILABLE) from None
-        raise
+    missing = CtlError("Error:\nQueue not found", exit_codes.USAGE)
+    session.api.delete("queues", session.vhost, queue_name, missing=missing, query=query)

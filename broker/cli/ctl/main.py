@@ -1,41 +1,158 @@
-"""The command `leveret ctl`."""
+"""The command `leveret ctl`: the list of its commands, `help`, and the reference of all, docs/command-line.md."""
 
-from leveret.broker.cli.ctl import (
+import difflib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+import click
+
+from leveret.broker import exit_codes
+from leveret.broker.cli.ctl import (  # noqa: F401 - each declares its commands when it is imported
     access,
     cluster,
-    guide,
+    definitions,
     health,
-    limits,
     lists,
-    one_node,
     operations,
     policies,
-    reporting,
-    shovels,
     status,
 )
-from leveret.broker.cli.ctl.command import CtlGroup, common_options
+from leveret.broker.cli.ctl.absent import ABSENT, INSTEAD, explained
+from leveret.broker.cli.ctl.command import (
+    COMMANDS,
+    CtlCommand,
+    Session,
+    command,
+    common_options,
+    flag,
+    wrong_arguments,
+)
+from leveret.broker.cli.ctl.errors import UsageError
 
-MODULES = (
-    access,
-    cluster,
-    guide,
-    health,
-    limits,
-    lists,
-    one_node,
-    operations,
-    policies,
-    reporting,
-    shovels,
-    status,
-)
-"""Each registers its commands when it is imported."""
+
+class CtlGroup(click.Group):
+    """The commands, by groups; names that do not exist end the process with RabbitMQ's exit code."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; without any, help is printed, which is no error."""
+        if not args:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        with wrong_arguments(ctx):
+            return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        del ctx
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; None if there is none of that name."""
+        del ctx
+        return CtlCommand(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of the arguments."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            click.echo(f"\nCommand '{args[0]}' not found.", err=True)
+            if lines := list(explained(args)):
+                click.echo("\n".join(lines), err=True)
+            elif close := difflib.get_close_matches(args[0], COMMANDS, 1):
+                click.echo(f"Did you mean '{close[0]}'?", err=True)
+            sys.exit(exit_codes.USAGE)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by groups."""
+        del ctx
+        for group, names in _groups().items():
+            with formatter.section(group):
+                formatter.write_dl([(name, CtlCommand(name).get_short_help_str(200)) for name in names])
+
+
+def _groups() -> dict[str, list[str]]:
+    """Return the names of the commands by their headings, both in the order of the names."""
+    groups: dict[str, list[str]] = {}
+    for name in sorted(COMMANDS):
+        groups.setdefault(COMMANDS[name].group, []).append(name)
+    return groups
+
 
 ctl = CtlGroup(
     "ctl",
-    params=common_options(),
+    params=list(common_options()),
     help="Look at and change a running broker, with the commands of rabbitmqctl and rabbitmq-diagnostics.",
     short_help="Look at and change a running broker.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@command("Help", "set_policy", flag("--markdown", text="", hidden=True), name="help")
+def show_help(session: Session, name: str | None = None, *, markdown: bool) -> None:
+    """Print the list of commands, or what a command does."""
+    parent = click.get_current_context().parent
+    if markdown:
+        session.show("\n".join(_page()))
+    elif name is None:
+        session.show(parent.get_help() if parent is not None else "")
+    elif name not in COMMANDS:
+        raise UsageError(f"there is no command {name}", exit_codes.USAGE)
+    else:
+        asked = CtlCommand(name)
+        session.show(asked.get_help(click.Context(asked, info_name=name, parent=parent)))
+
+
+_INTRODUCTION = """# leveret ctl
+
+`leveret ctl [OPTIONS] COMMAND ...` looks at and changes a running broker. The commands have the names, output and
+exit codes of `rabbitmqctl` and `rabbitmq-diagnostics`. They reach the broker through the socket `ctl.sock` in its data
+directory, which only its user and root can open, or with `--uri` through the [management API](management.md).
+
+Exit codes: 0 done, 64 wrong usage, 65 wrong data, 67 no such user, 69 refused or not running, 70 exists already or
+internal error, 75 no answer in time or too many at once, 77 not allowed.
+
+## Options
+
+They stand before or behind the command. The data directory is that of `--data-dir`, else of the first of the variables
+`LEVERET_CTL_DATA_DIR`, `LEVERET_DATA_DIR`, `RABBITMQ_MNESIA_DIR` and `RABBITMQ_MNESIA_BASE` that is set, else `var`.
+"""
+
+
+def _page() -> Iterator[str]:
+    """Yield the reference of all commands, in Markdown."""
+    yield _INTRODUCTION
+    yield from _table(("Option", "Meaning"), _options(common_options()))
+    for group, names in sorted(_groups().items()):
+        yield f"\n## {group}\n"
+        yield from _table(("Command", "Meaning", "Example"), map(_row, names))
+    yield "\n## Missing commands of RabbitMQ\n"
+    yield "| About | Commands |"
+    yield "|---|---|"
+    for subject, absent in ABSENT.items():
+        yield f"| {subject} | {', '.join(f'`{name}`' for name in absent.split())} |"
+    yield "\nThey end with exit code 64, and change nothing. Instead of those that scripts use:\n"
+    for name, text in INSTEAD.items():
+        yield f"- `{name}`: {text}."
+
+
+def _row(name: str) -> tuple[str, ...]:
+    asked = CtlCommand(name)
+    declared = asked.declared
+    context = click.Context(asked)
+    words = " ".join([name, *(each.make_metavar(context) for each in declared.arguments())])
+    more = "".join(f" {option}: {text}" for option, text in _options(declared.options))
+    columns = f" Columns: {', '.join(declared.columns)}." if declared.columns else ""
+    return f"`{words}`", (asked.help or "") + more + columns, f"`{declared.example}`"
+
+
+def _options(options: Iterable[click.Option]) -> list[tuple[str, str]]:
+    return [(f"`{', '.join(each.opts)}`", each.help or "") for each in options if not each.hidden]
+
+
+def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heading)} |"
+    yield "|---" * len(heading) + "|"
+    for cells in rows:
+        yield f"| {' | '.join([' '.join(text.split()).replace('|', chr(92) + '|') for text in cells])} |"

@@ -1,13 +1,31 @@
-"""Formatters: rows and values as RabbitMQ's tools print them."""
+"""Output: rows and values as RabbitMQ's tools print them, and texts that have no effect on a terminal."""
 
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 Row = Mapping[str, Any]
+
+
+def printable(value: Any) -> str:
+    """Return a value as one line for a terminal, on which no character of a name or a message may have an effect."""
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in str(value)
+    )
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines for a terminal."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def writable(text: str) -> str:
+    """Return a text that can be written as UTF-8, with an escape for each byte of an argument that is not."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class Arguments(dict[str, Any]):
@@ -65,11 +83,17 @@ def _typed(value: Any) -> tuple[str, Any]:
     return "void", ""
 
 
-def _table(rows: Sequence[Row], columns: Sequence[str], *, headers: bool) -> Iterator[str]:
+def _table(
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    *,
+    headers: bool,
+    joined: Callable[[Iterable[str]], str] = "\t".join,
+) -> Iterator[str]:
     if rows and headers:
-        yield "\t".join(columns)
+        yield joined(columns)
     for row in rows:
-        yield "\t".join(cell(row.get(name)) for name in columns)
+        yield joined(cell(row.get(name)) for name in columns)
 
 
 def _json(rows: Sequence[Row], columns: Sequence[str], *, headers: bool) -> Iterator[str]:
@@ -79,13 +103,6 @@ def _json(rows: Sequence[Row], columns: Sequence[str], *, headers: bool) -> Iter
         item = {name: as_json(row.get(name)) for name in columns}
         yield ("," if at else "") + msgspec.json.encode(item).decode()
     yield "]"
-
-
-def _csv(rows: Sequence[Row], columns: Sequence[str], *, headers: bool) -> Iterator[str]:
-    if rows and headers:
-        yield _csv_line(columns)
-    for row in rows:
-        yield _csv_line([cell(row.get(name)) for name in columns])
 
 
 def _csv_line(cells: Iterable[str]) -> str:
@@ -118,7 +135,7 @@ def _pretty(rows: Sequence[Row], columns: Sequence[str], *, headers: bool) -> It
 FORMATTERS: Mapping[str, Callable[..., Iterator[str]]] = {
     "table": _table,
     "json": _json,
-    "csv": _csv,
+    "csv": partial(_table, joined=_csv_line),
     "pretty_table": _pretty,
 }
 CHATTY = frozenset({"table", "pretty_table"})

@@ -1,118 +1,118 @@
-"""Commands for policies and parameters."""
+"""Commands for policies and parameters, and for shovels, which are parameters."""
 
+from http.client import NOT_FOUND
 from typing import Any
 
-import click
 import msgspec
 
-from leveret.broker.cli.ctl.access import check_vhost
-from leveret.broker.cli.ctl.client import ApiError
-from leveret.broker.cli.ctl.command import argument, command, option
-from leveret.broker.cli.ctl.errors import refused
-from leveret.broker.cli.ctl.session import Session, parsed
+from leveret.broker.cli.ctl.access import existing_vhost
+from leveret.broker.cli.ctl.command import Session, command, option, parsed
+from leveret.broker.cli.ctl.errors import ApiError, refused
 from leveret.broker.client.uri import without_secrets
 
 POLICIES = "Policies"
 PARAMETERS = "Parameters"
-_NOT_FOUND = 404
+SHOVELS = "Shovels"
 COLUMNS = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
+_POLICY_OPTIONS = (
+    option(
+        "--priority", type=int, default=0, help="Of several that match, the one with the highest applies."
+    ),
+    option("--apply-to", default="all", help="queues, exchanges, all, classic_queues, quorum_queues"),
+)
 
 
-def delete_parameter(session: Session, *path: str) -> None:
-    """Remove a policy or a parameter; raises CtlError if there is none."""
-    try:
-        session.api.delete(*path)
-    except ApiError as error:
-        raise refused("Parameter does not exist") if error.status == _NOT_FOUND else error from None
+def _delete(session: Session, *path: str) -> None:
+    session.api.delete(*path, missing=refused("Parameter does not exist"))
 
 
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+def _with_json(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    """Return rows with one of their values as JSON."""
+    return [{**row, key: msgspec.json.encode(row[key]).decode()} for row in rows]
 
 
-def _set_options() -> tuple[click.Parameter, ...]:
-    return (
-        argument("name"),
-        argument("pattern"),
-        argument("definition"),
-        option("--priority", type=int, default=0, help="Of several that match, the one with the highest applies."),
-        option("--apply-to", default="all", help="queues, exchanges, all, classic_queues, quorum_queues"),
-    )  # fmt: skip
+# -- policies ---------------------------------------------------------------------------------------------------
 
 
-def _set(session: Session, path: str, what: str, given: dict[str, Any]) -> None:
-    name, pattern, definition, priority = (
-        given[key] for key in ("name", "pattern", "definition", "priority")
-    )
+def _set(
+    session: Session,
+    what: tuple[str, str],
+    name: str,
+    pattern: str,
+    definition: str,
+    *,
+    priority: int,
+    apply_to: str,
+) -> None:
+    kind, path = what
     session.announce(
-        f'Setting {what} "{name}" for pattern "{pattern}" to "{definition}" with priority "{priority}" '
+        f'Setting {kind} "{name}" for pattern "{pattern}" to "{definition}" with priority "{priority}" '
         f'for vhost "{session.vhost}" ...'
     )
-    check_vhost(session, session.vhost)
-    body = {
-        "pattern": pattern,
-        "definition": parsed(definition),
-        "priority": priority,
-        "apply-to": given["apply_to"],
-    }
-    session.api.put(path, session.vhost, name, body=body)
+    existing_vhost(session, session.vhost)
+    given = {"pattern": pattern, "definition": parsed(definition), "priority": priority}
+    session.api.put(path, session.vhost, name, body={**given, "apply-to": apply_to})
 
 
 def _list(session: Session, path: str) -> None:
-    check_vhost(session, session.vhost)
-    rows = [{**row, "definition": _json(row["definition"])} for row in session.api.get(path, session.vhost)]
-    session.show_rows(rows, COLUMNS)
+    existing_vhost(session, session.vhost)
+    session.show_rows(_with_json(session.api.get(path, session.vhost), "definition"), COLUMNS)
 
 
-@command("set_policy", *_set_options(), group=POLICIES)
-def set_policy(session: Session, **given: Any) -> None:
+@command(POLICIES, """-p shop short '^cache[.]' '{"max-length": 1000}' --apply-to queues""", *_POLICY_OPTIONS)
+def set_policy(session: Session, name: str, pattern: str, definition: str, **options: Any) -> None:
     """Set a policy: settings for all queues or exchanges whose names match a regular expression.
 
     DEFINITION is a JSON object of settings, for instance '{"max-length": 1000}'.
     """
-    _set(session, "policies", "policy", given)
+    _set(session, ("policy", "policies"), name, pattern, definition, **options)
 
 
-@command("clear_policy", argument("name"), group=POLICIES)
+@command(POLICIES, "-p shop short")
 def clear_policy(session: Session, name: str) -> None:
     """Remove a policy."""
     session.announce(f'Clearing policy "{name}" on vhost "{session.vhost}" ...')
-    delete_parameter(session, "policies", session.vhost, name)
+    _delete(session, "policies", session.vhost, name)
 
 
-@command("list_policies", group=POLICIES)
+@command(POLICIES, "-p shop")
 def list_policies(session: Session) -> None:
     """List the policies of a virtual host."""
     session.announce(f'Listing policies for vhost "{session.vhost}" ...')
     _list(session, "policies")
 
 
-@command("set_operator_policy", *_set_options(), group=POLICIES)
-def set_operator_policy(session: Session, **given: Any) -> None:
+@command(POLICIES, """-p shop bounded '.*' '{"max-length": 1000000}'""", *_POLICY_OPTIONS)
+def set_operator_policy(session: Session, name: str, pattern: str, definition: str, **options: Any) -> None:
     """Set an operator policy, which limits what arguments and other policies ask for.
 
     PATTERN and DEFINITION are as for set_policy; of two limits the lower applies.
     """
-    _set(session, "operator-policies", "operator policy override", given)
+    _set(session, ("operator policy override", "operator-policies"), name, pattern, definition, **options)
 
 
-@command("clear_operator_policy", argument("name"), group=POLICIES)
+@command(POLICIES, "-p shop bounded")
 def clear_operator_policy(session: Session, name: str) -> None:
     """Remove an operator policy."""
     session.announce(f'Clearing operator policy "{name}" on vhost "{session.vhost}" ...')
-    delete_parameter(session, "operator-policies", session.vhost, name)
+    _delete(session, "operator-policies", session.vhost, name)
 
 
-@command("list_operator_policies", group=POLICIES)
+@command(POLICIES, "-p shop")
 def list_operator_policies(session: Session) -> None:
     """List the operator policies of a virtual host."""
     session.announce(f'Listing operator policy overrides for vhost "{session.vhost}" ...')
     _list(session, "operator-policies")
 
 
+# -- parameters -------------------------------------------------------------------------------------------------
+
+
 @command(
-    "set_parameter", argument("component_name"), argument("name"), argument("value"), group=PARAMETERS
-)  # fmt: skip
+    PARAMETERS,
+    "-p shop shovel archive "
+    """'{"src-uri": "amqp:///shop", "src-queue": "old", "dest-uri": "amqp:///shop", "dest-queue": "archive"}'""",
+)
 def set_parameter(session: Session, component_name: str, name: str, value: str) -> None:
     """Set a parameter of a component, such as vhost-limits; the value is JSON."""
     session.announce(
@@ -123,45 +123,105 @@ def set_parameter(session: Session, component_name: str, name: str, value: str) 
     session.api.put("parameters", component_name, session.vhost, name, body=body)
 
 
-@command("clear_parameter", argument("component_name"), argument("name"), group=PARAMETERS)
+@command(PARAMETERS, "-p shop shovel archive")
 def clear_parameter(session: Session, component_name: str, name: str) -> None:
     """Remove a parameter."""
     session.announce(
         f'Clearing runtime parameter "{name}" for component "{component_name}" on vhost "{session.vhost}" ...'
     )
-    delete_parameter(session, "parameters", component_name, session.vhost, name)
+    _delete(session, "parameters", component_name, session.vhost, name)
 
 
-@command("list_parameters", group=PARAMETERS)
+@command(PARAMETERS, "-p shop")
 def list_parameters(session: Session) -> None:
     """List the parameters of a virtual host."""
     session.announce(f'Listing runtime parameters for vhost "{session.vhost}" ...')
-    check_vhost(session, session.vhost)
-    rows = [
-        {**row, "value": _json(row["value"])}
-        for row in session.api.get("parameters")
-        if row["vhost"] == session.vhost
-    ]
-    session.show_rows(rows, ("component", "name", "value"), blank=True)
+    existing_vhost(session, session.vhost)
+    rows = [row for row in session.api.get("parameters") if row["vhost"] == session.vhost]
+    session.show_rows(_with_json(rows, "value"), ("component", "name", "value"), blank=True)
 
 
-@command("set_global_parameter", argument("name"), argument("value"), group=PARAMETERS)
+@command(PARAMETERS, """team '"logistics"'""")
 def set_global_parameter(session: Session, name: str, value: str) -> None:
     """Set a global parameter; the value is JSON."""
     session.announce(f'Setting global runtime parameter "{name}" to "{value}" ...')
     session.api.put("global-parameters", name, body={"name": name, "value": parsed(value)})
 
 
-@command("clear_global_parameter", argument("name"), group=PARAMETERS)
+@command(PARAMETERS, "team")
 def clear_global_parameter(session: Session, name: str) -> None:
     """Remove a global parameter."""
     session.announce(f'Clearing global runtime parameter "{name}" ...')
-    delete_parameter(session, "global-parameters", name)
+    _delete(session, "global-parameters", name)
 
 
-@command("list_global_parameters", group=PARAMETERS)
+@command(PARAMETERS)
 def list_global_parameters(session: Session) -> None:
     """List the global parameters."""
     session.announce("Listing global runtime parameters ...")
-    rows = [{**row, "value": _json(row["value"])} for row in session.api.get("global-parameters")]
-    session.show_rows(rows, ("name", "value"))
+    session.show_rows(_with_json(session.api.get("global-parameters"), "value"), ("name", "value"))
+
+
+# -- shovels ----------------------------------------------------------------------------------------------------
+
+_EVERY = {
+    "name": "name",
+    "vhost": "vhost",
+    "type": "type",
+    "state": "state",
+    "last_changed": "timestamp",
+    "source": "src_uri",
+    "source_protocol": "src_protocol",
+    "destination": "dest_uri",
+    "destination_protocol": "dest_protocol",
+    "termination_reason": "reason",
+}
+_ENDS = {
+    "source_queue": "src_queue",
+    "source_exchange": "src_exchange",
+    "source_exchange_key": "src_exchange_key",
+    "destination_queue": "dest_queue",
+    "destination_exchange": "dest_exchange",
+    "destination_exchange_key": "dest_exchange_key",
+}
+"""Columns of rabbitmqctl, and the keys of the API; those of the ends are there if a shovel has them."""
+
+
+def _end(session: Session, *path: str) -> None:
+    """Send the DELETE that ends a shovel, for good or to start it again."""
+    try:
+        session.api.delete(*path)
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        raise refused(
+            f"Shovel with the given name was not found on the target node '{session.node}' "
+            f"and / or virtual host '{session.vhost}'"
+        ) from None
+
+
+@command(SHOVELS)
+def shovel_status(session: Session) -> None:
+    """List the shovels and how they are."""
+    session.announce(f"Shovel status on node {session.node}")
+    found = session.api.get("shovels")
+    ends = {column: key for column, key in _ENDS.items() if any(key in each for each in found)}
+    keys = {**_EVERY, **ends}
+    rows = [{column: each.get(key, "") for column, key in keys.items()} for each in found]
+    session.show_rows(rows, sorted(keys), blank=True)
+
+
+@command(SHOVELS, "-p shop archive")
+def delete_shovel(session: Session, name: str) -> None:
+    """Stop and delete a shovel of a virtual host."""
+    session.announce(f"Deleting shovel {name} in vhost {session.vhost}")
+    _end(session, "parameters", "shovel", session.vhost, name)
+
+
+@command(SHOVELS, "-p shop archive")
+def restart_shovel(session: Session, name: str) -> None:
+    """Stop a shovel of a virtual host and start it again."""
+    session.announce(
+        f"Restarting dynamic Shovel {name} in virtual host {session.vhost} on node {session.node}"
+    )
+    _end(session, "shovels", "vhost", session.vhost, name, "restart")

@@ -1,15 +1,32 @@
-"""Commands that show the broker as a whole: status, memory, settings, cluster, feature flags."""
+"""Commands that show the broker as a whole: status, memory, settings, feature flags; and a report of everything."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from leveret.broker import exit_codes
-from leveret.broker.cli.ctl.command import argument, command, option
-from leveret.broker.cli.ctl.errors import CtlError
-from leveret.broker.cli.ctl.health import CHECKS, found_listeners, listener_line, raised_alarms
-from leveret.broker.cli.ctl.session import Session
+import click
 
+from leveret.broker import exit_codes
+from leveret.broker.cli.ctl.access import list_permissions
+from leveret.broker.cli.ctl.cluster import cluster_status
+from leveret.broker.cli.ctl.command import CHECKS, Session, command, option
+from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.ctl.health import found_listeners, listener_line, raised_alarms
+from leveret.broker.cli.ctl.lists import (
+    CHANNEL,
+    CONNECTION,
+    EXCHANGE,
+    QUEUE,
+    list_bindings,
+    list_channels,
+    list_connections,
+    list_exchanges,
+    list_queues,
+)
+from leveret.broker.cli.ctl.policies import list_global_parameters, list_parameters, list_policies
+
+FEATURE_FLAGS = "Feature flags"
 GIGABYTE = 1e9
+_UNIT = option("--unit", "-u", help="Ignored.")
 
 
 def _status(session: Session) -> dict[str, Any]:
@@ -95,26 +112,21 @@ def _sections(status: Mapping[str, Any]) -> Iterator[str]:
         "Listeners": [listener_line(row) for row in status["listeners"]],
     }
     for at, (title, lines) in enumerate(sections.items()):
-        if at:
-            yield ""
-        yield title
-        yield ""
+        yield from ("", title, "") if at else (title, "")
         yield from lines
 
 
-@command("status", option("--unit", "-u", help="Ignored."), group=CHECKS)
-def show_status(session: Session, unit: str | None) -> None:
+@command(CHECKS, "--formatter json", _UNIT)
+def status(session: Session, **_ignored: Any) -> None:
     """Show versions, memory, disk, file descriptors, alarms, totals and listeners."""
-    del unit
     session.announce(f"Status of node {session.node} ...")
-    status = _status(session)
-    session.show_object(status, _sections(status))
+    found = _status(session)
+    session.show_object(found, _sections(found))
 
 
-@command("memory_breakdown", option("--unit", "-u", help="Ignored."), group=CHECKS)
-def memory_breakdown(session: Session, unit: str | None) -> None:
+@command(CHECKS, "", _UNIT)
+def memory_breakdown(session: Session, **_ignored: Any) -> None:
     """Show what the memory is used for."""
-    del unit
     session.announce(f"Reporting memory breakdown on node {session.node}...")
     found = session.api.get("nodes", session.node, "memory")["memory"]
     parts = {name: value for name, value in found.items() if isinstance(value, int)}
@@ -126,7 +138,7 @@ def memory_breakdown(session: Session, unit: str | None) -> None:
     session.show_object(parts, lines)
 
 
-@command("environment", group=CHECKS)
+@command(CHECKS)
 def environment(session: Session) -> None:
     """Show the settings in effect; passwords are masked."""
     session.announce(f"Application environment of node {session.node} ...")
@@ -134,14 +146,14 @@ def environment(session: Session) -> None:
     session.show_object(dict(line.split(" = ", 1) for line in lines if " = " in line), lines)
 
 
-@command("list_feature_flags", argument("columns", many=True), group="Feature flags")
+@command(FEATURE_FLAGS)
 def list_feature_flags(session: Session, columns: tuple[str, ...]) -> None:
     """List feature flags, all of which are enabled."""
     session.announce("Listing feature flags ...")
     session.show_rows(session.api.get("feature-flags"), columns or ("name", "state"))
 
 
-@command("enable_feature_flag", argument("name"), group="Feature flags")
+@command(FEATURE_FLAGS, "all")
 def enable_feature_flag(session: Session, name: str) -> None:
     """Do nothing: all feature flags are enabled."""
     session.announce(
@@ -151,3 +163,36 @@ def enable_feature_flag(session: Session, name: str) -> None:
     if name != "all" and name not in known:
         text = f"This feature flag is not supported by node {session.node}"
         raise CtlError(f"Error:\n{text}", exit_codes.USAGE)
+
+
+@command(CHECKS)
+def report(session: Session) -> None:
+    """Print status, settings, connections, channels, and the objects of all virtual hosts, for a report of a problem.
+
+    It has names and addresses, and no passwords.
+    """
+    whole = Session(session.api, {"timeout": session.given_seconds})
+    whole.announce(f"Reporting server status of node {session.node} ...\n")
+    status(whole)
+    for show in (cluster_status, environment):
+        click.echo()
+        show(whole)
+    click.echo()
+    list_connections(whole, tuple(CONNECTION))
+    click.echo()
+    list_channels(whole, tuple(CHANNEL))
+    for vhost in session.api.get("vhosts"):
+        _report_vhost(Session(session.api, {"timeout": session.given_seconds, "vhost": vhost["name"]}))
+
+
+def _report_vhost(session: Session) -> None:
+    """Print the objects of a virtual host."""
+    click.echo()
+    list_queues(session, tuple(QUEUE))
+    click.echo()
+    list_exchanges(session, tuple(EXCHANGE))
+    click.echo()
+    list_bindings(session, ())
+    for show in (list_permissions, list_policies, list_global_parameters, list_parameters):
+        click.echo()
+        show(session)

@@ -15,8 +15,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label, Static
 
-from leveret.broker.cli.ctl.client import ApiError
-from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.ctl.errors import ApiError, CtlError
 from leveret.broker.cli.top.cells import Line
 from leveret.broker.cli.top.fetch import Poller, Source
 from leveret.broker.cli.top.model import Answer, Model

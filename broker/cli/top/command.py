@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 import click
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl.client import ApiClient, ApiError, explained
+from leveret.broker.cli.ctl.client import ApiClient
 from leveret.broker.cli.ctl.command import default_data_dir
 from leveret.broker.cli.ctl.errors import CtlError
 from leveret.broker.cli.top.fetch import SECONDS, Source
@@ -62,15 +62,9 @@ def top(data_dir: Path | None, uri: str | None, vhost: str | None, interval: flo
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
                 _fail("needs a terminal; `leveret ctl list_queues` prints a list", exit_codes.USAGE)
             Top(source, model, interval).run(mouse=False)
-    except ApiError as error:
-        _exit(explained(error))
     except CtlError as error:
-        _exit(error)
-
-
-def _exit(error: CtlError) -> NoReturn:
-    click.echo(str(error), err=True)
-    sys.exit(error.code)
+        click.echo(error.shown, err=True)
+        sys.exit(error.code)
 
 
 def _fail(text: str, code: int) -> NoReturn:

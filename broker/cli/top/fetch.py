@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl.client import ApiClient, ApiError
-from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.ctl.client import ApiClient
+from leveret.broker.cli.ctl.errors import ApiError, CtlError
 from leveret.broker.cli.top.model import Answer, Question
 from leveret.broker.cli.top.summary import Broker
 

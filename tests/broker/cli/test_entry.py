@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from leveret.broker.cli.commands import LIGHT
+from leveret.broker.cli.entry import LIGHT
 from leveret.broker.cli.main import main
 
 SECONDS = 60

@@ -239,7 +239,7 @@ def test_a_full_collection_does_not_examine_what_serves_metrics():
     """Loading what serves HTTP in a broker leaves nothing that a later full collection has to examine."""
     script = """
 import gc
-from leveret.broker.cli.http_listeners import management, _monitor
+from leveret.broker.cli.startup import management, _monitor
 from leveret.broker.process.garbage_collector import Collector
 class Server:
     collector = Collector()

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from hypothesis import given, strategies as st
 from running import Running
 
-from leveret.broker.cli import commands
-from leveret.broker.cli.messages.replay import moment
+from leveret.broker.cli import entry
+from leveret.broker.cli.transfers import typed_time as moment
 
 ZONE = timezone(timedelta(hours=2))
 NOON = datetime(2026, 11, 23, 12, 0, tzinfo=ZONE)
@@ -129,7 +129,7 @@ def test_other_texts_are_no_times(typed):
 
 def run(running: Running, *words: str) -> Result:
     """Run the command."""
-    group = click.Group(commands={"replay": commands.load("replay")})
+    group = click.Group(commands={"replay": entry.load("replay")})
     return CliRunner().invoke(group, ["replay", *words, "--data-dir", str(running.data_dir)])
 
 

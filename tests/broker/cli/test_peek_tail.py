@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from running import Running, environment
 
-from leveret.broker.cli import commands
+from leveret.broker.cli import entry
 from leveret.broker.cli.ctl.client import ApiClient
 
 SECONDS = 30.0
@@ -54,7 +54,7 @@ class Tailing:
 
 def ctl(running: Running, *words: str) -> int:
     """Run a command of `leveret ctl`; returns its exit code."""
-    return CliRunner().invoke(commands.load("ctl"), ["--data-dir", str(running.data_dir), *words]).exit_code
+    return CliRunner().invoke(entry.load("ctl"), ["--data-dir", str(running.data_dir), *words]).exit_code
 
 
 def publish(running: Running, *messages: tuple[str, str, bytes]) -> None:
@@ -134,7 +134,7 @@ def test_the_end_of_the_broker_is_told(running, number, code, reason):
 def test_an_end_without_a_reason_is_none_that_was_wanted(monkeypatch):
     """A stream that is over before there were as many messages as wanted has failed, also if no line says why."""
     monkeypatch.setattr(ApiClient, "lines", lambda *_path, **_query: iter([b"", b'{"lost":5}']))
-    result = CliRunner().invoke(commands.load("tail"), ["events", "-n", "1"])
+    result = CliRunner().invoke(entry.load("tail"), ["events", "-n", "1"])
 
     assert 1 == result.exit_code
     assert result.stderr.endswith("ended: by the broker, which gave no reason\n")
@@ -142,7 +142,7 @@ def test_an_end_without_a_reason_is_none_that_was_wanted(monkeypatch):
 
 def test_lines_of_json(running):
     """With --format json each message is a line that programs read."""
-    group = click.Group(commands={"tail": commands.load("tail")})
+    group = click.Group(commands={"tail": entry.load("tail")})
     words = ["tail", "events", "--format", "json", "-n", "1", "--data-dir", str(running.data_dir)]
     results = []
     thread = Thread(target=lambda: results.append(CliRunner().invoke(group, words)))
@@ -165,7 +165,7 @@ def test_lines_of_json(running):
 )
 def test_mistakes_are_told(running, words, text):
     """An exchange that does not exist, and a condition that is none, end it at once."""
-    group = click.Group(commands={"tail": commands.load("tail")})
+    group = click.Group(commands={"tail": entry.load("tail")})
     result = CliRunner().invoke(group, ["tail", *words, "--data-dir", str(running.data_dir)])
 
     assert 69 == result.exit_code

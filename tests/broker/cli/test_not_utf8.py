@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from running import Running
 
 from leveret.broker import exit_codes
-from leveret.broker.cli import commands
+from leveret.broker.cli import entry
 from leveret.broker.cli.ctl.client import ApiClient
 
 NAME = os.fsdecode(b"\xff\xfe")
@@ -33,7 +33,7 @@ def running(tmp_path_factory) -> Iterator[Running]:
 def run(running: Running, *words: str) -> Result:
     """Run a command of `leveret`."""
     name = words[0]
-    group = click.Group(commands={name: commands.load(name)})
+    group = click.Group(commands={name: entry.load(name)})
     return CliRunner().invoke(group, [*words, "--data-dir", str(running.data_dir)])
 
 
@@ -92,6 +92,6 @@ def test_other_arguments_are_refused(running, words, code, text):
 )
 def test_a_uri_is_told_to_lead_nowhere(uri):
     """No part of a URI that is not UTF-8 is more than an error."""
-    result = CliRunner().invoke(commands.load("peek"), ["orders", "--uri", uri])
+    result = CliRunner().invoke(entry.load("peek"), ["orders", "--uri", uri])
 
     assert (69, True) == (result.exit_code, "unable to connect" in result.stderr)

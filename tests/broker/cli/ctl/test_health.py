@@ -5,8 +5,8 @@ from click.testing import CliRunner
 from running import Running
 
 from leveret.broker import exit_codes
+from leveret.broker.cli.ctl.health import last_lines
 from leveret.broker.cli.ctl.main import ctl
-from leveret.broker.cli.ctl.one_node import last_lines
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, 9999, 20000])

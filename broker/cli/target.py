@@ -1,24 +1,21 @@
-"""Options that all commands on messages have, their errors, and their tables."""
+"""Options, errors and tables that commands on the messages of a running broker have in common."""
 
-import contextlib
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
-from leveret.broker.cli.ctl.client import SECONDS, ApiClient, ApiError, explained
-from leveret.broker.cli.ctl.command import default_data_dir, timeout_option
+from leveret.broker.cli.ctl.client import ApiClient
+from leveret.broker.cli.ctl.command import broker_options, client_of
 from leveret.broker.cli.ctl.errors import CtlError
-from leveret.broker.cli.ctl.escaping import printable
+from leveret.broker.cli.ctl.output import printable
 
-P = ParamSpec("P")
-
-WHERE = "Condition, such as 'headers.kind == \"retry\" and age > 1h' (docs/filters.md)."
+BODY = 60
+"""Characters of a body in a table."""
 
 
 def _not_empty(_context: click.Context, _parameter: click.Parameter, where: str | None) -> str:
@@ -28,7 +25,12 @@ def _not_empty(_context: click.Context, _parameter: click.Parameter, where: str 
     return where or ""
 
 
-with_where = click.option("--where", callback=_not_empty, metavar="CONDITION", help=WHERE)
+with_where = click.option(
+    "--where",
+    callback=_not_empty,
+    metavar="CONDITION",
+    help="Condition, such as 'headers.kind == \"retry\" and age > 1h' (docs/filters.md).",
+)
 """The option of a condition: '' if it is not given."""
 
 
@@ -59,63 +61,36 @@ def with_target(run: Callable[..., None]) -> Callable[..., None]:
     """Give a command the common options, and its function the target as first argument; errors end the process."""
 
     @functools.wraps(run)
-    def command(
-        *,
-        data_dir: Path | None,
-        uri: str | None,
-        vhost: str,
-        output: str,
-        timeout: float | None,
-        **params: Any,
-    ) -> None:
-        if uri and data_dir:
+    def command(*, vhost: str, output: str, **params: Any) -> None:
+        broker = {name: params.pop(name) for name in ("data_dir", "uri", "timeout")}
+        if broker["uri"] and broker["data_dir"]:
             raise click.UsageError("--data-dir and --uri exclude each other")
         try:
-            with contextlib.closing(
-                ApiClient(uri or data_dir or default_data_dir(), timeout or SECONDS)
-            ) as api:
+            with client_of(broker) as api:
                 run(Target(api, vhost, output == "json"), **params)
-        except (ApiError, CtlError) as error:
-            shown = explained(error) if isinstance(error, ApiError) else error
-            click.echo(str(shown).replace("Error:\n", "Error: "), err=True)
-            sys.exit(shown.code)
+        except CtlError as error:
+            click.echo(error.shown.replace("Error:\n", "Error: "), err=True)
+            sys.exit(error.code)
 
+    data_dir, uri, timeout = broker_options(click.option)
+    text = "Format of the output."
+    formats = click.Choice(["table", "json"])
     for option in (
-        timeout_option(click.option),
-        click.option(
-            "--format",
-            "output",
-            type=click.Choice(["table", "json"]),
-            default="table",
-            show_default=True,
-            help="Format of the output.",
-        ),
+        timeout,
+        click.option("--format", "output", type=formats, default="table", show_default=True, help=text),
         click.option("-p", "--vhost", default="/", show_default=True, help="Virtual host."),
-        click.option(
-            "--uri", metavar="URI", help="http://USER:PASSWORD@HOST:15672 of the management API instead."
-        ),
-        click.option(
-            "--data-dir",
-            type=click.Path(path_type=Path, file_okay=False),
-            metavar="DIR",
-            help="Data directory of the broker (default: that of `leveret serve`).",
-        ),
+        uri,
+        data_dir,
     ):
         command = option(command)
     return command
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> list[str]:
-    """Return rows as aligned lines; columns that are empty in all of them are left out.
-
-    Args:
-        rows: cells by column.
-        columns: heading of each column.
-
-    """
+    """Return rows as aligned lines below the headings of the columns; those that are empty in all rows are left out."""
     shown = {name: heading for name, heading in columns.items() if any(row.get(name) for row in rows)}
     lines = [list(shown.values()), *[[printable(row.get(name, "")) for name in shown] for row in rows]]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(shown))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
@@ -140,3 +115,15 @@ def moment(milliseconds: int | None) -> str:
     if milliseconds is None:
         return ""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def body_of(message: Mapping[str, Any]) -> str:
+    """Return the body of a message that the API has returned, in one line."""
+    body = message["payload"]
+    return f"base64: {body}" if message["payload_encoding"] == "base64" else str(body)
+
+
+def narrowed(target: Target, where: str) -> dict[str, str]:
+    """Return the parameters of a request for messages: a condition, and the bytes of each body that are shown."""
+    query = {"where": where} if where else {}
+    return query if target.is_json else {**query, "truncate": str(4 * BODY)}

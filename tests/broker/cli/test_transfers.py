@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from running import Running
 
-from leveret.broker.cli import commands
-from leveret.broker.cli.messages import transfers
+from leveret.broker.cli import entry, transfers
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def running(tmp_path) -> Iterator[Running]:
 
 def run(running: Running, name: str, *words: str) -> Result:
     """Run a command."""
-    group = click.Group(commands={name: commands.load(name)})
+    group = click.Group(commands={name: entry.load(name)})
     return CliRunner().invoke(group, [name, *words, "--data-dir", str(running.data_dir)])
 
 
@@ -141,7 +140,7 @@ def test_an_interrupted_command_ends_after_a_batch(running, monkeypatch):
         if len(asked) == 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(transfers, "time", SimpleNamespace(sleep=interrupt))
+    monkeypatch.setattr(transfers, "clock", SimpleNamespace(sleep=interrupt))
     result = run(running, "move", "orders", "others", "--rate", "1")
 
     assert 1 == result.exit_code

@@ -1,15 +1,15 @@
-"""The command `leveret explain`."""
+"""The commands `leveret explain`, `leveret pause` and `leveret resume`."""
 
 import click
 import msgspec
 
-from leveret.broker.cli.ctl.escaping import printable
-from leveret.broker.cli.messages.command import Target, with_target
-from leveret.broker.cli.messages.group import Group
+from leveret.broker.cli.ctl.output import printable, writable
+from leveret.broker.cli.entry import Group
+from leveret.broker.cli.target import Target, with_target
 
 
 @click.group("explain", cls=Group)
-def command() -> None:
+def explain() -> None:
     """Explain why a queue is as it is, where a message would go, or why it is where it is.
 
     \b
@@ -20,7 +20,7 @@ def command() -> None:
     """  # noqa: D301 - \b keeps the lines of the examples
 
 
-@command.command("queue")
+@explain.command("queue")
 @click.argument("queue")
 @with_target
 def explain_queue(target: Target, *, queue: str) -> None:
@@ -33,7 +33,7 @@ def explain_queue(target: Target, *, queue: str) -> None:
     _show(target, target.api.get("leveret", "explain", "queue", target.vhost, queue))
 
 
-@command.command("publish")
+@explain.command("publish")
 @click.argument("exchange")
 @click.argument("routing_key", default="")
 @click.option(
@@ -59,7 +59,7 @@ def explain_publish(target: Target, *, exchange: str, routing_key: str, headers:
     _show(target, target.api.post(*path, body=body))
 
 
-@command.command("message")
+@explain.command("message")
 @click.argument("queue")
 @click.argument("number", type=click.IntRange(min=1))
 @click.option(
@@ -94,7 +94,43 @@ def _header(text: str) -> tuple[str, object]:
 
 
 def _show(target: Target, found: dict[str, list[str]]) -> None:
-    target.show(
-        {name: value for name, value in found.items() if name != "lines"},
-        list(map(printable, found["lines"])),
-    )
+    lines = found.pop("lines")
+    target.show(found, list(map(printable, lines)))
+
+
+@click.command("pause")
+@click.argument("queue")
+@with_target
+def pause(target: Target, *, queue: str) -> None:
+    """Pause the deliveries of QUEUE to its consumers, until `leveret resume`.
+
+    Consumers stay connected and keep what they have; a basic.get finds nothing. Publishes, acks, expiry, limits and
+    dead letters go on. A durable queue stays paused when the broker restarts. Lists show the state `paused`.
+
+    \b
+    Examples:
+      leveret pause orders
+      leveret peek orders
+      leveret resume orders
+    """  # noqa: D301
+    _put(target, "pause", queue)
+
+
+@click.command("resume")
+@click.argument("queue")
+@with_target
+def resume(target: Target, *, queue: str) -> None:
+    """Resume the deliveries of QUEUE after `leveret pause`.
+
+    \b
+    Example:
+      leveret resume orders
+    """  # noqa: D301
+    _put(target, "resume", queue)
+
+
+def _put(target: Target, action: str, queue: str) -> None:
+    target.api.put("leveret", "queues", target.vhost, queue, action)
+    is_paused = action == "pause"
+    found = {"queue": writable(queue), "vhost": writable(target.vhost), "paused": is_paused}
+    target.show(found, [f"queue '{printable(queue)}' is {'paused' if is_paused else 'resumed'}"])

@@ -7,12 +7,12 @@ import pika
 from click.testing import CliRunner, Result
 from running import Running
 
-from leveret.broker.cli import commands
+from leveret.broker.cli import entry
 
 
 def run(running: Running, name: str, *words: str) -> Result:
     """Run a command."""
-    group = click.Group(commands={name: commands.load(name)})
+    group = click.Group(commands={name: entry.load(name)})
     return CliRunner().invoke(group, [name, *words, "--data-dir", str(running.data_dir)])
 
 
