@@ -19,8 +19,8 @@ from leveret.broker.administration.access import (
 from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import build
 from leveret.broker.amqp.tables import typed
-from leveret.broker.auth.rights import AskedPermissions, AskedTopics, BackendUser
-from leveret.broker.auth.users import Permissions, TopicPermissions, User
+from leveret.broker.auth.permissions import AskedPermissions, AskedTopics, Permissions, TopicPermissions
+from leveret.broker.auth.users import BackendUser, User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.channel.settings import Compatibility, Limits
 from leveret.broker.errors import AMQPError, Subscribe

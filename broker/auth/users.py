@@ -1,30 +1,21 @@
-"""Users, permissions and limits: RabbitMQ's internal authentication and authorisation backend.
-
-Permissions are three patterns for each user and vhost (`broker.auth.name_patterns`), matched anywhere in a resource's
-name (rabbit_auth_backend_internal:check_resource_access).
+"""Users and their limits: RabbitMQ's internal authentication and authorisation backend, and users of other backends.
 
 Nothing here does I/O or counts connections: the caller knows who is connected.
 """
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Literal, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from leveret.broker.auth.name_patterns import Matcher, Patterns
 from leveret.broker.auth.passwords import SHA256, Password, PasswordPolicy, check_password
+from leveret.broker.auth.permissions import Permissions, Rights, TopicPermissions
 
-Kind = Literal["configure", "write", "read"]
-TopicKind = Literal["write", "read"]
-
-DEFAULT_EXCHANGE = "amq.default"
-"""The name of the default exchange in permission checks."""
-
+SESSION_SECONDS = 3600.0
+"""Maximum duration of a session of a browser: what a backend has changed about the user is felt after it."""
 _GUEST = "guest"
-
-_CACHED_NAMES = 1024
-"""Maximum number of cached results per permission; it is bounded because clients choose the names."""
 
 # A hash of no password: an unknown user's password is checked against it, so that the reply takes as long.
 _NOBODY_HASH = "AAAA" * 12
@@ -56,7 +47,7 @@ class User:
 
     @property
     def is_foreign(self) -> bool:
-        """True for a user of other backends (`broker.auth.rights.BackendUser`), whom the tables here do not concern."""
+        """True for a user of other backends (`broker.auth.users.BackendUser`), whom the tables here do not concern."""
         return False
 
     def may_see(self, vhost: str) -> bool:
@@ -68,6 +59,69 @@ class User:
     def may_impersonate(self) -> bool:
         """True if the user may publish messages with another user's name in `user_id`."""
         return "impersonator" in self.tags
+
+
+class Login(NamedTuple):
+    """A user as one backend knows it.
+
+    Attributes:
+        name: name of the user, which may be another than that of the login.
+        tags: the tags that this backend gives.
+        data: what the backend needs to decide about the user later; only it looks at it.
+        expires: seconds of the wall clock since the epoch at which the login ends; None for never.
+    """
+
+    name: str
+    tags: tuple[str, ...] = ()
+    data: Any = None
+    expires: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BackendUser(User):
+    """A user whom a chain of backends has let in.
+
+    Attributes:
+        authorizers: the backends that decide about the user, each with the user as it knows it; all have to allow.
+        authenticator: position in the chain of the backend that has checked the password, for another password.
+        expires: seconds of the wall clock since the epoch at which the login, or the session of a browser, ends; None
+            for never.
+        login_expires: those at which the login itself ends.
+        vhosts: vhosts that the user may access, of those asked about so far; for the management API.
+        rights: the rights by vhost; for the management API.
+    """
+
+    authorizers: tuple[tuple[Any, Login], ...] = ()
+    authenticator: int = 0
+    expires: float | None = None
+    login_expires: float | None = None
+    vhosts: frozenset[str] = frozenset()
+    rights: Mapping[str, Rights] = field(default_factory=dict)
+
+    @property
+    def is_foreign(self) -> bool:
+        """True: the tables of internal users do not concern it."""
+        return True
+
+    def may_see(self, vhost: str) -> bool:
+        """Return whether the backends have allowed a vhost, as far as they were asked."""
+        return vhost in self.vhosts
+
+    def in_session(self, now: int) -> "BackendUser":
+        """Return the user for a session of a browser, which ends earlier: it asks nobody for the password again.
+
+        `now` is milliseconds since the epoch.
+        """
+        until = now / 1000 + SESSION_SECONDS
+        return replace(self, expires=until if self.expires is None else min(self.expires, until))
+
+    def is_over(self, now: int) -> bool:
+        """Return whether the login has ended; `now` is milliseconds since the epoch."""
+        return self.expires is not None and now >= self.expires * 1000
+
+    def has_expired(self, now: int) -> bool:
+        """Return whether the login itself has ended, as with a token; the end of a browser's session is none."""
+        return self.login_expires is not None and now >= self.login_expires * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,103 +167,7 @@ _NO_USER_LIMITS = UserLimits()
 _NO_VHOST_LIMITS = VHostLimits()
 
 
-class Permissions:
-    """Permissions of one user in one vhost. Immutable; `Users` creates a new object for each change.
-
-    Args:
-        configure: pattern of names that the user may declare and delete.
-        write: pattern of names that the user may publish to or bind.
-        read: pattern of names that the user may consume from or bind to.
-        compiled: compiles a pattern to a matcher; by default `Patterns().compile`.
-
-    '' means `^$`, which allows nothing. Raises InvalidPatternError.
-    """
-
-    __slots__ = ("_configure", "_read", "_write", "configure", "read", "write")
-
-    def __init__(
-        self, configure: str, write: str, read: str, compiled: Callable[[str], Matcher] | None = None
-    ) -> None:
-        compiled = compiled or Patterns().compile
-        self.configure = configure
-        self.write = write
-        self.read = read
-        self._configure = _Names(compiled(configure))
-        self._write = _Names(compiled(write))
-        self._read = _Names(compiled(read))
-
-    def check(self, kind: Kind, name: str, what: str = "") -> bool:
-        """Return whether the user has this permission for a queue or exchange; '' is the default exchange."""
-        del what
-        if kind == "configure":
-            return self._configure.match(name or DEFAULT_EXCHANGE)
-        if kind == "write":
-            return self._write.match(name or DEFAULT_EXCHANGE)
-        return self._read.match(name or DEFAULT_EXCHANGE)
-
-    def fault(self, kind: str, name: str, what: str) -> str:
-        """Return what follows the text of a refusal: nothing, because this backend always decides."""
-        del kind, name, what
-        return ""
-
-    def __repr__(self) -> str:
-        return f"Permissions({self.configure!r}, {self.write!r}, {self.read!r})"
-
-
-@dataclass(frozen=True, slots=True)
-class _TopicRow:
-    """A topic permission: its patterns as they were set, and compiled with their variables substituted."""
-
-    write: str
-    read: str
-    write_keys: "_Names"
-    read_keys: "_Names"
-
-
-class TopicPermissions:
-    """Topic permissions of one user in one vhost: the routing keys allowed with its topic exchanges.
-
-    False if there are none, which allows everything; an exchange without a row allows everything too
-    (rabbit_auth_backend_internal:check_topic_access). Immutable.
-    """
-
-    __slots__ = ("rows",)
-
-    def __init__(self, rows: Mapping[str, _TopicRow]) -> None:
-        self.rows = rows
-
-    def __bool__(self) -> bool:
-        return bool(self.rows)
-
-    def check(self, exchange: str, kind: TopicKind, routing_key: str) -> bool:
-        """Return whether the user may publish with this key ('write') or bind with it ('read')."""
-        row = self.rows.get(exchange)
-        return row is None or (row.write_keys if kind == "write" else row.read_keys).match(routing_key)
-
-    def fault(self, exchange: str, kind: str, routing_key: str) -> str:
-        """Return what follows the text of a refusal: nothing, because this backend always decides."""
-        del exchange, kind, routing_key
-        return ""
-
-
 _NO_TOPICS = TopicPermissions({})
-
-
-class _Names:
-    __slots__ = ("_known", "_search")
-
-    def __init__(self, search: Matcher) -> None:
-        self._search = search
-        self._known: dict[str, bool] = {}
-
-    def match(self, name: str) -> bool:
-        known = self._known.get(name)
-        if known is None:
-            known = bool(self._search(name.encode("utf-8", "surrogateescape")))
-            if len(self._known) >= _CACHED_NAMES:
-                self._known.clear()
-            self._known[name] = known
-        return known
 
 
 class RightsListener(Protocol):
@@ -387,13 +345,9 @@ class Users:
     def _set_topic(
         self, user: str, vhost: str, exchange: str, write: str, read: str, compiled: Callable[..., Matcher]
     ) -> None:
-        write_keys, read_keys = (
-            _Names(compiled(pattern, username=user, vhost=vhost)) for pattern in (write, read)
-        )
-        row = _TopicRow(write, read, write_keys, read_keys)
-        self._topics[user, vhost] = TopicPermissions(
-            {**self.topic_permissions(user, vhost).rows, exchange: row}
-        )
+        compiled = partial(compiled, username=user, vhost=vhost)
+        before = self.topic_permissions(user, vhost)
+        self._topics[user, vhost] = before.having(exchange, write, read, compiled)
         self.generation += 1
 
     def remove_vhost(self, vhost: str) -> None:

@@ -28,7 +28,9 @@ from leveret.broker.amqp.fastpath import (
 )
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
-from leveret.broker.auth.rights import Decision
+from leveret.broker.auth.permissions import (
+    Decision,
+)
 from leveret.broker.channel.consumer_timeout import ConsumerTimeouts
 from leveret.broker.channel.interfaces import ChannelHost, Record
 from leveret.broker.channel.settlement import PIECE, Settlements, Suspension

@@ -18,8 +18,8 @@ from leveret.broker.amqp.errors import MalformedMethod, MethodTooLarge, UnknownM
 from leveret.broker.amqp.fastpath import FRAME_END, FRAME_OVERHEAD, HEARTBEAT, TYPE_METHOD, unpack_frame
 from leveret.broker.auth.login_throttle import shown
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import BackendUser, Decision, Question, Rights
-from leveret.broker.auth.users import LoginRefusedError, User
+from leveret.broker.auth.permissions import Decision, Question, Rights
+from leveret.broker.auth.users import BackendUser, LoginRefusedError, User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.handshake import Handshake
 from leveret.broker.connection.node import Node

@@ -7,7 +7,7 @@ from typing import Any
 
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
-from leveret.broker.auth.rights import Decision
+from leveret.broker.auth.permissions import Decision
 from leveret.broker.auth.users import User, Users, is_reached
 from leveret.broker.counters.totals import added
 from leveret.broker.errors import not_allowed

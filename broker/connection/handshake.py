@@ -23,8 +23,8 @@ from leveret.broker.amqp.sasl import ANONYMOUS, EXTERNAL, read_response
 from leveret.broker.amqp.tables import Table, encode_table
 from leveret.broker.auth.login_throttle import shown
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import ALLOWED, BackendUser, Decision
-from leveret.broker.auth.users import LoginRefusedError, User
+from leveret.broker.auth.permissions import ALLOWED, Decision
+from leveret.broker.auth.users import BackendUser, LoginRefusedError, User
 from leveret.broker.connection.pending_reply import ClientConnection, PendingReply
 from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN, STARTING, STATES, TUNING
 from leveret.broker.errors import AMQPError, ReplyCode, not_allowed

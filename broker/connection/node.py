@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 from leveret.broker.auth.login_throttle import LoginSources, LoginThrottle
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import BackendUser, Decision, Rights
-from leveret.broker.auth.users import LoginRefusedError, Users
+from leveret.broker.auth.permissions import Decision, Rights
+from leveret.broker.auth.users import BackendUser, LoginRefusedError, Users
 from leveret.broker.channel.channel import Channel
 from leveret.broker.channel.settings import Compatibility, Limits
 from leveret.broker.connection.connection_tracking import ConnectionTracking

@@ -51,8 +51,14 @@ from leveret.broker.amqp.publishes import (
     varied_contents,
     whole_content,
 )
-from leveret.broker.auth.rights import AskedPermissions, AskedTopics, Rights
-from leveret.broker.auth.users import Permissions, TopicPermissions, User
+from leveret.broker.auth.permissions import (
+    AskedPermissions,
+    AskedTopics,
+    Permissions,
+    Rights,
+    TopicPermissions,
+)
+from leveret.broker.auth.users import User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.node import Node
 from leveret.broker.connection.pending_reply import PendingReply

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from leveret.broker.administration import AdministrationError, ForbiddenError
 from leveret.broker.administration.access import Right, authorize
 from leveret.broker.administration.definitions_document import encoded
-from leveret.broker.auth.rights import BackendUser
-from leveret.broker.auth.users import User
+from leveret.broker.auth.users import BackendUser, User
 from leveret.broker.errors import NotYet
 from leveret.broker.http.auditing import audit_request, audited_event, check_writable, log_request, state_of
 from leveret.broker.http.call import (

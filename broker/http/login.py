@@ -19,9 +19,8 @@ from typing import Any
 
 from leveret.broker.auth.login_throttle import TooManyFailuresError, shown
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.sessions import cookies
-from leveret.broker.auth.users import LoginRefusedError, LoopbackOnlyError, User
+from leveret.broker.auth.users import BackendUser, LoginRefusedError, LoopbackOnlyError, User
 from leveret.broker.http.auditing import audit_login
 from leveret.broker.http.call import SAFE, Callback, ManagedBroker, Need, Request
 from leveret.broker.http.errors import (

@@ -6,8 +6,7 @@ from typing import Any
 
 from leveret.broker.administration.access import Right, authorize, sees_all, visible_vhosts
 from leveret.broker.administration.definitions_document import json_text
-from leveret.broker.auth.rights import BackendUser
-from leveret.broker.auth.users import User
+from leveret.broker.auth.users import BackendUser, User
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.http.call import Answer, Call, Events, ManagedBroker, text
 from leveret.broker.http.errors import bad_request

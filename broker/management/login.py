@@ -6,9 +6,8 @@ from urllib.parse import parse_qsl
 
 from leveret.broker.administration.access import Right, authorize
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.sessions import renewal_of
-from leveret.broker.auth.users import LoginRefusedError, User
+from leveret.broker.auth.users import BackendUser, LoginRefusedError, User
 from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Steps, text
 from leveret.broker.http.errors import ApiError, basic_disabled, not_found
 from leveret.broker.http.login import (

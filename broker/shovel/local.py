@@ -13,7 +13,8 @@ from typing import Protocol
 from leveret.broker.administration.access import Delegation
 from leveret.broker.amqp.tables import encode_table, typed
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.users import LoginRefusedError, Permissions, TopicPermissions, User, Users
+from leveret.broker.auth.permissions import Permissions, TopicPermissions
+from leveret.broker.auth.users import LoginRefusedError, User, Users
 from leveret.broker.client.errors import RefusedError
 from leveret.broker.client.uri import Endpoint
 from leveret.broker.connection.connection import Connection

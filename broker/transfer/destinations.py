@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from leveret.broker.amqp.fastpath import join_address, split_address
 from leveret.broker.amqp.properties import FLAGS_AT, Properties
 from leveret.broker.amqp.tables import Field, encode_value, join_fields
-from leveret.broker.auth.users import DEFAULT_EXCHANGE
+from leveret.broker.auth.permissions import DEFAULT_EXCHANGE
 from leveret.broker.errors import resource
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.publish_route import PropertyDemands

@@ -18,8 +18,8 @@ from leveret.broker.auth.backends.backend import BackendError, UnreachableError
 from leveret.broker.auth.backends.guarded import CALLER, FAILURES, PAUSE, Guarded
 from leveret.broker.auth.backends.settings import BackendSettings, HTTPSettings, OAuth2Settings, Step
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import BackendUser, Login, Question
-from leveret.broker.auth.users import LoginRefusedError, Users
+from leveret.broker.auth.permissions import Question
+from leveret.broker.auth.users import BackendUser, Login, LoginRefusedError, Users
 from leveret.broker.errors import NotYet
 
 QUESTION = Question("write", "queue", "own-q")

@@ -21,9 +21,8 @@ from leveret.broker.administration import transfers
 from leveret.broker.administration.access import BadRequestError
 from leveret.broker.administration.tailing import MOST_TAILS, Wish
 from leveret.broker.auth.backends.guarded import CALLER, Guarded
-from leveret.broker.auth.rights import Login
 from leveret.broker.auth.sessions import MOST, MOST_OF_ONE, Sessions
-from leveret.broker.auth.users import User
+from leveret.broker.auth.users import Login, User
 from leveret.broker.config.keys import KEYS
 from leveret.broker.http import server as driver
 from leveret.broker.http.call import Callback, Item, Stored
@@ -67,11 +66,11 @@ WITHOUT = {
     "auth.login_throttle.SOURCES": TABLE,
     "auth.login_throttle.SHOWN": ONE,
     "auth.name_patterns._REMEMBERED": TABLE,
-    "auth.rights.REMEMBERED": ONE,
-    "auth.rights.KEPT": ONE,
+    "auth.permissions.REMEMBERED": ONE,
+    "auth.permissions.KEPT": ONE,
     "auth.sessions.MOST_OF_ONE": "the share of `MOST`",
     "administration.transfers.MOST_OF_ONE": "the share of `MOST_RUNNING`",
-    "auth.users._CACHED_NAMES": TABLE,
+    "auth.permissions._CACHED_NAMES": TABLE,
     "channel.settlement.PIECE": PIECE,
     "channel.transaction.MOST_OPERATIONS": ONE,
     "client.frames.MOST_UNASKED": "of one connection of the broker's own",

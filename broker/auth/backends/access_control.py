@@ -26,8 +26,15 @@ from leveret.broker.auth.backends.cache import CacheBackend
 from leveret.broker.auth.backends.guarded import CALLER, Counted, Guarded
 from leveret.broker.auth.backends.settings import BackendSettings
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import REFUSED, BackendUser, Decision, Login, Question, Rights
-from leveret.broker.auth.users import LoginRefusedError, LoopbackOnlyError, Users, is_loopback
+from leveret.broker.auth.permissions import REFUSED, Decision, Question, Rights
+from leveret.broker.auth.users import (
+    BackendUser,
+    Login,
+    LoginRefusedError,
+    LoopbackOnlyError,
+    Users,
+    is_loopback,
+)
 from leveret.broker.process.shares import origin
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import Login, Question
-from leveret.broker.auth.users import LoginRefusedError, Users
+from leveret.broker.auth.permissions import Question
+from leveret.broker.auth.users import Login, LoginRefusedError, Users
 
 _LOOPBACK = "127.0.0.1"
 

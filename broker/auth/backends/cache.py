@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from leveret.broker.auth.backends.backend import Backend, joined
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import Login, Question
-from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.auth.permissions import Question
+from leveret.broker.auth.users import Login, LoginRefusedError
 
 T = TypeVar("T")
 

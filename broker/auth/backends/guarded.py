@@ -17,8 +17,8 @@ from typing import Final, TypeVar
 
 from leveret.broker.auth.backends.backend import Backend, BackendError, RemoteBackend, UnreachableError
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import Login, Question
-from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.auth.permissions import Question
+from leveret.broker.auth.users import Login, LoginRefusedError
 from leveret.broker.process.places import Places
 from leveret.broker.process.shares import Shares
 

@@ -17,8 +17,8 @@ import aiohttp
 from leveret.broker.auth.backends.backend import BackendError, RemoteBackend, UnreachableError
 from leveret.broker.auth.backends.settings import ClientTLS, HTTPSettings
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import Login, Question
-from leveret.broker.auth.users import DEFAULT_EXCHANGE, LoginRefusedError
+from leveret.broker.auth.permissions import DEFAULT_EXCHANGE, Question
+from leveret.broker.auth.users import Login, LoginRefusedError
 from leveret.broker.tls.named_certificates import client_context, load_certificate
 
 log = logging.getLogger("leveret.connection")

@@ -31,8 +31,8 @@ from leveret.broker.auth.backends.ldap_queries import (
 )
 from leveret.broker.auth.backends.settings import Bind, LDAPSettings
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import Login, Question as Asked
-from leveret.broker.auth.users import DEFAULT_EXCHANGE, LoginRefusedError, is_loopback
+from leveret.broker.auth.permissions import DEFAULT_EXCHANGE, Question as Asked
+from leveret.broker.auth.users import Login, LoginRefusedError, is_loopback
 
 T = TypeVar("T")
 log = logging.getLogger("leveret.connection")

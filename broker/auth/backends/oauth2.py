@@ -21,8 +21,8 @@ from leveret.broker.auth.backends.tokens import (
     verified,
 )
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import Login, Question
-from leveret.broker.auth.users import DEFAULT_EXCHANGE, LoginRefusedError
+from leveret.broker.auth.permissions import DEFAULT_EXCHANGE, Question
+from leveret.broker.auth.users import Login, LoginRefusedError
 from leveret.broker.process.named_files import read_named
 
 LONGEST_NAME = 255

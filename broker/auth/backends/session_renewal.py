@@ -15,9 +15,8 @@ from typing import Final, Protocol
 
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.sessions import AGAIN_SECONDS, Renewal, Sessions, renewal_of
-from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.auth.users import BackendUser, LoginRefusedError
 from leveret.broker.process.audit_log import AuditLog
 
 log = logging.getLogger("leveret.management")

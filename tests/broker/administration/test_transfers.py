@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.administration.transfers import Needed, refusal
-from leveret.broker.auth.rights import BackendUser
-from leveret.broker.auth.users import Users
+from leveret.broker.administration.lasting_rights import Needed, refusal
+from leveret.broker.auth.users import BackendUser, Users
 
 SECOND = 1000
 ENDED = "the login of user 'ann' has ended"

@@ -6,15 +6,8 @@ import pytest
 from leveret.broker.auth import users as auth
 from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.auth.passwords import SHA256, Password, check_password, hash_password
-from leveret.broker.auth.users import (
-    LoginRefusedError,
-    Permissions,
-    User,
-    UserLimits,
-    Users,
-    VHostLimits,
-    is_reached,
-)
+from leveret.broker.auth.permissions import Permissions
+from leveret.broker.auth.users import LoginRefusedError, User, UserLimits, Users, VHostLimits, is_reached
 
 SECRET = Password("secret")
 
@@ -277,7 +270,7 @@ def test_tags():
 def test_re2_is_loaded_late():
     """A broker whose patterns are all trivial never loads RE2."""
     code = (
-        "import sys; from leveret.broker.auth.users import Permissions; Permissions('.*', '^$', ''); "
+        "import sys; from leveret.broker.auth.permissions import Permissions; Permissions('.*', '^$', ''); "
         "assert 're2' not in sys.modules; Permissions('^q', '', ''); assert 're2' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

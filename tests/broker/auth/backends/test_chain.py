@@ -9,8 +9,7 @@ from leveret.broker.auth.backends.access_control import AccessControl, ChainStep
 from leveret.broker.auth.backends.backend import InternalBackend
 from leveret.broker.auth.backends.cache import CacheBackend
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import BackendUser, Login
-from leveret.broker.auth.users import LoopbackOnlyError, User, Users
+from leveret.broker.auth.users import BackendUser, Login, LoopbackOnlyError, User, Users
 
 
 class Directory:

@@ -16,8 +16,8 @@ from leveret.broker.auth.backends.guarded import FAILURES, Guarded
 from leveret.broker.auth.backends.http import HTTPBackend
 from leveret.broker.auth.backends.settings import CacheSettings, HTTPSettings
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import Login, Question
-from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.auth.permissions import Question
+from leveret.broker.auth.users import Login, LoginRefusedError
 from leveret.broker.http.server import ManagementServer
 from leveret.broker.management.routes import ROUTER
 from leveret.broker.metrics.sampler import Identity, Process

@@ -17,7 +17,7 @@ from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.guarded import Guarded
 from leveret.broker.auth.backends.settings import Bind, CacheSettings, ClientTLS
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import Question
+from leveret.broker.auth.permissions import Question
 from leveret.broker.auth.users import LoginRefusedError
 from leveret.broker.http.server import ManagementServer
 from leveret.broker.management.routes import ROUTER

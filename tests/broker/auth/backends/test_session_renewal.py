@@ -14,9 +14,8 @@ from leveret.broker.auth.backends import session_renewal
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.session_renewal import SessionRenewal
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.rights import BackendUser
 from leveret.broker.auth.sessions import AGAIN_SECONDS, Renewal, Sessions, renewal_of
-from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.auth.users import BackendUser, LoginRefusedError
 from leveret.broker.management import login
 
 DEADLINE = 60.0

@@ -15,7 +15,7 @@ from leveret.broker.auth.backends.tokens import (
     keys_of,
     verified,
 )
-from leveret.broker.auth.rights import Question
+from leveret.broker.auth.permissions import Question
 
 RULES = Rules(("RS256", "ES256", "PS256"), frozenset({"rabbitmq", "second"}), "https://issuer.test")
 KEYS = keys_of(

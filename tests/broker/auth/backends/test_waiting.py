@@ -8,8 +8,7 @@ from authenticating import SECONDS, broker, connect, fill
 
 from leveret.broker.auth.backends.access_control import AccessControl, ChainStep
 from leveret.broker.auth.backends.backend import BackendError, InternalBackend
-from leveret.broker.auth.rights import Login
-from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.auth.users import Login, LoginRefusedError
 from leveret.broker.connection.connection import Connection
 
 

@@ -1,21 +1,30 @@
-"""Rights that backends decide about: the user whom they know, and their decisions, remembered for a time. Pure.
+"""Permissions: what users may do, and the decisions of backends about it, remembered for a time. Pure.
 
-Theory. The rights of a user of the internal database are tables that answer at once. Other backends answer later, so
-the same two objects that a channel asks (`broker.auth.users.Permissions`, `TopicPermissions`) have a second form here:
-a decision that is remembered is given at once, for any other `NotYet` is raised, with which the connection waits. The
-caller then executes its method again, and finds the decision. A decision is good for some seconds; a backend that could
-not decide has refused, for a second only. While a backend cannot be reached, the decisions of before stay good: an open
-connection keeps what it was doing. The number of decisions that are remembered is bounded, because clients choose the
-names.
+Theory. The permissions of a user of the internal database are tables that answer at once: three patterns for each user
+and vhost (`broker.auth.name_patterns`), matched anywhere in a resource's name
+(rabbit_auth_backend_internal:check_resource_access). Other backends answer later, so the same two objects that a
+channel asks (`Permissions`, `TopicPermissions`) have a second form (`AskedPermissions`, `AskedTopics`): a decision that
+is remembered is given at once, for any other `NotYet` is raised, with which the connection waits. The caller then
+executes its method again, and finds the decision. A decision is good for some seconds; a backend that could not decide
+has refused, for a second only. While a backend cannot be reached, the decisions of before stay good: an open connection
+keeps what it was doing. The number of decisions that are remembered is bounded, because clients choose the names.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
 
-from leveret.broker.auth.users import User
+from leveret.broker.auth.name_patterns import Matcher, Patterns
 from leveret.broker.errors import NotYet
 
+Kind = Literal["configure", "write", "read"]
+TopicKind = Literal["write", "read"]
+
+DEFAULT_EXCHANGE = "amq.default"
+"""The name of the default exchange in permission checks."""
+
+_CACHED_NAMES = 1024
+"""Maximum number of cached results per permission; it is bounded because clients choose the names."""
 REMEMBERED = 1000
 """Maximum number of decisions about one user in one vhost; beyond it the oldest are forgotten."""
 KEPT = 100
@@ -24,8 +33,115 @@ LEAST_SECONDS = 1.0
 """Time for which a decision is good at least: the method that has waited for it is executed again within it."""
 
 
-SESSION_SECONDS = 3600.0
-"""Maximum duration of a session of a browser: what a backend has changed about the user is felt after it."""
+# -- of internal users ------------------------------------------------------------------------------------------------
+
+
+class _Names:
+    """A matcher with a cache of its results."""
+
+    __slots__ = ("_known", "_search")
+
+    def __init__(self, search: Matcher) -> None:
+        self._search = search
+        self._known: dict[str, bool] = {}
+
+    def match(self, name: str) -> bool:
+        known = self._known.get(name)
+        if known is None:
+            known = bool(self._search(name.encode("utf-8", "surrogateescape")))
+            if len(self._known) >= _CACHED_NAMES:
+                self._known.clear()
+            self._known[name] = known
+        return known
+
+
+class Permissions:
+    """Permissions of one user in one vhost. Immutable; `Users` creates a new object for each change.
+
+    Args:
+        configure: pattern of names that the user may declare and delete.
+        write: pattern of names that the user may publish to or bind.
+        read: pattern of names that the user may consume from or bind to.
+        compiled: compiles a pattern to a matcher; by default `Patterns().compile`.
+
+    '' means `^$`, which allows nothing. Raises InvalidPatternError.
+    """
+
+    __slots__ = ("_configure", "_read", "_write", "configure", "read", "write")
+
+    def __init__(
+        self, configure: str, write: str, read: str, compiled: Callable[[str], Matcher] | None = None
+    ) -> None:
+        compiled = compiled or Patterns().compile
+        self.configure = configure
+        self.write = write
+        self.read = read
+        self._configure = _Names(compiled(configure))
+        self._write = _Names(compiled(write))
+        self._read = _Names(compiled(read))
+
+    def check(self, kind: Kind, name: str, what: str = "") -> bool:
+        """Return whether the user has this permission for a queue or exchange; '' is the default exchange."""
+        del what
+        if kind == "configure":
+            return self._configure.match(name or DEFAULT_EXCHANGE)
+        if kind == "write":
+            return self._write.match(name or DEFAULT_EXCHANGE)
+        return self._read.match(name or DEFAULT_EXCHANGE)
+
+    def fault(self, kind: str, name: str, what: str) -> str:
+        """Return what follows the text of a refusal: nothing, because this backend always decides."""
+        del kind, name, what
+        return ""
+
+    def __repr__(self) -> str:
+        return f"Permissions({self.configure!r}, {self.write!r}, {self.read!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicRow:
+    """A topic permission: its patterns as they were set, and compiled with their variables substituted."""
+
+    write: str
+    read: str
+    write_keys: _Names
+    read_keys: _Names
+
+
+class TopicPermissions:
+    """Topic permissions of one user in one vhost: the routing keys allowed with its topic exchanges.
+
+    False if there are none, which allows everything; an exchange without a row allows everything too
+    (rabbit_auth_backend_internal:check_topic_access). Immutable.
+    """
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: Mapping[str, _TopicRow]) -> None:
+        self.rows = rows
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+    def having(
+        self, exchange: str, write: str, read: str, compiled: Callable[[str], Matcher]
+    ) -> "TopicPermissions":
+        """Return the same with other patterns for an exchange; raises InvalidPatternError."""
+        row = _TopicRow(write, read, _Names(compiled(write)), _Names(compiled(read)))
+        return TopicPermissions({**self.rows, exchange: row})
+
+    def check(self, exchange: str, kind: TopicKind, routing_key: str) -> bool:
+        """Return whether the user may publish with this key ('write') or bind with it ('read')."""
+        row = self.rows.get(exchange)
+        return row is None or (row.write_keys if kind == "write" else row.read_keys).match(routing_key)
+
+    def fault(self, exchange: str, kind: str, routing_key: str) -> str:
+        """Return what follows the text of a refusal: nothing, because this backend always decides."""
+        del exchange, kind, routing_key
+        return ""
+
+
+# -- decisions of backends --------------------------------------------------------------------------------------------
 
 
 class Question(NamedTuple):
@@ -62,69 +178,6 @@ ALLOWED = Decision(True)
 REFUSED = Decision(False)
 
 
-class Login(NamedTuple):
-    """A user as one backend knows it.
-
-    Attributes:
-        name: name of the user, which may be another than that of the login.
-        tags: the tags that this backend gives.
-        data: what the backend needs to decide about the user later; only it looks at it.
-        expires: seconds of the wall clock since the epoch at which the login ends; None for never.
-    """
-
-    name: str
-    tags: tuple[str, ...] = ()
-    data: Any = None
-    expires: float | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BackendUser(User):
-    """A user whom a chain of backends has let in.
-
-    Attributes:
-        authorizers: the backends that decide about the user, each with the user as it knows it; all have to allow.
-        authenticator: position in the chain of the backend that has checked the password, for another password.
-        expires: seconds of the wall clock since the epoch at which the login, or the session of a browser, ends; None
-            for never.
-        login_expires: those at which the login itself ends.
-        vhosts: vhosts that the user may access, of those asked about so far; for the management API.
-        rights: the rights by vhost; for the management API.
-    """
-
-    authorizers: tuple[tuple[Any, Login], ...] = ()
-    authenticator: int = 0
-    expires: float | None = None
-    login_expires: float | None = None
-    vhosts: frozenset[str] = frozenset()
-    rights: "Mapping[str, Rights]" = field(default_factory=dict)
-
-    @property
-    def is_foreign(self) -> bool:
-        """True: the tables of internal users do not concern it."""
-        return True
-
-    def may_see(self, vhost: str) -> bool:
-        """Return whether the backends have allowed a vhost, as far as they were asked."""
-        return vhost in self.vhosts
-
-    def in_session(self, now: int) -> "BackendUser":
-        """Return the user for a session of a browser, which ends earlier: it asks nobody for the password again.
-
-        `now` is milliseconds since the epoch.
-        """
-        until = now / 1000 + SESSION_SECONDS
-        return replace(self, expires=until if self.expires is None else min(self.expires, until))
-
-    def is_over(self, now: int) -> bool:
-        """Return whether the login has ended; `now` is milliseconds since the epoch."""
-        return self.expires is not None and now >= self.expires * 1000
-
-    def has_expired(self, now: int) -> bool:
-        """Return whether the login itself has ended, as with a token; the end of a browser's session is none."""
-        return self.login_expires is not None and now >= self.login_expires * 1000
-
-
 class Asks(Protocol):
     """Asks the backends (`broker.auth.backends.access_control.AccessControl`).
 
@@ -134,13 +187,13 @@ class Asks(Protocol):
     epoch: int
 
     def ask(
-        self, user: BackendUser, vhost: str, peer: str, question: Question, done: Callable[[Decision], object]
+        self, user: Any, vhost: str, peer: str, question: Question, done: Callable[[Decision], object]
     ) -> None:
         """Ask all backends of a user, and call `done` with the decision in a later step of the loop."""
 
 
 class Rights:
-    """The decisions about one user in one vhost.
+    """The decisions about one user (`broker.auth.users.BackendUser`) in one vhost.
 
     Args:
         asks: asks the backends.
@@ -166,7 +219,7 @@ class Rights:
     )
 
     def __init__(
-        self, asks: Asks, user: BackendUser, vhost: str, peer: str, seconds: float, now: Callable[[], float]
+        self, asks: Asks, user: Any, vhost: str, peer: str, seconds: float, now: Callable[[], float]
     ) -> None:
         self._asks = asks
         self._epoch = asks.epoch
@@ -243,14 +296,14 @@ class Rights:
         if self.is_local:
             self.forget()
 
-    def renew(self, user: BackendUser) -> None:
+    def renew(self, user: Any) -> None:
         """Decide about the user by a new login from now on."""
         self.user = user
         self.forget()
 
 
 class AskedPermissions:
-    """The permissions for queues and exchanges, as `broker.auth.users.Permissions`."""
+    """The permissions for queues and exchanges, as `Permissions`."""
 
     __slots__ = ("_rights",)
 
@@ -267,7 +320,7 @@ class AskedPermissions:
 
 
 class AskedTopics:
-    """The permissions for routing keys, as `broker.auth.users.TopicPermissions`; false if no backend has a say."""
+    """The permissions for routing keys, as `TopicPermissions`; false if no backend has a say."""
 
     __slots__ = ("_needed", "_rights")
 
