@@ -58,13 +58,8 @@ class _Names:
 class Permissions:
     """Permissions of one user in one vhost. Immutable; `Users` creates a new object for each change.
 
-    Args:
-        configure: pattern of names that the user may declare and delete.
-        write: pattern of names that the user may publish to or bind.
-        read: pattern of names that the user may consume from or bind to.
-        compiled: compiles a pattern to a matcher; by default `Patterns().compile`.
-
-    '' means `^$`, which allows nothing. Raises InvalidPatternError.
+    The patterns are those of names that the user may declare and delete, publish to or bind, and consume from or bind
+    to; '' means `^$`, which allows nothing. Raises InvalidPatternError.
     """
 
     __slots__ = ("_configure", "_read", "_write", "configure", "read", "write")
@@ -193,15 +188,9 @@ class Asks(Protocol):
 
 
 class Rights:
-    """The decisions about one user (`broker.auth.users.BackendUser`) in one vhost.
+    """The decisions about one user (`broker.auth.users.BackendUser`) in one vhost, for a client at an address.
 
-    Args:
-        asks: asks the backends.
-        user: the user.
-        vhost: name of the vhost.
-        peer: address of the client.
-        seconds: time for which a decision is good.
-        now: seconds of a monotonic clock.
+    `seconds` is the time for which a decision is good, `now` seconds of a monotonic clock.
     """
 
     __slots__ = (

@@ -47,7 +47,7 @@ class User:
 
     @property
     def is_foreign(self) -> bool:
-        """True for a user of other backends (`broker.auth.users.BackendUser`), whom the tables here do not concern."""
+        """True for a user of other backends (`BackendUser`), whom the tables here do not concern."""
         return False
 
     def may_see(self, vhost: str) -> bool:
@@ -84,11 +84,10 @@ class BackendUser(User):
     Attributes:
         authorizers: the backends that decide about the user, each with the user as it knows it; all have to allow.
         authenticator: position in the chain of the backend that has checked the password, for another password.
-        expires: seconds of the wall clock since the epoch at which the login, or the session of a browser, ends; None
-            for never.
+        expires: seconds since the epoch at which the login, or the session of a browser, ends; None for never.
         login_expires: those at which the login itself ends.
-        vhosts: vhosts that the user may access, of those asked about so far; for the management API.
-        rights: the rights by vhost; for the management API.
+        vhosts, rights: for the management API, the vhosts that the user may access, of those asked about so far, and
+            the rights by vhost.
     """
 
     authorizers: tuple[tuple[Any, Login], ...] = ()
@@ -108,15 +107,12 @@ class BackendUser(User):
         return vhost in self.vhosts
 
     def in_session(self, now: int) -> "BackendUser":
-        """Return the user for a session of a browser, which ends earlier: it asks nobody for the password again.
-
-        `now` is milliseconds since the epoch.
-        """
+        """Return the user for a session of a browser, which asks nobody for the password again: it ends earlier."""
         until = now / 1000 + SESSION_SECONDS
         return replace(self, expires=until if self.expires is None else min(self.expires, until))
 
     def is_over(self, now: int) -> bool:
-        """Return whether the login has ended; `now` is milliseconds since the epoch."""
+        """Return whether the login has ended; `now` is milliseconds since the epoch, here and in the others."""
         return self.expires is not None and now >= self.expires * 1000
 
     def has_expired(self, now: int) -> bool:
@@ -183,12 +179,8 @@ class RightsListener(Protocol):
 class Users:
     """All users, their permissions and the limits on users and vhosts.
 
-    Args:
-        loopback_users: names that may only log in from this host.
-        patterns: compiles the patterns of permissions, and of imported policies.
-
     `generation` changes with every modification; cached `Permissions` must then be fetched again. `listener` is
-    notified of revoked permissions; None for no listener.
+    notified of revoked permissions; None for no listener. `patterns` compiles those of imported policies, too.
     """
 
     __slots__ = (
@@ -253,10 +245,8 @@ class Users:
     def authenticate(self, name: str, password: Password | None, peer_host: str) -> User:
         """Authenticate a user by password; without one, a user whom a certificate has authenticated.
 
-        Takes as long for unknown users as for wrong passwords; the caller is responsible for delaying the reply.
-
-        Raises LoginRefusedError: unknown user, wrong or blank password; LoopbackOnlyError for a loopback user from
-        another host.
+        Takes as long for unknown users as for wrong passwords; the caller is responsible for delaying the reply. Raises
+        LoginRefusedError, LoopbackOnlyError for a loopback user from another host.
         """
         user = self._users.get(name)
         if password is not None and password.blank:

@@ -159,11 +159,7 @@ class StoredTopology:
     """Records the durable queues, exchanges and bindings of one vhost, its policies and parameters.
 
     It is the listener of the vhost's router (`exchanges.router.Listener`) and the `record` of the vhost, its policies
-    and its parameters.
-
-    Attributes:
-        vhost_id: the id of the vhost; exchanges and queues have ids of their own.
-        vhost: its name, for events.
+    and its parameters. The vhost has an id and, for events, a name; exchanges and queues have ids of their own.
     """
 
     __slots__ = ("_definitions", "_ending", "vhost", "vhost_id")

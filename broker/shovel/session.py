@@ -47,8 +47,7 @@ class Session:
         left: number of messages until it ends; None for no limit or not known yet.
         level: level of the log lines about brokers that it cannot connect to.
 
-    Attributes:
-        source, destination: the URIs in use, without passwords.
+    `source` and `destination` are the URIs in use, without passwords.
     """
 
     def __init__(

@@ -77,9 +77,7 @@ class AccessControl:
         now: seconds of a monotonic clock.
         in_step: does some work as a step of the loop, followed by a turn.
 
-    Attributes:
-        epoch: grows when all decisions are to be forgotten.
-        code_login: the login to the web page by an identity provider; None if there is none.
+    `epoch` grows when all decisions are to be forgotten; `code_login` is the login by an identity provider, or None.
     """
 
     def __init__(

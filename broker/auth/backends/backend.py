@@ -1,10 +1,14 @@
 """The interface of a backend, its errors, and the internal database as a backend. Pure."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Hashable
+from typing import TypeVar
 
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.permissions import Question
 from leveret.broker.auth.users import Login, LoginRefusedError, Users
+
+T = TypeVar("T")
 
 _LOOPBACK = "127.0.0.1"
 
@@ -66,6 +70,43 @@ class RemoteBackend(Backend):
     @abstractmethod
     async def reach(self) -> None:
         """Ask something that no caller has chosen; raises UnreachableError, or BackendError for any answer."""
+
+
+class Wrapper(Backend):
+    """A backend that puts each question to another one in a way of its own."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.has_topics = backend.has_topics
+        self.is_local = backend.is_local
+        self.renews = backend.renews
+
+    @abstractmethod
+    async def _put(self, question: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return the answer of the other backend to a question."""
+
+    async def log_in(self, name: str, password: Password) -> Login:
+        """Return the user who has this name and password; raises LoginRefusedError."""
+        return await self._put(("login", name), lambda: self._backend.log_in(name, password))
+
+    async def find(self, name: str) -> Login:
+        """Return the user of that name; raises LoginRefusedError."""
+        return await self._put(("find", name), lambda: self._backend.find(name))
+
+    async def may_access(self, login: Login, vhost: str, peer: str) -> bool:
+        """Return whether the user may open connections to a vhost."""
+        question = ("vhost", login, vhost, peer)
+        return await self._put(question, lambda: self._backend.may_access(login, vhost, peer))
+
+    async def may(self, login: Login, vhost: str, question: Question) -> bool:
+        """Return whether the user has a permission."""
+        return await self._put(
+            ("may", login, vhost, question), lambda: self._backend.may(login, vhost, question)
+        )
+
+    async def close(self) -> None:
+        """Close the other backend."""
+        await self._backend.close()
 
 
 class InternalBackend(Backend):

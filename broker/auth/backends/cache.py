@@ -7,12 +7,11 @@ No password is kept: the key of a login is a hash of its name and password with 
 
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 
-from leveret.broker.auth.backends.backend import Backend, joined
+from leveret.broker.auth.backends.backend import Backend, Wrapper, joined
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.permissions import Question
 from leveret.broker.auth.users import Login, LoginRefusedError
 
 T = TypeVar("T")
@@ -23,12 +22,11 @@ _FORGOTTEN_AT_ONCE = 8
 """Decisions that are over, or too many, and are forgotten when one comes."""
 
 
-class CacheBackend(Backend):
+class CacheBackend(Wrapper):
     """The cache.
 
     Args:
-        authn: authenticates.
-        authz: decides about permissions.
+        authn, authz: authenticates, and decides about permissions.
         seconds: time for which a decision is good.
         refusals: True to keep refusals, too.
         now: seconds of a monotonic clock.
@@ -47,16 +45,14 @@ class CacheBackend(Backend):
         now: Callable[[], float],
         wall: Callable[[], int],
     ) -> None:
+        super().__init__(authz)
         self._authn = authn
-        self._authz = authz
         self._seconds = seconds
         self._refusals = refusals
         self._now = now
         self._wall = wall
         self._salt = secrets.token_bytes(16)
         self._known: dict[Any, tuple[Any, float]] = {}
-        self.has_topics = authz.has_topics
-        self.is_local = authz.is_local
         self.renews = authn.renews
 
     def __len__(self) -> int:
@@ -69,25 +65,10 @@ class CacheBackend(Backend):
 
         async def ask() -> Login:
             login = await self._authn.log_in(name, password)
-            return login if self._authz is self._authn else joined(login, await self._authz.find(login.name))
+            authz = self._backend
+            return login if authz is self._authn else joined(login, await authz.find(login.name))
 
-        return await self._cached(("login", key), ask)
-
-    async def find(self, name: str) -> Login:
-        """Return the user of that name; raises LoginRefusedError."""
-        return await self._cached(("find", name), lambda: self._authz.find(name))
-
-    async def may_access(self, login: Login, vhost: str, peer: str) -> bool:
-        """Return whether the user may open connections to a vhost."""
-        return await self._cached(
-            ("vhost", login, vhost, peer), lambda: self._authz.may_access(login, vhost, peer)
-        )
-
-    async def may(self, login: Login, vhost: str, question: Question) -> bool:
-        """Return whether the user has a permission."""
-        return await self._cached(
-            ("may", login, vhost, question), lambda: self._authz.may(login, vhost, question)
-        )
+        return await self._put(("login", key), ask)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -96,14 +77,14 @@ class CacheBackend(Backend):
     async def close(self) -> None:
         """Close the backends."""
         self.clear()
-        for each in dict.fromkeys((self._authn, self._authz)):
+        for each in dict.fromkeys((self._authn, self._backend)):
             await each.close()
 
-    async def _cached(self, key: Any, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _put(self, question: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
         """Return a decision that is kept, or ask for it; errors of a backend are never kept."""
-        known = self._known.get(key)
+        known = self._known.get(question)
         if known is not None and self._now() >= known[1]:
-            del self._known[key]
+            del self._known[question]
         elif known is not None:
             if isinstance(known[0], LoginRefusedError):
                 raise LoginRefusedError(str(known[0]))
@@ -113,13 +94,13 @@ class CacheBackend(Backend):
             found = await ask()
         except LoginRefusedError as error:
             if self._refusals:
-                self._keep(key, error.with_traceback(None), self._seconds)
+                self._keep(question, error.with_traceback(None), self._seconds)
             raise
         if found is not False or self._refusals:
             seconds = self._seconds
             if isinstance(found, Login) and found.expires is not None:
                 seconds = min(seconds, found.expires - self._wall() / 1000)
-            self._keep(key, found, seconds)
+            self._keep(question, found, seconds)
         return found
 
     def _keep(self, key: Any, found: Any, seconds: float) -> None:

@@ -11,14 +11,18 @@ and says nothing about the backend.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from contextvars import ContextVar
 from typing import Final, TypeVar
 
-from leveret.broker.auth.backends.backend import Backend, BackendError, RemoteBackend, UnreachableError
-from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.permissions import Question
-from leveret.broker.auth.users import Login, LoginRefusedError
+from leveret.broker.auth.backends.backend import (
+    Backend,
+    BackendError,
+    RemoteBackend,
+    UnreachableError,
+    Wrapper,
+)
+from leveret.broker.auth.users import LoginRefusedError
 from leveret.broker.process.places import Places
 from leveret.broker.process.shares import Shares
 
@@ -43,7 +47,7 @@ class NotAskedError(UnreachableError):
     """A backend was not asked, because it is down."""
 
 
-class Counted(Backend):
+class Counted(Wrapper):
     """A backend whose questions are counted.
 
     Attributes:
@@ -52,36 +56,14 @@ class Counted(Backend):
     """
 
     def __init__(self, backend: Backend, now: Callable[[], float]) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._now = now
         self.module = backend.module
-        self.has_topics = backend.has_topics
-        self.is_local = backend.is_local
-        self.renews = backend.renews
         self.outcomes = {"allowed": 0, "refused": 0, "failed": 0, "not_asked": 0}
         self.seconds = 0.0
 
-    async def log_in(self, name: str, password: Password) -> Login:
-        """Return the user who has this name and password; raises LoginRefusedError."""
-        return await self._asked(lambda: self._backend.log_in(name, password))
-
-    async def find(self, name: str) -> Login:
-        """Return the user of that name; raises LoginRefusedError."""
-        return await self._asked(lambda: self._backend.find(name))
-
-    async def may_access(self, login: Login, vhost: str, peer: str) -> bool:
-        """Return whether the user may open connections to a vhost."""
-        return await self._asked(lambda: self._backend.may_access(login, vhost, peer))
-
-    async def may(self, login: Login, vhost: str, question: Question) -> bool:
-        """Return whether the user has a permission."""
-        return await self._asked(lambda: self._backend.may(login, vhost, question))
-
-    async def close(self) -> None:
-        """Close what is open."""
-        await self._backend.close()
-
-    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _put(self, question: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
+        del question
         began = self._now()
         outcome = "failed"
         try:

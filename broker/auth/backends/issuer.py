@@ -90,15 +90,9 @@ async def _asked(
 
 
 class Issuer:
-    """The keys of an issuer.
+    """The keys of an issuer, and those `fixed` in files, which are good without it.
 
-    Args:
-        settings: has the addresses.
-        fixed: keys of files, which are good without the issuer.
-        now: seconds of a monotonic clock.
-
-    Raises:
-        OSError: the file of certificates cannot be used.
+    Raises OSError: the file of certificates cannot be used.
     """
 
     def __init__(self, settings: OAuth2Settings, fixed: list[Key], now: Callable[[], float]) -> None:
@@ -205,15 +199,9 @@ class Tokens(NamedTuple):
 
 
 class CodeLogin:
-    """The login to the web page by an identity provider.
+    """The login to the web page by an identity provider; `oauth2` is the settings of the backend that takes the tokens.
 
-    Args:
-        settings: its settings.
-        oauth2: settings of the backend that takes the tokens.
-        now: seconds of a monotonic clock.
-
-    Raises:
-        OSError: the file of certificates cannot be used.
+    Raises OSError: the file of certificates cannot be used.
     """
 
     def __init__(self, settings: CodeLoginSettings, oauth2: OAuth2Settings, now: Callable[[], float]) -> None:
@@ -251,14 +239,8 @@ class CodeLogin:
     async def tokens(self, code: str, verifier: str, redirect_uri: str) -> Tokens:
         """Exchange a code for a token, and one to renew it if the provider gives that.
 
-        Args:
-            code: the code.
-            verifier: the secret whose hash the provider knows.
-            redirect_uri: the address to which the browser has come back.
-
-        Raises:
-            LoginRefusedError: the provider refuses, or a value cannot be right.
-            BackendError: the provider does not answer.
+        The provider knows the hash of the `verifier`. Raises LoginRefusedError: the provider refuses, or a value cannot
+        be right; BackendError: it does not answer.
         """
         if not 0 < len(code) <= _LONGEST or len(redirect_uri) > _LONGEST or not _VERIFIER.fullmatch(verifier):
             raise LoginRefusedError("the identity provider's answer is not complete")

@@ -89,10 +89,7 @@ class LDAPBackend(RemoteBackend):
             raise self._refused(name, "the name or the password has characters that are not allowed")
         if len(secret) > LONGEST_PASSWORD:
             raise self._refused(name, "the password is too long")
-        try:
-            return await self._ask(lambda question: self._logged_in(question, name, password))
-        except UndecidedError as error:
-            raise self._refused(name, f"the directory cannot have it: {error}") from None
+        return await self._login_by(name, lambda question: self._logged_in(question, name, password))
 
     async def find(self, name: str) -> Login:
         """Return the user of that name; raises LoginRefusedError."""
@@ -100,8 +97,11 @@ class LDAPBackend(RemoteBackend):
             raise self._refused(name, "the name has characters that are not allowed")
         if self._settings.other_bind.way == "as_user":
             raise self._refused(name, "there is no password, and auth_ldap.other_bind is as_user")
+        return await self._login_by(name, lambda question: self._found(question, name))
+
+    async def _login_by(self, name: str, ask: Callable[[Question], Login]) -> Login:
         try:
-            return await self._ask(lambda question: self._found(question, name))
+            return await self._ask(ask)
         except UndecidedError as error:
             raise self._refused(name, f"the directory cannot have it: {error}") from None
 
@@ -142,9 +142,7 @@ class LDAPBackend(RemoteBackend):
         variables = _variables(login.name, entry.dn) | more
 
         def ask(question: Question) -> bool:
-            return self._as_other(
-                question, entry, otherwise=False, ask=lambda bound: answer(query, variables, bound)
-            )
+            return self._as_other(question, entry, lambda bound: answer(query, variables, bound))
 
         is_allowed = await self._ask(ask) if needs_directory(query) else answer(query, variables, _NONE)
         if self._settings.log:
@@ -181,17 +179,13 @@ class LDAPBackend(RemoteBackend):
         settings = self._settings
         dn: str | None = None
         if settings.dn_lookup_attribute and settings.dn_lookup_bind.way != "as_user":
-            dn = self._looked_up(question, name)
-            if dn is None:
-                raise self._refused(name, "the directory has no such entry, or several")
+            dn = self._only(name, self._looked_up(question, name))
         as_name = dn or self._filled(settings.user_bind_pattern or settings.user_dn_pattern, name)
         with self._directory.bound(question, as_name, password.octets()) as bound:
             if bound is None:
                 raise self._refused(name, "the directory refuses the password")
             if settings.dn_lookup_attribute:
-                dn = dn or bound.looked_up(self._filled(settings.user_dn_pattern, name))
-                if dn is None:
-                    raise self._refused(name, "the directory has no such entry, or several")
+                dn = dn or self._only(name, bound.looked_up(self._filled(settings.user_dn_pattern, name)))
             entry = _Entry(
                 dn or self._filled(settings.user_dn_pattern, name), password if self._binds_later else None
             )
@@ -207,9 +201,12 @@ class LDAPBackend(RemoteBackend):
             filled = self._filled(settings.user_dn_pattern, name)
             there = self._as_entry(question, settings.other_bind, lambda bound: bound.exists(filled))
             dn = filled if there else None
+        return self._login_of(question, name, _Entry(self._only(name, dn)))
+
+    def _only(self, name: str, dn: str | None) -> str:
         if dn is None:
             raise self._refused(name, "the directory has no such entry, or several")
-        return self._login_of(question, name, _Entry(dn))
+        return dn
 
     def _looked_up(self, question: Question, name: str) -> str | None:
         """Return the DN of a user by a search before anybody has logged in."""
@@ -233,15 +230,15 @@ class LDAPBackend(RemoteBackend):
             log.info("LDAP: %r is %s, tags: %s", name, entry.dn, " ".join(tags) or "none")
         return Login(name, tuple(dict.fromkeys(tags)), entry)
 
-    def _as_other(self, question: Question, entry: _Entry, *, otherwise: T, ask: Callable[[Entries], T]) -> T:
-        """Ask as `other_bind` says; returns `otherwise` if the password of the user is not right any more."""
+    def _as_other(self, question: Question, entry: _Entry, ask: Callable[[Entries], bool]) -> bool:
+        """Ask as `other_bind` says; returns False if the password of the user is not right any more."""
         bind = self._settings.other_bind
         if bind.way != "as_user":
             return self._as_entry(question, bind, ask)
         if entry.password is None:
-            return otherwise
+            return False
         with self._directory.bound(question, entry.dn, entry.password.octets()) as bound:
-            return otherwise if bound is None else ask(bound)
+            return bound is not None and ask(bound)
 
     def _as_entry(self, question: Question, bind: Bind, ask: Callable[[Entries], T]) -> T:
         with self._directory.bound(question, bind.dn, bind.password.encode()) as bound:

@@ -72,22 +72,16 @@ class SessionRenewal:
     async def _renew(self, key: bytes, user: BackendUser, before: Renewal) -> None:
         broker = self.broker
         facts = {"actor": user.name, "peer": before.peer, "protocol": "http", "mechanism": "refresh_token"}
-        reason = ""
         try:
             new, secret = await self.renewed(before.secret, user, before.peer)
-        except LoginRefusedError as error:
-            reason = str(error)
-        except BackendError as error:
+        except (LoginRefusedError, BackendError) as error:
             wall = broker.wall_clock()
-            if not user.is_over(wall):
+            if isinstance(error, BackendError) and not user.is_over(wall):
                 later = before._replace(due=wall / 1000 + AGAIN_SECONDS)
                 broker.sessions.renew(key, before, user, later)
-                return
-            reason = str(error)
-        if reason:
-            if broker.sessions.renew(key, before, None, None):
-                log.warning("the session of a user from %s ends: %s", before.peer, reason)
-                broker.audit.record("session.renew", outcome="refused", reason=reason, **facts)
+            elif broker.sessions.renew(key, before, None, None):
+                log.warning("the session of a user from %s ends: %s", before.peer, error)
+                broker.audit.record("session.renew", outcome="refused", reason=str(error), **facts)
             return
         wall = broker.wall_clock()
         new = new.in_session(wall)

@@ -169,12 +169,9 @@ class LDAPSettings(msgspec.Struct, frozen=True):
 
 
 class ResourceServer(msgspec.Struct, frozen=True):
-    """A name that the broker has among the resources of the issuer.
+    """A name that the broker has among the resources of the issuer: the audience of its tokens contains the `id`.
 
-    Attributes:
-        id: what the audience of its tokens contains.
-        prefix: the beginning of its scopes.
-        additional_scopes_key: further claims with scopes, with spaces between them.
+    `prefix` is the beginning of its scopes; the key names further claims with scopes, with spaces between them.
     """
 
     id: str

@@ -62,12 +62,9 @@ class Key(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Rules for tokens.
+    """Rules for tokens: allowed algorithms, the issuer ('' for any), and the audience.
 
-    Attributes:
-        algorithms: the allowed algorithms.
-        audience: names of which the audience must contain exactly one; None for anything.
-        issuer: the issuer; '' for any.
+    The audience of a token must contain exactly one of the names; None for anything.
     """
 
     algorithms: tuple[str, ...]
