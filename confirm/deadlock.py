@@ -76,10 +76,7 @@ class DeadlockState:
 
 
 def is_trapped(queue: AwaitedQueue, now: float) -> bool:
-    """Return whether a queue appears to be deadlocked and was not reported before.
-
-    Must be called about once a second; `now` is seconds of a monotonic clock.
-    """
+    """Return whether a queue appears to be deadlocked and was not reported before; call it about once a second."""
     promises = queue.awaiting
     if promises is None:
         return False

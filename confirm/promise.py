@@ -47,10 +47,7 @@ class Promise:
 
 
 def joined(original: Message) -> Promise | None:
-    """Return the promise that waits for a message; a copy that replaces the message joins it.
-
-    So does the transaction that settles the message, until it is safe.
-    """
+    """Return the promise that waits for a message; a copy that replaces it, or its transaction, joins it."""
     waiting: object = original.promise
     if isinstance(original, Persistent) and original.publisher is not None:
         if not isinstance(original.publisher, Promise):

@@ -25,11 +25,7 @@ MOST_COUNTED_KEYS = 1024
 
 
 class Binding(NamedTuple):
-    """One binding, as returned by listings; exchanges themselves store less.
-
-    `source` is the name of the exchange, `destination` the queue or `Exchange` that was bound to it, `arguments` the
-    typed table of the binding.
-    """
+    """One binding, as returned by listings; exchanges themselves store less. The source is a name."""
 
     source: str
     destination: object

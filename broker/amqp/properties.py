@@ -13,7 +13,7 @@ Hot path: see docs/performance.md.
 
 import functools
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from leveret.broker.amqp.errors import (
@@ -97,13 +97,12 @@ _LAYOUT: tuple[tuple[int, str, int], ...] = (
     (FLAG_CLUSTER_ID, "cluster_id", _SHORTSTR),
 )
 _NAMES = {name: (flag, kind) for flag, name, kind in _LAYOUT}
+PROPERTIES: Mapping[str, type] = {name: (str, dict, int, int)[kind] for _flag, name, kind in _LAYOUT}
+"""The names of all properties in wire order, with the types of their values."""
 
 
 def flags(payload: bytes) -> int:
-    """Return the first flag word, which says which properties are present.
-
-    Raises MalformedProperties if it is missing.
-    """
+    """Return the first flag word, which says which properties are present; raises MalformedProperties."""
     if len(payload) < LIST_AT:
         raise MalformedProperties(f"content header of {len(payload)} octets")
     return payload[12] << 8 | payload[13]
@@ -155,11 +154,7 @@ def _stop(payload: bytes, at: int, end: int, kind: int) -> int:
 
 
 def delivery_mode(payload: bytes) -> int | None:
-    """Return the delivery mode (2 is persistent, any other transient), None if absent.
-
-    Raises:
-        MalformedProperties: the list is truncated before it.
-    """
+    """Return the delivery mode (2 is persistent, any other transient), None if absent; raises MalformedProperties."""
     span = _find(payload, FLAG_DELIVERY_MODE)
     return None if span is None else payload[span[0]]
 
@@ -202,32 +197,19 @@ def has_delivery_mode(content: bytes) -> bool:
 
 
 def expiration(payload: bytes) -> str | None:
-    """Return the expiration as it was sent (see `parse_expiration`), None if absent.
-
-    Raises:
-        MalformedProperties: the list is truncated before its end.
-    """
+    """Return the expiration as it was sent (see `parse_expiration`), None if absent; raises MalformedProperties."""
     span = _find(payload, FLAG_EXPIRATION)
     return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
 
 
 def reply_to(payload: bytes) -> str | None:
-    """Return the address for replies, None if absent.
-
-    Raises:
-        MalformedProperties: the list is truncated before its end.
-    """
+    """Return the address for replies, None if absent; raises MalformedProperties."""
     span = _find(payload, FLAG_REPLY_TO)
     return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
 
 
 def check(payload: bytes) -> None:
-    """Validate the whole property list, headers included, so that consumers can decode it.
-
-    Raises:
-        MalformedProperties: RabbitMQ's decode_properties could not decode it either: something is truncated,
-            octets are left over or the headers are not a table.
-    """
+    """Validate the whole property list, headers included; raises MalformedProperties if no consumer could decode it."""
     word = flags(payload)
     at = _list_at(payload, word)
     end = len(payload)
@@ -289,10 +271,7 @@ def _headers(payload: bytes, at: int, stop: int, max_entries: int = MAX_ENTRIES)
 
 
 def parse_expiration(text: str) -> int:
-    """Parse an expiration in milliseconds (rabbit_basic:parse_expiration).
-
-    Raises InvalidExpiration, whose text is RabbitMQ's reason term, such as `no_integer`.
-    """
+    """Parse an expiration in milliseconds (rabbit_basic:parse_expiration); InvalidExpiration has RabbitMQ's reason."""
     start = 1 if text[:1] in {"+", "-"} else 0
     stop = start
     while stop < len(text) and "0" <= text[stop] <= "9":

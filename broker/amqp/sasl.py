@@ -28,11 +28,7 @@ def plain(response: str) -> Credentials:
 
 
 def amqplain(response: str) -> Credentials:
-    """Parse an AMQPLAIN response: a field table without its length, with LOGIN and PASSWORD.
-
-    Raises:
-        MalformedResponse: with the text of rabbit_auth_mechanism_amqplain, but without the table.
-    """
+    """Parse an AMQPLAIN response, a field table without its length; raises MalformedResponse."""
     try:
         fields = decode_fields(response.encode("utf-8", "surrogateescape"))
     except MalformedTable as error:
@@ -57,10 +53,7 @@ MECHANISMS: dict[str, Callable[[str], Credentials]] = {"PLAIN": plain, "AMQPLAIN
 
 
 def mechanisms(enabled: Sequence[str] = tuple(MECHANISMS), more: Collection[str] = ()) -> str:
-    """Return the mechanisms for `connection.start`, separated by spaces, in the order of the configuration.
-
-    `more` are further supported ones, which need no response.
-    """
+    """Return the mechanisms for `connection.start`, separated by spaces; `more` are those that need no response."""
     return " ".join(name for name in enabled if name in MECHANISMS or name in more)
 
 

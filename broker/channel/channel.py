@@ -214,10 +214,7 @@ class Channel:
             self.send(method)
 
     def reply_when_safe(self, method: object, *, files: bool = False) -> None:
-        """Send a `*-ok` method about something durable after its commit, or immediately if none is pending.
-
-        `files`: it is about messages, whose bodies may still be being written to separate files.
-        """
+        """Send a `*-ok` method after the commit of what it is about; `files`: of bodies in files, too."""
         self.host.reply_when_safe(self.number, encode_method(self.number, method), files=files)  # type: ignore[arg-type]
 
     def await_exact(self, queue: Queue) -> None:
@@ -251,10 +248,7 @@ class Channel:
     def consume_refusal(
         self, consumer: Consumer, refused: Mapping[str, Decision] | None = None
     ) -> AMQPError | None:
-        """Return the 403 that starting this consumer would now raise; None if it is still allowed, or was cancelled.
-
-        `refused`: the queues that backends have refused, by name; None to look at the internal permissions.
-        """
+        """Return the 403 that starting this consumer would now raise; `refused`: what backends have refused."""
         if self.consumers.get(consumer.tag) is not consumer or consumer is self.reply_consumer:
             return None
         if refused is not None:
@@ -420,10 +414,7 @@ class Channel:
             self.host.wait_for_copies(copies)
 
     def _check_extra_keys(self, route: Route, demands: PropertyDemands, content: bytes) -> None:
-        """Check the topic permissions for the keys in CC and BCC; that for the routing key is in `find_route`.
-
-        Raises NotYet with the rest of the publish: keys that are checked already are not checked again.
-        """
+        """Check the topic permissions for the keys in CC and BCC. Raises NotYet with the rest of the publish."""
         exchange = route.exchange
         assert exchange is not None
         first, self._keys_checked = self._keys_checked, 0
@@ -482,10 +473,7 @@ class Channel:
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
     ) -> Copies | None:
-        """Pass a message to its queues, and return its copies, which many queues get later.
-
-        None if it has no queue: it is returned to the publisher if it is mandatory.
-        """
+        """Pass a message to its queues, and return its copies; None without a queue: a mandatory one is returned."""
         if queues:
             return distribute(self.outbox.turn, queues, message, self.confirms, persistent=persistent)
         if mandatory:
@@ -652,10 +640,7 @@ class Channel:
         return self.ages.overdue(now, self.unacked, self.delivery_tag, self.consumers.values(), default)
 
     def nack_overdue(self, now: float, timeout: float) -> None:
-        """Nack publishes without a verdict for longer than `timeout` seconds; must be called about once a second.
-
-        Their later verdicts are ignored. A turn must run afterwards.
-        """
+        """Nack publishes without a verdict for `timeout` seconds; must be called about once a second, before a turn."""
         confirms = self.confirms
         if confirms is None or not confirms.held:
             self.confirm_ages = None

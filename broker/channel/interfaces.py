@@ -44,8 +44,8 @@ class ChannelHost(Protocol):
     ) -> None:
         """Send frames of a channel when everything journaled so far is committed, and execute nothing before.
 
-        `files`: wait for bodies that are being written to separate files, too. `after`: registers a callback for
-        something to wait for before that; everything journaled by then is committed, too.
+        `files`: bodies that are being written to separate files, too. `after`: registers a callback for something to
+        wait for before that; everything journaled by then is committed, too.
         """
 
     def run_in_slices(self, number: int, steps: Iterator[None], reply: bytes = b"") -> None:

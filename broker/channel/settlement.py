@@ -60,10 +60,7 @@ class Suspension:
 
 
 class Settlements:
-    """The settlements of one channel.
-
-    `steps` are those of the last settlement or rollback that took several; they may be exhausted.
-    """
+    """The settlements of one channel; `steps` are those of the last one that took several, perhaps exhausted."""
 
     __slots__ = ("_first_tag", "steps")
 
@@ -75,10 +72,7 @@ class Settlements:
     def settle(
         self, channel: SettlingChannel, delivery_tag: int, outcome: Outcome, *, multiple: bool
     ) -> None:
-        """Settle one or several deliveries; raise 406 if the tag is not outstanding.
-
-        With `multiple` tag 0 means all, even if there are none.
-        """
+        """Settle one or several deliveries (tag 0: all); raise 406 if the tag is not outstanding."""
         if not multiple:
             record = channel.unacked.pop(delivery_tag, None)
             if record is None:
@@ -122,10 +116,7 @@ class Settlements:
         self._first_tag = 1
 
     def _take_oldest(self, channel: SettlingChannel, last: int) -> list[tuple[int, Record]]:
-        """Remove some of the oldest deliveries up to a tag from the unacked table, in order.
-
-        There are more if `_has_unacked_until` returns true afterwards.
-        """
+        """Remove some of the oldest deliveries up to a tag from the unacked table, in order."""
         unacked, first = channel.unacked, self._first_tag
         if last - first > 4 * len(unacked):
             tags: Sequence[int] = [tag for tag in islice(unacked, PIECE) if tag <= last]  # they are in order

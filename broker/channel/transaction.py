@@ -175,10 +175,7 @@ class Transaction:
             yield
 
     def _commit(self, channel: SettlingChannel) -> Iterator[bool]:
-        """Execute it in pieces, and release each at once: to free a million takes time, too.
-
-        Yields true if it waits for deferred queues.
-        """
+        """Execute it in pieces, and release each at once; yields true if it waits for deferred queues."""
         turn, disk = channel.outbox.turn, channel.vhost.disk
         turn.transactions.add(self)
         try:
@@ -284,10 +281,7 @@ class Transaction:
 
 
 class BodyFiles:
-    """The very large bodies of a transaction, in files of their own before anything of it takes effect.
-
-    Very large messages among the publishes are replaced by `Persistent` ones.
-    """
+    """The very large bodies of a transaction, in files of their own before anything of it takes effect."""
 
     __slots__ = ("_disk", "_has_no_room", "_is_dropped", "_messages", "_unwritten", "_when_written")
 

@@ -279,11 +279,7 @@ class Connection(ReceiveLoop):
     def reply_when_safe(
         self, number: int, reply: bytes, *, files: bool = False, after: Subscribe | None = None
     ) -> None:
-        """Send frames of a channel after the commit of everything journaled so far, and read nothing before that.
-
-        `files`: also wait for bodies that are being written to files of their own. `after`: another
-        condition to wait for first, given as its subscribe function; everything journaled by then is covered, too.
-        """
+        """Send frames of a channel after the commit; see `ChannelHost.reply_when_safe`."""
         journal = self.node.journal
         safe = journal.when_all_safe if files else journal.when_safe
         pending = PendingReply(self, number, self._current, reply)
@@ -642,10 +638,7 @@ class Connection(ReceiveLoop):
         yield from self._revoked(None)
 
     def _revoked(self, refused: Mapping[str, Decision] | None) -> Iterator[None]:
-        """Return a job that cancels the consumers of queues that may no longer be read.
-
-        `refused`: the queues that backends have refused, by name; None to look at the internal permissions.
-        """
+        """Return a job that cancels consumers of queues that may no longer be read; `refused`: by backends."""
         cancelled, name = 0, self.user.name
         for channel in list(self.channels.values()):
             yield
@@ -777,10 +770,7 @@ class Connection(ReceiveLoop):
     # -- alarms -----------------------------------------------------------------------------------------------------
 
     def _block(self, reason: str) -> None:
-        """Stop reading a connection that has published while a resource is short.
-
-        A client that supports RabbitMQ's extension `connection.blocked` is notified.
-        """
+        """Stop reading a connection that has published while a resource is short, and tell the client."""
         if self.blocked or self.state != OPEN:
             return
         self.blocked = True
@@ -848,10 +838,7 @@ class Connection(ReceiveLoop):
         return self._tick_due
 
     def close_overdue(self, now: float) -> None:
-        """Close channels with a delivery that was not acked in time, and nack publishes that are open for too long.
-
-        Call about once a second, with the seconds of a monotonic clock.
-        """
+        """Close channels with an overdue delivery, and nack overdue publishes; call about once a second."""
         if self.rights is not None:
             self._check_rights(self.rights)
         if self.pending_reply is not None:  # a channel's reply may be on its way

@@ -23,15 +23,8 @@ _BATCH = 256  # connections examined per step
 class ConnectionTracking:
     """The open connections of a node, and counters of closed ones.
 
-    Arguments:
-        turn: gets the jobs that close connections.
-        context: collects the counters of closed connections, and reports events.
-        users, vhosts: users and vhosts that may be connected to.
-        node_name: for the texts of refusals.
-        connection_max, channel_max: limits of the node; None for none.
-        most_sockets: number of clients that the file descriptors allow: one user without a limit of its own leaves a
-            tenth of them to others. None for any number.
-
+    `most_sockets` is the number of clients that the file descriptors allow: one user without a limit of its own leaves
+    a tenth of them to others.
     """
 
     def __init__(
@@ -147,10 +140,7 @@ class ConnectionTracking:
     # -- rights that are taken away -----------------------------------------------------------------------------------
 
     def rights_changed(self, user: str, vhost: str) -> None:
-        """Revoke on the user's connections to the vhost what the user is no longer allowed.
-
-        The caller runs a turn afterwards.
-        """
+        """Revoke on the user's connections to the vhost what the user may not do any more. A turn must run then."""
         if self.connections_of_users[user]:
             self._turn.slices.add(self._enforcement_steps(user, vhost), f"permission change of user '{user}'")
 

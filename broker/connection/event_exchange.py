@@ -89,10 +89,7 @@ class EventExchange:
         self._vhost = vhost
 
     def add(self, kind: str, vhost: str, name: str, actor: str, subject: tuple[Any, ...]) -> None:
-        """Take an event; it is published after this turn's queues have run, if it can be routed.
-
-        An internal error is logged, and never reaches what has changed the object.
-        """
+        """Take an event, to be published after this turn; what has changed the object sees no internal error."""
         known = EVENTS.get(kind)
         if self._vhost is None or known is None:
             return

@@ -180,10 +180,7 @@ class Handshake:
         connection.outbox.send(encode_method(0, Wire.Tune(node.channel_max, node.frame_max, node.heartbeat)))
 
     def _credentials(self, method: Any) -> tuple[str, Password | None]:
-        """Return the user's name, and the password if the mechanism has one.
-
-        Raises what `read_response` raises, and LoginRefusedError.
-        """
+        """Return the user's name and password; raises as `read_response`, and LoginRefusedError."""
         if method.mechanism == ANONYMOUS and ANONYMOUS in self._node.mechanisms:
             return self._node.anonymous_user, None
         if method.mechanism != EXTERNAL:

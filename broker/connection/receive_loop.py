@@ -838,10 +838,7 @@ class ReceiveLoop:
         self._contents.clear()
 
     def _find_route(self, number: int, data: bytes, at: int, end: int) -> tuple[Channel, Route] | None:
-        """Return channel and route for a publish frame that is not cached.
-
-        None if the frame is to be ignored or, when `stalled`, processed again later.
-        """
+        """Return channel and route for a new publish frame; None to ignore it or, if `stalled`, to wait."""
         self._current = (60, 40)
         channel = self.channels.get(number)
         if channel is None:
@@ -949,10 +946,7 @@ class ReceiveLoop:
         return content_frames(channel.number, self.frame_limit, message.header, message.body)
 
     def _body_complete(self, channel: Channel, missing: int) -> bool:
-        """Publish a complete body (`missing` < 0: it has more octets than declared).
-
-        Returns whether that may have been much work.
-        """
+        """Publish a complete body (`missing` < 0: more octets than declared); returns whether that may be much work."""
         parts = channel.parts
         is_kept = type(parts) is not _Discarded
         if type(parts) is LargeBody:

@@ -23,10 +23,7 @@ _DETAILS = ("exchange_type", "durable", "auto_delete", "exclusive", "source", "r
 
 
 class TopologyAudit:
-    """One method of the classes queue and exchange, which is recorded if it changes anything.
-
-    `objects` is `durable` to record only what concerns durable objects, or `all`.
-    """
+    """One method of the classes queue and exchange, recorded if it changes anything; `objects`: durable or all."""
 
     __slots__ = ("_audit", "_before", "_channel", "_is_wanted", "_method", "_objects")
 

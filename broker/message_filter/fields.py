@@ -11,6 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from leveret.broker.amqp.properties import PROPERTIES
 from leveret.broker.message_filter.message_facts import MessageFacts
 from leveret.broker.message_filter.tokens import DURATIONS, SIZES, FilterError, Token
 
@@ -63,22 +64,11 @@ _SIMPLE = {
     "size": Field("size", Type.NUMBER, lambda facts: facts.size, SIZES),
 }
 _DEATH = {"reason": "reason", "queue": "queue"}
-_NUMBERS = ("delivery_mode", "priority", "timestamp")
-_PROPERTIES = (
-    "app_id",
-    "cluster_id",
-    "content_encoding",
-    "content_type",
-    "correlation_id",
-    "delivery_mode",
-    "expiration",
-    "message_id",
-    "priority",
-    "reply_to",
-    "timestamp",
-    "type",
-    "user_id",
-)
+_PROPERTIES = {
+    name: Type.NUMBER if kind is int else Type.TEXT
+    for name, kind in sorted(PROPERTIES.items())
+    if kind is not dict
+}
 NAMES = (*_SIMPLE, *[f"death.{key}" for key in _DEATH], *[f"properties.{key}" for key in _PROPERTIES])
 """The names of all fields but headers."""
 
@@ -110,8 +100,7 @@ def _header(name: str) -> Field:
 
 
 def _property(name: str) -> Field:
-    kind = Type.NUMBER if name in _NUMBERS else Type.TEXT
-    return Field(f"properties.{name}", kind, lambda facts: facts.properties.get(name, ABSENT))
+    return Field(f"properties.{name}", _PROPERTIES[name], lambda facts: facts.properties.get(name, ABSENT))
 
 
 def _death(key: str) -> Field:

@@ -46,10 +46,7 @@ MOST_VALUES: Final = 256
 
 
 class MessageFilter:
-    """A condition on messages, '' for one that every message meets; `matches` returns whether a message meets it.
-
-    Raises FilterError if the text is not in the language, or exceeds a limit.
-    """
+    """A condition on messages, '' for any; raises FilterError if it is not in the language, or exceeds a limit."""
 
     __slots__ = ("matches", "text")
 

@@ -114,10 +114,7 @@ def exchange_unbind(channel: Channel, method: Wire.Unbind) -> None:
 def bind(
     channel: Channel, source: str, kind: str, destination: str, binding_key: str, arguments: Any
 ) -> bool:
-    """Bind a queue or an exchange (`kind`); source and destination must exist, and the source is checked first.
-
-    Returns whether the binding is durable.
-    """
+    """Bind a queue or an exchange (`kind`), and return whether the binding is durable; the source is checked first."""
     source = strip_cr_lf(source)
     exchange = _check_binding(channel, source, kind, destination, binding_key)
     vhost = channel.vhost

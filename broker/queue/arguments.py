@@ -14,6 +14,8 @@ gives it (3.13: never; 4.3: always, and classic queues have none); an unknown `x
 accepted and a decimal in a redeclaration is unequal, where RabbitMQ crashes (541); a string that is not printable
 Latin-1 is shown in texts as a string instead of a list of numbers.
 
+Each check raises `AMQPError` 406.
+
 Arguments without effect are mostly typing errors, some belong to other releases or queue types. RabbitMQ accepts them
 in silence, and so do we; but the log and `leveret explain` name them.
 """
@@ -253,10 +255,7 @@ def with_default_type(
 
 
 def check_may_be_generated(arguments: Table) -> None:
-    """Check that the server may generate the name of a queue with these arguments; must come before all other checks.
-
-    Raises `AMQPError` 406.
-    """
+    """Check that the server may generate the name of a queue with these arguments; comes before all other checks."""
     kind = arguments.get("x-queue-type", _UNDEFINED)
     if kind in (("longstr", QUORUM), ("longstr", "stream")):
         raise precondition_failed(f"Cannot declare a server-named queue for type rabbit_{kind[1]}_queue")
@@ -265,12 +264,7 @@ def check_may_be_generated(arguments: Table) -> None:
 def check_queue_properties(
     name: str, vhost: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
 ) -> None:
-    """Check the properties of a new queue: quorum queues must be durable, and neither exclusive nor auto-delete.
-
-    RabbitMQ does this last. `durable` must be False for an exclusive declaration.
-
-    Raises `AMQPError` 406.
-    """
+    """Check that a new quorum queue is durable, and neither exclusive nor auto-delete; RabbitMQ does this last."""
     if queue_type(arguments) != QUORUM:
         return
     faults = (("auto-delete", auto_delete), ("exclusive-owner", exclusive), ("non-durable", not durable))
@@ -287,29 +281,19 @@ def max_priority(arguments: Table) -> int:
 def check_dead_letter_exchange_type(name: str, vhost: str, arguments: Table) -> None:
     """Check that `x-dead-letter-exchange`, if given, is a string.
 
-    RabbitMQ does this for a new queue only, after the equivalence check, before it asks for read permission
-    on the queue and write permission on the dead letter exchange, and before `check_queue_arguments`.
-
-    Raises `AMQPError` 406.
+    RabbitMQ does this for a new queue only, after the equivalence check, before it asks for read permission on the
+    queue and write permission on the dead letter exchange, and before `check_queue_arguments`.
     """
     _check_name_argument("x-dead-letter-exchange", resource("queue", name, vhost), arguments)
 
 
 def check_alternate_exchange_type(name: str, vhost: str, arguments: Table) -> None:
-    """Check that `alternate-exchange`, if given, is a string; for a new exchange, before permissions.
-
-    Raises `AMQPError` 406.
-    """
+    """Check that `alternate-exchange`, if given, is a string; for a new exchange, before permissions."""
     _check_name_argument("alternate-exchange", resource("exchange", name, vhost), arguments)
 
 
 def check_queue_arguments(name: str, vhost: str, arguments: Table) -> None:
-    """Validate the arguments of a `queue.declare` that is going to create a queue.
-
-    Unknown arguments are accepted. Redeclarations are compared (`check_queue_equivalence`), never validated.
-
-    Raises `AMQPError` 406: for the queue type, else for an invalid value, else for an argument of another type.
-    """
+    """Validate the arguments of a new queue: its type, then the values, then whether it may have each of them."""
     what = resource("queue", name, vhost)
     _validate("x-queue-type", _QUEUE_VALIDATORS["x-queue-type"], what, arguments)
     type_ = _TYPES[queue_type(arguments)]
@@ -326,10 +310,8 @@ def check_queue_arguments(name: str, vhost: str, arguments: Table) -> None:
 def check_consume_arguments(queue: str, vhost: str, arguments: Table, kind: str = CLASSIC) -> int:
     """Validate the arguments of a `basic.consume` and return the consumer's priority, 0 by default.
 
-    RabbitMQ does this after the check of exclusive ownership and before that of exclusive use. `x-credit` and
-    unknown arguments are accepted. `kind` is the queue's type.
-
-    Raises `AMQPError` 406.
+    RabbitMQ does this after the check of exclusive ownership and before that of exclusive use. `x-credit` and unknown
+    arguments are accepted.
     """
     what = resource("queue", queue, vhost)
     type_ = _TYPES[kind]
@@ -343,15 +325,11 @@ def check_consume_arguments(queue: str, vhost: str, arguments: Table, kind: str 
 def check_queue_equivalence(
     name: str, vhost: str, current: QueueShape, *, durable: bool, auto_delete: bool, arguments: Table
 ) -> None:
-    """Check that a `queue.declare` (not passive) is equivalent to the existing queue.
+    """Check that a `queue.declare` (not passive) is equivalent to the existing queue, in the order of the keywords.
 
     Only the arguments known to the existing queue's type are compared; no `x-queue-type` equals `classic`. A
     redeclaration may leave out `x-consumer-timeout`, but not give one that would have no effect. The caller must check
-    exclusive ownership before.
-
-    `durable` must be False for an exclusive declaration, because exclusive queues are not durable.
-
-    Raises `AMQPError` 406 for the first difference in the order durable, auto_delete, arguments.
+    exclusive ownership before; an exclusive declaration is not durable.
     """
     what = resource("queue", name, vhost)
     _compare_bool("durable", what, durable, current.durable)
@@ -372,11 +350,9 @@ def check_exchange_equivalence(
     internal: bool,
     arguments: Table,
 ) -> None:
-    """Check that an `exchange.declare` (not passive) is equivalent to the existing exchange.
+    """Check that an `exchange.declare` (not passive) is equivalent to the exchange, in the order of the keywords.
 
     Of the arguments only `alternate-exchange` is compared.
-
-    Raises `AMQPError` 406 for the first difference in the order of the keyword arguments.
     """
     what = resource("exchange", name, vhost)
     if kind != current.type:
@@ -440,10 +416,7 @@ def _atom(name: str) -> str:
 
 
 class Unknown(NamedTuple):
-    """An argument that has no effect.
-
-    `similar` is the known argument that was probably meant, `owner` the queues of another broker that have this one.
-    """
+    """An argument without effect: probably meant as a `similar` one, or one of another broker's queues, its `owner`."""
 
     name: str
     similar: str

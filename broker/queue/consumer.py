@@ -219,10 +219,7 @@ class Consumer:
 
 
 class GetRecipient:
-    """Takes the place of a consumer in a channel's unacked table for a message fetched by `basic.get`.
-
-    It does not count towards a prefetch, and settling it gives no credit.
-    """
+    """The "consumer" of a message fetched by `basic.get` in a channel's unacked table: without prefetch and credit."""
 
     __slots__ = ("_channel", "queue")
     parked = False

@@ -128,10 +128,7 @@ class ConsumerRotation:
         return consumers, len(consumers)
 
     def _first_alike(self, most: int) -> list[Consumer]:
-        """Return the first consumers in the rotation that have room and may be served in one stride, at least one.
-
-        The first one must have room.
-        """
+        """Return the first consumers in the rotation, of which the first has room, that may be served in one stride."""
         first = self.ready[0]
         if self._prioritised:
             return [first]

@@ -200,10 +200,7 @@ class QueueLimits:
         return self._drop(count, EXPIRED)
 
     def shorten(self) -> None:
-        """Drop messages over a limit from the head, as far as time allows.
-
-        Must also be called immediately after a requeue, before consumers get any of the messages.
-        """
+        """Drop messages over a limit from the head; also at once after a requeue, before any consumer gets them."""
         length = self.length
         if not length.can_exceed:
             return
@@ -213,10 +210,7 @@ class QueueLimits:
                 return
 
     def _drop(self, count: int, reason: str) -> int:
-        """Discard messages (>= 1) from the head; return how many.
-
-        0 while the head is being read from disk, or while too many dead letters wait.
-        """
+        """Discard messages (>= 1) from the head; return how many: 0 while it is read, or many dead letters wait."""
         backing = self._queue.backing
         dead_letters = self.dead_letters
         is_dead_letter = self.settings.dead_letter_exchange is not None

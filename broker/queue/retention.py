@@ -38,10 +38,7 @@ BUNDLES = 16
 
 
 class Retention:
-    """The way of acked messages from a queue to its retained ones. A turn runs it like a queue if it has to wait.
-
-    `skipped` is the number of acked messages that were not retained, by cause.
-    """
+    """The way of acked messages from a queue to its retained ones; `skipped` counts those that are not, by cause."""
 
     __slots__ = (
         "_blob_threshold",

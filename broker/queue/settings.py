@@ -108,10 +108,7 @@ def merged_definition(policy: Mapping[str, Any], operator: Mapping[str, Any]) ->
 def queue_settings(
     arguments: Table, definition: Mapping[str, Any] | None = None, confirm_mode: str = STANDARD
 ) -> QueueSettings:
-    """Return the effective settings of a queue with these arguments, policies and, if these set none, confirm mode.
-
-    Times in the definition of the policies may exceed the maximum.
-    """
+    """Return the effective settings of a queue; times in the definition of its policies may exceed the maximum."""
     if not arguments and not definition and confirm_mode == STANDARD:
         return NO_SETTINGS
     merged = definition or {}

@@ -437,9 +437,9 @@ class Transfer:
 def send(
     original: Message, resolved: Resolved, blob_threshold: int, on_safe: Callable[[bool], object] | None
 ) -> bool:
-    """Put a message into its destination queues, all of which have room; false if the original has to stay.
+    """Put a message into its destination queues, which have room; false if it stays until `on_safe` is called.
 
-    In that case `on_safe` is called when it may be removed. None for a copy, whose original keeps its promise.
+    A copy, whose original keeps its promise, has no `on_safe`.
     """
     message, queues = resolved
     copies = Copies(

@@ -105,10 +105,7 @@ class Rewritten:
 
 
 class DeadLetter(NamedTuple):
-    """A message as its dead letter exchange receives it.
-
-    Dead letters with equal rewritten properties share one object: a caller may reuse the route of the last one.
-    """
+    """A message as its dead letter exchange receives it; some share their rewritten properties."""
 
     message: Message
     rewritten: Rewritten

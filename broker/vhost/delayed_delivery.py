@@ -215,10 +215,7 @@ class DelayLine:
                     self._waiting.append(message)
 
     def _awaits_file(self, disk: DelayDisk, message: Message) -> bool:
-        """Return whether a message has to wait until queues that get it, too, have its body in a file.
-
-        Its row goes into the commit that has their records.
-        """
+        """Return whether a message has to wait until queues that get it, too, have its body in a file."""
         if not isinstance(message, Persistent) or message.copies == 1:
             return False
         if len(message.content) < disk.blob_threshold or disk.journal.has_file(message):

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from leveret.broker.amqp.fastpath import join_address, split_address
-from leveret.broker.amqp.properties import Properties, build
+from leveret.broker.amqp.properties import PROPERTIES, Properties, build
 from leveret.broker.amqp.tables import Field, Table
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumer_rotation import ConsumerRotation
@@ -39,10 +39,6 @@ MOST_NAMES = 1000
 """Queues of a publish that are named."""
 _OWN = bytes((len(EXCHANGE),)) + EXCHANGE.encode()
 """Beginning of the addresses of messages that came by the trace exchange."""
-_PROPERTIES = (
-    "content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to",
-    "expiration", "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id",
-)  # fmt: skip
 
 
 class Traced(NamedTuple):
@@ -62,10 +58,7 @@ class Traced(NamedTuple):
 
 
 def names_of(router: Router, queues: Sequence[Queue]) -> list[str]:
-    """Return the names of those that are queues: not delay lines, nor queues of direct reply-to consumers.
-
-    There may be a hundred thousand: only the first `MOST_NAMES` are named.
-    """
+    """Return the names of the first `MOST_NAMES` that are queues, not delay lines or queues of direct replies."""
     known = router.queues
     return [queue.name for queue in queues[:MOST_NAMES] if known.get(queue.name) is queue]
 
@@ -215,7 +208,7 @@ class Firehose:
 def _shown(properties: Properties) -> Table:
     """Return the properties that are set as a table: the last first, and numbers as 32 bits, as RabbitMQ does."""
     shown: Table = {}
-    for name in reversed(_PROPERTIES):
+    for name in reversed(PROPERTIES):
         value = getattr(properties, name)
         if isinstance(value, dict):
             shown[name] = "table", value

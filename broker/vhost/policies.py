@@ -134,10 +134,7 @@ class Policies:
         *,
         operator: bool = False,
     ) -> None:
-        """Set a policy or operator policy with immediate effect. The caller runs a turn afterwards.
-
-        Raises PolicyError if it is invalid; nothing has changed then.
-        """
+        """Set a policy or operator policy; raises PolicyError, and nothing has changed then. A turn must run then."""
         term = {"pattern": pattern, "definition": definition, "priority": priority, "apply-to": apply_to}
         self.set_term(name, term, operator=operator)
 
@@ -170,10 +167,7 @@ class Policies:
         *,
         operator: bool,
     ) -> None:
-        """Restore a policy that an earlier run has stored.
-
-        An unusable pattern is logged, and the policy then applies to nothing.
-        """
+        """Restore a stored policy; with an unusable pattern, which is logged, it applies to nothing."""
         owner = f"{'operator policy' if operator else 'policy'} '{name}' in vhost '{self._vhost}'"
         search = self._patterns.stored(_all_if_empty(pattern), owner)
         self.add(

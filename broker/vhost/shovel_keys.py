@@ -7,6 +7,7 @@ Intentional differences: only AMQP 0-9-1 is supported, so `amqp10` is refused; k
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from leveret.broker.amqp.properties import PROPERTIES
 from leveret.broker.amqp.tables import encode_table, typed
 from leveret.broker.client.uri import Endpoint, MalformedUriError, endpoint_of, refused_uri
 from leveret.broker.vhost.parameter_checks import (
@@ -22,21 +23,6 @@ ACK_MODES = ("no-ack", "on-publish", "on-confirm")
 NEVER, QUEUE_LENGTH = "never", "queue-length"
 MOST_NAME = 255
 URIS = ("src-uri", "dest-uri")
-_PROPERTIES = {
-    "content_type": str,
-    "content_encoding": str,
-    "delivery_mode": int,
-    "priority": int,
-    "correlation_id": str,
-    "reply_to": str,
-    "expiration": str,
-    "message_id": str,
-    "timestamp": int,
-    "type": str,
-    "user_id": str,
-    "app_id": str,
-    "cluster_id": str,
-}
 _MOST = {"delivery_mode": 255, "priority": 255, "timestamp": 2**64 - 1}
 
 
@@ -152,7 +138,7 @@ def _property(kind: type) -> Check:
 
 
 _PROPERTY_KEYS: Mapping[str, tuple[Check, bool]] = {
-    name: (_property(kind), False) for name, kind in _PROPERTIES.items()
+    name: (_property(kind), False) for name, kind in PROPERTIES.items() if kind is not dict
 }
 
 

@@ -202,10 +202,7 @@ class VHost:
         self.router.remove(name)
 
     def route(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> Sequence[Queue]:
-        """Return the queues that a message goes to, each once, including direct reply-to; see `Router.route`.
-
-        Raises TooManyHopsError.
-        """
+        """Return the queues that a message goes to, each once, with direct reply-to; raises TooManyHopsError."""
         queues: Sequence[Queue] = self.router.route(exchange, routing_keys, headers)  # type: ignore[assignment]
         if exchange.name:
             return queues
@@ -330,11 +327,7 @@ class VHost:
             self.record.queue_paused(queue)
 
     def find_declared(self, name: str) -> Queue | None:
-        """Return the queue that a declaration finds.
-
-        One whose last consumer has gone is deleted now if it still waits for that: otherwise it would be deleted after
-        the declaration.
-        """
+        """Return the queue that a declaration finds: one that waits for its deletion as unused is deleted now."""
         queue = self.queues.get(name)
         if queue is None or self._unused.get(queue) is not False or queue.consumers:
             return queue
@@ -505,10 +498,7 @@ class VHost:
         return self.policies.applied(EXCHANGES, exchange.name)
 
     def reconfigure(self) -> None:
-        """Apply the current policies to all queues and exchanges; the caller runs a turn afterwards.
-
-        If there are many, the last follow in later steps. Objects declared meanwhile get the policies at once.
-        """
+        """Apply the policies to all queues and exchanges, perhaps in several steps; a turn must run then."""
         self.context.note("policies_changed", self.name, "")
         self._policies_changed += 1
         if not self._is_reconfiguring:
