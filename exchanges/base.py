@@ -467,3 +467,11 @@ def without_destination(
             return tuple(current)
         return current
     return tuple(other for other in current if other != destination)
+
+
+def union_of(found: Iterable[Destinations]) -> dict[object, None]:
+    """Return the destinations of several sets, each once."""
+    union: dict[object, None] = {}
+    for destinations in found:
+        union.update(dict.fromkeys(destinations))
+    return union

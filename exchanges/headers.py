@@ -18,6 +18,7 @@ from leveret.exchanges.base import (
     Headers,
     Identity,
     Table,
+    union_of,
     with_destination,
     without_destination,
 )
@@ -106,10 +107,7 @@ class HeadersExchange(Exchange):
             return ()
         if len(found) == 1:
             return found[0]
-        union: dict[object, None] = {}
-        for destinations in found:
-            union.update(dict.fromkeys(destinations))
-        return union
+        return union_of(found)
 
     def _bound(self, destination: object, identity: Identity) -> None:
         wanted, every = _compiled(identity)

@@ -30,6 +30,7 @@ from leveret.exchanges.base import (
     Headers,
     Identity,
     binding_key_of,
+    union_of,
     with_destination,
     without_destination,
 )
@@ -378,16 +379,9 @@ def _step(nodes: Iterable[_Node], word: str, reached: set[_Node] | None = None) 
         reached = set()
     for node in nodes:
         # A node is added with all nodes reached from it without a word, so a known node ends the walk.
-        following = node if node.loops else None
-        while following is not None and following not in reached:
-            reached.add(following)
-            following = following.hash
-        following = node.star
-        while following is not None and following not in reached:
-            reached.add(following)
-            following = following.hash
-        if node.children is not None:
-            following = node.children.get(word)
+        child = None if node.children is None else node.children.get(word)
+        for first in (node if node.loops else None, node.star, child):
+            following = first
             while following is not None and following not in reached:
                 reached.add(following)
                 following = following.hash
@@ -401,7 +395,4 @@ def _accepted(nodes: Iterable[_Node]) -> tuple[object, ...]:
         return ()
     if len(found) == 1:
         return tuple(found[0])
-    union: dict[object, None] = {}
-    for destinations in found:
-        union.update(dict.fromkeys(destinations))
-    return tuple(union)
+    return tuple(union_of(found))

@@ -12,7 +12,7 @@ Without a disk all messages stay in memory and are lost when the broker stops.
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.fastpath import split_address
@@ -39,9 +39,11 @@ from leveret.storage.delayed import (
     unpack_row,
 )
 from leveret.storage.errors import DamagedError
-from leveret.storage.journal.journal import Journal
 from leveret.storage.message import Message, Persistent
-from leveret.storage.store.snapshot import FileSnapshot
+
+if TYPE_CHECKING:
+    from leveret.storage.journal.journal import Journal
+    from leveret.storage.store.snapshot import FileSnapshot
 
 RUN_BUDGET = 200
 """Messages that one run releases: a few milliseconds of work before other queues run."""
@@ -61,7 +63,7 @@ class DelayDisk(Protocol):
     """The part of the data store that a line uses."""
 
     @property
-    def journal(self) -> Journal:
+    def journal(self) -> "Journal":
         """The journal that receives the rows."""
 
     @property
@@ -82,7 +84,7 @@ class DelayDisk(Protocol):
     def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
         """Read messages of a line; `done` is called in the event loop, and its caller runs a turn afterwards."""
 
-    def snapshot(self) -> FileSnapshot:
+    def snapshot(self) -> "FileSnapshot":
         """Open a snapshot of the rows as they are on disk now."""
 
 
@@ -229,7 +231,7 @@ class DelayLine:
             self.put(message)
         return False
 
-    def _note(self, journal: Journal) -> None:
+    def _note(self, journal: "Journal") -> None:
         """Journal the message count with this turn's changes, and ask for a callback after the commit."""
         count = self.window.count + self._moving
         journal.put(TABLE, pack_line(self.number), pack_count(self.number, count))
@@ -241,7 +243,7 @@ class DelayLine:
 
     def _noted(
         self,
-        journal: Journal,
+        journal: "Journal",
         put: Sequence[Due],
         taken: Sequence[Due],
         waiting: Sequence[Persistent],
@@ -259,11 +261,11 @@ class DelayLine:
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
-    def peek(self, snapshots: list[FileSnapshot]) -> DelayLook:
+    def peek(self, snapshots: "list[FileSnapshot]") -> DelayLook:
         """Look at all messages as they are now; the argument is that of `pieces`."""
         return _whole(self.pieces(snapshots))
 
-    def pieces(self, snapshots: list[FileSnapshot]) -> Pieces:
+    def pieces(self, snapshots: "list[FileSnapshot]") -> Pieces:
         """Look at the messages as they are now, piece by piece, without taking any of them.
 
         What is in memory is copied now; what is on disk only is read from a snapshot of this moment: that in the list,
@@ -272,8 +274,8 @@ class DelayLine:
         return _pieces(self.number, *self._known(snapshots))
 
     def _known(
-        self, snapshots: list[FileSnapshot]
-    ) -> tuple[dict[Due, bytes], FileSnapshot | None, Due | None, Collection[Due]]:
+        self, snapshots: "list[FileSnapshot]"
+    ) -> "tuple[dict[Due, bytes], FileSnapshot | None, Due | None, Collection[Due]]":
         """Return what memory knows now, and the snapshot with the rest."""
         rows, horizon, gone = self.window.peek()
         if horizon is None or self._disk is None:
@@ -419,7 +421,11 @@ def _whole(pieces: Pieces) -> DelayLook:
 
 
 def _pieces(
-    line: int, rows: dict[Due, bytes], snapshot: FileSnapshot | None, start: Due | None, gone: Collection[Due]
+    line: int,
+    rows: dict[Due, bytes],
+    snapshot: "FileSnapshot | None",
+    start: Due | None,
+    gone: Collection[Due],
 ) -> Pieces:
     """Look at the messages of a line, in the order in which they are due: first those in memory, `rows`.
 
