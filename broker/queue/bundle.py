@@ -143,7 +143,7 @@ def _records(content: bytes) -> Iterator[tuple[int, int, int, int]]:
         at += length + octets
 
 
-class Kept:
+class RetainedBatch:
     """Messages that go to the retained ones in one step.
 
     Attributes:

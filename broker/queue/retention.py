@@ -22,7 +22,14 @@ from itertools import islice
 from typing import Any
 
 from leveret.broker.amqp.properties import delivery_mode, has_delivery_mode, may_expire
-from leveret.broker.queue.bundle import ALONE_OCTETS, BUNDLE_OCTETS, Kept, are_alike, are_small, record_octets
+from leveret.broker.queue.bundle import (
+    ALONE_OCTETS,
+    BUNDLE_OCTETS,
+    RetainedBatch,
+    are_alike,
+    are_small,
+    record_octets,
+)
 from leveret.broker.queue.interfaces import OwningQueue, RetainedMessages
 from leveret.confirm.promise import joined
 from leveret.storage.message import Message, Moved, Persistent, header_frame, moving
@@ -276,7 +283,7 @@ class Retention:
         if messages and self._keep_alike([message for _, message in messages], share):
             return [seq_id for seq_id, _ in messages], []
         alone = min(share, ALONE_OCTETS)
-        kept = Kept()
+        batch = RetainedBatch()
         moved: list[int] = []
         left: list[int] = []
         octets = 0
@@ -299,23 +306,23 @@ class Retention:
                 kind, header = type(message), header_frame(content)
             size = record_octets(message)
             if size > alone:
-                kept.end_bundle()
+                batch.end_bundle()
                 octets = 0
                 copy = self._saved(seq_id, message) if is_saved else message
-                kept.add_alone(copy, is_saved=is_saved)
+                batch.add_alone(copy, is_saved=is_saved)
                 if isinstance(copy, Moved):
                     continue
             else:
                 octets += size
-                if octets > share or is_saved is not kept.is_saved:
-                    kept.end_bundle()
-                    kept.is_saved = is_saved
+                if octets > share or is_saved is not batch.is_saved:
+                    batch.end_bundle()
+                    batch.is_saved = is_saved
                     octets = size
-                kept.bundle.append(message)
+                batch.bundle.append(message)
             moved.append(seq_id)
-        kept.end_bundle()
-        if kept.messages:
-            self.retained.keep(kept.messages, largest=kept.largest, persistent=kept.persistent)
+        batch.end_bundle()
+        if batch.messages:
+            self.retained.keep(batch.messages, largest=batch.largest, persistent=batch.persistent)
         return moved, left
 
     def _keep_alike(self, messages: list[Message], share: int) -> bool:

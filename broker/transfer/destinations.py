@@ -152,7 +152,7 @@ def with_field(message: Message, name: str, value: Field) -> Message:
     return message.with_header(properties.replace(headers=join_fields(list(fields.items()))))
 
 
-class Named(NamedTuple):
+class DestinationName(NamedTuple):
     """A destination as users write it; `kind` is 'queue' or 'exchange', `name` '' for the default exchange."""
 
     kind: str
@@ -160,14 +160,14 @@ class Named(NamedTuple):
     routing_key: str | None = None
 
 
-def parsed(text: str) -> Named:
+def parsed(text: str) -> DestinationName:
     """Parse a destination: the name of a queue, or `exchange:NAME` or `exchange:NAME/KEY`.
 
     The name of the exchange ends at the first slash; slashes of its own are %2F, percent signs %25, as in a URL. The
     default exchange is '' or amq.default.
     """
     if not text.startswith(_EXCHANGE):
-        return Named("queue", text)
+        return DestinationName("queue", text)
     name, slash, key = text.removeprefix(_EXCHANGE).partition("/")
     name = unquote(name, errors="surrogateescape")
-    return Named("exchange", "" if name == DEFAULT_EXCHANGE else name, key if slash else None)
+    return DestinationName("exchange", "" if name == DEFAULT_EXCHANGE else name, key if slash else None)

@@ -41,7 +41,7 @@ _OWN = bytes((len(EXCHANGE),)) + EXCHANGE.encode()
 """Beginning of the addresses of messages that came by the trace exchange."""
 
 
-class Traced(NamedTuple):
+class TraceEvent(NamedTuple):
     """A publish to an exchange or a delivery from a queue, of that name, that is to be traced.
 
     `keys` are the routing keys of a publish, `more` the headers that only one of the kinds has.
@@ -73,7 +73,7 @@ class Firehose:
         self._router = router
         self._turn = turn
         self._node_name = node_name
-        self._waiting: deque[Traced] = deque()
+        self._waiting: deque[TraceEvent] = deque()
         self._octets = 0
         self._held_back: list[Queue] = []
         self.touched = False
@@ -120,7 +120,7 @@ class Firehose:
     ) -> None:
         connection = channel.host
         self._waiting.append(
-            Traced(kind, name, message, keys, more, connection.name, channel.number, connection.user.name)
+            TraceEvent(kind, name, message, keys, more, connection.name, channel.number, connection.user.name)
         )
         self._octets += len(message.content)
         if not self.touched:
@@ -187,7 +187,7 @@ class Firehose:
         message = Message(join_address(EXCHANGE, key), copy.content, copy.channel_id)
         distribute(self._turn, queues, message, persistent=False)
 
-    def _headers(self, traced: Traced, properties: Properties) -> Table:
+    def _headers(self, traced: TraceEvent, properties: Properties) -> Table:
         """Return the headers that describe a message, in RabbitMQ's order and with its types."""
         exchange, key = split_address(traced.message.address)
         keys = traced.keys or (key, *_copies(properties))
