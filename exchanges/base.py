@@ -61,11 +61,9 @@ class ArgumentedKey:
         )
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both identify the same binding."""
         return isinstance(other, ArgumentedKey) and self._identity == other._identity
 
     def __hash__(self) -> int:
-        """Return the hash of the fields that `__eq__` compares."""
         return hash(self._identity)
 
 
@@ -192,7 +190,6 @@ class Exchange:
         """Create the empty index that the type's `match` needs."""
 
     def __repr__(self) -> str:
-        """Return the type and the name of the exchange."""
         return f"<{self.type} exchange {self.name!r}>"
 
     def tally(self, width: int, routing_key: str) -> Tally:

@@ -188,9 +188,7 @@ def exporting(defined: Defined, only: VHost | None = None) -> Generator[None, No
     }
     sections: dict[str, Iterable[Entry | None]] = {
         **(of_all if only is None else {}),
-        "parameters": (
-            _entry(ParameterEntry, each) for each in Parameters(defined.users, defined.vhosts).list(scope)
-        ),
+        "parameters": (_entry(ParameterEntry, each) for each in Parameters(defined).list(scope)),
         "policies": _policies([vhost.policies.list() for vhost in vhosts]),
         "exchanges": _exchanges(vhosts, exchanges),
         "queues": _queues(queues),

@@ -25,8 +25,7 @@ from leveret.broker.administration.access import (
 )
 from leveret.broker.administration.detached_channel import check_key, check_permission
 from leveret.broker.administration.messages import Steps, condition_of, facts_of, found_queue
-from leveret.broker.auth.rights import BackendUser
-from leveret.broker.auth.users import User
+from leveret.broker.auth.users import BackendUser, User
 from leveret.broker.errors import resource
 from leveret.broker.process.shares import Shares
 from leveret.broker.queue.limits import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED

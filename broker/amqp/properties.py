@@ -13,7 +13,7 @@ Hot path: see docs/performance.md.
 
 import functools
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from leveret.broker.amqp.errors import (
@@ -97,7 +97,7 @@ _LAYOUT: tuple[tuple[int, str, int], ...] = (
     (FLAG_CLUSTER_ID, "cluster_id", _SHORTSTR),
 )
 _NAMES = {name: (flag, kind) for flag, name, kind in _LAYOUT}
-PROPERTIES: Mapping[str, type] = {name: (str, dict, int, int)[kind] for _flag, name, kind in _LAYOUT}
+PROPERTIES: dict[str, type] = {name: (str, dict, int, int)[kind] for _flag, name, kind in _LAYOUT}
 """The names of all properties in wire order, with the types of their values."""
 
 

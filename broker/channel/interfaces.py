@@ -3,8 +3,8 @@
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, Protocol
 
-from leveret.broker.auth.rights import AskedPermissions, AskedTopics
-from leveret.broker.auth.users import Permissions, TopicPermissions, User
+from leveret.broker.auth.permissions import AskedPermissions, AskedTopics, Permissions, TopicPermissions
+from leveret.broker.auth.users import User
 from leveret.broker.channel.settings import Compatibility, Limits
 from leveret.broker.errors import Subscribe
 from leveret.broker.queue.consumer import Consumer, GetRecipient

@@ -57,7 +57,6 @@ class MessageFilter:
         self.matches: Callable[[MessageFacts], bool] = _Parser(tokens(text)).parse() if text.strip() else _any
 
     def __bool__(self) -> bool:
-        """Return whether it has a condition."""
         return self.matches is not _any
 
 

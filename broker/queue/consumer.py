@@ -92,7 +92,6 @@ class Consumer:
         of such a content."""
 
     def __repr__(self) -> str:
-        """Return a description with the consumer tag and the queue."""
         return f"<consumer {self.tag!r} of {self.queue!r}>"
 
     @property
@@ -229,7 +228,6 @@ class GetRecipient:
         self._channel = channel
 
     def __repr__(self) -> str:
-        """Return a description with the queue."""
         return f"<get of {self.queue!r}>"
 
     @property

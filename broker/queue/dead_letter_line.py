@@ -43,7 +43,6 @@ class DeadLetterLine:
         self.wants_time = False
 
     def __bool__(self) -> bool:
-        """Return whether messages wait to be published."""
         return bool(self._line)
 
     @property

@@ -319,7 +319,6 @@ class Queue:
         awaiting.refuse_all()
 
     def __repr__(self) -> str:
-        """Return a description with the names of the queue and its vhost."""
         return f"<queue {self.name!r} in vhost {self.vhost!r}>"
 
     def _hand_over(self, messages: list[Message], *, persistent: bool, expires: int) -> list[Message]:

@@ -85,7 +85,6 @@ class Retention:
         self.touched = False
 
     def __repr__(self) -> str:
-        """Return a description with the name of the queue."""
         return f"<retention of queue {self._queue.name!r}>"
 
     @property

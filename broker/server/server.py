@@ -207,7 +207,7 @@ class Server:
             bindings_of=limits.vhost_bindings,
             argument_octets=limits.argument_octets,
         )
-        self.parameters = Parameters(self.users, self.vhosts)
+        self.parameters = Parameters(self)
         self.global_parameters = StoredGlobalParameters(self.definitions)
         self.mechanisms = config.auth_mechanisms
         self.anonymous_user = config.anonymous_user

@@ -288,7 +288,6 @@ class Deliveries:
             self._turn.defer(self)
 
     def __repr__(self) -> str:
-        """Return a description for the log."""
         return f"<{len(self._line)} messages on their way to queues>"
 
 

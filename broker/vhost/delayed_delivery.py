@@ -43,7 +43,7 @@ from leveret.storage.message import Message, Persistent
 
 if TYPE_CHECKING:
     from leveret.storage.journal.journal import Journal
-    from leveret.storage.store.snapshot import FileSnapshot
+    from leveret.storage.store.environment import FileSnapshot
 
 RUN_BUDGET = 200
 """Messages that one run releases: a few milliseconds of work before other queues run."""
@@ -139,7 +139,6 @@ class DelayLine:
         return self.window.count + len(self.inbox)
 
     def __repr__(self) -> str:
-        """Return a text that names the exchange."""
         return f"<delay line of {self._exchange!r}>"
 
     # -- a destination ----------------------------------------------------------------------------------------------

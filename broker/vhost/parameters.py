@@ -105,12 +105,21 @@ class ParameterVHost(Protocol):
     parameters: VHostParameters
 
 
+class ParameterHost(Protocol):
+    """What has the values: the server."""
+
+    users: Users
+
+    @property
+    def vhosts(self) -> Mapping[str, ParameterVHost]:
+        """The vhosts by name."""
+
+
 class Parameters:
     """The parameters of vhosts."""
 
-    def __init__(self, users: Users, vhosts: Mapping[str, ParameterVHost]) -> None:
-        self._users = users
-        self._vhosts = vhosts
+    def __init__(self, host: ParameterHost) -> None:
+        self._host = host
 
     def set(self, vhost: str, component: str, name: str, value: Any, setter: str = "") -> None:
         """Set a parameter of a vhost, with the rights of `setter` ('': an administrator). A turn must run then.
@@ -118,41 +127,41 @@ class Parameters:
         Raises ParameterError for an unknown component or an invalid value; nothing has changed then.
         """
         if component == OPERATOR_POLICY:
-            self._vhosts[vhost].policies.set_term(name, value, operator=True)
+            self._host.vhosts[vhost].policies.set_term(name, value, operator=True)
             return
         check_parameter(component, name, value)
         if component == SHOVEL:
-            self._vhosts[vhost].parameters.set(component, name, value, setter)
+            self._host.vhosts[vhost].parameters.set(component, name, value, setter)
             return
         limits = value or {}
-        self._users.set_vhost_limits(vhost, VHostLimits(*[limits.get(name) for name in VHOST_LIMITS]))
+        self._host.users.set_vhost_limits(vhost, VHostLimits(*[limits.get(name) for name in VHOST_LIMITS]))
 
     def clear(self, vhost: str, component: str, name: str) -> None:
         """Remove a parameter of a vhost that exists; raises ParameterError if there is none. A turn must run then."""
         if component == "policy":
             raise ParameterError("policies may not be cleared using this method")
         if component == OPERATOR_POLICY:
-            self._vhosts[vhost].policies.clear(name, operator=True)
-        elif component == LIMITS and name == LIMITS_NAME and self._users.has_vhost_limits(vhost):
-            self._users.clear_vhost_limits(vhost)
-        elif component != SHOVEL or not self._vhosts[vhost].parameters.clear(component, name):
+            self._host.vhosts[vhost].policies.clear(name, operator=True)
+        elif component == LIMITS and name == LIMITS_NAME and self._host.users.has_vhost_limits(vhost):
+            self._host.users.clear_vhost_limits(vhost)
+        elif component != SHOVEL or not self._host.vhosts[vhost].parameters.clear(component, name):
             raise ParameterError("Parameter does not exist")
 
     def list(self, vhost: str | None = None, component: str | None = None) -> list[Parameter]:
         """Return all parameters, or those of one vhost or component: operator policies but not policies."""
         found = []
-        for place in self._vhosts if vhost is None else (vhost,):
-            if self._users.has_vhost_limits(place):
+        for place in self._host.vhosts if vhost is None else (vhost,):
+            if self._host.users.has_vhost_limits(place):
                 found.append(Parameter(place, LIMITS, LIMITS_NAME, self._limits(place) or []))
             found += [
                 Parameter(place, OPERATOR_POLICY, name, term)
-                for name, term in self._vhosts[place].policies.terms(operator=True).items()
+                for name, term in self._host.vhosts[place].policies.terms(operator=True).items()
             ]
-            found += [Parameter(place, *each) for each in self._vhosts[place].parameters.items()]
+            found += [Parameter(place, *each) for each in self._host.vhosts[place].parameters.items()]
         return [parameter for parameter in found if component in {None, parameter.component}]
 
     def _limits(self, vhost: str) -> dict[str, int]:
-        limits = self._users.vhost_limits(vhost)
+        limits = self._host.users.vhost_limits(vhost)
         return limits_by_name(limits)
 
 

@@ -15,7 +15,7 @@ from fakes import Client, Cranked, DiskNode, Driver
 
 from leveret.broker.channel import channel
 from leveret.broker.connection.flow_control import FlowControl
-from leveret.broker.vhost import fan_out
+from leveret.broker.vhost import copies
 from leveret.storage.journal.batch import Batch
 from leveret.storage.message import Persistent
 
@@ -25,8 +25,8 @@ def small_pieces() -> Iterator[None]:
     """Have messages to four queues or more delivered in several steps, two queues at a time."""
     with (
         patch.object(channel, "AT_ONCE", 4),
-        patch.object(fan_out, "AT_ONCE", 4),
-        patch.object(fan_out, "PIECE", 2),
+        patch.object(copies, "AT_ONCE", 4),
+        patch.object(copies, "PIECE", 2),
     ):
         yield
 

@@ -11,7 +11,7 @@ from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queu
 from leveret.broker.amqp.tables import Table
 from leveret.broker.channel import channel
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost import fan_out
+from leveret.broker.vhost import copies
 from leveret.storage.message import Message
 
 QUEUES = 40
@@ -23,8 +23,8 @@ AWAITED: Table = {"x-confirm-mode": ("longstr", "consumer-ack")}
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reach four queues at once, and no more than two in a row."""
     monkeypatch.setattr(channel, "AT_ONCE", 4)
-    monkeypatch.setattr(fan_out, "AT_ONCE", 4)
-    monkeypatch.setattr(fan_out, "PIECE", 2)
+    monkeypatch.setattr(copies, "AT_ONCE", 4)
+    monkeypatch.setattr(copies, "PIECE", 2)
 
 
 def bound(
