@@ -374,7 +374,6 @@ class ConsumerAckQueue:
     state_counts: Any = _of_inner("state_counts")
     persistent_count: Any = _of_inner("persistent_count")
     paging_counts: Any = _of_inner("paging_counts")
-    sub_queue_counts: Any = _of_inner("sub_queue_counts")
     before_commit: Any = _of_inner("before_commit")
     count_returns: Any = _of_inner("count_returns")
     note_returns: Any = _of_inner("note_returns")

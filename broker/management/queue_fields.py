@@ -256,24 +256,23 @@ def _tag(consumer: Consumer | None) -> str | None:
 
 def _backing_queue_status(queue: Queue) -> dict[str, Any]:
     """Return RabbitMQ's figures about sub-queues; of a priority queue the sums of its levels, as there."""
-    parts = queue.backing.sub_queue_counts()
     paging = queue.backing.paging_counts()
     target = paging.target_ram_count
-    start, stop = (_UNDEFINED if at is None else at for at in (parts.delta_start, parts.delta_stop))
+    start, stop = (_UNDEFINED if at is None else at for at in (paging.delta_start, paging.delta_stop))
     return {
         "mode": "lazy" if queue.settings.lazy else "default",
         "version": 1,
         "len": queue.backing.ready_count,
-        "q1": parts.q1,
-        "q2": parts.q2,
-        "q3": parts.q3,
-        "q4": parts.q4,
-        "delta": ["delta", start, parts.delta, parts.delta_transient, stop],
+        "q1": paging.q1,
+        "q2": paging.q2,
+        "q3": paging.q3,
+        "q4": paging.q4,
+        "delta": ["delta", start, paging.delta, paging.delta_transient, stop],
         "target_ram_count": "infinity" if target == inf else target,
-        "next_seq_id": _UNDEFINED if parts.next_seq is None else parts.next_seq,
-        "next_deliver_seq_id": _UNDEFINED if parts.next_deliver is None else parts.next_deliver,
+        "next_seq_id": _UNDEFINED if paging.next_seq is None else paging.next_seq,
+        "next_deliver_seq_id": _UNDEFINED if paging.next_deliver is None else paging.next_deliver,
         "avg_ingress_rate": paging.ingress_rate,
         "avg_egress_rate": paging.egress_rate,
-        "avg_ack_ingress_rate": parts.ack_ingress_rate,
-        "avg_ack_egress_rate": parts.ack_egress_rate,
+        "avg_ack_ingress_rate": paging.ack_ingress_rate,
+        "avg_ack_egress_rate": paging.ack_egress_rate,
     }

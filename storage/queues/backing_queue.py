@@ -3,7 +3,7 @@
 It separates protocol logic (`broker.queue.queue`) from storage. `storage.queues.variable_queue` pages to disk and keeps
 persistent messages; `storage.queues.memory_queue` is in memory only. The operations are those of RabbitMQ's
 `rabbit_backing_queue` behaviour; those on the hot path take and return runs of messages, so that a turn costs one call
-per queue rather than one per message.
+per queue rather than one per message. What only looks at a queue is `Inspection`.
 """
 
 from collections import Counter
@@ -36,10 +36,11 @@ NO_TRANSITIONS: Mapping[str, int] = MappingProxyType({})
 
 
 class PagingCounts(NamedTuple):
-    """Messages of a backing queue in memory and on disk, in numbers and bytes; of a priority queue, the sums of levels.
+    """Messages of a backing queue by where they are, in numbers and bytes; of a priority queue, the sums of its levels.
 
-    The defaults are those of a queue that has no messages and does not page. Names and meanings are those of
-    `storage.queues.sub_queues.SubQueues`.
+    The defaults are those of a queue that never had a message. Names and meanings are those of
+    `storage.queues.sub_queues.SubQueues`; `storage.queues.variable_queue` describes q1 to q4 and the delta. Positions
+    are None if there are several levels, because each has its own.
     """
 
     ram_msg_count: int = 0
@@ -51,38 +52,18 @@ class PagingCounts(NamedTuple):
     unacked_octets: int = 0
     """Approximate content bytes of unacked messages in memory; 0 likewise."""
     delta_octets: int = 0
-    """Body bytes of ready messages of which memory has not even the position."""
     away_octets: int = 0
-    """Content bytes of ready messages of which memory has the position, but not the body."""
     unacked_away_octets: int = 0
-    """Content bytes of unacked messages that need no body in memory."""
     target_ram_count: float = inf
     """Number of messages that may be in memory."""
     ingress_rate: float = 0.0
     """Average messages published per second."""
     egress_rate: float = 0.0
     """Average messages fetched per second."""
-    transitions: Mapping[str, int] = NO_TRANSITIONS
-    """Messages that changed their state so far, by kind."""
-
-    @classmethod
-    def sum_of(cls, counts: "Sequence[PagingCounts]") -> "PagingCounts":
-        """Return the sums of the counts of several backing queues."""
-        if len(counts) <= 1:
-            return counts[0] if counts else cls()
-        transitions: Counter[str] = Counter()
-        for each in counts:
-            transitions.update(each.transitions)
-        return cls(**_sums(counts, ("transitions",)), transitions=transitions)
-
-
-class SubQueueCounts(NamedTuple):
-    """Messages of a backing queue by sub-queue, as `storage.queues.variable_queue` describes them.
-
-    The defaults are those of a queue that never had a message. Of a priority queue, the sums of levels; positions are
-    None if it has several, because each has its own.
-    """
-
+    ack_ingress_rate: float = 0.0
+    """Average messages per second that became unacked, less those requeued."""
+    ack_egress_rate: float = 0.0
+    """Average messages acked per second."""
     q1: int = 0
     q2: int = 0
     q3: int = 0
@@ -99,29 +80,24 @@ class SubQueueCounts(NamedTuple):
     """Position of the next message to be published."""
     next_deliver: int | None = 0
     """Position of the first message that was never fetched, or of the next one to be published."""
-    ack_ingress_rate: float = 0.0
-    """Average messages per second that became unacked, less those requeued."""
-    ack_egress_rate: float = 0.0
-    """Average messages acked per second."""
+    transitions: Mapping[str, int] = NO_TRANSITIONS
+    """Messages that changed their state so far, by kind."""
 
     @classmethod
-    def sum_of(cls, counts: "Sequence[SubQueueCounts]") -> "SubQueueCounts":
+    def sum_of(cls, counts: "Sequence[PagingCounts]") -> "PagingCounts":
         """Return the sums of the counts of several backing queues."""
         if len(counts) <= 1:
             return counts[0] if counts else cls()
-        positions = ("delta_start", "delta_stop", "next_seq", "next_deliver")
-        return cls(**_sums(counts, positions), next_seq=None, next_deliver=None)
+        transitions: Counter[str] = Counter()
+        for each in counts:
+            transitions.update(each.transitions)
+        names = [name for name in cls._fields if name not in _POSITIONS and name != "transitions"]
+        sums: dict[str, Any] = {name: sum([getattr(each, name) for each in counts]) for name in names}
+        sums.update(dict.fromkeys(_POSITIONS))
+        return cls(**sums, transitions=transitions)
 
 
-def _sums(
-    counts: Sequence[PagingCounts] | Sequence[SubQueueCounts], others: Collection[str]
-) -> dict[str, Any]:
-    """Return the sum of each field but some others."""
-    return {
-        name: sum([getattr(each, name) for each in counts])
-        for name in counts[0]._fields
-        if name not in others
-    }
+_POSITIONS = ("delta_start", "delta_stop", "next_seq", "next_deliver")
 
 
 class Peeked(NamedTuple):
@@ -195,8 +171,8 @@ PortionSteps = Generator[Read | None, Any, Portion]
 """The look at a portion in steps, as `Peeking`."""
 
 
-class BackingQueue(Protocol):
-    """Interface of a backing queue: the ready and the unacked messages of one queue, in order."""
+class Inspection(Protocol):
+    """What can be seen of a backing queue without changing it."""
 
     @property
     def ready_count(self) -> int:
@@ -205,9 +181,6 @@ class BackingQueue(Protocol):
     @property
     def unacked_count(self) -> int:
         """Number of messages fetched with `ack_required` and neither acked nor requeued yet."""
-
-    on_loaded: Callable[[], object]
-    """Called when messages that `fetch` could not return have been read; set by the queue."""
 
     @property
     def damaged(self) -> int:
@@ -220,6 +193,82 @@ class BackingQueue(Protocol):
     @property
     def loading(self) -> bool:
         """True if messages are being read from disk."""
+
+    def octets_of(self, seq_ids: Iterable[int]) -> int:
+        """Return the body bytes of unacked messages; nothing is read for them."""
+
+    def ready_octets(self) -> Iterator[int]:
+        """Yield the body bytes of all ready messages in partial sums, unaffected by later changes.
+
+        Every message that has more than its position in memory is visited, a thousand per partial sum.
+        """
+
+    def state_counts(self) -> tuple[int, int, int, int]:
+        """Return the numbers of ready messages that are alpha, beta, gamma and delta; a long queue may estimate them.
+
+        Alphas are in memory; `storage.queues.variable_queue` says what the others are.
+        """
+
+    def paging_counts(self) -> PagingCounts:
+        """Return what is where now, and the rates."""
+
+    def persistent_count(self) -> int:
+        """Return the number of ready and unacked messages that survive a restart.
+
+        Exact if all of them or none do, or if there are few; otherwise estimated from a sample.
+        """
+
+    def head_message(self) -> Message | None:
+        """Return the next message if it is in memory; None if it is not, or there is none."""
+
+    def peek(self, most: int | None = None) -> Peeking:
+        """Look at the messages as they are now, without taking them or changing anything.
+
+        What is in memory is copied before this returns, about 30 ns for each message. The generator returns all unacked
+        messages, and the ready ones: at most `most`, from the head on.
+        """
+
+    def walk(self) -> Walk:
+        """Walk over the messages that are ready now, from the head to the tail, while the queue is in use.
+
+        Each piece has those of them that are ready when it is looked at. Messages requeued behind the walk are missed.
+        Between two steps only the result of a read may be awaited, and nothing be closed meanwhile.
+        """
+
+    def portion(self, most: int, after: int | None = None, *, backwards: bool = False) -> PortionSteps:
+        """Look at the next ready messages as they are now, without changing anything.
+
+        What is in memory is copied before this returns.
+
+        Args:
+            most: maximum number of messages (>= 1); a portion may have fewer, also before the end.
+            after: `Portion.at` of the portion before; None for the first one.
+            backwards: True to go from the tail to the head.
+
+        """
+
+    def unacked_ids(self) -> list[int]:
+        """Return the seq_ids of all unacked messages, in no particular order."""
+
+    def unacked_portion(self, seq_ids: Sequence[int]) -> PortionSteps:
+        """Look at the unacked messages among these; those that are settled are left out.
+
+        The portion may end before the last one: its `at` is how many were considered, at least one of those given.
+        """
+
+    def came_before(self, seq_id: int) -> float | None:
+        """Return a time before which a message came to the queue, in seconds of the monotonic clock of the broker.
+
+        It is some seconds too late at most; infinity for one that came just now. None if nothing is known: in queues in
+        memory only, and after a start until the queue is in use again.
+        """
+
+
+class BackingQueue(Inspection, Protocol):
+    """Interface of a backing queue: the ready and the unacked messages of one queue, in order."""
+
+    on_loaded: Callable[[], object]
+    """Called when messages that `fetch` could not return have been read; set by the queue."""
 
     def follow(self, predecessor: Any) -> None:
         """Give no seq_id that a deleted queue of the same id and kind has given: what it had on disk may go later.
@@ -309,78 +358,6 @@ class BackingQueue(Protocol):
 
     def awaited(self, seq_ids: Collection[int]) -> Iterable[Message]:
         """Return those of some unacked messages whose commit is not done: their publishers may wait for it."""
-
-    def octets_of(self, seq_ids: Iterable[int]) -> int:
-        """Return the body bytes of unacked messages; nothing is read for them."""
-
-    def ready_octets(self) -> Iterator[int]:
-        """Yield the body bytes of all ready messages in partial sums, unaffected by later changes.
-
-        Every message that has more than its position in memory is visited, a thousand per partial sum.
-        """
-
-    def state_counts(self) -> tuple[int, int, int, int]:
-        """Return the numbers of ready messages that are alpha, beta, gamma and delta; a long queue may estimate them.
-
-        Alphas are in memory; `storage.queues.variable_queue` says what the others are.
-        """
-
-    def paging_counts(self) -> PagingCounts:
-        """Return what is in memory and on disk now."""
-
-    def sub_queue_counts(self) -> SubQueueCounts:
-        """Return how many messages each sub-queue has, and the rates."""
-
-    def persistent_count(self) -> int:
-        """Return the number of ready and unacked messages that survive a restart.
-
-        Exact if all of them or none do, or if there are few; otherwise estimated from a sample.
-        """
-
-    def head_message(self) -> Message | None:
-        """Return the next message if it is in memory; None if it is not, or there is none."""
-
-    def peek(self, most: int | None = None) -> Peeking:
-        """Look at the messages as they are now, without taking them or changing anything.
-
-        What is in memory is copied before this returns, about 30 ns for each message. The generator returns all unacked
-        messages, and the ready ones: at most `most`, from the head on.
-        """
-
-    def walk(self) -> Walk:
-        """Walk over the messages that are ready now, from the head to the tail, while the queue is in use.
-
-        Each piece has those of them that are ready when it is looked at. Messages requeued behind the walk are missed.
-        Between two steps only the result of a read may be awaited, and nothing be closed meanwhile.
-        """
-
-    def portion(self, most: int, after: int | None = None, *, backwards: bool = False) -> PortionSteps:
-        """Look at the next ready messages as they are now, without changing anything.
-
-        What is in memory is copied before this returns.
-
-        Args:
-            most: maximum number of messages (>= 1); a portion may have fewer, also before the end.
-            after: `Portion.at` of the portion before; None for the first one.
-            backwards: True to go from the tail to the head.
-
-        """
-
-    def unacked_ids(self) -> list[int]:
-        """Return the seq_ids of all unacked messages, in no particular order."""
-
-    def unacked_portion(self, seq_ids: Sequence[int]) -> PortionSteps:
-        """Look at the unacked messages among these; those that are settled are left out.
-
-        The portion may end before the last one: its `at` is how many were considered, at least one of those given.
-        """
-
-    def came_before(self, seq_id: int) -> float | None:
-        """Return a time before which a message came to the queue, in seconds of the monotonic clock of the broker.
-
-        It is some seconds too late at most; infinity for one that came just now. None if nothing is known: in queues in
-        memory only, and after a start until the queue is in use again.
-        """
 
     def count_returns(self, *, counted: bool) -> None:
         """Enable or disable delivery counts of messages that are read from disk (`take_returns`)."""

@@ -7,11 +7,12 @@ Hot path: see docs/performance.md.
 # ruff: noqa: C901 - hot: one flat function is several times cheaper than small ones
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from operator import attrgetter
+from typing import NamedTuple
 
 from leveret.storage.damage import BITMAP, BLOCK, MISSING, RECORD
-from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import (
     STORED,
     Bitmap,
@@ -22,19 +23,27 @@ from leveret.storage.journal.blocks import (
     bodies_of,
     plain_entries,
     read_bitmap,
-    read_header,
     read_records,
 )
 from leveret.storage.journal.reads import BODIES, DELTA, RETURNED, Loaded, LoadRequest, Range, RawBlock, Reads
 from leveret.storage.message import Message
 from leveret.storage.queues.paging import Paging
-from leveret.storage.queues.peek import message_of, ranges_of, slot_of
+from leveret.storage.queues.peek import headed, message_of, ranges_of, slot_of
 from leveret.storage.queues.requeued import Item
 from leveret.storage.queues.sub_queues import NO_ENTRIES
 
 AHEAD_LOADS = 16
 """Maximum bytes read ahead of a consumer, in loads; one load may come on top."""
 _seq_id = attrgetter("seq_id")
+
+
+class _Source(NamedTuple):
+    """A block of the delta as it was read, its state in memory, and its dead records."""
+
+    block: Block
+    raw: RawBlock
+    header: Header
+    dead: int
 
 
 class Reading(Paging):
@@ -141,12 +150,13 @@ class Reading(Paging):
                 if header.first < first or self.gaps:
                     self._note_ended(block, raw, header, first)
             dead = bitmap.dead | block.bits | block.noted  # ends that were not on disk when this was read
-            self._take_block(block, raw, header, dead, range(first, stop), found, entries)
+            source = _Source(block, raw, header, dead)
+            entries += self._take_block(source, range(first, stop), found)
             if not block.live:  # all of it was withdrawn, after the read began
                 self.blocks.pop(slot, None)
                 block.home = None
             elif block.away and header.last < stop:  # all that could be read of it is in memory now
-                self._give_up_damaged(block, raw, header, dead)
+                self._give_up_damaged(source)
         entries.sort(key=_seq_id)
         self._q3().extend(entries)
         self._ahead = 0
@@ -228,34 +238,20 @@ class Reading(Paging):
 
     def _headed(self, request: LoadRequest, found: Loaded) -> Iterator[tuple[RawBlock, Header]]:
         """Yield the blocks of a load with their headers; those with a damaged header are counted and left out."""
-        for raw in found.blocks:
-            try:
-                header = read_header(raw.key, raw.value)
-            except DamagedError:
-                self._note_damage(request.ranges[0].first, BLOCK)
-            else:
-                yield raw, header
+        return headed(found, partial(self._note_damage, request.ranges[0].first, BLOCK))
 
-    def _take_block(
-        self,
-        block: Block,
-        raw: RawBlock,
-        header: Header,
-        dead: int,
-        wanted: range,
-        found: Loaded,
-        entries: list[Entry],
-    ) -> None:
-        """Make entries of a block's records that belong to a part of the delta."""
+    def _take_block(self, source: _Source, wanted: range, found: Loaded) -> list[Entry]:
+        """Return entries of a block's records that belong to a part of the delta, which they leave."""
+        block, raw, header, dead = source
         durable = self.durable and not raw.paged
         taken = plain_entries(raw.value, header, dead, block, wanted, durable=durable)
         if taken is None:
-            taken = self._take_records(block, raw, header, dead, wanted, found, durable=durable)
+            taken = self._take_records(source, wanted, found, durable=durable)
         if self.gaps:
             taken = [entry for entry in taken if entry.seq_id not in self.gaps]
         self._leave_delta(block, len(taken), sum([entry.body for entry in taken]))
         self._note_stored_returns(block, taken)
-        entries += taken
+        return taken
 
     def _note_stored_returns(self, block: Block, taken: Sequence[Entry]) -> None:
         """Note the delivery counts that are on disk for messages of a block, if they are counted."""
@@ -275,18 +271,9 @@ class Reading(Paging):
             self.delta_paged -= count
             self.delta_octets_paged -= octets
 
-    def _take_records(
-        self,
-        block: Block,
-        raw: RawBlock,
-        header: Header,
-        dead: int,
-        wanted: range,
-        found: Loaded,
-        *,
-        durable: bool,
-    ) -> list[Entry]:
-        """Make entries of a block's records that belong to a part of the delta; drop damaged ones."""
+    def _take_records(self, source: _Source, wanted: range, found: Loaded, *, durable: bool) -> list[Entry]:
+        """Return entries of a block's records that belong to a part of the delta; drop damaged ones."""
+        block, raw, header, dead = source
         bodies = bodies_of(raw.value, header)
         entries: list[Entry] = []
         address = b""
@@ -318,8 +305,9 @@ class Reading(Paging):
         self._leave_ready(1)
         self._journal.dead(entry)
 
-    def _give_up_damaged(self, block: Block, raw: RawBlock, header: Header, dead: int) -> None:
+    def _give_up_damaged(self, source: _Source) -> None:
         """Drop the unreadable records of a block that have no entries in memory; count them."""
+        block, raw, header, dead = source
         self._note_damage(header.first, RECORD, block.away)
         places = [record for record in read_records(raw.value, header, dead) if isinstance(record, int)]
         if len(places) != block.away:  # some are those of messages in memory, and nobody knows which
@@ -337,8 +325,7 @@ class Reading(Paging):
         if self.delta_count:  # damaged ones were counted; they do not exist
             self._leave_ready(self.delta_count)
         self.lost_octets += self.delta_octets  # the count may be right already if a whole block is lost
-        self.delta_start = self.delta_count = self.delta_stop = self.delta_twice = 0
-        self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
+        self._clear_delta()
         if self.q2:
             self._q3().extend(self.q2)
             self.q2 = NO_ENTRIES

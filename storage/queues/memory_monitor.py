@@ -19,7 +19,8 @@ from math import inf
 from typing import TypeVar
 
 from leveret.storage.journal.shared_bodies import OVERHEAD
-from leveret.storage.queues.pager import Pager, PagingQueue
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.variable_queue import VariableQueue
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ class _Look:
 
     __slots__ = ("messages", "octets", "queue", "rate", "share", "wanted")
 
-    def __init__(self, queue: PagingQueue) -> None:
+    def __init__(self, queue: VariableQueue) -> None:
         self.queue = queue
         self.messages = queue.ram_msg_count + queue.ram_ack_count
         self.octets: float = memory_of(queue)
@@ -129,7 +130,7 @@ class MemoryMonitor:
                     look.queue.set_ram_target(self._target(look.queue), int(octets))
             yield
 
-    def _own_share(self, queue: PagingQueue) -> float:
+    def _own_share(self, queue: VariableQueue) -> float:
         """Return the queue's own fraction of its messages' memory, estimated from a sample."""
         messages, has_entry = queue.some_in_memory(_SAMPLE)
         return self._pager.journal.shared.own_share(messages, has_entry)
@@ -143,7 +144,7 @@ class MemoryMonitor:
             durations += 1.0
         return durations / max(1, known) / ratio
 
-    def _target(self, queue: PagingQueue) -> float:
+    def _target(self, queue: VariableQueue) -> float:
         if self._fixed is not None:
             return self._fixed
         if self.desired_duration == inf:
@@ -151,7 +152,7 @@ class MemoryMonitor:
         return int(self.desired_duration * queue.rates.total)
 
 
-def memory_of(queue: PagingQueue) -> int:
+def memory_of(queue: VariableQueue) -> int:
     """Return the approximate bytes of memory of a queue's messages, ignoring shared bodies."""
     octets = queue.ram_octets + queue.unacked_octets
     return octets + OVERHEAD * (queue.ram_msg_count + queue.ram_ack_count)

@@ -8,16 +8,15 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from functools import partial
-from itertools import islice
 from typing import Self
 
 from leveret.storage.empty import EmptyDeque
-from leveret.storage.journal.blocks import octets_in_pieces, octets_of
+from leveret.storage.journal.blocks import octets_of
 from leveret.storage.large_table import MANY, fitting
-from leveret.storage.message import Message, dated, leading
-from leveret.storage.queues.backing_queue import Fetched, PagingCounts, Peeked, Piece, SubQueueCounts, never
+from leveret.storage.message import Message, dated
+from leveret.storage.queues.backing_queue import Fetched, PagingCounts, Peeked, Piece, never
 from leveret.storage.queues.peek import AHEAD, ALWAYS, PREPARED, Looks, Part, Places, dense
 from leveret.storage.queues.requeued import NONE_REQUEUED, Requeued
 
@@ -166,17 +165,7 @@ class MemoryQueue(Looks):
         return bool(self._ready or self._passed) and not self._requeued
 
     def _front(self) -> Iterable[Message]:
-        """Return the part that has the head."""
         return self._requeued.items if self._requeued else self._passed.items if self._passed else self._ready
-
-    def head_expires(self) -> int | None:
-        """Return when the next message expires (epoch ms), 0 for never; None if there is none."""
-        head = self.head_message()
-        return None if head is None else head.expires
-
-    def head_run(self, now: int, limit: int) -> tuple[int, bool]:
-        """Return the length of the head's leading run, all expired or all live at `now`, and which of the two."""
-        return leading(islice(self._front(), limit), now)
 
     def drop(self, count: int) -> int:
         """Drop at most `count` messages from the head; returns how many."""
@@ -199,30 +188,23 @@ class MemoryQueue(Looks):
         """Return the body bytes of unacked messages."""
         return octets_of(map(self._unacked.__getitem__, seq_ids))
 
-    def ready_octets(self) -> Iterator[int]:
-        """Yield the body bytes of all ready messages in partial sums."""
-        return octets_in_pieces([*self._ready, *self._requeued.items, *self._passed.items])
-
     def state_counts(self) -> tuple[int, int, int, int]:
         """Return the numbers of ready messages by state: all are alphas."""
         return self.ready_count, 0, 0, 0
 
     def paging_counts(self) -> PagingCounts:
         """Return the numbers of messages in memory, which are all; their bytes are not counted."""
-        return PagingCounts(self.ready_count, len(self._unacked))
-
-    def sub_queue_counts(self) -> SubQueueCounts:
-        """Return the number of ready messages; they are all alphas."""
-        first = self._passed.first()[0] if self._passed else self._head
-        return SubQueueCounts(q4=self.ready_count, next_seq=self._end(), next_deliver=first)
+        return PagingCounts(
+            ram_msg_count=self.ready_count,
+            ram_ack_count=len(self._unacked),
+            q4=self.ready_count,
+            next_seq=self._end(),
+            next_deliver=self._passed.first()[0] if self._passed else self._head,
+        )
 
     def persistent_count(self) -> int:
         """Return 0: nothing is written."""
         return 0
-
-    def head_message(self) -> Message | None:
-        """Return the next message; None if there is none."""
-        return next(iter(self._front()), None)
 
     def _parts(self) -> tuple[Part, ...]:
         return (

@@ -2,14 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any, Protocol
+from typing import Any
 
 from leveret.storage.damage import Damages
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest, Reads
-from leveret.storage.message import Message
 from leveret.storage.queues.peek import Snapshot
-from leveret.storage.queues.rates import Rates
 from leveret.storage.queues.requeued import Requeued
 
 PAGING_OCTETS = 4 * 1024 * 1024
@@ -46,46 +44,6 @@ def freeing(run: Releasable) -> Iterator[None]:
         for _ in range(min(_PIECE, len(run))):
             pop()
         yield
-
-
-class PagingQueue(Protocol):
-    """A queue that can move messages out of memory, as used by the pager and the memory monitor."""
-
-    next_seq: int
-    acked: int
-    ready_count: int
-    ram_octets: int
-    unacked_octets: int
-    deleted: bool
-    rates: Rates
-
-    @property
-    def fetched(self) -> int:
-        """Number of messages fetched so far."""
-
-    @property
-    def unacked_count(self) -> int:
-        """Number of unacked messages."""
-
-    @property
-    def ram_msg_count(self) -> int:
-        """Number of ready messages whose body is in memory."""
-
-    @property
-    def ram_ack_count(self) -> int:
-        """Number of unacked messages whose body is in memory."""
-
-    def mark_arrivals(self, now: float) -> None:
-        """Remember the time (seconds of a monotonic clock) at which the messages published so far were there."""
-
-    def some_in_memory(self, most: int) -> tuple[list[Message], list[bool]]:
-        """Return some messages whose body is in memory, and for each whether it has an entry."""
-
-    def set_ram_target(self, count: float, octets: int) -> None:
-        """Set the maximum number of messages in memory, and their maximum bytes."""
-
-    def reduce_memory_use(self, published: int = 0) -> None:
-        """Move messages out of memory, as far as the queue's targets require."""
 
 
 class Pager:
@@ -147,13 +105,13 @@ class Pager:
         """Frees a dropped run of more than `LARGE` messages; a replacement may do so gradually."""
         self.snapshot: Callable[[], Snapshot] = _no_disk
         """Opens a snapshot of the files; set by the owner of the files."""
-        self.active: set[PagingQueue] = set()
-        """Queues that had a backlog since the memory monitor's last update."""
+        self.active: set[Any] = set()
+        """`VariableQueue`s that had a backlog since the memory monitor's last update."""
         self.read_delta = Reads()
         """Reads of deltas, which return positions and bodies together."""
         self.read_entries = Reads()
         """Reads for betas and gammas, whose positions were in memory."""
-        self.waiting: dict[PagingQueue, None] = {}
+        self.waiting: dict[Any, None] = {}
         """Queues that have more to page than the journal had space for."""
 
     @property

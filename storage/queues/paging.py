@@ -6,7 +6,7 @@ Hot path: see docs/performance.md.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from math import inf
 from operator import attrgetter
@@ -16,7 +16,7 @@ from leveret.storage.journal.reads import RETURNED, UNACKED
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import fitting
 from leveret.storage.message import Message
-from leveret.storage.queues.arrivals import Arrivals
+from leveret.storage.queues.rates import Arrivals
 from leveret.storage.queues.requeued import Item
 from leveret.storage.queues.sub_queues import NO_ENTRIES, NOTHING, SubQueues
 
@@ -180,13 +180,13 @@ class Paging(SubQueues):
         if self.q4:
             if self.q1 or self._q4_first + len(self.q4) < self.next_seq:
                 self.count_octets()
-                self._expose_q4(1)
+                self._shift_q4(1, self.exposed)
         elif self.q1:
             self.q4, self.q1 = self.q1, NOTHING
             self._q4_counted = True
             self._q4_first = self._q1_first
 
-    def _exposed(self, seq_ids: range, items: list[Item]) -> list[Entry]:
+    def exposed(self, seq_ids: range, items: list[Item]) -> list[Entry]:
         """Return alphas as entries that have their position, and keep their bodies."""
         entries: list[Entry] = []
         for seq_id, item in zip(seq_ids, items, strict=True):
@@ -213,10 +213,7 @@ class Paging(SubQueues):
         more = min(quota - pushed, len(self.q4) - keep)
         while more > 0 and self._may_push():
             count = min(more, self._run(self.ram_octets // self.ram_msg_count))
-            last = self._q4_first + len(self.q4) - 1
-            pop = self.q4.pop
-            self._q3().extendleft(self._demote(range(last, last - count, -1), [pop() for _ in range(count)]))
-            self._ahead = 0
+            self._shift_q4(count, self._demote)
             pushed += count
             more -= count
         return pushed
@@ -226,37 +223,30 @@ class Paging(SubQueues):
         left = min(quota, len(self.q1))
         while left and self._may_push():
             count = min(left, self._run(self.ram_octets // self.ram_msg_count))
-            first = self._q1_first
-            self._q1_first += count
-            popleft = self.q1.popleft
-            entries = self._demote(range(first, first + count), [popleft() for _ in range(count)])
-            self._before_q1(entries)
+            self._shift_q1(count, self._demote)
             pushed += count
             left -= count
         return pushed
 
-    def _before_q1(self, entries: list[Entry]) -> None:
-        """Put messages from the head of q1 to where they have positions."""
+    def _shift_q4(self, count: int, change: Callable[[range, list[Item]], list[Entry]]) -> None:
+        """Move messages from the tail of q4 to q3, where each has its position."""
+        last = self._q4_first + len(self.q4) - 1
+        pop = self.q4.pop
+        self._q3().extendleft(change(range(last, last - count, -1), [pop() for _ in range(count)]))
+        self._ahead = 0
+
+    def _shift_q1(self, count: int, change: Callable[[range, list[Item]], list[Entry]]) -> None:
+        """Move messages from the head of q1 to where each has its position."""
+        first = self._q1_first
+        self._q1_first += count
+        popleft = self.q1.popleft
+        entries = change(range(first, first + count), [popleft() for _ in range(count)])
         if not self.delta_count:
             self._q3().extend(entries)
         elif self.q2 is NO_ENTRIES:
             self.q2 = deque(entries)
         else:
             self.q2.extend(entries)
-
-    def _expose_q4(self, count: int) -> None:
-        """Move messages from the tail of q4 to q3, with their bodies."""
-        last = self._q4_first + len(self.q4) - 1
-        pop = self.q4.pop
-        self._q3().extendleft(self._exposed(range(last, last - count, -1), [pop() for _ in range(count)]))
-        self._ahead = 0
-
-    def _expose_q1(self, count: int) -> None:
-        """Move messages from the head of q1 to where they have positions, with their bodies."""
-        first = self._q1_first
-        self._q1_first += count
-        popleft = self.q1.popleft
-        self._before_q1(self._exposed(range(first, first + count), [popleft() for _ in range(count)]))
 
     def _may_push(self) -> bool:
         """Return whether alphas may leave memory now: always, if they are on disk or on their way there."""

@@ -40,8 +40,9 @@ from leveret.storage.journal.blocks import (
     read_header,
     read_records,
 )
+from leveret.storage.journal.body_sizes import octets_in_pieces
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
-from leveret.storage.message import Message
+from leveret.storage.message import Message, leading
 from leveret.storage.queues.backing_queue import (
     Look,
     Peeked,
@@ -88,11 +89,10 @@ class Snapshot(Protocol):
 
 
 class Gaps:
-    """The positions from which messages were withdrawn, in the part of a queue that may be read from disk.
+    """The positions from which messages were withdrawn, one bit each, until everything before them has left the queue.
 
-    A message that is withdrawn from the middle of a queue may still be on disk when its neighbours are read: its end is
-    written by the next commit, and a read may have begun before. So the queue remembers the position, as one bit, until
-    everything before it has left the queue.
+    Such a message may still be on disk when its neighbours are read: its end is written by the next commit, and a read
+    may have begun before.
 
     Args:
         bitmaps: where they are kept; given for the set that stays empty (`storage.empty`).
@@ -169,25 +169,18 @@ def _some(run: deque[T], start: int, stop: int) -> list[T]:
         run.rotate(start)
 
 
+_UNACKED = Part(partial(dense, deque(), 0), ALWAYS)
+"""Messages that are in no part: the unacked ones."""
+
+
 class Run(NamedTuple):
-    """Consecutive messages of a queue at one moment.
+    """Messages of a part at one moment: positions, what the queue has for them, bodies in memory, delivery counts."""
 
-    Attributes:
-        seq_ids: their positions.
-        items: what the queue has for them.
-        messages: their bodies, if they are in memory.
-        returns: their delivery counts, of those that were read from disk.
-        redelivered_below: those with a lower position will be marked as redelivered.
-        place: the place of the last one.
-
-    """
-
+    part: Part
     seq_ids: Sequence[int]
     items: Sequence[Item]
     messages: Sequence[Message | None]
     returns: Mapping[int, int]
-    redelivered_below: float
-    place: int
 
     @property
     def needs_files(self) -> bool:
@@ -196,24 +189,16 @@ class Run(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Messages of a delta at one moment: memory has not even their positions.
-
-    Attributes:
-        whole: the positions that they are between.
-        segment: number of positions that are read at once.
-        octets: bytes after which a read stops.
-        redelivered_below: those with a lower position will be marked as redelivered.
-        blocks: for known blocks, by their slot, the dead records and the delivery counts.
-        counts_returns: True if these counts are used.
-        gaps: positions from which messages were withdrawn.
-
-    """
+    """Messages of a delta at one moment: memory has not even their positions."""
 
     whole: Range
     segment: int
+    """Number of positions that are read at once."""
     octets: int
+    """Bytes after which a read stops."""
     redelivered_below: float
     blocks: Mapping[int, tuple[int, Mapping[int, int]]]
+    """Dead records and delivery counts of the known blocks, by their slot."""
     counts_returns: bool
     gaps: Gaps
 
@@ -242,13 +227,18 @@ class Looks:
     __slots__ = ()
 
     deleted: bool = False
+    delta_octets: int = 0
     stored_returns: dict[int, int] = NO_RETURNS
     """Delivery counts of messages read from disk and not fetched since, by seq_id."""
 
     # -- what a queue says ------------------------------------------------------------------------------------------
 
     def _parts(self) -> Sequence[Part | None]:
-        """Return the parts from the head on; None for the delta."""
+        """Return the parts from the head on; None stands for the delta."""
+        raise NotImplementedError
+
+    def _front(self) -> Iterable[Item]:
+        """Return the part that has the head, as far as memory knows it."""
         raise NotImplementedError
 
     def _unacked_tables(self) -> Sequence[Mapping[int, Item]]:
@@ -274,24 +264,49 @@ class Looks:
         """Open a snapshot of the files."""
         raise NotImplementedError
 
+    # -- the head ---------------------------------------------------------------------------------------------------
+
+    def _head_item(self) -> Item | None:
+        """Return the head; if memory does not have it, it is read for the next time."""
+        return next(iter(self._front()), None)
+
+    def head_message(self) -> Message | None:
+        """Return the next message if it is in memory; unlike other questions about the head, nothing is read for it."""
+        head = next(iter(self._front()), None)
+        return head.message if isinstance(head, Entry) else head
+
+    def head_expires(self) -> int | None:
+        """Return when the next message expires (epoch ms), 0 for never; None if it is being read or there is none."""
+        head = self._head_item()
+        return None if head is None else head.expires
+
+    def head_run(self, now: int, limit: int) -> tuple[int, bool]:
+        """Return the length of the head's leading run that is all expired or all live, and which of the two."""
+        return (0, False) if self._head_item() is None else leading(islice(self._front(), limit), now)
+
     # -- looks ------------------------------------------------------------------------------------------------------
 
+    def ready_octets(self) -> Iterator[int]:
+        """Yield the body bytes of all ready messages in partial sums; see `Inspection`."""
+        known = [part.between for part in self._parts() if part is not None]
+        items = [between(-inf, inf, sys.maxsize, backwards=False)[1] for between in known]
+        return chain((self.delta_octets,), octets_in_pieces(list(chain.from_iterable(items))))
+
     def peek(self, most: int | None = None) -> Peeking:
-        """Look at the messages as they are now; see `BackingQueue.peek`."""
+        """Look at the messages as they are now; see `Inspection.peek`."""
         count = sys.maxsize if most is None else most
         parts = [
             self._stretch(0, inf, is_whole=True)
             if part is None
-            else self._run_between(part, -inf, inf, count)
+            else self._run_of(part, *part.between(-inf, inf, count, backwards=False))
             for part in self._parts()
         ]
-        tables = self._unacked_tables()
-        items = [item for table in tables for item in table.values()]
-        unacked = self._run_of(self.unacked_ids(), items)
+        held = [item for table in self._unacked_tables() for item in table.values()]
+        unacked = self._run_of(_UNACKED, self.unacked_ids(), held)
         return _look(parts, unacked, self._opened(*parts, unacked), count)
 
     def portion(self, most: int, after: int | None = None, *, backwards: bool = False) -> PortionSteps:
-        """Look at the next ready messages; see `BackingQueue.portion`."""
+        """Look at the next ready messages; see `Inspection.portion`."""
         low, high = -inf, inf
         if after is not None:
             low, high = (-inf, after) if backwards else (after + 1, inf)
@@ -305,24 +320,23 @@ class Looks:
         return list(chain.from_iterable(self._unacked_tables()))
 
     def unacked_portion(self, seq_ids: Sequence[int]) -> PortionSteps:
-        """Look at unacked messages; see `BackingQueue.unacked_portion`."""
+        """Look at unacked messages; see `Inspection.unacked_portion`."""
         items: list[Item] = []
         known: list[int] = []
-        octets = count = 0
-        tables = self._unacked_tables()
-        for count, seq_id in enumerate(seq_ids, 1):  # noqa: B007 - used after the loop
-            for table in tables:
-                if (item := table.get(seq_id)) is not None:
-                    items.append(item)
-                    known.append(seq_id)
-                    octets += size_of(item)
+        count = octets = 0
+        for seq_id in seq_ids:
+            found = [table[seq_id] for table in self._unacked_tables() if seq_id in table]
+            items += found
+            known += [seq_id] * len(found)
+            octets += sum(map(size_of, found))
+            count += 1
             if octets >= PORTION_OCTETS:
                 break
-        run = self._run_of(known, items)._replace(place=count)
-        return _portion(run, self._opened(run), count)
+        run = self._run_of(_UNACKED, known, items)
+        return _portion(run, self._opened(run), count, at=count)
 
     def walk(self) -> Walk:
-        """Walk over the ready messages; see `BackingQueue.walk`."""
+        """Walk over the ready messages; see `Inspection.walk`."""
         return self._walk(0, self._end(), None)
 
     def _walk(self, at: int, end: int, only: Collection[int] | None) -> Walk:
@@ -357,43 +371,22 @@ class Looks:
         parts = self._parts()
         for part in reversed(parts) if backwards else parts:
             if part is None:
-                found: Run | Stretch | None = self._stretch(low, high)
-            else:
-                found = self._run_between(part, low, high, most, backwards=backwards, octets=PORTION_OCTETS)
-            if found is not None:
-                return found
+                if (stretch := self._stretch(low, high)) is not None:
+                    return stretch
+                continue
+            seq_ids, items = part.between(low + part.ahead, high + part.ahead, most, backwards=backwards)
+            if items:
+                step = -1 if backwards else 1
+                count = fitting(items[::step])
+                return self._run_of(part, seq_ids[::step][:count], items[::step][:count])
         return None
 
-    def _run_between(
-        self,
-        part: Part,
-        low: float,
-        high: float,
-        most: int,
-        *,
-        backwards: bool = False,
-        octets: float = inf,
-    ) -> Run | None:
-        """Return messages of a part between two places, at most about so many bytes; None if there are none."""
-        seq_ids, items = part.between(low + part.ahead, high + part.ahead, most, backwards=backwards)
-        if not items:
-            return None
-        if backwards:
-            seq_ids, items = seq_ids[::-1], items[::-1]
-        if octets < inf:
-            count = fitting(items)
-            seq_ids, items = seq_ids[:count], items[:count]
-        return self._run_of(seq_ids, items, part)
-
-    def _run_of(self, seq_ids: Sequence[int], items: Sequence[Item], part: Part | None = None) -> Run:
-        """Return messages as they are now; unacked ones if no part is given."""
+    def _run_of(self, part: Part, seq_ids: Sequence[int], items: Sequence[Item]) -> Run:
+        """Return messages of a part as they are now."""
         messages: list[Any] = [item.message if type(item) is Entry else item for item in items]
         stored = self.stored_returns
         returns = {seq_id: stored[seq_id] for seq_id in seq_ids if seq_id in stored} if stored else stored
-        if part is None:
-            return Run(seq_ids, items, messages, returns, ALWAYS, 0)
-        place = seq_ids[-1] - part.ahead
-        return Run(seq_ids, items, messages, returns, part.redelivered_below, place)
+        return Run(part, seq_ids, items, messages, returns)
 
     def _opened(self, *parts: Run | Stretch | None) -> AbstractContextManager[Any]:
         """Return a snapshot of the files as they are now, to be closed at its end; None if no part needs it."""
@@ -425,9 +418,6 @@ class Looks:
         return Portion([], stop)
 
 
-# -- steps --------------------------------------------------------------------------------------------------------
-
-
 def steps_of(portion: Portion) -> PortionSteps:
     """Return a portion that needs no read."""
     yield from ()
@@ -453,13 +443,16 @@ def _look(
     return Look(found[:most], sorted(held, key=_seq_id))
 
 
-def _portion(part: Run | Stretch | None, opened: AbstractContextManager[Any], most: int) -> PortionSteps:
-    """Read a portion."""
+def _portion(
+    part: Run | Stretch | None, opened: AbstractContextManager[Any], most: int, at: int | None = None
+) -> PortionSteps:
+    """Read a portion, behind which the next one begins at `at` if that is given."""
     if part is None:
         return Portion([], None)
     with opened as snapshot:
         if not isinstance(part, Stretch):
-            return Portion((yield from _read_run(part, snapshot)), part.place)
+            found = yield from _read_run(part, snapshot)
+            return Portion(found, part.seq_ids[-1] - part.part.ahead if at is None else at)
         found, _, stop = yield from _read_stretch(part, snapshot, part.whole.first, READ_OCTETS)
     return Portion(found[:most], found[most - 1].seq_id if len(found) > most else stop - 1)
 
@@ -472,10 +465,12 @@ def _read_run(run: Run, snapshot: Snapshot | None) -> Steps[list[Peeked]]:
         if start:
             yield None
         stop = start + fitting(run.items[start : start + PIECE])
-        piece = list(zip(*[each[start:stop] for each in run[:3]], strict=True))
+        piece = list(zip(*[each[start:stop] for each in (run.seq_ids, run.items, run.messages)], strict=True))
         bodies = yield from _bodies([each[:2] for each in piece if each[2] is None], snapshot)
         found += [
-            Peeked(seq_id, body, seq_id < run.redelivered_below, item.expires, run.returns.get(seq_id, 0))
+            Peeked(
+                seq_id, body, seq_id < run.part.redelivered_below, item.expires, run.returns.get(seq_id, 0)
+            )
             for seq_id, item, message in piece
             if (body := message or bodies.get(seq_id)) is not None
         ]
@@ -493,7 +488,7 @@ def _bodies(away: list[tuple[int, Any]], snapshot: Snapshot | None) -> Steps[dic
     wanted = {seq_id: entry.block.slot for seq_id, entry in away}
     return {
         record.seq_id: message
-        for raw, header in _headed(found)
+        for raw, header in headed(found)
         for record in read_records(raw.value, header)
         if not isinstance(record, int)
         and wanted.get(record.seq_id) == slot_of(raw, header)
@@ -515,7 +510,7 @@ def _decoded(found: Loaded, stretch: Stretch, start: int, stop: int) -> tuple[li
     """Return the messages that a read of a delta has found in a range of positions, and where."""
     messages: list[Peeked] = []
     places: Places = {}
-    for raw, header in _headed(found):
+    for raw, header in headed(found):
         bitmap = read_bitmap(raw.dead, header)
         dead, returns = stretch.blocks.get(slot_of(raw, header), (0, bitmap.returns))
         for record in read_records(raw.value, header, bitmap.dead | dead):
@@ -530,16 +525,15 @@ def _decoded(found: Loaded, stretch: Stretch, start: int, stop: int) -> tuple[li
     return messages, places
 
 
-def _headed(found: Loaded) -> Iterator[tuple[RawBlock, Header]]:
-    """Yield the blocks of a read with their headers, without damaged ones."""
+def headed(found: Loaded, on_damage: Callable[[], object] = str) -> Iterator[tuple[RawBlock, Header]]:
+    """Yield the blocks of a read with their headers, without damaged ones, for each of which `on_damage` is called."""
     for raw in found.blocks:
         try:
-            yield raw, read_header(raw.key, raw.value)
+            header = read_header(raw.key, raw.value)
         except DamagedError:
-            continue
-
-
-# -- what loads share ---------------------------------------------------------------------------------------------
+            on_damage()
+        else:
+            yield raw, header
 
 
 def fitting(items: Sequence[Item]) -> int:

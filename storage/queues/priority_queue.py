@@ -13,6 +13,7 @@ whose id has the level (`storage.queues.queue_ids`); level 0 has the id of the q
 Hot path: see docs/performance.md.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, takewhile
 from typing import Generic, Self, TypeVar
@@ -23,12 +24,13 @@ from leveret.storage.queues.backing_queue import (
     Fetched,
     Look,
     PagingCounts,
+    Peeked,
     Peeking,
     Piece,
     Portion,
     PortionSteps,
-    SubQueueCounts,
     Walk,
+    never,
 )
 from leveret.storage.queues.peek import steps_of
 from leveret.storage.queues.queue_ids import level_of
@@ -38,10 +40,6 @@ Level = TypeVar("Level", bound=BackingQueue)
 _LEVEL_BITS = 8
 _LEVEL = (1 << _LEVEL_BITS) - 1
 _STEP = 1 << _LEVEL_BITS
-
-
-def _never() -> None:
-    """Default of `on_loaded`: do nothing."""
 
 
 class PriorityQueue(Generic[Level]):
@@ -79,7 +77,7 @@ class PriorityQueue(Generic[Level]):
         self._priority_of = priority_of
         self.max_priority = max_priority
         self.qid = qid
-        self.on_loaded: Callable[[], object] = _never
+        self.on_loaded: Callable[[], object] = never
         self.levels: dict[int, Level] = {}
         """Levels that ever had a message."""
         self.ready_count = 0
@@ -132,14 +130,9 @@ class PriorityQueue(Generic[Level]):
 
     def _by_level(self, seq_ids: Iterable[int]) -> Iterator[tuple[int, Level, list[int]]]:
         """Yield each level, and its own seq_ids of the given ones."""
-        split: dict[int, list[int]] = {}
+        split: defaultdict[int, list[int]] = defaultdict(list)
         for seq_id in seq_ids:
-            level = seq_id & _LEVEL
-            own = split.get(level)
-            if own is None:
-                split[level] = [seq_id >> _LEVEL_BITS]
-            else:
-                own.append(seq_id >> _LEVEL_BITS)
+            split[seq_id & _LEVEL].append(seq_id >> _LEVEL_BITS)
         for level, own in split.items():
             yield level, self.levels[level], own
 
@@ -238,21 +231,22 @@ class PriorityQueue(Generic[Level]):
             self._filled ^= 1 << level
 
     @property
+    def _head(self) -> Level | None:
+        """The level that has the head."""
+        return self.levels[self._filled.bit_length() - 1] if self._filled else None
+
+    @property
     def head_is_new(self) -> bool:
         """True only if the next message is in memory and was never delivered."""
-        return bool(self._filled) and self.levels[self._filled.bit_length() - 1].head_is_new
+        return (head := self._head) is not None and head.head_is_new
 
     def head_expires(self) -> int | None:
         """Return when the next message expires (epoch ms), 0 for never; None if it is being read or there is none."""
-        if not self._filled:
-            return None
-        return self.levels[self._filled.bit_length() - 1].head_expires()
+        return None if (head := self._head) is None else head.head_expires()
 
     def head_run(self, now: int, limit: int) -> tuple[int, bool]:
         """As `BackingQueue.head_run`, for the messages of the head's level only."""
-        if not self._filled:
-            return 0, False
-        return self.levels[self._filled.bit_length() - 1].head_run(now, limit)
+        return (0, False) if (head := self._head) is None else head.head_run(now, limit)
 
     def drop(self, count: int) -> int:
         """Drop at most `count` messages from the head without reading their bodies; returns how many."""
@@ -319,7 +313,7 @@ class PriorityQueue(Generic[Level]):
 
     def head_message(self) -> Message | None:
         """Return the most urgent message if it is in memory."""
-        return self.levels[self._filled.bit_length() - 1].head_message() if self._filled else None
+        return None if (head := self._head) is None else head.head_message()
 
     def peek(self, most: int | None = None) -> Peeking:
         """Look at the messages as they are now; the ready ones by level, the most urgent first."""
@@ -353,8 +347,7 @@ class PriorityQueue(Generic[Level]):
             self.recount()
             return list(_numbered(taken, level))
 
-        messages = [each._replace(seq_id=each.seq_id << _LEVEL_BITS | level) for each in piece.messages]
-        return Piece(messages, prepare, withdraw)
+        return Piece(_of_queue(piece.messages, level), prepare, withdraw)
 
     def portion(self, most: int, after: int | None = None, *, backwards: bool = False) -> PortionSteps:
         """Look at the next ready messages, all of one level; see `BackingQueue.portion`."""
@@ -374,29 +367,22 @@ class PriorityQueue(Generic[Level]):
         for level, following in zip(levels, (*levels[1:], None), strict=True):
             portion = yield from steps
             if portion.at is not None:
-                found = [
-                    each._replace(seq_id=each.seq_id << _LEVEL_BITS | level) for each in portion.messages
-                ]
-                return Portion(found, portion.at << _LEVEL_BITS | level)
+                return Portion(_of_queue(portion.messages, level), portion.at << _LEVEL_BITS | level)
             if following is not None:
                 steps = self.levels[following].portion(most, backwards=backwards)
         return Portion([], None)
 
     def unacked_ids(self) -> list[int]:
         """Return the seq_ids of the unacked messages of all levels."""
-        return [
-            seq_id << _LEVEL_BITS | level
-            for level, queue in self.levels.items()
-            for seq_id in queue.unacked_ids()
-        ]
+        levels = self.levels.items()
+        return [seq_id for level, queue in levels for seq_id in _numbered(queue.unacked_ids(), level)]
 
     def unacked_portion(self, seq_ids: Sequence[int]) -> PortionSteps:
         """Look at unacked messages, up to the first one of another level; see `BackingQueue.unacked_portion`."""
         level = seq_ids[0] & _LEVEL
         own = [seq_id >> _LEVEL_BITS for seq_id in takewhile(lambda each: each & _LEVEL == level, seq_ids)]
         portion = yield from self.levels[level].unacked_portion(own)
-        found = [each._replace(seq_id=each.seq_id << _LEVEL_BITS | level) for each in portion.messages]
-        return Portion(found, portion.at)
+        return Portion(_of_queue(portion.messages, level), portion.at)
 
     def came_before(self, seq_id: int) -> float | None:
         """Return a time before which a message came; see `BackingQueue.came_before`."""
@@ -404,19 +390,13 @@ class PriorityQueue(Generic[Level]):
 
     def state_counts(self) -> tuple[int, int, int, int]:
         """Return the numbers of ready messages of all levels that are alpha, beta, gamma and delta."""
-        alphas = betas = gammas = deltas = 0
-        for queue in self.levels.values():
-            alpha, beta, gamma, delta = queue.state_counts()
-            alphas, betas, gammas, deltas = alphas + alpha, betas + beta, gammas + gamma, deltas + delta
+        counts = [queue.state_counts() for queue in self.levels.values()]
+        alphas, betas, gammas, deltas = map(sum, zip((0, 0, 0, 0), *counts, strict=True))
         return alphas, betas, gammas, deltas
 
     def paging_counts(self) -> PagingCounts:
-        """Return what all levels have in memory and on disk; rates and targets are sums too."""
+        """Return what all levels have, and where; rates and targets are sums too."""
         return PagingCounts.sum_of([queue.paging_counts() for queue in self.levels.values()])
-
-    def sub_queue_counts(self) -> SubQueueCounts:
-        """Return how many messages the sub-queues of all levels have."""
-        return SubQueueCounts.sum_of([queue.sub_queue_counts() for queue in self.levels.values()])
 
     def count_returns(self, *, counted: bool) -> None:
         """Enable or disable delivery counts of messages that are read from disk."""
@@ -431,11 +411,11 @@ class PriorityQueue(Generic[Level]):
 
     def take_returns(self, seq_ids: Collection[int]) -> dict[int, int]:
         """Return the delivery counts from before the start of messages that were just fetched, if any."""
-        found: dict[int, int] = {}
-        for level, queue, own in self._by_level(seq_ids):
-            for seq_id, count in queue.take_returns(own).items():
-                found[seq_id << _LEVEL_BITS | level] = count
-        return found
+        return {
+            seq_id << _LEVEL_BITS | level: count
+            for level, queue, own in self._by_level(seq_ids)
+            for seq_id, count in queue.take_returns(own).items()
+        }
 
     def set_lazy(self, *, lazy: bool) -> None:
         """Keep as little as possible in memory, or stop doing so."""
@@ -456,20 +436,16 @@ class PriorityQueue(Generic[Level]):
         for queue in self.levels.values():
             queue.delete()
         self.ready_count = self._filled = 0
-        self.on_loaded = _never  # breaks the reference cycle with its owner
+        self.on_loaded = never  # breaks the reference cycle with its owner
 
 
 def _runs(messages: Collection[Message], levels: list[int]) -> dict[int, list[Message]]:
     """Return messages by level, each in order."""
     if levels and levels.count(levels[0]) == len(levels):
         return {levels[0]: list(messages)}
-    runs: dict[int, list[Message]] = {}
+    runs: defaultdict[int, list[Message]] = defaultdict(list)
     for message, level in zip(messages, levels, strict=True):
-        run = runs.get(level)
-        if run is None:
-            runs[level] = [message]
-        else:
-            run.append(message)
+        runs[level].append(message)
     return runs
 
 
@@ -478,6 +454,11 @@ def _numbered(seq_ids: Sequence[int], level: int) -> Sequence[int]:
     if type(seq_ids) is range:
         return range(seq_ids.start << _LEVEL_BITS | level, seq_ids.stop << _LEVEL_BITS | level, _STEP)
     return [seq_id << _LEVEL_BITS | level for seq_id in seq_ids]
+
+
+def _of_queue(messages: Iterable[Peeked], level: int) -> list[Peeked]:
+    """Return messages of a level with the queue's seq_ids."""
+    return [each._replace(seq_id=each.seq_id << _LEVEL_BITS | level) for each in messages]
 
 
 def _interleaved(given: dict[int, Sequence[int]], levels: list[int]) -> Sequence[int]:
@@ -502,6 +483,6 @@ def _look_at(levels: Iterable[tuple[int, Peeking]], most: int | None) -> Peeking
     found = Look([], [])
     for level, peeking in levels:
         ready, unacked = yield from peeking
-        for joined, more in ((found.ready, ready), (found.unacked, unacked)):
-            joined += [each._replace(seq_id=each.seq_id << _LEVEL_BITS | level) for each in more]
+        found.ready.extend(_of_queue(ready, level))
+        found.unacked.extend(_of_queue(unacked, level))
     return found if most is None else found._replace(ready=found.ready[:most])

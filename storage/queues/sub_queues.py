@@ -3,6 +3,10 @@
 The theory is in `storage.queues.variable_queue`, which has the operations; `storage.queues.paging` moves messages out
 of memory, `storage.queues.loading` reads them back. They are a chain of classes, of which this one is the base.
 
+It has more than forty fields, because one push, load or fetch changes most of them together, and each object between
+costs its attribute for every message. What only looks at a queue (`storage.queues.peek`) or withdraws from it
+(`storage.queues.withdrawal`) has none of them.
+
 Hot path: see docs/performance.md.
 """
 # ruff: noqa: PLR0915 - hot: one flat function is several times cheaper than small ones
@@ -28,7 +32,7 @@ from leveret.storage.journal.blocks import (
 from leveret.storage.journal.reads import LoadRequest, Range
 from leveret.storage.large_table import fitting
 from leveret.storage.message import Message
-from leveret.storage.queues.backing_queue import NO_TRANSITIONS, PagingCounts, SubQueueCounts, never
+from leveret.storage.queues.backing_queue import NO_TRANSITIONS, PagingCounts, never
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.peek import (
     AHEAD,
@@ -237,25 +241,8 @@ class SubQueues(Looks):
         """True if messages are being read from disk."""
         return self._loading is not None
 
-    def states(self) -> dict[str, int]:
-        """Return the numbers of ready messages that are alpha, beta, gamma and delta."""
-        alphas = len(self.q4) + len(self.q1)
-        betas = gammas = 0
-        for item in self.returned.items:
-            if type(item) is not Entry or item.message is not None:
-                alphas += 1
-            elif item.durable:
-                gammas += 1
-            else:
-                betas += 1
-        for entries in (self.q3, self.q2):
-            durable = sum(entry.durable for entry in entries)
-            gammas += durable
-            betas += len(entries) - durable
-        return {"alpha": alphas, "beta": betas, "gamma": gammas, "delta": self.delta_count}
-
     def state_counts(self) -> tuple[int, int, int, int]:
-        """Return the numbers of `states` in this order, without visiting each entry.
+        """Return the numbers of ready messages that are alpha, beta, gamma and delta, without visiting each entry.
 
         Exact, unless both persistent and transient messages were paged and there are more than `SAMPLE` of them, or
         more than that were requeued: then it is estimated from a sample.
@@ -281,26 +268,22 @@ class SubQueues(Looks):
         return alphas, betas, gammas, self.delta_count
 
     def paging_counts(self) -> PagingCounts:
-        """Return what is in memory and on disk now."""
+        """Return what is where now, and the rates."""
         self.count_octets()
-        return PagingCounts(
-            self.ram_msg_count,
-            self.ram_ack_count,
-            self.ram_octets,
-            self.unacked_octets,
-            self.delta_octets,
-            self.away_octets,
-            self.unacked_away_octets,
-            self.target_ram_count,
-            self.rates.published,
-            self.rates.fetched,
-            dict(self.transitions) if self.transitions else NO_TRANSITIONS,
-        )
-
-    def sub_queue_counts(self) -> SubQueueCounts:
-        """Return how many messages each sub-queue has, and the rates."""
         has_delta = self.delta_count > 0
-        return SubQueueCounts(
+        return PagingCounts(
+            ram_msg_count=self.ram_msg_count,
+            ram_ack_count=self.ram_ack_count,
+            ram_octets=self.ram_octets,
+            unacked_octets=self.unacked_octets,
+            delta_octets=self.delta_octets,
+            away_octets=self.away_octets,
+            unacked_away_octets=self.unacked_away_octets,
+            target_ram_count=self.target_ram_count,
+            ingress_rate=self.rates.published,
+            egress_rate=self.rates.fetched,
+            ack_ingress_rate=self.rates.taken,
+            ack_egress_rate=self.rates.acked,
             q1=len(self.q1),
             q2=len(self.q2),
             q3=len(self.q3),
@@ -311,8 +294,7 @@ class SubQueues(Looks):
             delta_stop=self.delta_stop if has_delta else None,
             next_seq=self.next_seq,
             next_deliver=self._first_unfetched(),
-            ack_ingress_rate=self.rates.taken,
-            ack_egress_rate=self.rates.acked,
+            transitions=dict(self.transitions) if self.transitions else NO_TRANSITIONS,
         )
 
     def some_in_memory(self, most: int) -> tuple[list[Message], list[bool]]:
@@ -479,6 +461,10 @@ class SubQueues(Looks):
                 entry.evict = False
                 entry.message.accepted()  # type: ignore[union-attr]
 
+    def _clear_delta(self) -> None:
+        self.delta_start = self.delta_count = self.delta_stop = self.delta_twice = 0
+        self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
+
     def _fit_unacked(self) -> None:
         self._unacked = fitting(self._unacked)
         self._unacked_out = fitting(self._unacked_out)
@@ -487,14 +473,6 @@ class SubQueues(Looks):
         if self.q3 is NO_ENTRIES:
             self.q3 = deque()
         return self.q3
-
-    def set_ram_target(self, count: float, octets: int) -> None:
-        """Set the maximum number of messages in memory, and their maximum bytes."""
-        raise NotImplementedError
-
-    def reduce_memory_use(self, published: int = 0) -> None:
-        """Move messages out of memory."""
-        raise NotImplementedError
 
     # -- restarts ---------------------------------------------------------------------------------------------------
 

@@ -54,13 +54,12 @@ from leveret.storage.journal.blocks import (
     STORED,
     WRITING,
     Entry,
-    octets_in_pieces,
     octets_of,
 )
 from leveret.storage.journal.reads import UNACKED
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import MANY, fitting
-from leveret.storage.message import Dated, Message, dated, leading, withhold
+from leveret.storage.message import Dated, Message, dated, withhold
 from leveret.storage.queues.backing_queue import Fetched, Peeked, Piece, never
 from leveret.storage.queues.loading import Reading
 from leveret.storage.queues.pager import LARGE, Releasable
@@ -203,10 +202,7 @@ class VariableQueue(Reading):
     # -- fetching ---------------------------------------------------------------------------------------------------
 
     def fetch(self, count: int, *, ack_required: bool) -> Fetched:
-        """Take at most `count` messages from the head; `ready_count` must not be 0.
-
-        Returns none if the next one is being read from disk.
-        """
+        """Take at most `count` messages from the head, none if the next one is being read; see `BackingQueue.fetch`."""
         if self.returned is not NONE_REQUEUED and self.returned:
             return self._fetch_returned(count, ack_required=ack_required)
         run = self.q4
@@ -373,10 +369,7 @@ class VariableQueue(Reading):
         self.pager.active.add(self)
 
     def drop(self, count: int) -> int:
-        """Drop at most `count` messages (>= 1) from the head without reading their bodies; returns how many.
-
-        Fewer, possibly none, if the next one's position is being read from disk.
-        """
+        """Drop at most `count` messages from the head without reading their bodies; returns how many."""
         dropped: list[Item] = []
         while self.ready_count and len(dropped) < count:
             if self.returned:
@@ -412,25 +405,14 @@ class VariableQueue(Reading):
         """True only if the next message is in memory and was never delivered; may be False even then."""
         return bool(self.q4) and not self.returned
 
-    def head_expires(self) -> int | None:
-        """Return when the next message expires (epoch ms), 0 for never; None if it is being read or there is none."""
-        item = self._head()
-        return None if item is None else item.expires
-
     def _front(self) -> Iterable[Item]:
-        """Return the part that has the head, as far as memory knows it."""
         return self.returned.items if self.returned else self.q4 or self.q3
 
-    def _head(self) -> Item | None:
-        head = next(iter(self._front()), None)
+    def _head_item(self) -> Item | None:
+        head = super()._head_item()
         if head is None and self.delta_count:
             self._want()
         return head
-
-    def head_message(self) -> Message | None:
-        """Return the next message if it is in memory; unlike other questions about the head, nothing is read for it."""
-        item = next(iter(self._front()), None)
-        return item.message if isinstance(item, Entry) else item
 
     def persistent_count(self) -> int:
         """Return the number of persistent messages; see `BackingQueue.persistent_count`."""
@@ -443,23 +425,10 @@ class VariableQueue(Reading):
         )
         return max(0, self.delta_count - self.delta_paged) + sum([_durable_of(*part) for part in parts])
 
-    def head_run(self, now: int, limit: int) -> tuple[int, bool]:
-        """Return the length of the head's leading run that is all expired or all live at `now`, and which of the two.
-
-        At most `limit` (>= 1). The run may be longer: call again when these are removed. 0 while the head is being
-        read.
-        """
-        return (0, False) if self._head() is None else leading(islice(self._front(), limit), now)
-
     def octets_of(self, seq_ids: Iterable[int]) -> int:
         """Return the body bytes of unacked messages; see `BackingQueue.octets_of`."""
         out = self._unacked_out
         return octets_of([self._unacked.get(seq_id) or out[seq_id] for seq_id in seq_ids])
-
-    def ready_octets(self) -> Iterator[int]:
-        """Yield the body bytes of all ready messages in partial sums; see `BackingQueue`."""
-        items = [*self.returned.items, *self.q4, *self.q3, *self.q2, *self.q1]
-        return chain((self.delta_octets,), octets_in_pieces(items))
 
     def _piece(self, messages: list[Peeked], places: Places, missed: list[int]) -> Piece:
         withdrawal = Withdrawal(self, places, missed)
@@ -494,10 +463,7 @@ class VariableQueue(Reading):
                 self.journal_returns[seq_id] = count
 
     def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
-        """Return unacked messages with their bodies, and the seq_ids of those that are being read.
-
-        `on_loaded` is called when the latter are read. Those in neither were damaged and are lost.
-        """
+        """Return unacked messages with their bodies, and the seq_ids of those that are being read."""
         seq_ids = list(seq_ids)
         if not self._unacked_out:  # as usual, all of them are in memory
             items = list(map(self._unacked.get, seq_ids))
@@ -578,8 +544,7 @@ class VariableQueue(Reading):
         self.q3 = self.q2 = NO_ENTRIES
         self.blocks = {}
         self.gaps = NO_GAPS
-        self.delta_start = self.delta_count = self.delta_stop = self.delta_twice = 0
-        self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
+        self._clear_delta()
         self.stored_returns = NO_RETURNS
         self._q4_counted = self._asked = self._starved = False
         self._not_fetched += self.ready_count

@@ -69,14 +69,15 @@ class Withdrawal:
             if queue.q3 or queue.delta_count:
                 first = max(first, queue._q4_first)
                 count = min(PREPARED, q4_stop - first)
-                queue._expose_q4(count)
+                queue._shift_q4(count, queue.exposed)
                 if q4_stop - count > first:
                     return False
             else:
                 queue.q1, queue.q4 = queue.q4, NOTHING
                 queue._q1_first = queue._q4_first
         if queue.q1 and last >= queue._q1_first:
-            queue._expose_q1(min(PREPARED, len(queue.q1), last + 1 - queue._q1_first))
+            count = min(PREPARED, len(queue.q1), last + 1 - queue._q1_first)
+            queue._shift_q1(count, queue.exposed)
         return not queue.q1 or last < queue._q1_first
 
     def withdraw(self, seq_ids: Collection[int]) -> list[int]:

@@ -1,5 +1,6 @@
-"""A look at a backing queue in memory against what its consumers then get; for paging queues see test_variable_queue."""
+"""Looks at backing queues in memory, and walks that withdraw messages; for paging queues see test_variable_queue."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -8,10 +9,14 @@ from hypothesis import given, strategies as st
 from walks import portion_of, unacked_of, walked
 
 from leveret.confirm.consumer_ack import ConsumerAckQueue
-from leveret.storage.message import Message
-from leveret.storage.queues.backing_queue import BackingQueue, Look, Peeking
+from leveret.confirm.promise import Promise
+from leveret.storage.journal.blocks import Entry
+from leveret.storage.message import Message, Promised
+from leveret.storage.queues.backing_queue import BackingQueue, Look, Peeking, Piece
 from leveret.storage.queues.memory_queue import MemoryQueue
+from leveret.storage.queues.peek import NO_GAPS, PIECE, PREPARED, Gaps, sparse
 from leveret.storage.queues.priority_queue import PriorityQueue
+from leveret.storage.queues.withdrawal import take_out
 
 
 def priorities() -> PriorityQueue[MemoryQueue]:
@@ -22,6 +27,14 @@ def priorities() -> PriorityQueue[MemoryQueue]:
 MAKERS: list[Callable[[], BackingQueue]] = [MemoryQueue, priorities, lambda: ConsumerAckQueue(MemoryQueue())]
 OPERATIONS = st.lists(
     st.tuples(st.sampled_from(["publish", "fetch", "requeue", "ack"]), st.integers(1, 9), st.integers(0, 3)),
+    max_size=30,
+)
+WITHDRAWALS = st.lists(
+    st.tuples(
+        st.sampled_from(["publish", "publish", "fetch", "requeue", "withdraw"]),
+        st.integers(1, 9),
+        st.integers(0, 3),
+    ),
     max_size=30,
 )
 
@@ -105,3 +118,156 @@ def test_a_walk_goes_on_while_the_queue_changes():
 
     assert messages == seen
     assert len(queue.unacked_ids()) == queue.unacked_count
+
+
+# -- withdrawing ---------------------------------------------------------------------------------------------------
+
+
+def withdraw(queue: BackingQueue, wanted: Callable[[Message], bool]) -> list[int]:
+    """Withdraw messages in one walk, and settle them as moved; returns their positions."""
+    taken: list[int] = []
+    for piece in queue.walk():
+        assert isinstance(piece, Piece)
+        chosen = [peeked.seq_id for peeked in piece.messages if wanted(peeked.message)]
+        if chosen:
+            while not piece.prepare(chosen[0], chosen[-1]):
+                pass
+            assert chosen == piece.withdraw(chosen)
+            taken += chosen
+            queue.ack(chosen, moved=True)
+    return taken
+
+
+def contents(queue: BackingQueue) -> list[tuple[bytes, bool]]:
+    """Fetch everything; returns contents and marks."""
+    got = []
+    while queue.ready_count:
+        batch = queue.fetch(3, ack_required=False)
+        got += [(message.content, batch.redelivered) for message in batch.messages]
+    return got
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=["memory", "priority", "consumer-ack"])
+@given(operations=WITHDRAWALS)
+def test_the_others_keep_place_and_mark(make, operations):
+    """A message that a walk does not withdraw stays in its order, and is marked as redelivered as without the walk."""
+    queue, other = make(), make()
+    held: list[int] = []
+    gone: set[bytes] = set()
+    number = 0
+    for kind, count, level in operations:
+        if kind == "publish":
+            messages = [Message(b"", bytes([level, number + each]), 1) for each in range(count)]
+            number += count
+            queue.publish(messages)
+            other.publish(messages)
+        elif kind == "fetch" and queue.ready_count and not gone:
+            held += queue.fetch(count, ack_required=True).seq_ids
+            other.fetch(count, ack_required=True)
+        elif kind == "requeue":
+            queue.requeue(held[:count])
+            other.requeue(held[:count])
+            del held[:count]
+        elif kind == "withdraw":
+            before = queue.ready_count
+            withdrawn: list[bytes] = []
+
+            def wanted(message: Message, every: int = count, found: list[bytes] = withdrawn) -> bool:
+                if message.content[1] % every:
+                    return False
+                found.append(message.content)
+                return True
+
+            taken = withdraw(queue, wanted)
+            gone.update(withdrawn)
+            assert before - len(taken) == queue.ready_count
+            assert len(held) == queue.unacked_count
+
+    assert [each for each in contents(other) if each[0] not in gone] == contents(queue)
+
+
+def test_a_walk_ends_where_the_queue_ended():
+    """Messages published during a walk are not in it, so that one that puts them back into its queue ends."""
+    queue = MemoryQueue()
+    queue.publish([Message(b"", bytes(2), 1)] * (PIECE + 1))
+    seen = 0
+    for piece in queue.walk():
+        assert isinstance(piece, Piece)
+        seen += len(piece.messages)
+        queue.publish([Message(b"", bytes(2), 1)] * 10)
+
+    assert PIECE + 1 == seen
+
+
+def test_long_preparations_take_several_steps():
+    """The messages before one that is withdrawn go to their new places a part at a time."""
+    queue = MemoryQueue()
+    queue.publish([Message(b"", bytes(2), 1)] * (3 * PREPARED))
+    pieces = list(queue.walk())
+    piece = pieces[-1]
+    assert isinstance(piece, Piece)
+    last = 3 * PREPARED - 1
+    steps = 1
+    while not piece.prepare(last, last):
+        steps += 1
+
+    assert 3 == steps
+    assert [last] == piece.withdraw([last])
+
+
+def test_promises_stay_open():
+    """A message that was withdrawn is confirmed when it is settled, in light mode too."""
+    for light in (False, True):
+        queue = ConsumerAckQueue(MemoryQueue())
+        queue.set_light(light=light)
+        heard: list[int] = []
+        publisher = type("Publisher", (), {"accepted": heard.append, "refused": None})
+        queue.publish([Promised(b"", bytes(2), 1, Promise(publisher, number, 1)) for number in range(3)])
+        ((piece),) = queue.walk()
+        assert isinstance(piece, Piece)
+        piece.prepare(1, 1)
+        assert [1] == piece.withdraw([1])
+        assert [] == heard
+        queue.ack([1], moved=True)
+
+        assert [1] == heard
+        assert 2 == queue.promised_count
+
+
+@given(
+    run=st.lists(st.integers(0, 60), unique=True).map(sorted),
+    wanted=st.sets(st.integers(0, 60)),
+    at=st.integers(0, 9),
+)
+def test_members_are_taken_out_of_a_run(run, wanted, at):
+    """Members are removed by their positions, and the others keep their order; a part of a run is what a slice is."""
+    members = deque([Entry(seq_id, None, 0, durable=True) for seq_id in run])
+    for backwards in (False, True):
+        found = [each for each in run if each >= at]
+        found = found[-4:] if backwards else found[:4]
+        assert found == sparse(members, at, 99, 4, backwards=backwards)[0]
+    taken = [entry.seq_id for entry in take_out(members, wanted)]
+    assert [each for each in run if each in wanted] == taken
+    assert [each for each in run if each not in wanted] == [entry.seq_id for entry in members]
+
+
+@given(positions=st.sets(st.integers(0, 20_000)), before=st.integers(0, 20_000))
+def test_gaps_are_a_set(positions, before):
+    """Gaps hold what was added and, once they may be forgotten, at least those behind the given position."""
+    gaps = Gaps()
+    for position in positions:
+        gaps.add(position)
+    copy = gaps.copy()
+    gaps.forget_before(before)
+
+    assert bool(positions) is bool(copy)
+    assert all(position in copy for position in positions)
+    assert all((position in gaps) for position in positions if position >= before)
+    assert not any(position in gaps for position in range(before, before + 50) if position not in positions)
+
+
+def test_the_shared_set_stays_empty():
+    """Nothing can be added to the set that all queues share."""
+    with pytest.raises(TypeError):
+        NO_GAPS.add(1)
+    assert not NO_GAPS

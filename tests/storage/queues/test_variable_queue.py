@@ -44,7 +44,7 @@ from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import DELTA, Loaded, LoadRequest, Range
 from leveret.storage.message import Message, Persistent, body_octets
 from leveret.storage.queues import peek as peek_module, variable_queue as variable_queue_module
-from leveret.storage.queues.backing_queue import Look, Piece
+from leveret.storage.queues.backing_queue import Look, Peeked, Piece
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.loading import AHEAD_LOADS
 from leveret.storage.queues.pager import Pager
@@ -157,6 +157,13 @@ class Publisher:
         self.refusals.append(seq_no)
 
 
+def compare(expected: list[Copy], found: list[Peeked]) -> None:
+    """Compare messages that a look has found with those of the model."""
+    assert [copy.seq_id for copy in expected] == [peeked.seq_id for peeked in found]
+    assert [copy.content for copy in expected] == [peeked.message.content for peeked in found]
+    assert [copy.expires for copy in expected] == [peeked.expires for peeked in found]
+
+
 class HalfLook:
     """A look at a queue that is not done yet, and what it must find: the queue as it was when the look began."""
 
@@ -196,10 +203,8 @@ class HalfLook:
                 if copy.seq_id in positions
                 or not (copy.state == GONE and len(copy.content) >= BLOB_THRESHOLD)
             ][:most]
-            assert [copy.seq_id for copy, _ in expected] == [peeked.seq_id for peeked in found]
-            assert [copy.content for copy, _ in expected] == [peeked.message.content for peeked in found]
+            compare([copy for copy, _ in expected], found)
             assert [flag for _, flag in expected] == [peeked.redelivered for peeked in found]
-            assert [copy.expires for copy, _ in expected] == [peeked.expires for peeked in found]
         for peeked in look.ready:
             assert peeked.returns in self.returns.get(peeked.seq_id, range(1))
 
@@ -1113,22 +1118,25 @@ class Machine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 5), most=st.sampled_from([1, 3, 100]), backwards=st.booleans())
     def read_portions(self, number: int, most: int, backwards: bool) -> None:
         model = self.pick(number, _ready)
-        before = model.queue.states(), dict(model.queue.blocks), model.queue.ram_octets, model.queue.loading
+        before = (
+            model.queue.state_counts(),
+            dict(model.queue.blocks),
+            model.queue.ram_octets,
+            model.queue.loading,
+        )
         for found, state in (
             (walked(model.queue, most, backwards=backwards), READY),
             (unacked_of(model.queue, most), UNACKED),
         ):
             expected = model.having(state)
-            assert [copy.seq_id for copy in expected] == [peeked.seq_id for peeked in found]
-            assert [copy.content for copy in expected] == [peeked.message.content for peeked in found]
-            assert [copy.expires for copy in expected] == [peeked.expires for peeked in found]
+            compare(expected, found)
             if state == READY:
                 assert [copy.redelivered for copy in expected] == [peeked.redelivered for peeked in found]
                 for copy, peeked in zip(expected, found, strict=True):
                     most_returns = 0 if copy.fetched else copy.most_returns
                     assert min(copy.noted_returns, most_returns) <= peeked.returns <= most_returns
         assert before == (
-            model.queue.states(),
+            model.queue.state_counts(),
             dict(model.queue.blocks),
             model.queue.ram_octets,
             model.queue.loading,
@@ -1556,40 +1564,31 @@ def run(machine: type[Machine], examples: int, steps: int) -> None:
             run_state_machine_as_test(machine, settings=chosen)
 
 
+MACHINES = [Machine, LateMachine, LoggedMachine, LateLoggedMachine, RedoMachine, LateRedoMachine]
+
+
 @pytest.mark.timeout(300)
-def test_variable_queue_does_what_a_list_would() -> None:
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_queue_does_what_a_list_would(machine: type[Machine]) -> None:
     """Content, order and flags of queues, and what a crash leaves, are those of a plain list after any operations."""
-    run(Machine, 60, 50)
+    run(machine, 40 if machine.late else 60, 50)
 
 
-@pytest.mark.timeout(300)
-def test_late_queue_does_what_a_list_would() -> None:
-    """A late queue, which confirms messages by their commit alone, does what a list would."""
-    run(LateMachine, 40, 50)
+def _emptied(machine: type[Machine] = Machine, segment: int = 16) -> Machine:
+    """A machine whose queues keep nothing in memory that can be on disk; the first one is empty."""
+    state = machine()
+    state.declare_all(messages=0, octets=0, segment=segment, mode="persistent")
+    state.purge(number=0)
+    return state
 
 
-@pytest.mark.timeout(300)
-def test_a_queue_whose_batches_are_applied_later_does_what_a_list_would() -> None:
-    """Nothing is read before it is applied, and nothing that is logged is lost."""
-    run(LoggedMachine, 60, 50)
-
-
-@pytest.mark.timeout(300)
-def test_a_late_queue_whose_batches_are_applied_later_does_what_a_list_would() -> None:
-    """Messages that were acked before they were logged do not come back."""
-    run(LateLoggedMachine, 40, 50)
-
-
-@pytest.mark.timeout(300)
-def test_a_queue_whose_small_batches_are_logged_does_what_a_list_would() -> None:
-    """Nothing is read before it is in the tables, and a start finds what was only logged."""
-    run(RedoMachine, 60, 50)
-
-
-@pytest.mark.timeout(300)
-def test_a_late_queue_whose_small_batches_are_logged_does_what_a_list_would() -> None:
-    """Messages that are logged although they were acked before do not come back."""
-    run(LateRedoMachine, 40, 50)
+def _withdrawn(state: Machine, model: ModelQueue, chosen: set[int], seed: int = 1) -> None:
+    """Withdraw messages of a queue in one walk."""
+    walk = HalfWalk(model, seed)
+    walk.share = 0.0
+    walk.chosen = chosen
+    state.walks.append(walk)
+    state.finish_walks()
 
 
 @pytest.mark.parametrize("machine", [Machine, LateMachine])
@@ -1621,11 +1620,9 @@ def test_what_is_published_behind_withdrawn_messages_has_positions_of_its_own() 
     state.ack_in_flight(number=0, count=1, size=0)
     publish = partial(state.publish, chosen_queues=2, expires=0, fan_out=0, sizes=[0])
     publish(count=3, mode="persistent")
-    walk = HalfWalk(state.pick(1, _ready), 0)
-    walk.share = 0.0
-    walk.chosen = {seq_id for seq_id in walk.there if seq_id - min(walk.there) in {1, 2}}
-    state.walks.append(walk)
-    state.finish_walks()
+    model = state.pick(1, _ready)
+    first = model.having(READY)[0].seq_id
+    _withdrawn(state, model, {first + 1, first + 2}, seed=0)
     publish(count=40, mode="transient")
     state.fetch(number=1, count=10, ack_required=True)
     state.teardown()
@@ -1634,9 +1631,7 @@ def test_what_is_published_behind_withdrawn_messages_has_positions_of_its_own() 
 @pytest.mark.parametrize("size", [400, 2100], ids=["body in the table", "body in a file"])
 def test_a_load_finds_bodies_gone_whose_messages_were_withdrawn_meanwhile(size: int) -> None:
     """A message that was moved after its block was read, and before its body, is neither lost nor counted twice."""
-    state = Machine()
-    state.declare_all(messages=0, octets=0, segment=16, mode="persistent")
-    state.purge(number=0)
+    state = _emptied()
     for _ in range(2):
         state.publish(count=60, mode="persistent", chosen_queues=1, expires=0, fan_out=0, sizes=[size])
         state.commit_all()
@@ -1647,11 +1642,7 @@ def test_a_load_finds_bodies_gone_whose_messages_were_withdrawn_meanwhile(size: 
             state.read(is_whole=True)
             state.finish_load()
     state.read(is_whole=False)
-    walk = HalfWalk(model, 1)
-    walk.share = 0.0
-    walk.chosen = {model.queue.delta_start, model.queue.delta_start + 2}
-    state.walks.append(walk)
-    state.finish_walks()
+    _withdrawn(state, model, {model.queue.delta_start, model.queue.delta_start + 2})
     state.commit_all()
     state.finish_load()
     state.teardown()
@@ -1691,9 +1682,7 @@ def _read_on(state: Machine, queue: VariableQueue) -> None:
 
 def test_a_gap_is_kept_while_the_delta_may_begin_before_it() -> None:
     """A message that was withdrawn is not read again if its neighbours return to disk, however far its successors are."""
-    state = Machine()
-    state.declare_all(messages=0, octets=0, segment=16, mode="persistent")
-    state.purge(number=0)
+    state = _emptied()
     for count in (4, 5):
         _published(state, count, 20)
         state.commit_all()
@@ -1705,13 +1694,10 @@ def test_a_gap_is_kept_while_the_delta_may_begin_before_it() -> None:
     for _ in range(2):
         state.fetch(number=0, count=1, ack_required=True)
         state.load_at_once()
-    walk = HalfWalk(model, 1)
-    walk.share = 0.0
     second = sorted({copy.seq_id >> 40 for copy in model.having(READY)})[1]
-    walk.chosen = {[copy.seq_id for copy in model.having(READY) if copy.seq_id >> 40 == second][3]}
-    state.walks.append(walk)
+    chosen = [copy.seq_id for copy in model.having(READY) if copy.seq_id >> 40 == second][3]
     with patch.object(Machine, "moved"):  # its end is not noted yet
-        state.finish_walks()
+        _withdrawn(state, model, {chosen})
     _read_on(state, queue)
     queue.set_ram_target(0, 0)
     state.publish(count=60, mode="persistent", chosen_queues=1, expires=0, fan_out=0, sizes=[20])
@@ -1722,9 +1708,7 @@ def test_a_gap_is_kept_while_the_delta_may_begin_before_it() -> None:
 
 def test_a_block_of_withdrawn_messages_that_is_read_in_parts_is_not_damaged() -> None:
     """Records that are on disk until the next commit, though all of their block was withdrawn, are no damage."""
-    state = Machine()
-    state.declare_all(messages=0, octets=0, segment=4, mode="persistent")
-    state.purge(number=0)
+    state = _emptied(segment=4)
     for _ in range(2):
         _published(state, 12, 20)
     model = state.pick(0, _ready)
@@ -1732,11 +1716,7 @@ def test_a_block_of_withdrawn_messages_that_is_read_in_parts_is_not_damaged() ->
     found = state.environment.read([Range(queue.qid, queue.delta_start, queue.delta_stop)], 1 << 40)
     block = min([read_header(raw.key, raw.value) for raw in found.blocks], key=attrgetter("first"))
     assert block.last - block.first > queue.read_ahead
-    walk = HalfWalk(model, 1)
-    walk.share = 0.0
-    walk.chosen = set(range(block.first, block.last + 1))
-    state.walks.append(walk)
-    state.finish_walks()
+    _withdrawn(state, model, set(range(block.first, block.last + 1)))
     state.cut()
     while queue.ready_count:
         state.fetch(number=0, count=1, ack_required=False)
@@ -1749,9 +1729,7 @@ def test_a_block_of_withdrawn_messages_that_is_read_in_parts_is_not_damaged() ->
 
 def test_what_is_read_ahead_of_a_consumer_has_a_bound_in_bytes() -> None:
     """However large messages are and however slow their consumer is, memory has few loads of them."""
-    state = Machine()
-    state.declare_all(messages=0, octets=0, segment=1024, mode="persistent")
-    state.purge(number=0)
+    state = _emptied(segment=1024)
     _published(state, 200, 1000)
     model = state.pick(0, _ready)
     queue = model.queue
@@ -1768,9 +1746,7 @@ def test_what_is_read_ahead_of_a_consumer_has_a_bound_in_bytes() -> None:
 
 def test_a_record_is_given_up_once() -> None:
     """A message whose body is missing is counted once, also if more is read and paged before its end is on disk."""
-    state = Machine()
-    state.declare_all(messages=0, octets=0, segment=16, mode="persistent")
-    state.purge(number=0)
+    state = _emptied()
     for _ in range(3):
         _published(state, 40, 400)
     model = state.pick(0, _ready)
@@ -1809,7 +1785,7 @@ def test_a_record_is_given_up_once() -> None:
 def main(examples: int, steps: int) -> None:
     """Run the machine long, and print the number of examples in which each thing happened."""
     logging.disable()
-    for machine in (Machine, LateMachine, LoggedMachine, LateLoggedMachine, RedoMachine, LateRedoMachine):
+    for machine in MACHINES:
         run(machine, examples, steps)
     count = SEEN.pop("examples")
     for what, examples_with in SEEN.most_common():
