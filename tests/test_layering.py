@@ -121,7 +121,6 @@ DRIVERS = (
     "broker.process.deadlined_thread",
     "broker.replication.keeper",
     "broker.replication.postgresql",
-    "broker.replication.postgresql_news",
     "broker.replication.postgresql_servers",
     "broker.persistence.replicated_store",
     "broker.process.garbage_collector",

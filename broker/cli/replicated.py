@@ -27,10 +27,9 @@ from leveret.broker.config.config import Config
 from leveret.broker.process import logs
 from leveret.broker.process.resource_alarms import memory_limit
 from leveret.broker.process.sd_notify import Notifier
-from leveret.broker.replication.control import Control
+from leveret.broker.replication.control import Control, whereabouts
 from leveret.broker.replication.keeper import Keeper
 from leveret.broker.replication.settings import Settings
-from leveret.broker.replication.standing import whereabouts
 from leveret.storage.errors import StorageError
 
 if TYPE_CHECKING:

@@ -17,12 +17,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from leveret.broker.replication import node as events
-from leveret.broker.replication.bodies import OpenBodies
-from leveret.broker.replication.chain import BATCHES, CHUNK, BadEntryError, Batch, split_batches, split_chunk
+from leveret.broker.replication.chain import (
+    BATCHES,
+    CHUNK,
+    BadEntryError,
+    Batch,
+    OpenBodies,
+    split_batches,
+    split_chunk,
+)
 from leveret.broker.replication.engine import ORIGIN, Engine, Entry, NoAnswerError, Position
 from leveret.broker.replication.node import LEASE, READ, Node, NotLeadingError
 from leveret.broker.replication.settings import MEBIBYTE, Settings
-from leveret.broker.replication.standing import damage_text
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.store.replica import Part, ReplicaEnvironment, begin_restore, put_in_place, remove_copy
 
@@ -70,6 +76,20 @@ def unpack_place(place: bytes) -> Position:
         return ORIGIN
     epoch, index = place[:_NUMBER], place[_NUMBER : 2 * _NUMBER]
     return Position(int.from_bytes(epoch, "big"), int.from_bytes(index, "big"), place[2 * _NUMBER :])
+
+
+def damage_text(damage: str) -> str:
+    """Return what is wrong with the log, and what to do.
+
+    Args:
+        damage: the objection to the entry that cannot be applied.
+
+    """
+    return (
+        f"the log is damaged, nothing behind it can be applied: {damage}. Keep the node that leads running: it has "
+        "everything. If a standby of the database has the entry whole, have it replace the primary; if none has, stop "
+        "the waiting nodes until the leader has put a snapshot into the database"
+    )
 
 
 class Keeper:

@@ -54,8 +54,7 @@ from leveret.broker.replication.engine import (
     Trim,
     Trimmed,
 )
-from leveret.broker.replication.follower import Fit, Follower
-from leveret.broker.replication.lag import Lag
+from leveret.broker.replication.follower import Fit, Follower, Lag
 from leveret.broker.replication.leader import Leader, Ticket
 from leveret.broker.replication.settings import Settings
 
@@ -254,7 +253,6 @@ class Node:
         self._look_at_length(now)
 
     def _look_at_length(self, now: float) -> None:
-        """Note whether the log has become too short."""
         if self.candidate.is_alive(now):
             self._accepted = False
         if self.leader is not None or not self.is_refused(now):

@@ -48,7 +48,6 @@ from leveret.broker.replication.engine import (
     Trim,
     Trimmed,
 )
-from leveret.broker.replication.postgresql_news import News
 from leveret.broker.replication.postgresql_servers import Servers
 
 SEGMENT_OCTETS = 64 * 1024 * 1024
@@ -62,6 +61,43 @@ its standbys for ever."""
 
 class SchemaVersionError(Exception):
     """The tables were made by a version whose format this one does not know."""
+
+
+class News:
+    """The news of one connection: another session has given the lease back.
+
+    The server sends a notification at once, also while no request is under way. The event loop watches the socket then:
+    whatever comes, or its end, is a reason to make the next request, with which it is read.
+
+    Args:
+        told: called, in the event loop, when there may be something new.
+
+    """
+
+    def __init__(self, told: Callable[[], object]) -> None:
+        self._told = told
+        self._watched = -1
+        """Descriptor of the socket that is watched; negative for none."""
+
+    async def begin(self, connection: Any) -> None:
+        """Have the server notify a new connection."""
+        connection.add_notify_handler(lambda _: self._told())  # those that come with the answer to a request
+        await connection.execute(sql.LISTEN)
+
+    def watch(self, connection: Any) -> None:
+        """Watch the socket of a connection without a request under way."""
+        self._watched = connection.fileno()
+        asyncio.get_running_loop().add_reader(self._watched, self._heard)
+
+    def rest(self) -> None:
+        """Watch nothing: before each request, which reads from the socket, and before the connection is closed."""
+        if self._watched >= 0:
+            asyncio.get_running_loop().remove_reader(self._watched)
+            self._watched = -1
+
+    def _heard(self) -> None:
+        self.rest()
+        self._told()
 
 
 class PostgreSQLDriver:
@@ -342,7 +378,6 @@ class PostgreSQLDriver:
         return Snapshot(bytes(id_), place, chunks, octets, bytes(digest), log_octets)
 
     async def _put(self, request: PutChunk) -> bool:
-        """Keep a chunk; false if a snapshot that was completed since the first one has removed its table."""
         name = sql.chunks(request.id)
         if not request.number and not (await self._row(sql.EXISTS, (name,)))[0]:
             async with self._connection.transaction():

@@ -86,7 +86,6 @@ class Making:
         self._read(1)
 
     def _read(self, pieces: int) -> None:
-        """Read the next chunk, of so many pieces."""
         self._data = b"".join(islice(self._chunks, pieces))
         if self._data:
             self._hash.update(sha256(self._data).digest())

@@ -12,8 +12,15 @@ from random import Random
 from replicated.memory import STANDBYS, MemoryEngine
 
 from leveret.broker.replication import node as nodes
-from leveret.broker.replication.bodies import OpenBodies
-from leveret.broker.replication.chain import BATCHES, CHUNK, BadEntryError, Batch, split_batches, split_chunk
+from leveret.broker.replication.chain import (
+    BATCHES,
+    CHUNK,
+    BadEntryError,
+    Batch,
+    OpenBodies,
+    split_batches,
+    split_chunk,
+)
 from leveret.broker.replication.engine import (
     ORIGIN,
     Append,

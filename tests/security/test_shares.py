@@ -94,7 +94,7 @@ WITHOUT = {
     "queue.queue.RUN_BUDGET": PIECE,
     "queue.retention.STEP": PIECE,
     "queue.arguments._MOST_COMPARED": ONE,
-    "replication.lag.MARKS": OWN,
+    "replication.follower.MARKS": OWN,
     "shovel.pace.SHARED_AMONG": "shovels take turns",
     "transfer.transfer.BATCH": PIECE,
     "vhost.copies.AT_ONCE": PIECE,

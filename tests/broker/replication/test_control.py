@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from replicated.memory import MemoryEngine
 
 from leveret.broker.replication.chain import EMPTY, Batch, make_entry, split_batches
+from leveret.broker.replication.control import Control, whereabouts
 from leveret.broker.replication.engine import ORIGIN, Found, Members, Read
 from leveret.broker.replication.node import (
     LEASE,
@@ -22,14 +24,6 @@ from leveret.broker.replication.node import (
     Wipe,
 )
 from leveret.broker.replication.settings import Settings
-from leveret.broker.replication.standing import (
-    described,
-    figures,
-    forget_problem,
-    member_problem,
-    transfer_problem,
-    whereabouts,
-)
 
 SETTINGS = Settings(member_forgotten=100.0)
 STEP = 0.2
@@ -94,6 +88,13 @@ class Nodes:
     def leader(self) -> Node:
         return next(node for node in self.nodes.values() if node.role is Role.LEADING)
 
+    def control(self, node: Node, *warnings: str, is_answered: bool = True, later: float = 0.0) -> Control:
+        """Return the control of a node, some seconds later."""
+        keeper = SimpleNamespace(
+            node=node, now=self.now + later, append_seconds=0.001, is_answered=is_answered
+        )
+        return Control(keeper, list(warnings))  # type: ignore[arg-type]
+
     def others(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.role is not Role.LEADING]
 
@@ -112,7 +113,7 @@ def test_all_nodes_show_the_same_cluster(nodes: Nodes) -> None:
     """The leader is the same for all, and all have what is in the log."""
     leader = nodes.leader.name
     for node in nodes.nodes.values():
-        shown = described(node, 0.001, nodes.now, is_answered=True, warnings=[])
+        shown = nodes.control(node).described()
 
         assert {"name": leader, "address": f"{leader}:5672"} == shown["leader"]
         assert shown["is_caught_up"]
@@ -120,40 +121,38 @@ def test_all_nodes_show_the_same_cluster(nodes: Nodes) -> None:
         assert ["a", "b", "c"] == [each["name"] for each in shown["members"]]
         assert {True} == {each["is_up"] for each in shown["members"]}
         assert (shown["last"], 0) == (shown["applied"], shown["lag_batches"])
-        assert "" == member_problem(node, nodes.now)
+        assert "" == nodes.control(node).member_problem()
     assert [1, 0, 0] == sorted(
-        (figures(each, 0.0, nodes.now).role for each in nodes.nodes.values()), reverse=True
+        (nodes.control(each).figures().role for each in nodes.nodes.values()), reverse=True
     )
     assert f"this node waits; {leader} leads, at {leader}:5672" == whereabouts(nodes.others()[0])
 
 
 def test_problems_are_told(nodes: Nodes) -> None:
     """Those of the configuration, of the database, and of the log."""
-    warnings = ["unsafe"]
-    shown = described(nodes.leader, 0.0, nodes.now, is_answered=False, warnings=warnings)
+    shown = nodes.control(nodes.leader, "unsafe", is_answered=False).described()
 
     assert ["unsafe", "the database does not answer"] == shown["problems"]
-    assert ["unsafe"] == warnings
 
 
 def test_a_waiting_node_that_hears_nothing_is_no_member(nodes: Nodes) -> None:
     """Its copy may be old by now."""
-    assert "the database does not answer" == member_problem(nodes.others()[0], nodes.now + 60.0)
+    assert "the database does not answer" == nodes.control(nodes.others()[0], later=60.0).member_problem()
 
 
 def test_only_a_node_that_has_caught_up_is_handed_over_to(nodes: Nodes) -> None:
     """Others, and nodes that do not lead, say why not."""
     leader, (one, other) = nodes.leader, nodes.others()
 
-    assert "" == transfer_problem(leader, "", nodes.now)
-    assert "" == transfer_problem(leader, one.name, nodes.now)
-    assert f"{leader.name} leads already" == transfer_problem(leader, leader.name, nodes.now)
-    assert "there is no member 'x': a, b, c" == transfer_problem(leader, "x", nodes.now)
-    assert "leads, at" in transfer_problem(one, other.name, nodes.now)
+    assert "" == nodes.control(leader).transfer_problem("")
+    assert "" == nodes.control(leader).transfer_problem(one.name)
+    assert f"{leader.name} leads already" == nodes.control(leader).transfer_problem(leader.name)
+    assert "there is no member 'x': a, b, c" == nodes.control(leader).transfer_problem("x")
+    assert "leads, at" in nodes.control(one).transfer_problem(other.name)
     nodes.run(20.0, leader.name, other.name)
-    assert f"{one.name} is down, or has not caught up yet" == transfer_problem(leader, one.name, nodes.now)
+    assert f"{one.name} is down, or has not caught up yet" == nodes.control(leader).transfer_problem(one.name)
     nodes.run(20.0, leader.name)
-    assert "no other node is up and has caught up" == transfer_problem(leader, "", nodes.now)
+    assert "no other node is up and has caught up" == nodes.control(leader).transfer_problem("")
 
 
 def test_a_node_that_is_far_behind_is_not_handed_over_to(nodes: Nodes) -> None:
@@ -164,16 +163,16 @@ def test_a_node_that_is_far_behind_is_not_handed_over_to(nodes: Nodes) -> None:
     leader.submit(Batch(b"rows"))
     leader.submit(Batch(b"more"))
     nodes.run(SETTINGS.report)
-    assert "" == transfer_problem(leader, slow.name, nodes.now)
+    assert "" == nodes.control(leader).transfer_problem(slow.name)
     nodes.run(3 * SETTINGS.report)
 
     count = leader.follower.end.index - last
     assert (
         f"{slow.name} is behind by {count} entries of the log: clients would wait until it has applied them"
-        == (transfer_problem(leader, slow.name, nodes.now))
+        == (nodes.control(leader).transfer_problem(slow.name))
     )
-    assert "" == transfer_problem(leader, other.name, nodes.now)
-    assert "" == transfer_problem(leader, "", nodes.now)
+    assert "" == nodes.control(leader).transfer_problem(other.name)
+    assert "" == nodes.control(leader).transfer_problem("")
 
 
 def test_a_node_that_is_named_leads_next(nodes: Nodes) -> None:
@@ -242,11 +241,11 @@ def test_a_member_that_is_down_is_forgotten_when_asked(nodes: Nodes) -> None:
     """Not one that is up, nor one that is none."""
     leader, (lost, _) = nodes.leader, nodes.others()
 
-    assert "stop it first" in forget_problem(leader, lost.name, nodes.now)
-    assert "there is no member 'x'" == forget_problem(leader, "x", nodes.now)
+    assert "stop it first" in nodes.control(leader).forget_problem(lost.name)
+    assert "there is no member 'x'" == nodes.control(leader).forget_problem("x")
     left = [name for name in nodes.nodes if name != lost.name]
     nodes.run(20.0, *left)
-    assert "" == forget_problem(leader, lost.name, nodes.now)
+    assert "" == nodes.control(leader).forget_problem(lost.name)
     leader.forget(lost.name)
     nodes.run(5.0, *left)
     assert Forgotten(lost.name) in nodes.events
@@ -279,7 +278,7 @@ def test_a_log_that_became_too_short_is_told_once_and_accepted_by_an_operator(no
     assert 3 == len([each for each in nodes.events if isinstance(each, TooShort)])
     assert 3 == len(nodes.others()), "a node leads"
     node = nodes.nodes["b"]
-    shown = described(node, 0.0, nodes.now, is_answered=True, warnings=[])
+    shown = nodes.control(node).described()
     assert "leveret ctl cluster_accept_log" in shown["problems"][0]
     node.accept_log()
     nodes.run(20.0)
@@ -305,7 +304,7 @@ def test_a_database_without_standbys_is_told() -> None:
     nodes = Nodes("a", engine=MemoryEngine(standbys=""))
     nodes.run(20.0)
 
-    shown = described(nodes.nodes["a"], 0.0, nodes.now, is_answered=True, warnings=[])
+    shown = nodes.control(nodes.nodes["a"]).described()
     assert [UNSAFE] == shown["problems"]
     assert shown["leader"] is None
 
@@ -320,7 +319,7 @@ def test_a_node_that_need_not_be_synchronous_leads_without_standbys() -> None:
     nodes.run(2.0)
 
     assert any(isinstance(event, Logged) and ticket in event.tickets for event in nodes.events)
-    assert [] == described(nodes.leader, 0.0, nodes.now, is_answered=True, warnings=[])["problems"]
+    assert [] == nodes.control(nodes.leader).described()["problems"]
 
 
 def test_a_leader_whose_standbys_are_taken_away_settles_nothing(nodes: Nodes) -> None:
@@ -329,7 +328,7 @@ def test_a_leader_whose_standbys_are_taken_away_settles_nothing(nodes: Nodes) ->
     nodes.engine.standbys = ""
     ticket = leader.submit(Batch(b"rows"))
     nodes.run(1.0)
-    shown = described(leader, 0.0, nodes.now, is_answered=True, warnings=[])
+    shown = nodes.control(leader).described()
     assert [UNSAFE] == shown["problems"]
     nodes.run(20.0)
     assert 3 == len(nodes.others()), "a node leads"
@@ -361,7 +360,7 @@ def test_a_leader_whose_disk_takes_nothing_hands_over(nodes: Nodes) -> None:
     leader.submit(Batch(b"rows"))
     nodes.run(SETTINGS.stall_timeout - 1.0, leader.name)
     assert leader.role is Role.LEADING
-    assert 9.0 < described(leader, 0.0, nodes.now, is_answered=True, warnings=[])["lag_seconds"] + 1.0
+    assert 9.0 < nodes.control(leader).described()["lag_seconds"] + 1.0
     nodes.run(2.0, leader.name)
     assert leader.role is Role.WAITING
     assert any(isinstance(event, Close) for event in nodes.events)

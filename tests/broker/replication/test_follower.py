@@ -1,6 +1,6 @@
-"""The time by which a copy is behind."""
+"""The follower: the time by which its copy is behind."""
 
-from leveret.broker.replication.lag import MARKS, Lag
+from leveret.broker.replication.follower import MARKS, Lag
 
 
 def test_it_counts_from_the_oldest_entry_that_is_not_applied():
