@@ -33,7 +33,7 @@ from pamqp import commands
 from bench.client import METHOD, Client, ack_frame, publish_frames
 from leveret import __version__
 from leveret.broker.embedded.core import Core
-from leveret.broker.embedded.embedded_server import EmbeddedServer
+from leveret.broker.embedded.embedded_server import EmbeddedLoop, EmbeddedServer
 from leveret.broker.embedded.faulty_store import FaultyStore
 from leveret.broker.embedded.settable_time import MILLISECOND, SECOND
 from leveret.broker.export.writer import Export
@@ -140,27 +140,33 @@ class SteppedExport(Export):
         self._unlock()
 
 
-class DemoServer(EmbeddedServer):
-    """A server whose measurements follow its time source, too, except for the lag of the event loop."""
+class DemoLoop(EmbeddedLoop):
+    """A loop whose measurements follow the time source, too, except for the lag of the event loop."""
 
-    export: SteppedExport
     _due = 0
 
     def monotonic(self) -> int:  # type: ignore[override]
         """Return nanoseconds of the time source."""
         return self.time_source.elapsed
 
-    def _make_export(self) -> SteppedExport:
-        settings = msgspec.structs.replace(self.config.export, retention=0)
-        return SteppedExport(self, settings, self.config.node_name)
-
     def _schedule_tick(self) -> None:
         super()._schedule_tick()
         self._due = time.monotonic_ns() + self._tick_due - self.monotonic()
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
         self._tick_due = self.context.now - max(0, time.monotonic_ns() - self._due)
-        super()._tick()
+        super().tick()
+
+
+class DemoServer(EmbeddedServer):
+    """A server whose measurements follow its time source."""
+
+    loop_class = DemoLoop
+    export: SteppedExport
+
+    def _make_export(self) -> SteppedExport:
+        settings = msgspec.structs.replace(self.config.export, retention=0)
+        return SteppedExport(self, settings, self.config.node_name)
 
 
 class DemoCore(Core):

@@ -127,10 +127,10 @@ def new_server(*, measured_for_export: bool = False):
         disk = store(Path(directory.name), config.storage, ram_limit=config.storage.ram_limit)
         server = Server(config, disk)
         disk.environment.close()
-        server.directory = directory  # removed with the server
+        server.scratch = directory  # removed with the server
         if hasattr(server.turn, "is_backlogged"):
             server.turn.is_backlogged = lambda: False  # nothing commits what is journaled here
-    server.now = lambda: NOW
+    getattr(server, "loop", server).now = lambda: NOW
     slices = measured("leveret.broker.scheduling.time_slices", "TimeSlices|Slices")
     if slices is not None:
         server.turn.slices = slices()  # no step ends early, however slow a profiler makes the broker

@@ -131,6 +131,6 @@ async def connect(
     server: Server, name: str, password: str | None = None, vhost: str = "%2F"
 ) -> aiormq.Connection:
     """Return a connection of a user to a broker."""
-    port = server.addresses[0][1]
+    port = server.gate.listeners.addresses[0][1]
     secret = f"{name}-secret" if password is None else password
     return await aiormq.connect(f"amqp://{name}:{secret}@127.0.0.1:{port}/{vhost}?heartbeat=0")

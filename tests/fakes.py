@@ -5,7 +5,7 @@ a list of such lines, and a golden transcript has the same lines in a file.
 """
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +18,11 @@ from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import Config, StorageConfig
 from leveret.broker.connection.connection import Connection
-from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.handshake import PROTOCOL_HEADER
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
-from leveret.broker.metadata.recorder import Definitions, StoredGlobalParameters, StoredUsers
 from leveret.broker.persistence.data_store import DataStore, paging
-from leveret.broker.persistence.worker_thread import StorageHost
+from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.server.server import Server
@@ -87,20 +85,28 @@ class ClockTime(TimeSource):
         return round(self._clock.now * 1000)
 
 
+class ClockLoop(Loop):
+    """The loop of a broker that runs on a `Clock`."""
+
+    def monotonic(self) -> int:  # type: ignore[override]
+        """Return the time of the clock in nanoseconds."""
+        return round(self.time_source.now() * 1_000_000_000)
+
+
 class Node(Server):
     """A server without listeners."""
+
+    loop_class = ClockLoop
 
     def __init__(self, disk: DataStore | None = None, **settings: Any) -> None:
         self.clock = Clock()
         super().__init__(Config(**settings), disk, ClockTime(self.clock))
         self.settings = settings
-        self._loop = self.resource_monitor._loop = self.clock
+        self.loop.attach(self.clock)  # type: ignore[arg-type]
+        self.resource_monitor._loop = self.clock
         self.turn.slices = TimeSlices()  # no step is over because a test lets time pass; see `hurry`
-        self.turn.slices.on_waiting = self._schedule_jobs
-
-    def monotonic(self) -> int:  # type: ignore[override]
-        """Return the time of the loop's clock in nanoseconds."""
-        return round(self.clock.now * 1_000_000_000)
+        self.turn.slices.on_waiting = self.loop.schedule_jobs
+        self.run_turn, self.finish_turn = self.loop.run_turn, self.loop.finish_turn
 
     def pass_time(self, milliseconds: int) -> None:
         """Let time pass, and run the calls that have become due."""
@@ -112,7 +118,7 @@ class Node(Server):
 def hurry(node: Node, *, looks: int) -> None:
     """End each step of the loop after so many looks at the clock from now on."""
     node.turn.slices = slices = TimeSlices(itertools.count(0, SLICE // looks).__next__)
-    slices.on_waiting = node._schedule_jobs
+    slices.on_waiting = node.loop.schedule_jobs
 
 
 def work(node: Node) -> None:
@@ -183,23 +189,21 @@ class StoringNode(Node):
     """
 
     def __init__(self, rows: Mapping[bytes, bytes] | None = None, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.journal = self.store = ManualJournal()
+        self.store = ManualJournal()
         self.store.rows |= rows or {}
+        super().__init__(**settings)
+        self.restored = self._recovered
+        if not rows:
+            self.commit()
+
+    def _make_journal(self) -> tuple[ManualJournal, Callable[[], int]]:
         boot = max(
             (int.from_bytes(key[1:5], "big") for key in self.store.rows if key[:1] in b"VEQ"), default=0
         )
-        ids = itertools.count((boot + 1) << 32)
-        self.definitions = Definitions(self.journal, ids.__next__)
-        self.users = StoredUsers(self.definitions, self.config.loopback_users, self.patterns)
-        self.clients = ConnectionTracking(
-            self.turn, self.context, self.users, self.vhosts, node_name=self.config.node_name
-        )
-        self.global_parameters = StoredGlobalParameters(self.definitions)
-        self.vhosts.clear()
-        self.restored = self.load_definitions(self.store.rows.items())
-        if not rows:
-            self.commit()
+        return self.store, itertools.count((boot + 1) << 32).__next__
+
+    def _stored_rows(self) -> Iterable[tuple[bytes, bytes]]:
+        return self.store.rows.items()
 
     def commit(self) -> None:
         """Commit, and do what the loop does after it."""
@@ -245,7 +249,7 @@ class CrankedDisk(DataStore):
         self.reads: list[tuple[int, Due, Callable[[DelayedRows], None]]] = []
         self.commits = Cranked()
 
-    def start(self, host: StorageHost, loop: object, report_full: object) -> None:
+    def start(self, host: Loop, loop: object, report_full: object) -> None:
         """Start no threads."""
 
     def _load(self, request: LoadRequest) -> None:
@@ -550,7 +554,7 @@ class Client:
     def receive(self, octets: bytes) -> None:
         """Receive one read of the connection, with the work of a driver around it, until it is all done."""
         self.node.turn.slices.begin()
-        self.node.context.now = self.node.monotonic()
+        self.node.context.now = self.node.loop.monotonic()
         self.connection.receive(octets)
         self.node.finish_turn()
         if self.connection.stalled:

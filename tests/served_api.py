@@ -17,7 +17,7 @@ SECONDS = 20.0
 async def serving(*routes: Route):
     """Serve the API of a new broker with the users root and ann, who may do everything."""
     node = Node()
-    node._is_open = True
+    node.is_open = True
     for name in ("root", "ann"):
         node.administration.users.put(None, name, tags=("administrator",), password=name)
         node.administration.users.set_permissions(None, "/", name, configure=".*", write=".*", read=".*")

@@ -1,26 +1,30 @@
 """Authorization of administrators, and the errors of operations."""
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from leveret.broker.auth.login_throttle import HTTPLogins
+from leveret.broker.auth.name_patterns import Patterns
+from leveret.broker.auth.sessions import Sessions
 from leveret.broker.auth.users import User, Users
-from leveret.broker.channel.settings import Limits
-from leveret.broker.connection.connection_tracking import ConnectionTracking
+from leveret.broker.connection.node import Node
 from leveret.broker.errors import AMQPError, ReplyCode, resource
-from leveret.broker.process.resource_alarms import Alarms
+from leveret.broker.metadata.directory import Directory
+from leveret.broker.process.resource_alarms import Unsent
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduling.node_context import NodeContext
-from leveret.broker.scheduling.time_source import TimeSource
-from leveret.broker.scheduling.turn import Turn
+from leveret.broker.statistics.node_figures import ListenerFacts
+from leveret.broker.tls.certificates import Certificates
 from leveret.broker.vhost.parameter_checks import check_keys, limit_checks
 from leveret.broker.vhost.parameters import GlobalParameters, Parameters
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 
 if TYPE_CHECKING:
-    from leveret.broker.tls.certificate import CertificateFacts
-    from leveret.broker.transfer.transfer import SafeJournal
+    from leveret.broker.statistics.statistics import Statistics
 
 
 class AdministrationError(Exception):
@@ -115,16 +119,6 @@ class Cluster(Protocol):
         """Go on with a log that is shorter than the copies of all nodes."""
 
 
-class CheckedAlarms(Alarms, Protocol):
-    """The memory and disk alarms, which can be checked at once (`broker.server.resource_monitor`)."""
-
-    def check_memory(self, now: float) -> None:
-        """Check the memory in use; `now` is 0 for at once."""
-
-    def check_disk(self) -> None:
-        """Check the free disk space soon, against a changed limit."""
-
-
 class Delegation(NamedTuple):
     """Settings of what the broker does for users who are no administrators.
 
@@ -140,75 +134,93 @@ class Delegation(NamedTuple):
     may_reroute: bool = True
 
 
-class AdministeredBroker(Protocol):
-    """The administered broker (`broker.server.server.Server`)."""
+class AdministeredBroker(Node):
+    """A broker as those see it who administer, serve and measure it (`broker.server.server.Server` is one).
 
-    turn: Turn
-    context: NodeContext
-    users: Users
-    vhosts: dict[str, VHost]
-    parameters: Parameters
-    limits: Limits
-    delegation: Delegation
-    clients: ConnectionTracking
-    alarm: str
-    time_source: TimeSource
-    process: ProcessControl | None
-    """The process; None if it is an application's."""
+    Attributes:
+        administration: the service layer (`administration.Administration`).
+        gate: the listeners and sockets (`broker.network.gate.Gate`).
+        listeners: all bound listeners; whoever starts one adds it.
+        certificates: those of all listeners.
+        unsent_answers: return what waits in memory for clients of HTTP; whoever starts the listeners adds one.
+        resource_monitor: the memory and disk alarms (`broker.server.resource_monitor`).
+        disk: the data store (`broker.persistence.data_store`); None for a broker without persistence.
+        shovels: the shovels (`broker.server.shovel_loader`).
+        process: the process (`ProcessControl`); None if it is an application's.
+        cluster: the cluster (`Cluster`); None if the log is not replicated.
+        is_basic_disabled: true if names and passwords are not taken over the network, only tokens and sessions.
+        statistics_seconds: interval of the samples behind the management API.
+        reports_url: the address of the reports of the analysis; '' if there are none.
+        export_dir: the directory of the telemetry export; None if nothing is exported.
+
+    """
+
+    administration: Any
+    backends: Any
+    gate: Any
+    listeners: list[ListenerFacts]
+    certificates: Certificates
+    unsent_answers: list[Callable[[], Iterable[Unsent]]]
+    resource_monitor: Any
+    disk: Any
+    shovels: Any
+    process: Any
     cluster: Any
-    """The `Cluster`; None if the log is not replicated."""
+    node_name: str
+    directory: Directory
+    parameters: Parameters
+    global_parameters: GlobalParameters
+    patterns: Patterns
+    delegation: Delegation
+    sessions: Sessions
+    http_logins: HTTPLogins
+    is_basic_disabled: bool
+    statistics_seconds: float
+    reports_url: str
+    export_dir: Path | None
 
-    @property
-    def tls_certificates(self) -> "Mapping[str, CertificateFacts]":
-        """The certificates of listeners, by the beginning of their keys."""
+    def now(self) -> float:
+        """Return seconds of the event loop's monotonic clock."""
+        return self.loop.now()
 
-    def reload_tls(self, done: Callable[[list[str]], object]) -> None:
-        """Read the certificates again; calls back with what is wrong."""
+    def wall_clock(self) -> int:
+        """Return milliseconds since the epoch, by the time source."""
+        return self.time_source.wall()
 
-    def forget_decisions(self) -> None:
-        """Forget what authentication backends have decided."""
-
-    @property
-    def global_parameters(self) -> GlobalParameters:
-        """The global parameters."""
-
-    @property
-    def resource_monitor(self) -> CheckedAlarms:
-        """The memory and disk alarms."""
-
-    @property
-    def journal(self) -> "SafeJournal":
-        """The pending writes to disk."""
+    def effective_settings(self) -> Iterable[str]:
+        """Return the effective configuration in lines; passwords are masked."""
+        return ()
 
     @property
     def blob_threshold(self) -> int:
-        """Content size in bytes from which a body is written to a file of its own."""
+        """Content size in bytes from which a body is written to a file of its own; without a disk none is."""
+        return sys.maxsize if self.disk is None else int(self.disk.blob_threshold)
+
+    @property
+    def backups(self) -> Any:
+        """The backups of the data; None without a data directory, and until it is in use."""
+        return None if self.disk is None else self.disk.backups
 
     def run_read(self, read: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        """Run a read of messages in a thread, and `done` in a step of the loop with its result or exception."""
+        """Run a read of messages in a thread, and `done` in a step of the loop; only a broker with a disk needs it."""
+        self.disk.run_read(read, done)
 
-    def now(self) -> float:
-        """Return seconds of a monotonic clock."""
+    @cached_property
+    def statistics(self) -> "Statistics":
+        """The samples behind the management API, loaded when it is first asked for."""
+        from leveret.broker.statistics.statistics import Statistics  # noqa: PLC0415 - not without the API
 
-    def wall_clock(self) -> int:
-        """Return milliseconds since the epoch."""
+        return Statistics(self, self.statistics_seconds)
 
-    def add_vhost(
-        self, name: str, *, description: str = "", tags: tuple[str, ...] = (), default_queue_type: str = ""
-    ) -> VHost:
-        """Add a vhost that does not exist yet."""
+    def forget_decisions(self) -> None:
+        """Forget what authentication backends have decided, so that connections ask them again within a second."""
+        if self.backends is not None:
+            self.backends.forget()
 
-    def update_vhost(self, vhost: VHost) -> None:
-        """Record the current description, tags and default queue type of a vhost."""
-
-    def shovel_statuses(self) -> list[dict[str, Any]]:
-        """Return the status of each shovel, without logins."""
-
-    def restart_shovel(self, vhost: str, name: str) -> bool:
-        """Restart a shovel; returns whether there is one."""
-
-    def remove_vhost(self, vhost: VHost) -> None:
-        """Delete a vhost with everything in it and all permissions in it; its connections must be closed before."""
+    @property
+    def auth_counts(self) -> Mapping[str, tuple[Mapping[str, int], float]]:
+        """The questions to authentication backends by outcome, and the seconds that they have taken."""
+        return {} if self.backends is None else self.backends.counts
 
 
 class Right(StrEnum):

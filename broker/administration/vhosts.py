@@ -58,7 +58,7 @@ class VHostAdministration:
             )
         for connection in [each for each in broker.clients.connections if each.vhost is vhost]:
             connection.force_close(f"vhost '{name}' is deleted")
-        broker.remove_vhost(vhost)
+        broker.directory.remove_vhost(vhost)
 
     def protect(self, actor: User | None, name: str, *, is_protected: bool) -> None:
         """Protect a vhost from deletion, or no longer; raises NotFoundError."""
@@ -127,19 +127,21 @@ def put_vhost(
     """Add a vhost, or change its metadata."""
     vhost = broker.vhosts.get(name)
     if vhost is None:
-        broker.add_vhost(name, description=description, tags=tags, default_queue_type=default_queue_type)
+        broker.directory.add_vhost(
+            name, description=description, tags=tags, default_queue_type=default_queue_type
+        )
         return
     metadata = description, tags, default_queue_type
     if metadata != (vhost.description, vhost.tags, vhost.default_queue_type):
         vhost.description, vhost.tags, vhost.default_queue_type = metadata
-        broker.update_vhost(vhost)
+        broker.directory.definitions.update_vhost(vhost)
 
 
 def protect_vhost(broker: AdministeredBroker, vhost: VHost, *, is_protected: bool) -> None:
     """Protect a vhost from deletion, or no longer."""
     if vhost.is_protected is not is_protected:
         vhost.is_protected = is_protected
-        broker.update_vhost(vhost)
+        broker.directory.definitions.update_vhost(vhost)
 
 
 def set_vhost_limits(broker: AdministeredBroker, name: str, limits: Mapping[str, int]) -> None:

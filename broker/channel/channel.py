@@ -500,7 +500,7 @@ class Channel:
         self.outbox.turn.channels.append(self)
 
     def may_wait(self) -> bool:
-        """Return whether confirms may wait for others; see `turn_protocols.Confirming`."""
+        """Return whether confirms may wait for others; see `turn.Confirming`."""
         confirms = self.confirms
         if confirms is None or len(confirms.held) < MANY_OPEN:
             return False
@@ -508,7 +508,7 @@ class Channel:
         return True
 
     def flush_confirms(self, since: int = 0) -> None:
-        """Send the confirms that are due; `since` as in `turn_protocols.Confirming`."""
+        """Send the confirms that are due; `since` as in `turn.Confirming`."""
         confirms = self.confirms
         if confirms is not None:
             new_count = confirms.seq_no - confirms.taken

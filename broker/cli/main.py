@@ -233,7 +233,7 @@ async def _started(
         server = make_server()
         outputs.add(open_audit_log(config, server.audit, ending))
         server.process = _Process(stopping, outputs)
-        handle_hang_up(outputs, server.reload_tls)
+        handle_hang_up(outputs, server.certificates.reload)
         open_listeners(server, config, ending)
         await server.start()
     except DefinitionsError as error:
@@ -267,12 +267,12 @@ def _log_listeners(server: Any) -> list[str]:
     """Log the bound addresses, and a warning if anybody may log in there; returns them."""
     from leveret.broker.auth.users import default_credentials  # noqa: PLC0415
 
-    addresses = [str(Listener(host, port)) for host, port in server.addresses]
-    if (addresses or server.tls_addresses) and (warning := default_credentials(server.users)):
+    addresses = [str(Listener(host, port)) for host, port in server.gate.listeners.addresses]
+    if (addresses or server.gate.listeners.tls_addresses) and (warning := default_credentials(server.users)):
         logging.getLogger("leveret.connection").warning("%s", warning)
     for address in addresses:
         _logger.info("started TCP listener on %s", address)
-    with_tls = [str(Listener(host, port)) for host, port in server.tls_addresses]
+    with_tls = [str(Listener(host, port)) for host, port in server.gate.listeners.tls_addresses]
     for address in with_tls:
         _logger.info("started TLS (SSL) listener on %s", address)
     return addresses + with_tls

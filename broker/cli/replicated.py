@@ -170,15 +170,15 @@ class Standby:
         from leveret.broker.server.waiting_broker import WaitingBroker  # noqa: PLC0415 - as `main` does
 
         broker = WaitingBroker(self._config, (), self._control, self._obstacle)
-        broker.attach(asyncio.get_running_loop())
+        broker.loop.attach(asyncio.get_running_loop())
         self._broker = broker
         if (writer := open_audit_log(self._config, broker.audit, self._ending)) is not None:
             self._outputs.add(writer)
             self._ending.callback(self._outputs.remove, writer)
         handle_hang_up(self._outputs, self._reload_tls)
         listen(broker, self._config, self._ending, self._monitor, self._management)
-        broker.watch_certificates()
-        self._ending.push_async_callback(broker.forget_certificates)
+        broker.certificates.watch(self._config.tls.reload_interval)
+        self._ending.push_async_callback(broker.certificates.forget)
         open_control_socket(self._config, self._ending, self._management)
 
     async def stop(self) -> None:
@@ -186,7 +186,7 @@ class Standby:
         await self._ending.aclose()
 
     def _reload_tls(self) -> None:
-        self._broker.reload_tls()
+        self._broker.certificates.reload()
 
     def _obstacle(self) -> str:
         return whereabouts(self._keeper.node)

@@ -143,7 +143,7 @@ def open_listeners(server: Any, config: Config, ending: contextlib.AsyncExitStac
     ):
         from leveret.broker.statistics.sampling import Sampling  # noqa: PLC0415
 
-        sampling = Sampling(server)
+        sampling = Sampling(server, server.statistics)
         ending.push_async_callback(sampling.stop)
         sampling.start()
     open_control_socket(config, ending, load_management)

@@ -484,7 +484,9 @@ class Connection(ReceiveLoop):
         error.
         """
         self.outbox.send(frame)
-        self.node.deadline(self, min(float(self.heartbeat) or CLOSE_TIMEOUT, CLOSE_TIMEOUT))
+        seconds = min(float(self.heartbeat) or CLOSE_TIMEOUT, CLOSE_TIMEOUT)
+        self.set_deadline(self.node.time_source.now() + seconds)
+        self.node.loop.wake(self, seconds)
 
     def _send_fatal_close(self, close: bytes) -> None:
         """Send `connection.close` to a client whose framing is broken; it cannot answer."""
@@ -685,7 +687,7 @@ class Connection(ReceiveLoop):
         self.enter(OPENING)
         if heartbeat and self._deadline is not None:
             left = max(0.0, self._deadline - self.node.time_source.now())
-            self.node.wake(self, min(heartbeat / 2, left))
+            self.node.loop.wake(self, min(heartbeat / 2, left))
 
     def opened(self, user: User, vhost: VHost) -> None:
         """Complete the handshake."""
@@ -702,7 +704,7 @@ class Connection(ReceiveLoop):
         self.node.clients.connection_opened(self)
         self.driver.admitted()
         if self.heartbeat:
-            self.node.wake(self, self.heartbeat / 2)
+            self.node.loop.wake(self, self.heartbeat / 2)
 
     @property
     def consumes(self) -> bool:
@@ -744,7 +746,7 @@ class Connection(ReceiveLoop):
             if not (node.publish_limits or of_user or of_vhost):
                 return
             self.pace = PublishPace(self.published_count, self.octets_in)
-        now, buckets = node.now(), node.publish_buckets
+        now, buckets = node.loop.now(), node.publish_buckets
         shared = {
             f"user '{user}'": buckets.of("user", user, of_user, now),
             f"vhost '{vhost}'": buckets.of("vhost", vhost, of_vhost, now),
@@ -863,6 +865,12 @@ class Connection(ReceiveLoop):
             "This timeout value can be configured, see consumers doc guide to learn more"
         )
         self._close_channel(channel, precondition_failed(text), 0, 0)
+
+    def _set_close_timeout(self) -> None:
+        """Set the deadline for the client's answer to a close, or for the end of its socket."""
+        seconds = min(float(self.heartbeat) or CLOSE_TIMEOUT, CLOSE_TIMEOUT)
+        self.set_deadline(self.node.time_source.now() + seconds)
+        self.node.loop.wake(self, seconds)
 
     def set_deadline(self, at: float) -> None:
         """End the connection at that time unless its state changes before."""

@@ -18,17 +18,16 @@ those that only declare or delete do not, because they may have consumers, which
 was left unprocessed waits for deferred queues (`FlowControl`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Protocol
 
 from leveret.broker.connection.connection import Connection
+from leveret.broker.connection.node import Node
 from leveret.broker.connection.pending_reply import ConnectionDriver
 from leveret.broker.connection.publish_limits import BREAK_SECONDS, LOOK_SECONDS, PublishPace
 from leveret.broker.connection.state import OPEN
 from leveret.broker.queue.queue import Queue, RunListener
-from leveret.broker.scheduling.node_context import NodeContext
-from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.copies import AT_ONCE
 
 HIGH = 1000
@@ -53,24 +52,6 @@ _BRISK_MESSAGES = 2500  # messages that a publisher at full speed could have sen
 _BRISK_OCTETS = 5_000_000
 
 
-class FlowHost(Protocol):
-    """The part of the server that flow control uses."""
-
-    turn: Turn
-    context: NodeContext
-
-    def now(self) -> float:
-        """Return seconds of a monotonic clock."""
-
-    def call_later(self, seconds: float, callback: Callable[[], object]) -> object:
-        """Call a function later."""
-
-    def wait_for_disk(
-        self, flow: "FlowControl", *, publishes: bool = True, declares: bool = False, is_light: bool = False
-    ) -> bool:
-        """Return whether a client must wait for the disk; if so `disk_caught_up` is called once."""
-
-
 class FlowDriver(ConnectionDriver, Protocol):
     """The driver of a connection."""
 
@@ -81,10 +62,11 @@ class FlowDriver(ConnectionDriver, Protocol):
 class FlowControl:
     """The flow control of one connection. The `read_limit` of the driver is at its largest when it is created."""
 
-    __slots__ = ("_driver", "_host", "_is_behind", "_is_looking", "_largest_read", "_whole_read")
+    __slots__ = ("_driver", "_is_behind", "_is_looking", "_largest_read", "_loop", "_node", "_whole_read")
 
-    def __init__(self, host: FlowHost, driver: FlowDriver) -> None:
-        self._host = host
+    def __init__(self, node: Node, driver: FlowDriver) -> None:
+        self._node = node
+        self._loop = node.loop
         self._driver = driver
         self._largest_read = self._whole_read = driver.read_limit
         self._is_looking = False
@@ -114,7 +96,7 @@ class FlowControl:
     def disk_caught_up(self) -> None:
         """Resume after a wait for the disk."""
         driver = self._driver
-        driver.connection.paused_at = self._host.now()
+        driver.connection.paused_at = self._loop.now()
         if self._is_behind:
             self._is_behind = False
             driver.process_buffered()
@@ -123,36 +105,36 @@ class FlowControl:
 
     def _wait(self) -> None:
         """Have the rest of a read processed after the deferred queues have run and the disk has caught up."""
-        host, driver = self._host, self._driver
+        driver = self._driver
         connection = driver.connection
         declares, connection.has_declared = connection.has_declared, False
-        if host.wait_for_disk(self, publishes=connection.published, declares=declares):
+        if self._node.wait_for_disk(self.disk_caught_up, publishes=connection.published, declares=declares):
             self._is_behind = True
             self._waits_for_disk()
         else:
-            host.turn.when_caught_up(driver.process_buffered)
+            self._loop.turn.when_caught_up(driver.process_buffered)
 
     def _waits_for_disk(self) -> None:
-        self._host.context.totals.pauses_disk += 1
+        self._loop.context.totals.pauses_disk += 1
         self._driver.connection.paused_at = float("inf")
 
     def _pace(self, size: int) -> None:
         """Pause briefly if the latest publishes go to a queue with a backlog that is being drained."""
-        host, driver = self._host, self._driver
-        if host.wait_for_disk(self, is_light=0 < size <= LIGHT_OCTETS):
+        loop, driver = self._loop, self._driver
+        if self._node.wait_for_disk(self.disk_caught_up, is_light=0 < size <= LIGHT_OCTETS):
             self._waits_for_disk()
             driver.pause_reading()
             return
         connection = driver.connection
-        now = host.now()
+        now = loop.now()
         if connection.pace is not None and self._exceeds(connection.pace, now):
             return
         queue = congested(connection.published_to, now)
         if queue is not None and (queue.is_behind or not connection.consumes):
             connection.paused_at = queue.publishers_paused_at = now
-            host.context.totals.pauses_queue += 1
+            loop.context.totals.pauses_queue += 1
             pause = Pause(queue, driver, connection.message_size)
-            host.call_later(PAUSE_SECONDS, lambda: pause.expire(host.now()))
+            loop.call_later(PAUSE_SECONDS, lambda: pause.expire(loop.now()))
         elif size == driver.read_limit:
             driver.read_limit = min(2 * size, self._largest_read)
 
@@ -181,11 +163,11 @@ class FlowControl:
             connection.tell_pace()
             if not self._is_looking:
                 self._is_looking = True
-                self._host.call_later(BREAK_SECONDS, self._look_for_break)
-        self._host.call_later(min(pace.until - now, LOOK_SECONDS), self._pace_made_up)
+                self._loop.call_later(BREAK_SECONDS, self._look_for_break)
+        self._loop.call_later(min(pace.until - now, LOOK_SECONDS), self._pace_made_up)
 
     def _pace_made_up(self) -> None:
-        connection, now = self._driver.connection, self._host.now()
+        connection, now = self._driver.connection, self._loop.now()
         connection.refresh_limits()
         pace = connection.pace
         if pace is not None and pace.until - now > NEGLIGIBLE_SECONDS and connection.state == OPEN:
@@ -197,11 +179,11 @@ class FlowControl:
         """Tell the client when it has not been slowed down for a while."""
         connection = self._driver.connection
         pace = connection.pace
-        if pace is None or connection.state != OPEN or pace.has_ended(self._host.now()):
+        if pace is None or connection.state != OPEN or pace.has_ended(self._loop.now()):
             self._is_looking = False
             connection.tell_pace()
         else:
-            self._host.call_later(BREAK_SECONDS, self._look_for_break)
+            self._loop.call_later(BREAK_SECONDS, self._look_for_break)
 
 
 class Pause(RunListener):

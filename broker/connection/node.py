@@ -1,8 +1,14 @@
-"""The interface through which connections use the server."""
+"""The node: what connections share of their broker. `broker.server.server.Server` is one, and gives it its parts."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from leveret import __version__
+from leveret.broker import COMPATIBLE_VERSION
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Connection as Wire, make
+from leveret.broker.amqp.sasl import ANONYMOUS, EXTERNAL, mechanisms
+from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.login_throttle import LoginSources, LoginThrottle
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.permissions import Decision, Rights
@@ -13,12 +19,40 @@ from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.publish_limits import Buckets, PublishLimits
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.log_limit import LogLimit
+from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.tls.options import CertificateLogin
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.vhost import VHost
+
+HELD_OCTETS = 1024 * 1024
+"""Bytes of incomplete publishes that a connection may hold while memory is short."""
+
+
+def server_properties(cluster_name: str) -> dict[str, object]:
+    """Return the server properties that `connection.start` sends."""
+    return {
+        "capabilities": {
+            "publisher_confirms": True,
+            "exchange_exchange_bindings": True,
+            "basic.nack": True,
+            "consumer_cancel_notify": True,
+            "connection.blocked": True,
+            "consumer_priorities": True,
+            "authentication_failure_close": True,
+            "per_consumer_qos": True,
+            "direct_reply_to": True,
+        },
+        "cluster_name": cluster_name,
+        "copyright": "Copyright (c) the Leveret authors",
+        "information": "Licensed under the Apache License 2.0",
+        "platform": "Python",
+        "product": "RabbitMQ",
+        "version": COMPATIBLE_VERSION,
+        "leveret_version": __version__,
+    }
 
 
 class CommitNotifier(Protocol):
@@ -76,21 +110,37 @@ class Backends(Protocol):
         """Return the rights of a user in a vhost, of which none is known yet."""
 
 
-class Node(Protocol):
-    """The part of the server that connections use: settings, users, vhosts and the shared work list."""
+class Node:
+    """Settings, users, vhosts, limits and the shared work list.
 
-    channel_class: Callable[[int, Any], Channel]
+    Attributes:
+        turn, context, time_source: those of the loop; read for each read from a socket.
+        backends: decide about logins; None if the internal database alone does.
+        anonymous_user: name of the user of clients without credentials, if ANONYMOUS is among the mechanisms.
+        consumer_timeout: default of the time in ms that a delivery may stay unacked; 0 for no limit.
+        confirm_timeout: time in seconds until an unconfirmed publish is nacked; 0 for no limit.
+        alarm: reason why publishers are blocked, in RabbitMQ's words ("low on memory"); '' if they are not.
+        blocked: the connections that are blocked.
+        publish_limits: limits of each connection.
+        publish_buckets: limits that connections share.
+        audited_objects: objects whose changes by clients are recorded: durable, all or none.
+        journal: what must be on disk before clients get a reply.
+        is_open: true once clients may connect.
+        is_stopping: true once no more sockets are let in.
+
+    """
+
+    channel_class: Callable[[int, Any], Channel] = Channel
+    loop: Loop
     turn: Turn
     context: NodeContext
     time_source: TimeSource
     users: Users
     backends: Backends | None
-    """The backends that decide about logins; None if the internal database alone does."""
     clients: ConnectionTracking
     vhosts: dict[str, VHost]
     mechanisms: tuple[str, ...]
     anonymous_user: str
-    """Name of the user of clients without credentials, if ANONYMOUS is among the mechanisms."""
     certificate_login: CertificateLogin
     handshake_timeout: float
     auth_failure_delay: float
@@ -99,49 +149,95 @@ class Node(Protocol):
     channel_max: int
     heartbeat: int
     consumer_timeout: int
-    """Default of the time in ms that a delivery may stay unacked; 0 for no limit."""
     confirm_timeout: float
-    """Time in seconds until an unconfirmed publish is nacked; 0 for no limit."""
     object_limits: ObjectLimits
     limits: Limits
     compatibility: Compatibility
     alarm: str
-    """Reason why publishers are blocked, in RabbitMQ's words ("low on memory"); empty if they are not."""
     blocked: set[Any]
-    """The connections that are blocked."""
     publish_limits: PublishLimits
-    """Limits of each connection."""
     publish_buckets: Buckets
-    """Limits that connections share."""
     audit: AuditLog
     audited_objects: str
-    """Objects whose changes by clients are recorded: durable, all or none."""
     login_throttle: LoginThrottle
     login_sources: LoginSources
     refusal_log: LogLimit
     error_log: LogLimit
-
-    @property
-    def start_frame(self) -> bytes:
-        """The first frame that a client receives."""
-
-    @property
-    def secure_start_frame(self) -> bytes:
-        """The first frame that a client with TLS receives, which offers EXTERNAL, too, if that is enabled."""
+    journal: CommitNotifier
+    is_open: bool
+    is_stopping: bool
+    _start_frames: tuple[str | None, bytes, bytes] = None, b"", b""
+    """The name of the cluster, and the first frames with it, without and with TLS."""
 
     @property
     def is_metadata_full(self) -> bool:
         """True if the disk is full and as many changes of metadata wait for it as may."""
+        return False
+
+    def wait_for_disk(
+        self,
+        callback: Callable[[], object],
+        *,
+        publishes: bool = True,
+        declares: bool = False,
+        is_light: bool = False,
+    ) -> bool:
+        """Return whether a connection must wait because of the backlog of the disk; if so it is called back.
+
+        Connections that write nothing wait only while a commit is held, because any method may defer queues; so do, on
+        a full disk, those that only declare: they may have consumers, which free space. A light publisher may exceed
+        the limit for others.
+        """
+        del callback, publishes, declares, is_light
+        return False
 
     @property
-    def journal(self) -> CommitNotifier:
-        """The journal of what must be on disk before clients get a reply."""
+    def obstacle(self) -> str:
+        """Reason why clients may not connect; '' if they may."""
+        if self.is_stopping:
+            return "the broker is stopping"
+        return "" if self.is_open else "the broker is starting"
 
-    def now(self) -> float:
-        """Return seconds of a monotonic clock."""
+    @property
+    def cluster_name(self) -> str:
+        """The name of the cluster, which clients see."""
+        return ""
 
-    def deadline(self, connection: Any, seconds: float) -> None:
-        """Set the connection's deadline to that many seconds from now."""
+    @property
+    def start_frame(self) -> bytes:
+        """The first frame that a client receives."""
+        return self._named_start_frames()[1]
 
-    def wake(self, connection: Any, seconds: float) -> None:
-        """Schedule the connection's `tick` that many seconds from now."""
+    @property
+    def secure_start_frame(self) -> bytes:
+        """The first frame that a client with TLS receives, which offers EXTERNAL, too, if that is enabled."""
+        return self._named_start_frames()[2]
+
+    def _named_start_frames(self) -> tuple[str | None, bytes, bytes]:
+        name = self.cluster_name
+        if self._start_frames[0] != name:
+            properties = typed(server_properties(name))
+            plain, secure = (
+                encode_method(
+                    0, make(Wire.Start, 0, 9, properties, mechanisms(self.mechanisms, more), "en_US")
+                )
+                for more in ((ANONYMOUS,), (ANONYMOUS, EXTERNAL))
+            )
+            self._start_frames = name, plain, secure
+        return self._start_frames
+
+    def set_alarm(self, reason: str) -> None:
+        """Block connections that publish from now on, for this reason; with an empty one, unblock all."""
+        self.alarm = reason
+        if not reason:
+            blocked, self.blocked = self.blocked, set()
+            for connection in blocked:
+                connection.unblock()
+
+    def free_memory(self, octets: int) -> None:
+        """Close connections with incomplete publishes, the largest first, until that many bytes are freed."""
+        for held, connection in self.clients.with_unfinished(HELD_OCTETS):
+            if octets <= 0:
+                break
+            connection.close_for_memory(held)
+            octets -= held

@@ -15,7 +15,8 @@ from leveret.broker.auth.users import User
 from leveret.broker.connection.node import Node
 from leveret.broker.connection.publish_limits import PublishPace
 from leveret.broker.errors import AMQPError
-from leveret.broker.scheduling.outbox import Flushable, Outbox
+from leveret.broker.scheduling.outbox import Outbox
+from leveret.broker.scheduling.turn import Flushable
 from leveret.broker.vhost.vhost import VHost
 
 if TYPE_CHECKING:

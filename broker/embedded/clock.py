@@ -113,7 +113,7 @@ class Clock:
                 if server.is_busy:
                     await server.settle()
             if server.next_timeout(time.elapsed - 1) <= time.elapsed:
-                server.run_step("tick", partial(server.run_tick, time.elapsed), "")
+                server.loop.run_step("tick", partial(server.run_tick, time.elapsed), "")
             steps += 1
             if server.is_busy or not steps % STEPS_AT_ONCE:
                 await server.settle()

@@ -106,8 +106,8 @@ class Core:
             failing.pop_all()
         if self._has_management:
             await self._start_management(server)
-        if server.addresses:
-            bound = tuple(Listener(*address) for address in server.addresses)
+        if server.gate.listeners.addresses:
+            bound = tuple(Listener(*address) for address in server.gate.listeners.addresses)
             self.config = msgspec.structs.replace(self.config, listeners=bound)
 
     async def _start_management(self, server: Any) -> None:
@@ -202,7 +202,7 @@ class Core:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port for clients: of the first listener. Raises ClosedBrokerError."""
-        addresses = self.server.addresses
+        addresses = self.server.gate.listeners.addresses
         if not addresses:
             raise ClosedBrokerError("the broker has no listener (listeners.tcp = none)")
         host, port = addresses[0]
@@ -238,14 +238,14 @@ class Core:
         except AdministrationError as error:
             raise RefusedError(str(error)) from None
         finally:
-            server.run_turn()
+            server.loop.run_turn()
         await server.stored()
         return result
 
     def see(self, work: Callable[[Administration], T]) -> T:
         """Look at something that takes no time; raises as `do`."""
         server = self.server
-        server.run_turn()
+        server.loop.run_turn()
         try:
             return work(server.administration)
         except AdministrationError as error:

@@ -27,6 +27,7 @@ from leveret.broker.embedded.recording import RecordedVHost, Recorder
 from leveret.broker.embedded.settable_time import SECOND, SettableTime
 from leveret.broker.metadata.recorder import StoredUsers
 from leveret.broker.process.resource_alarms import DiskAlarm, MemoryAlarm
+from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS
 from leveret.broker.server.resource_monitor import ResourceMonitor
 from leveret.broker.server.server import Server
@@ -83,7 +84,7 @@ class ClockedServer(Server):
 
         Both in nanoseconds of the time source.
         """
-        following = self._ticks.next_due * _TICK
+        following = self.loop.ticks.next_due * _TICK
         if any(map(_may_time_out, self._channels())):
             following = min(following, (elapsed // SECOND + 1) * SECOND)
         return max(following, elapsed)
@@ -91,11 +92,11 @@ class ClockedServer(Server):
     def run_tick(self, elapsed: int) -> None:
         """Carry out deadlines and heartbeats, and at each full second consumer and confirm timeouts."""
         now = elapsed / SECOND + _LATE
-        self._ticks.run(now)
+        self.loop.ticks.run(now)
         if not elapsed % SECOND:
             for connection in list(self.clients.connections):
                 connection.close_overdue(now)
-        self.run_turn()
+        self.loop.run_turn()
 
     def suspend_heartbeats(self) -> dict[Connection, float]:
         """Stop the heartbeats of open connections; return the seconds until the next one of each."""
@@ -105,14 +106,14 @@ class ClockedServer(Server):
                 left[connection] = (
                     connection.bucket - 0.5
                 ) * TICK_SECONDS - now  # it is put into the next bucket
-                self._ticks.forget(connection)
+                self.loop.ticks.forget(connection)
         return left
 
     def resume_heartbeats(self, left: dict[Connection, float]) -> None:
         """Resume heartbeats, with the seconds left for each connection."""
         for connection, seconds in left.items():
             if connection.state == OPEN and connection.bucket < 0:
-                self.wake(connection, seconds)
+                self.loop.wake(connection, seconds)
 
     def _beating(self) -> list[Connection]:
         return [each for each in self.clients.connections if each.heartbeat and each.state == OPEN]
@@ -125,20 +126,17 @@ class ClockedServer(Server):
     @property
     def is_busy(self) -> bool:
         """True if work waits for a later step of the loop, for a commit or for a read."""
-        turn = self.turn
-        if self._turn_scheduled or turn.slices or turn.queues or turn.channels or turn.outboxes:
-            return True
-        if turn.unfinished or turn.has_deferred_input or turn.withheld:
+        if self.loop.is_busy:
             return True
         return self.disk is not None and (bool(self.disk.reads_pending) or self._is_writing)
 
     @property
     def _is_writing(self) -> bool:
         """True if a commit is under way or will be, unless the disk is full: then it waits for the next try."""
-        journal = self.disk.journal  # type: ignore[union-attr]
+        journal = self.disk.journal
         if journal.in_flight is not None:
             return True
-        return not self.disk.commits.is_full and bool(journal.has_work or journal.files)  # type: ignore[union-attr]
+        return not self.disk.commits.is_full and bool(journal.has_work or journal.files)
 
     async def settle(self) -> None:
         """Wait until everything under way is carried out, including input that has arrived and its confirms.
@@ -160,8 +158,8 @@ class ClockedServer(Server):
 
     async def carry_on(self) -> None:
         """Wait for some of the work that is under way."""
-        self.send_withheld()
-        await self.finish_jobs()
+        self.loop.send_withheld()
+        await self.loop.finish_jobs()
         if self.disk is None:
             return
         if self._is_writing and not self.disk.commits.is_full:
@@ -279,20 +277,55 @@ class FaultyMonitor(ResourceMonitor):
             self._changed("disk", self.disk)
 
 
+class EmbeddedLoop(Loop):
+    """An event loop that others wait for."""
+
+    _turn_ended: asyncio.Future[None] | None = None
+    is_over = False
+    """True after the stop of its server."""
+
+    async def finish_jobs(self) -> None:
+        """Wait until no work is deferred any more. Raises ClosedBrokerError if the server ends before that."""
+        while self.turn.slices or self.turn.has_paused_jobs:
+            if self.is_over:
+                raise ClosedBrokerError(STOPPED)
+            self.turn.resume_paused_jobs()
+            await asyncio.sleep(0)
+
+    def finish_turn(self, *, is_alone: bool = False) -> None:
+        """Finish a turn, and wake those who wait for the next one."""
+        super().finish_turn(is_alone=is_alone)
+        if self._turn_ended is not None:
+            self._turn_ended.set_result(None)
+            self._turn_ended = None
+
+    async def turn_ended(self) -> None:
+        """Wait for the end of a turn, which something has caused: a client, a timer, the disk."""
+        if self._turn_ended is None:
+            self._turn_ended = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._turn_ended)
+
+    def discard(self) -> None:
+        """Release the event loop, after the stop."""
+        self.is_over = True
+        self._timer = self._ticker = None
+        vars(self).pop("_loop", None)
+
+
 class EmbeddedServer(ClockedServer):
     """A server in a process that is not its own, which records and has the faults of a `FaultState`.
 
     `failure` is the reason for which the disk has failed; None normally.
     """
 
+    loop_class = EmbeddedLoop
     monitor_class = FaultyMonitor
     driver_class = FaultyDriver
     users_class = FaultyUsers
+    loop: EmbeddedLoop
     resource_monitor: FaultyMonitor
     users: FaultyUsers
     failure: BaseException | None = None
-    _turn_ended: asyncio.Future[None] | None = None
-    _is_over = False
 
     def __init__(
         self,
@@ -332,7 +365,7 @@ class EmbeddedServer(ClockedServer):
         for channel in held:
             if channel.confirms is not None:
                 channel.schedule_confirms()
-        self.run_turn()
+        self.loop.run_turn()
 
     def release_output(self) -> None:
         """Send everything that is on its way to clients."""
@@ -346,27 +379,27 @@ class EmbeddedServer(ClockedServer):
 
     @property
     def _faulty_drivers(self) -> list[FaultyDriver]:
-        return [each for each in self.drivers if isinstance(each, FaultyDriver)]
+        return [each for each in self.gate.drivers if isinstance(each, FaultyDriver)]
 
     def release_duplicates(self) -> None:
         """Deliver what a hostile broker was going to deliver again."""
         for connection in self.faulty_connections:
             for channel in list(connection.channels.values()):
                 channel.release_duplicates()
-        self.run_turn()
+        self.loop.run_turn()
 
     async def gone(self) -> None:
         """Wait until the sockets of a server that was cut off are closed."""
-        self.all_closed.clear()
-        if self.drivers:
+        self.gate.all_closed.clear()
+        if self.gate.drivers:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.all_closed.wait(), GONE_SECONDS)
+                await asyncio.wait_for(self.gate.all_closed.wait(), GONE_SECONDS)
         if self.export is not None:
             await self.export.stop("killed")
 
     def sever_all(self) -> None:
         """Drop all connections at once."""
-        for driver in list(self.drivers):
+        for driver in list(self.gate.drivers):
             driver.abort()
 
     def redeliver_all(self) -> None:
@@ -374,14 +407,14 @@ class EmbeddedServer(ClockedServer):
         for connection in self.faulty_connections:
             for channel in list(connection.channels.values()):
                 channel.redeliver(list(channel.unacked))
-        self.run_turn()
+        self.loop.run_turn()
 
     def check_alarms(self) -> None:
         """Raise and clear alarms after a change of faults, and retry what has found the disk full."""
         if self.disk is not None and not self.faults.is_disk_full:
             self.disk.commits.retry()
         self.resource_monitor.check_again()
-        self.run_turn()
+        self.loop.run_turn()
 
     # -- waits ------------------------------------------------------------------------------------------------------
 
@@ -406,30 +439,9 @@ class EmbeddedServer(ClockedServer):
                 await asyncio.wait((stopping,), timeout=CANCEL_SECONDS)
         stopping.result()
 
-    async def finish_jobs(self) -> None:
-        """Wait until no work is deferred any more. Raises ClosedBrokerError if the server ends before that."""
-        while self.turn.slices or self.turn.has_paused_jobs:
-            if self._is_over:
-                raise ClosedBrokerError(STOPPED)
-            self.turn.resume_paused_jobs()
-            await asyncio.sleep(0)
-
     def _break_off(self, reason: str) -> None:
         for future in [each for each in self._awaited if not each.done()]:
             future.set_exception(ClosedBrokerError(reason))
-
-    def finish_turn(self, *, is_alone: bool = False) -> None:
-        """Finish a turn, and wake those who wait for the next one."""
-        super().finish_turn(is_alone=is_alone)
-        if self._turn_ended is not None:
-            self._turn_ended.set_result(None)
-            self._turn_ended = None
-
-    async def turn_ended(self) -> None:
-        """Wait for the end of a turn, which something has caused: a client, a timer, the disk."""
-        if self._turn_ended is None:
-            self._turn_ended = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._turn_ended)
 
     def storage_failed(self, error: BaseException) -> None:
         """Disconnect all clients: the contents of the disk are unknown, so nothing may be confirmed or retried."""
@@ -445,23 +457,22 @@ class EmbeddedServer(ClockedServer):
         Objects of a server refer to each other: without this, all of it would stay until the application's collector
         runs a full collection, which may be after thousands of brokers.
         """
-        self._is_over = True
         self._break_off(STOPPED)
-        self.read_buffer = memoryview(b"")
-        self._timer = self._ticker = None
-        self.all_closed = asyncio.Event()
-        for part in (self, self._listeners, self.resource_monitor, self.time_source):
+        self.loop.discard()
+        self.gate.read_buffer = memoryview(b"")
+        self.gate.all_closed = asyncio.Event()
+        for part in (self.gate.listeners, self.resource_monitor, self.time_source):
             vars(part).pop("_loop", None)
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of all sockets, those of clients and those that listen."""
-        clients = [driver.descriptor for driver in self.drivers if isinstance(driver, FaultyDriver)]
-        return [number for number in (*self._listeners.descriptors(), *clients) if number >= 0]
+        clients = [driver.descriptor for driver in self.gate.drivers if isinstance(driver, FaultyDriver)]
+        return [number for number in (*self.gate.listeners.descriptors(), *clients) if number >= 0]
 
     def cut_off(self) -> None:
         """Stop without a word to clients, and without writing anything."""
-        self._stopping = True
-        self.close_listeners()
+        self.is_stopping = True
+        self.gate.close()
         self.stop_timers()
-        for driver in list(self.drivers):
+        for driver in list(self.gate.drivers):
             driver.abort()

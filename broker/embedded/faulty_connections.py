@@ -34,7 +34,8 @@ from leveret.broker.embedded.fault_state import (
     middle_of_body,
 )
 from leveret.broker.embedded.recording import RecordedChannel, Recorder
-from leveret.broker.network.socket_driver import DriverHost, SocketDriver
+from leveret.broker.network.gate import Gate
+from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.interfaces import OwningQueue
 from leveret.broker.queue.queue import Queue, RunListener
@@ -183,7 +184,7 @@ LEAST_PIPE = 1024
 """Bytes that a slow consumer may have on their way, at least; else those of a second."""
 
 
-class FaultyHost(DriverHost, Protocol):
+class FaultyHost(Protocol):
     """The part of the server that these classes use."""
 
     faults: FaultState
@@ -336,14 +337,14 @@ class FaultyConnection(Connection):
 class FaultyDriver(SocketDriver):
     """The driver of one connection. What it sends may wait in a pipe first."""
 
-    __slots__ = ("_free_at", "_is_choked", "_is_finishing", "_pipe", "_timer", "is_severed")
+    __slots__ = ("_faults", "_free_at", "_is_choked", "_is_finishing", "_pipe", "_timer", "is_severed")
 
     connection_class = FaultyConnection
     connection: FaultyConnection
-    _server: FaultyHost
 
-    def __init__(self, server: DriverHost) -> None:
-        super().__init__(server)
+    def __init__(self, gate: Gate) -> None:
+        super().__init__(gate)
+        self._faults = cast("FaultyHost", gate.node).faults
         self.is_severed = False
         """True if the connection is to be dropped after the next flush."""
         self._pipe: deque[tuple[float, bytes]] = deque()
@@ -366,7 +367,7 @@ class FaultyDriver(SocketDriver):
 
     def flush(self) -> None:
         """Write the outbox, as `SocketDriver.flush`, with the faults that concern it."""
-        faults = self._server.faults
+        faults = self._faults
         connection = self.connection
         if connection.state == LOST or not (faults.shapes_output or self._pipe):
             super().flush()
@@ -409,7 +410,7 @@ class FaultyDriver(SocketDriver):
         if not self._pipe and not faults.delay and rate is None:
             self._transport.write(octets)
             return
-        now = self._server.time_source.now()
+        now = self._loop.time_source.now()
         begin = max(now + faults.delay, self._free_at, self._pipe[-1][0] if self._pipe else 0.0)
         if rate is None:
             self._pipe.append((begin, octets))
@@ -436,18 +437,18 @@ class FaultyDriver(SocketDriver):
 
     def _set_timer(self) -> None:
         if self._timer is None and self._pipe:
-            source = self._server.time_source
+            source = self._loop.time_source
             seconds = max(0.0, self._pipe[0][0] - source.now())
-            self._timer = source.call_later(seconds, self._server.run_step, "faults", self._write_due, "")
+            self._timer = source.call_later(seconds, self._loop.run_step, "faults", self._write_due, "")
 
     def limit_outbox(self) -> None:
         """Let the messages of one turn, too, be no more than a slow consumer may have on their way."""
-        rate = self._server.faults.rate
+        rate = self._faults.rate
         self.connection.outbox.limit = OUTBOX_LIMIT if rate is None else min(OUTBOX_LIMIT, _pipe_limit(rate))
 
     def _write_due(self) -> None:
         self._timer = None
-        now = self._server.time_source.now() + 1e-9  # of rounding
+        now = self._loop.time_source.now() + 1e-9  # of rounding
         while self._pipe and self._pipe[0][0] <= now:
             self._write(self._pipe.popleft()[1])
         self._after_write()
@@ -468,7 +469,7 @@ class FaultyDriver(SocketDriver):
             self._transport.write(octets)
 
     def _after_write(self) -> None:
-        rate = self._server.faults.rate
+        rate = self._faults.rate
         if self._is_choked and self._piped <= (0 if rate is None else _pipe_limit(rate) // 2):
             self._is_choked = False
             self.resume_writing()

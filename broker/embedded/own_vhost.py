@@ -84,7 +84,7 @@ class OwnVHost(VHost):
         administration.users.set_permissions(
             None, self.vhost, self.user, configure=".*", write=".*", read=".*"
         )
-        server.run_turn()
+        server.loop.run_turn()
         await server.stored()
 
     async def _remove(self) -> None:
@@ -95,8 +95,8 @@ class OwnVHost(VHost):
         if self.vhost in server.vhosts:  # a restart of a broker in memory has removed it
             server.administration.vhosts.delete(None, self.vhost)
             server.administration.users.delete(None, self.user)
-        server.run_turn()
-        await server.finish_jobs()
+        server.loop.run_turn()
+        await server.loop.finish_jobs()
 
     async def _queues(self) -> list[tuple[str, int, int, int]]:
         listed = self._core.server.administration.listings.queues(None, self.vhost)

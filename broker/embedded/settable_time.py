@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
+from typing import Any
 
-from leveret.broker.scheduling.time_source import Loop, TimerHandle, TimeSource
+from leveret.broker.scheduling.time_source import TimerHandle, TimeSource
 
 log = logging.getLogger("leveret")
 
@@ -58,7 +59,7 @@ class SettableTime(TimeSource):
         self._is_moving = False
         """True while timers are called by who moves the time, and not by the loop."""
 
-    def attach(self, loop: Loop) -> None:
+    def attach(self, loop: Any) -> None:
         """Use this event loop from now on, for another server; timers of the last one are dropped."""
         super().attach(loop)
         self._heap.clear()

@@ -407,7 +407,7 @@ class AsyncVHost:
         except AdministrationError as error:
             raise RefusedError(str(error)) from None
         finally:
-            server.run_turn()
+            server.loop.run_turn()
         self._record(server, exchange, message)
         if mandatory and done.future.done() and done.future.result() == "unroutable":
             raise UnroutableError(
@@ -501,7 +501,7 @@ class AsyncVHost:
             async with asyncio.timeout(timeout):
                 await server.settle()
                 while self._busy_queues(server):
-                    await server.turn_ended()
+                    await server.loop.turn_ended()
                     await server.settle()
         except TimeoutError:
             left = "; ".join(self._busy_queues(server)) or "the broker is busy"

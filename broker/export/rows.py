@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Generic, TypeVar
 
+from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import client_name
 from leveret.broker.connection.state import connection_state
@@ -100,7 +101,9 @@ class Rows:
 
     """
 
-    def __init__(self, broker: Any, *, node: str, boot_id: str, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, broker: AdministeredBroker, *, node: str, boot_id: str, clock: Callable[[], int]
+    ) -> None:
         self._broker = broker
         self._node = node
         self._boot_id = boot_id
@@ -152,7 +155,7 @@ class Rows:
             broker=broker,
             clients=broker.clients,
             totals=broker.context.totals,
-            resources=resources(broker.resource_monitor),
+            resources=resources(broker.resource_monitor.memory, broker.resource_monitor.disk),
             disk=disk,
             process=process,
             counts=counts,

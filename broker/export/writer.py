@@ -27,6 +27,7 @@ import aiofiles.os
 import msgspec
 
 from leveret import __version__
+from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.counters.sampling import Events
 from leveret.broker.export.rows import Rows
 from leveret.broker.export.tables import TABLES
@@ -122,12 +123,12 @@ class Export:
 
     """
 
-    def __init__(self, broker: Any, settings: Any, node: str) -> None:
+    def __init__(self, broker: AdministeredBroker, settings: Any, node: str) -> None:
         self._broker = broker
         self._settings = settings
         self._layout = Layout(settings.dir, node)
         self._encoder = msgspec.json.Encoder()
-        self._rows = Rows(broker, node=node, boot_id=uuid.uuid4().hex, clock=broker.monotonic)
+        self._rows = Rows(broker, node=node, boot_id=uuid.uuid4().hex, clock=broker.loop.monotonic)
         self._files: dict[str, _File] = {}
         self._number = 0
         self._again = self._tidy_at = float("-inf")

@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
+from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.administration.json_parts import unmarked
 from leveret.broker.auth.login_throttle import shown
 from leveret.broker.auth.users import User
-from leveret.broker.http.call import SAFE, Call, ManagedBroker
+from leveret.broker.http.call import SAFE, Call
 from leveret.broker.http.errors import ApiError
 from leveret.broker.http.route import Operation
 from leveret.broker.process.audit_log import MASK, bounded, hidden, without
@@ -45,7 +46,7 @@ def audited_event(path: str, method: str, operation: Operation) -> str:
     return ".".join([*words, method.lower()])
 
 
-def check_writable(broker: ManagedBroker, method: str) -> None:
+def check_writable(broker: AdministeredBroker, method: str) -> None:
     """Refuse a change while the audit log cannot be written, if it must be; raises ApiError."""
     audit = broker.audit
     if audit.is_failing and audit.is_required and method not in SAFE:
@@ -63,7 +64,13 @@ def log_request(method: str, path: str, peer: str, actor: User | None, status: i
 
 
 def audit_login(
-    broker: ManagedBroker, name: str, peer: str, reason: str = "", *, now: float, mechanism: str = "basic"
+    broker: AdministeredBroker,
+    name: str,
+    peer: str,
+    reason: str = "",
+    *,
+    now: float,
+    mechanism: str = "basic",
 ) -> None:
     """Record a login of an HTTP request; successful ones once a minute, as each request has one.
 
@@ -77,7 +84,7 @@ def audit_login(
 
 
 def audit_request(
-    broker: ManagedBroker,
+    broker: AdministeredBroker,
     event: str,
     names: Mapping[str, str],
     actor: User | None,

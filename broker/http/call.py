@@ -3,8 +3,7 @@
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,20 +15,9 @@ from leveret.broker.administration import (
     NotFoundError,
 )
 from leveret.broker.administration.json_parts import NotDivisibleError, object_of, unmarked
-from leveret.broker.auth.login_throttle import HTTPLogins, LoginSources, LoginThrottle
-from leveret.broker.auth.name_patterns import Patterns
-from leveret.broker.auth.sessions import Sessions
 from leveret.broker.auth.users import User
-from leveret.broker.channel.settings import Compatibility
 from leveret.broker.http.errors import ApiError, bad_request, not_authorised, not_found, vhost_not_found
 from leveret.broker.http.feeds import Topic
-from leveret.broker.metadata.recorder import MetadataJournal
-from leveret.broker.process.audit_log import AuditLog
-from leveret.broker.process.log_limit import LogLimit
-from leveret.broker.process.resource_alarms import Unsent
-from leveret.broker.scheduling.node_context import NodeContext
-from leveret.broker.statistics.node_figures import ListenerFacts
-from leveret.broker.statistics.statistics import Statistics
 from leveret.broker.vhost.parameter_checks import MAX_DEPTH, is_too_deep
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -143,75 +131,6 @@ Answer = Listing | Item | Content | Events | Stream | Done
 Steps = Generator[Need, Any, Answer]
 
 
-class ManagedBroker(AdministeredBroker, Protocol):
-    """The managed broker (`broker.server.server.Server`)."""
-
-    administration: Administration
-
-    patterns: Patterns
-    context: NodeContext
-    audit: AuditLog
-    alarm: str
-    """Reason why publishers are blocked, such as "low on memory"; '' if they are not."""
-    login_throttle: LoginThrottle
-    login_sources: LoginSources
-    sessions: Sessions
-    refusal_log: LogLimit
-    auth_failure_delay: float
-    is_basic_disabled: bool
-    """True if names and passwords are not taken over the network, only tokens and sessions of the page."""
-    compatibility: Compatibility
-
-    statistics: Statistics
-    http_logins: HTTPLogins
-    backends: Any
-    """The backends that decide about logins (`broker.auth.backends.access_control`); None for the internal database."""
-
-    @property
-    def node_name(self) -> str:
-        """The name of the node."""
-
-    @property
-    def cluster_name(self) -> str:
-        """The name of the cluster, which clients see."""
-
-    @property
-    def reports_url(self) -> str:
-        """The address of the reports of the analysis; empty if there is none."""
-
-    @property
-    def export_dir(self) -> Path | None:
-        """The directory of the telemetry export; None if nothing is exported."""
-
-    @property
-    def listeners(self) -> list[ListenerFacts]:
-        """All bound listeners."""
-
-    def rename_cluster(self, name: str) -> None:
-        """Set the name that clients see, permanently."""
-
-    def effective_settings(self) -> Iterator[str]:
-        """Yield the effective configuration in lines; passwords are masked."""
-
-    @property
-    def obstacle(self) -> str:
-        """Reason why clients may not connect; '' if they may."""
-
-    @property
-    def backups(self) -> Any:
-        """The backups of its data; None if it has none on disk."""
-
-    journal: MetadataJournal
-    http_listeners: list[ListenerFacts]
-    unsent_answers: list[Callable[[], Iterable[Unsent]]]
-
-    def run_turn(self) -> None:
-        """Run a turn."""
-
-    def may_write(self) -> bool:
-        """Return whether anything may be written to clients now."""
-
-
 class Request(NamedTuple):
     """A request as it was received; headers have names in lower case.
 
@@ -235,7 +154,7 @@ class Call:
     the first counts, and headers have names in lower case.
     """
 
-    broker: ManagedBroker
+    broker: AdministeredBroker
     actor: User | None
     names: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
@@ -247,7 +166,8 @@ class Call:
     @property
     def administration(self) -> Administration:
         """The service layer."""
-        return self.broker.administration
+        administration: Administration = self.broker.administration
+        return administration
 
     @property
     def vhost(self) -> str | None:

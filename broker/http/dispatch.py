@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from leveret.broker.administration import AdministrationError, ForbiddenError
-from leveret.broker.administration.access import Right, authorize
+from leveret.broker.administration.access import AdministeredBroker, Right, authorize
 from leveret.broker.administration.definitions_document import encoded
 from leveret.broker.auth.users import BackendUser, User
 from leveret.broker.errors import NotYet
@@ -20,7 +20,6 @@ from leveret.broker.http.call import (
     Events,
     Item,
     Listing,
-    ManagedBroker,
     Need,
     Request,
     Steps,
@@ -86,7 +85,7 @@ class Admitted(NamedTuple):
 
 
 def admit(
-    broker: ManagedBroker, router: Router, request: Request, verdict: Verdict | None = None
+    broker: AdministeredBroker, router: Router, request: Request, verdict: Verdict | None = None
 ) -> Admitted | Response:
     """Find what a request calls, and check that its user may: before its body is read, which may be large.
 
@@ -126,7 +125,7 @@ def admit(
 
 
 def answer(
-    broker: ManagedBroker, admitted: Admitted, content: bytes, lists: ListCache | None = None
+    broker: AdministeredBroker, admitted: Admitted, content: bytes, lists: ListCache | None = None
 ) -> Generator[Need, Any, Response]:
     """Answer an admitted request, in steps (see `call.Need`); `lists` are long lists that may be given again."""
     request, operation, actor, names, event = admitted
@@ -167,7 +166,7 @@ def _reason(error: AdministrationError | ApiError) -> str:
 
 
 def check_rights(
-    broker: ManagedBroker, actor: User | None, operation: Operation, names: Mapping[str, str]
+    broker: AdministeredBroker, actor: User | None, operation: Operation, names: Mapping[str, str]
 ) -> None:
     """Check that a user may call an operation; a vhost that does not exist is for the handler to report.
 
@@ -210,7 +209,7 @@ def _handled(operation: Operation, call: Call) -> Generator[Need, Any, Answer]:
     raise ApiError(503, "service_unavailable", "the authentication backends do not decide")
 
 
-def _asked(broker: ManagedBroker, admitted: Admitted) -> Hashable:
+def _asked(broker: AdministeredBroker, admitted: Admitted) -> Hashable:
     """Return what the contents of a list depend on, besides figures: who asks, for what, and which objects there are.
 
     As in RabbitMQ, a list that is kept has figures of a moment ago, and never lacks a queue, an exchange or a binding
@@ -230,7 +229,7 @@ def _asked(broker: ManagedBroker, admitted: Admitted) -> Hashable:
 
 
 def _rendered(
-    broker: ManagedBroker, call: Call, answer: Answer, lists: ListCache | None, asked: Hashable
+    broker: AdministeredBroker, call: Call, answer: Answer, lists: ListCache | None, asked: Hashable
 ) -> Generator[Need, Any, Response]:
     match answer:
         case Listing():

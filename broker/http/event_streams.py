@@ -10,7 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
-from leveret.broker.http.call import Events, ManagedBroker
+from leveret.broker.administration.access import AdministeredBroker
+from leveret.broker.http.call import Events
 from leveret.broker.http.feeds import Feed
 from leveret.broker.process.shares import Shares
 
@@ -32,7 +33,7 @@ _END = b"event: end\ndata: {}\n\n"
 class EventStreams:
     """The streams of one listener; work is done in turn with the slices of others."""
 
-    def __init__(self, broker: ManagedBroker, in_turn: Callable[[Callable[[], Any]], Any]) -> None:
+    def __init__(self, broker: AdministeredBroker, in_turn: Callable[[Callable[[], Any]], Any]) -> None:
         self._broker = broker
         self._in_turn = in_turn
         self._feeds: dict[Any, Feed] = {}

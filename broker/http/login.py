@@ -17,12 +17,13 @@ from collections.abc import Generator, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.auth.login_throttle import TooManyFailuresError, shown
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.sessions import cookies
 from leveret.broker.auth.users import BackendUser, LoginRefusedError, LoopbackOnlyError, User
 from leveret.broker.http.auditing import audit_login
-from leveret.broker.http.call import SAFE, Callback, ManagedBroker, Need, Request
+from leveret.broker.http.call import SAFE, Callback, Need, Request
 from leveret.broker.http.errors import (
     ApiError,
     basic_disabled,
@@ -61,7 +62,7 @@ def only_vhost(path: str, names: Mapping[str, str]) -> str | None:
     return None if path.startswith(("parameters", "transfers")) else names.get("vhost")
 
 
-async def verdict_of(broker: ManagedBroker, login: UndecidedLogin, peer: str) -> Verdict:
+async def verdict_of(broker: AdministeredBroker, login: UndecidedLogin, peer: str) -> Verdict:
     """Return what the backends decide about a login, and which vhosts they allow to the user."""
     backends, vhosts = broker.backends, broker.vhosts
     user: Verdict | None = login.user
@@ -75,7 +76,7 @@ async def verdict_of(broker: ManagedBroker, login: UndecidedLogin, peer: str) ->
 
 
 def authenticate(
-    broker: ManagedBroker, request: Request, verdict: Verdict | None = None, vhost: str | None = None
+    broker: AdministeredBroker, request: Request, verdict: Verdict | None = None, vhost: str | None = None
 ) -> User | None:
     """Return the user of a request; None for the operator.
 
@@ -100,7 +101,7 @@ def authenticate(
     return judged(broker, name, request.peer, verdict)
 
 
-def _credentials(broker: ManagedBroker, header: str) -> tuple[str, str]:
+def _credentials(broker: AdministeredBroker, header: str) -> tuple[str, str]:
     """Return the name and the password, or '' and the token, of a header `Authorization`; raises ApiError."""
     scheme, _, given = header.partition(" ")
     if scheme.lower() == "bearer" and broker.backends is not None:
@@ -119,7 +120,7 @@ def _credentials(broker: ManagedBroker, header: str) -> tuple[str, str]:
     return name, password
 
 
-def _of_session(broker: ManagedBroker, request: Request) -> User:
+def _of_session(broker: AdministeredBroker, request: Request) -> User:
     """Return the user of the session whose token a request has; raises ApiError."""
     token = token_of(request.headers)
     if token:
@@ -133,7 +134,7 @@ def _of_session(broker: ManagedBroker, request: Request) -> User:
     raise not_authorized() if token or is_of_a_script(request.headers) else login_required()
 
 
-def check_failures(broker: ManagedBroker, name: str, peer: str) -> None:
+def check_failures(broker: AdministeredBroker, name: str, peer: str) -> None:
     """Refuse a login unread if too many from the address have failed; raises ApiError."""
     try:
         broker.login_throttle.check(peer, name, broker.now)
@@ -141,7 +142,7 @@ def check_failures(broker: ManagedBroker, name: str, peer: str) -> None:
         judged(broker, name, peer, error)
 
 
-def check_login(broker: ManagedBroker, name: str, password: str, peer: str) -> User:
+def check_login(broker: AdministeredBroker, name: str, password: str, peer: str) -> User:
     """Return the user who logs in from an address; raises ApiError, whose answer is delayed, if it is refused."""
     check_failures(broker, name, peer)
     try:
@@ -151,7 +152,7 @@ def check_login(broker: ManagedBroker, name: str, password: str, peer: str) -> U
     return judged(broker, name, peer, user)
 
 
-def log_in(broker: ManagedBroker, name: str, password: str, peer: str) -> Generator[Need, Any, User]:
+def log_in(broker: AdministeredBroker, name: str, password: str, peer: str) -> Generator[Need, Any, User]:
     """Return the user who logs in by name and password, in steps; raises ApiError as `check_login`."""
     backends = broker.backends
     if backends is None:
@@ -161,7 +162,7 @@ def log_in(broker: ManagedBroker, name: str, password: str, peer: str) -> Genera
     return judged(broker, name, peer, verdict)
 
 
-def judged(broker: ManagedBroker, name: str, peer: str, verdict: User | LoginRefusedError) -> User:
+def judged(broker: AdministeredBroker, name: str, peer: str, verdict: User | LoginRefusedError) -> User:
     """Return the user of an accepted login, and count it.
 
     `verdict` is the user, or the reason for which the login is refused: raises ApiError then, whose answer is delayed.

@@ -16,9 +16,10 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
+from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.administration.definitions_document import encoded
 from leveret.broker.http.answer_writer import SLICE, AnswerWriter, StreamWriter
-from leveret.broker.http.call import Callback, ManagedBroker, Request, Stored
+from leveret.broker.http.call import Callback, Request, Stored
 from leveret.broker.http.connections import (
     Connections,
     Subscribe,
@@ -90,7 +91,7 @@ class ManagementServer:
     """
 
     def __init__(
-        self, broker: ManagedBroker, router: Router, prefix: str = "", host_names: Collection[str] = ()
+        self, broker: AdministeredBroker, router: Router, prefix: str = "", host_names: Collection[str] = ()
     ) -> None:
         self._broker = broker
         self._host_names = frozenset(map(str.lower, host_names))
@@ -106,7 +107,7 @@ class ManagementServer:
         self._expiry: asyncio.TimerHandle | None = None
         self._runners: list[web.ServerRunner] = []
         self._listeners: list[asyncio.Server | Acceptor] = []
-        self._sampling = Sampling(broker)
+        self._sampling = Sampling(broker, broker.statistics)
         self._event_streams = EventStreams(broker, self._in_turn)
         self.address = ("", 0)
         """The bound address."""
@@ -116,7 +117,7 @@ class ManagementServer:
         sock = listening(host, port)
         self.address = sock.getsockname()[:2]
         await self.serve_socket(sock)
-        self._broker.http_listeners.append(ListenerFacts("http", *self.address))
+        self._broker.listeners.append(ListenerFacts("http", *self.address))
 
     async def serve_socket(self, sock: socket.socket, tls: Credentials | None = None) -> None:
         """Serve a listening socket; the clients of a Unix socket may do everything, those of another log in."""
@@ -348,7 +349,7 @@ class ManagementServer:
                 result = work()
             finally:
                 await asyncio.sleep(0)
-        if not self._broker.may_write():
+        if not self._broker.loop.may_write():
             raise StaleError
         return result
 
@@ -365,13 +366,13 @@ class ManagementServer:
         except StopIteration as done:
             return done.value, None
         finally:
-            self._broker.run_turn()
+            self._broker.loop.run_turn()
             slices.end("request of", name)
 
     def _when_stored(self, done: Callable[[bool], object]) -> None:
         """Call back when everything changed so far is on disk; with False if the disk is full."""
         self._broker.journal.when_safe(done)
-        self._broker.run_turn()
+        self._broker.loop.run_turn()
 
 
 _CLUSTER: Final = "/api/leveret/cluster"
@@ -384,8 +385,8 @@ class WaitingServer(ManagementServer):
 
     def __init__(
         self,
-        broker: ManagedBroker,
-        refreshed: Callable[[], Awaitable[ManagedBroker]],
+        broker: AdministeredBroker,
+        refreshed: Callable[[], Awaitable[AdministeredBroker]],
         router: Router,
         prefix: str = "",
         host_names: Collection[str] = (),

@@ -1,6 +1,6 @@
 """The keys of connections, channels and consumers in the API, and rows for callers in the same process.
 
-Those act as the operator on the host; their broker is the managed one (`http.call.ManagedBroker`), whatever kinds of
+Those act as the operator on the host; their broker is the managed one (`administration.access.AdministeredBroker`), whatever kinds of
 users and clocks it has.
 """
 

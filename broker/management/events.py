@@ -4,11 +4,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from leveret.broker.administration.access import Right, authorize, sees_all, visible_vhosts
+from leveret.broker.administration.access import (
+    AdministeredBroker,
+    Right,
+    authorize,
+    sees_all,
+    visible_vhosts,
+)
 from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.auth.users import BackendUser, User
 from leveret.broker.counters.histogram import Histogram
-from leveret.broker.http.call import Answer, Call, Events, ManagedBroker, text
+from leveret.broker.http.call import Answer, Call, Events, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.feeds import Reading, Topic
 from leveret.broker.http.login import token_of
@@ -100,7 +106,7 @@ def get_events(call: Call) -> Answer:
     return Events(topics(actor), renewed)
 
 
-def _visible(broker: ManagedBroker, user: User | None, vhost: str | None) -> Vhosts:
+def _visible(broker: AdministeredBroker, user: User | None, vhost: str | None) -> Vhosts:
     if vhost is not None:
         return (vhost,)
     if sees_all(user):
@@ -108,7 +114,7 @@ def _visible(broker: ManagedBroker, user: User | None, vhost: str | None) -> Vho
     return tuple(sorted([each.name for each in visible_vhosts(broker, user)]))
 
 
-def _vhosts(broker: ManagedBroker, names: Vhosts) -> list[VHost]:
+def _vhosts(broker: AdministeredBroker, names: Vhosts) -> list[VHost]:
     if names is None:
         return list(broker.vhosts.values())
     return [broker.vhosts[name] for name in names if name in broker.vhosts]
@@ -117,11 +123,11 @@ def _vhosts(broker: ManagedBroker, names: Vhosts) -> list[VHost]:
 # -- queues -----------------------------------------------------------------------------------------------------------
 
 
-def _queues(broker: ManagedBroker, names: Vhosts) -> Topic:
+def _queues(broker: AdministeredBroker, names: Vhosts) -> Topic:
     return Topic("queues", names, partial(_read_queues, broker, names), QUEUE_COLUMNS)
 
 
-def _read_queues(broker: ManagedBroker, names: Vhosts) -> Reading:
+def _read_queues(broker: AdministeredBroker, names: Vhosts) -> Reading:
     now = broker.now()
     for vhost in _vhosts(broker, names):
         queues = list(vhost.queues.values())
@@ -163,11 +169,11 @@ def _queue_row(queue: Queue, policy: str | None, now: float) -> tuple[Any, ...]:
 # -- the overview -----------------------------------------------------------------------------------------------------
 
 
-def _overview(broker: ManagedBroker, names: Vhosts) -> Topic:
+def _overview(broker: AdministeredBroker, names: Vhosts) -> Topic:
     return Topic("overview", names, partial(_read_overview, broker, names, _Recent()))
 
 
-def _read_overview(broker: ManagedBroker, names: Vhosts, recent: "_Recent") -> Reading:
+def _read_overview(broker: AdministeredBroker, names: Vhosts, recent: "_Recent") -> Reading:
     statistics, vhosts = broker.statistics, _vhosts(broker, names)
     queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
     ready, unacked, consumers = yield from summed(queues, levels, (0, 0, 0))
@@ -193,7 +199,7 @@ def _read_overview(broker: ManagedBroker, names: Vhosts, recent: "_Recent") -> R
     yield "", shown
 
 
-def _node(broker: ManagedBroker, recent: "_Recent") -> dict[str, Any]:
+def _node(broker: AdministeredBroker, recent: "_Recent") -> dict[str, Any]:
     facts = {"name": broker.node_name, **node_counts(broker), **node_facts(broker)}
     if broker.resource_monitor.disk.free is None:
         facts["disk_free"] = None
@@ -235,4 +241,4 @@ class _Recent:
         }
 
 
-_TOPICS: dict[str, Callable[[ManagedBroker, Vhosts], Topic]] = {"overview": _overview, "queues": _queues}
+_TOPICS: dict[str, Callable[[AdministeredBroker, Vhosts], Topic]] = {"overview": _overview, "queues": _queues}

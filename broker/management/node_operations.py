@@ -118,7 +118,7 @@ def stop(call: Call) -> None:
 
 
 def _process(call: Call) -> ProcessControl:
-    process = call.broker.process
+    process: ProcessControl | None = call.broker.process
     if process is None:
         raise BadRequestError("this broker is part of an application, which alone can do that")
     return process
@@ -127,10 +127,10 @@ def _process(call: Call) -> ProcessControl:
 @ROUTES.post("leveret/reload-tls")
 def reload_tls(call: Call) -> Steps:
     """Read the certificates of TLS listeners again."""
-    problems = yield Callback(call.broker.reload_tls)
+    problems = yield Callback(call.broker.certificates.reload)
     if problems:
         raise bad_request(f"The old certificates stay in use: {'; '.join(problems)}")
-    rows = call.broker.tls_certificates
+    rows = call.broker.certificates.facts
     return Item({
         "certificates": [
             {"key": key, "subject": each.subject, "issuer": each.issuer, "validity": each.validity}

@@ -104,7 +104,7 @@ def get_cluster_name(call: Call) -> Answer:
 @ROUTES.put("cluster-name", body=(required("name"),), state=_cluster_name)
 def put_cluster_name(call: Call) -> None:
     """Set the name that clients see."""
-    call.broker.rename_cluster(text(call.body("name"), "name"))
+    call.broker.directory.rename_cluster(text(call.body("name"), "name"))
 
 
 @ROUTES.get("version", needs=Right.MANAGEMENT, kind="string")

@@ -205,7 +205,7 @@ def list_shovels(call: Call) -> Answer:
         vhost_named(broker, vhost)
     rows = [
         {"node": broker.node_name, **status}
-        for status in broker.shovel_statuses()
+        for status in broker.shovels.statuses()
         if vhost in {None, status["vhost"]} and may_see(broker.users, call.actor, status["vhost"])
     ]
     return Listing(rows, sort=("vhost", "name"), is_paged=False)
@@ -229,5 +229,5 @@ def delete_shovel(call: Call, name: str) -> None:
 def restart_shovel(call: Call, vhost: str, name: str) -> None:
     """Stop a shovel and start it again."""
     vhost_named(call.broker, vhost)
-    if not call.broker.restart_shovel(vhost, name):
+    if not call.broker.shovels.restart(vhost, name):
         raise NotFoundError(f"Shovel '{name}' in virtual host '{vhost}' does not exist")

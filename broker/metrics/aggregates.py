@@ -242,12 +242,13 @@ NODE_GROUPS: Mapping[str, tuple[Family, ...]] = {
     "node_metrics": (
         _gauge("rabbitmq_process_max_fds", "Open file descriptors limit", "process.max_files"),
         _gauge("rabbitmq_process_max_tcp_sockets", "Connections that the file descriptor limit allows",
-               "broker.most_sockets"),
+               "broker.gate.most_sockets"),
         _gauge("rabbitmq_resident_memory_limit_bytes", "Memory use above which publishers are blocked",
                "resources.memory_limit"),
         _gauge("rabbitmq_disk_space_available_limit_bytes", "Disk space below which publishers are blocked",
                "resources.disk_limit"),
-        _gauge("rabbitmq_erlang_uptime_seconds", "Time since the broker started", lambda n: round(n.broker.uptime, 3)),
+        _gauge("rabbitmq_erlang_uptime_seconds", "Time since the broker started",
+               lambda n: round(n.broker.loop.uptime, 3)),
     ),
     "node_persister_metrics": (
         _counter("rabbitmq_io_write_ops_total", "Commits", "disk.journal.commits"),
@@ -279,7 +280,7 @@ TOTALS: tuple[Family, ...] = (
              lambda n: int(n.resources.disk_alarm)),
     _untyped("rabbitmq_alarms_file_descriptor_limit",
              "1 while connections are refused because no file descriptors are left",
-             lambda n: int(n.broker.out_of_files)),
+             lambda n: int(n.broker.gate.out_of_files)),
 )  # fmt: skip
 
 EXCHANGES: tuple[Family, ...] = (
@@ -367,7 +368,7 @@ OWN: tuple[Family, ...] = (
     _by_label("leveret_publishers_paused", GAUGE,
               "Publishers that the broker does not read from, by reason: alarm, disk (a pending commit), queue "
               "(flow control)", "reason",
-              {"alarm": lambda n: len(n.broker.blocked), "disk": "broker.waiting_for_disk", "queue": "paced"}),
+              {"alarm": lambda n: len(n.broker.blocked), "disk": "broker.loop.waiting_for_disk", "queue": "paced"}),
     _by_label("leveret_publisher_pauses_total", COUNTER,
               "Total number of times the broker stopped reading from a publisher, by reason", "reason",
               {"disk": "totals.pauses_disk", "queue": "totals.pauses_queue"}),
@@ -375,10 +376,10 @@ OWN: tuple[Family, ...] = (
            lambda n: sum([line.count for vhost in n.broker.vhosts.values() for line in vhost.delay_lines()])),
     _by_label("leveret_tls_certificate_not_after_seconds", GAUGE,
               "End of the validity of a TLS listener's certificate, Unix time", "listener",
-              lambda n: {key: each.ends.timestamp() for key, each in n.broker.tls_certificates.items()}),
+              lambda n: {key: each.ends.timestamp() for key, each in n.broker.certificates.facts.items()}),
     _by_label("leveret_tls_certificate_reloads_total", COUNTER,
               "Total number of times that the certificates of a kind of TLS listeners were read again", "outcome",
-              attrgetter("broker.tls_reloads")),
+              attrgetter("broker.certificates.reloads")),
     Family("leveret_auth_backend_requests_total", COUNTER, "Questions to authentication backends, by outcome: "
            "allowed, refused, failed (no decision: refused), not_asked (refused at once, because the backend is down)",
            ("backend", "outcome"), _auth_requests),

@@ -19,6 +19,7 @@ from typing import Any
 from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, generate_latest
 
+from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.auth.users import open_credentials
 from leveret.broker.http.connections import Connections, is_ours
 from leveret.broker.metrics.aggregates import BUILD, REPLICATION
@@ -40,7 +41,7 @@ SCRAPE_SECONDS = 30.0
 CONNECTIONS = 32
 """Maximum number of connections; a further one replaces the oldest of the address that has most.
 
-They and the backlog are fewer than the descriptors that `broker.server.server.RESERVED_FILES` leaves.
+They and the backlog are fewer than the descriptors that `broker.network.gate.RESERVED_FILES` leaves.
 """
 BACKLOG = 16
 IDLE_SECONDS = 180.0
@@ -61,7 +62,9 @@ class Monitor:
 
     """
 
-    def __init__(self, broker: Any, identity: Callable[[], Identity], *, per_object: bool = False) -> None:
+    def __init__(
+        self, broker: AdministeredBroker, identity: Callable[[], Identity], *, per_object: bool = False
+    ) -> None:
         self._broker = broker
         self._scraper = Scraper(broker, identity, per_object=per_object)
         self._scrapes = Shares.of_addresses(SCRAPES)
@@ -177,12 +180,12 @@ class Monitor:
     # -- health -----------------------------------------------------------------------------------------------------
 
     async def _health(self, _request: web.Request) -> web.StreamResponse:
-        lag = self._broker.lag
+        lag = self._broker.loop.lag
         return verdict("" if lag < STALL_SECONDS else f"the event loop is {lag:.1f} s late")
 
     async def _ready(self, _request: web.Request) -> web.StreamResponse:
         broker = self._broker
-        short = "no file descriptors left for connections" if broker.out_of_files else ""
+        short = "no file descriptors left for connections" if broker.gate.out_of_files else ""
         return verdict(broker.obstacle or short, open_credentials(broker.users))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.state import connection_state
@@ -70,7 +71,7 @@ class Selection(NamedTuple):
     vhosts: frozenset[str] | None = None
     queue: Callable[[bytes], object] | None = None
 
-    def vhosts_of(self, broker: Any) -> list[VHost]:
+    def vhosts_of(self, broker: AdministeredBroker) -> list[VHost]:
         """Return the requested vhosts."""
         return [each for name, each in broker.vhosts.items() if self.vhosts is None or name in self.vhosts]
 
@@ -149,7 +150,7 @@ class Sampler:
 
     def __init__(
         self,
-        broker: Any,
+        broker: AdministeredBroker,
         identity: Identity,
         endpoint: str,
         process: Process,
@@ -232,7 +233,8 @@ class Sampler:
     @cached_property
     def resources(self) -> Resources:
         """Memory and disk at the last checks."""
-        return resources(self.broker.resource_monitor)
+        monitor = self.broker.resource_monitor
+        return resources(monitor.memory, monitor.disk)
 
     @property
     def commit(self) -> Histogram:

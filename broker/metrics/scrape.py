@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.metrics.aggregates import (
     EXCHANGES as EXCHANGE_SUMS,
     GLOBAL,
@@ -67,7 +68,9 @@ class Scraper:
 
     """
 
-    def __init__(self, broker: Any, identity: Callable[[], Identity], *, per_object: bool = False) -> None:
+    def __init__(
+        self, broker: AdministeredBroker, identity: Callable[[], Identity], *, per_object: bool = False
+    ) -> None:
         self._broker = broker
         self._identity = identity
         self._per_object = per_object

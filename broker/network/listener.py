@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from leveret.broker.config.values import Listener
 from leveret.broker.connection.publish_limits import Bucket
 from leveret.broker.network import socket_state
+from leveret.broker.network.peer_check import CheckedDriver
 from leveret.broker.network.proxy_header import read_header
 from leveret.broker.network.proxy_protocol import Header, MalformedHeaderError
-from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.process.shares import Shares, origin
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Listeners:
     def __init__(
         self,
         half_open: Shares,
-        make_driver: Callable[[], SocketDriver],
+        make_driver: Callable[[], Any],
         log_refusal: Callable[[str, str, str], object],
         proxy_seconds: float | None = None,
         handshake_rate: int | None = None,
@@ -271,14 +271,14 @@ class Listeners:
         driver.origin = accepted.origin
         driver.header = accepted.header
         if tls is not None:
-            from leveret.broker.tls.gate import Gate, failure  # noqa: PLC0415 - only if it is used
+            from leveret.broker.tls.acceptor import Handshake, failure  # noqa: PLC0415 - only if it is used
         peer = _name_of(sock) if tls is not None else ("", "")
         try:
             if tls is None:
                 await self._loop.connect_accepted_socket(lambda: driver, sock)
             else:
                 await self._loop.connect_accepted_socket(
-                    lambda: Gate(driver, partial(self._refused, driver, peer)),
+                    lambda: Handshake(driver, partial(self._refused, driver, peer)),
                     sock,
                     ssl=tls.context,
                     ssl_handshake_timeout=tls.handshake_timeout,
@@ -291,8 +291,7 @@ class Listeners:
             self._refused(driver, peer, "")
             raise
 
-    def _refused(self, driver: SocketDriver, peer: tuple[str, str], reason: str) -> None:
-        """Release the place of a client that got no connection, and log the reason if there is one."""
+    def _refused(self, driver: CheckedDriver, peer: tuple[str, str], reason: str) -> None:
         came_from, driver.origin = driver.origin, ""
         if came_from:
             self.release(came_from)
@@ -316,7 +315,6 @@ class Listeners:
 
 
 def _name_of(sock: socket.socket) -> tuple[str, str]:
-    """Return the address of a client without its port, and the name of its connection."""
     try:
         peer, local = socket_state.address(sock.getpeername()), socket_state.address(sock.getsockname())
     except OSError:  # it has closed already
@@ -330,7 +328,6 @@ def _reset(sock: socket.socket) -> None:
 
 
 def _bound(family: int, kind: int, number: int, address: Any) -> socket.socket | None:
-    """Return a socket bound to that address; None if the system does not support the address family."""
     try:
         sock = socket.socket(family, kind, number)
     except OSError:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from leveret.broker.connection.connection import Connection
 from leveret.broker.network import socket_state
+from leveret.broker.network.proxy_protocol import Header
 
 CHECK_SECONDS = 0.5
 """Interval between two checks of a connection."""
@@ -23,6 +24,12 @@ class CheckedDriver(Protocol):
     """The driver of a connection."""
 
     connection: Connection
+    origin: str
+    """The origin whose half-open place it holds; '' once it has none."""
+    header: Header | None
+    """The client's addresses as a proxy has told them; None without a proxy."""
+    half_open_until: float
+    """Earliest time (`time_source`) at which that place is released, even if the client disconnects earlier."""
     resumed: int
     """Number of times that it has resumed processing buffered input."""
 
@@ -33,6 +40,9 @@ class CheckedDriver(Protocol):
     @property
     def unsent(self) -> int:
         """Number of bytes queued for sending."""
+
+    def check_peer(self, now: float) -> None:
+        """Check, every `CHECK_SECONDS` of a monotonic clock, whether the client is there and reads."""
 
     def abort(self) -> None:
         """Close the socket at once; unsent data is lost."""

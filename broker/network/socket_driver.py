@@ -5,17 +5,18 @@ connection has no buffer of its own.
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
-from collections.abc import Callable
-from typing import Protocol, cast
+from functools import partial
+from typing import cast
 
 from leveret.broker.connection.connection import Connection
-from leveret.broker.connection.flow_control import FlowControl, FlowHost
-from leveret.broker.connection.node import Node
+from leveret.broker.connection.flow_control import FlowControl
 from leveret.broker.connection.publish_limits import PublishPace
 from leveret.broker.network import socket_state
-from leveret.broker.network.lingering_close import CloseHost, LingeringClose
+from leveret.broker.network.gate import Gate
+from leveret.broker.network.lingering_close import LingeringClose
 from leveret.broker.network.peer_check import PeerCheck
 from leveret.broker.network.proxy_protocol import Header
 from leveret.broker.scheduling.time_slices import SLICE
@@ -29,41 +30,6 @@ JOIN_LIMIT = 128 * 1024  # bytes up to which frames are joined before they are w
 OUTPUT_LIMIT = 4 * 1024 * 1024
 """Bytes queued for sending from which a connection is no longer read. Deliveries stop long before; only a client that
 sends command after command without reading the replies gets there."""
-
-
-class DriverHost(Node, CloseHost, FlowHost, Protocol):
-    """The part of the server that a driver uses."""
-
-    read_buffer: memoryview
-    write_high: int
-    send_timeout: float | None
-
-    def finish_turn(self, *, is_alone: bool = False) -> None:
-        """Write to every connection touched by the turn; `is_alone` as for `Server.finish_turn`."""
-
-    def run_turn(self) -> None:
-        """Run the turn, then write."""
-
-    def schedule_turn(self) -> None:
-        """Run the turn in the next step."""
-
-    def run_step(self, kind: str, work: Callable[[], object], whom: object = None) -> None:
-        """Do some work as one step of the event loop; `whom` is by default the queue or job that ran last."""
-
-    def register(self, driver: "SocketDriver") -> bool:
-        """Register a new socket; False to refuse it."""
-
-    def unregister(self, driver: "SocketDriver") -> None:
-        """Unregister a socket."""
-
-    def release_half_open(self, driver: "SocketDriver") -> None:
-        """Called when the client of a socket has logged in."""
-
-    def close_soon(self, driver: "SocketDriver", delay: float) -> None:
-        """Close a socket after its outbox has been flushed, and `delay` seconds."""
-
-    def set_socket_options(self, sock: socket.socket) -> None:
-        """Apply the configured TCP options."""
 
 
 class _ClosedTransport(asyncio.Transport):
@@ -95,12 +61,13 @@ class SocketDriver(asyncio.BufferedProtocol):
         "_closing",
         "_flow",
         "_full_since",
+        "_gate",
         "_gathered",
         "_is_output_full",
+        "_loop",
         "_pauses",
         "_peer_check",
         "_read_number",
-        "_server",
         "_socket",
         "_transport",
         "_waiting",
@@ -117,8 +84,9 @@ class SocketDriver(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
     _socket: socket.socket
 
-    def __init__(self, server: DriverHost) -> None:
-        self._server = server
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._loop = gate.loop
         self.origin = ""
         """The origin whose half-open place it holds; '' once it has none."""
         self.header: Header | None = None
@@ -131,16 +99,16 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._waiting = 0
         self._full_since = 0
         """Start of the current series of reads that have filled the buffer; 0 if the last one did not."""
-        self._read_number = server.turn.reads
+        self._read_number = gate.loop.turn.reads
         """`Turn.reads` after the last read."""
         self._gathered = 0
         """Size in bytes of the last read while the turn has not processed it yet."""
         self._close: LingeringClose | None = None
         self._peer_check = PeerCheck()
         self.resumed = 0
-        self.read_limit = len(server.read_buffer)
+        self.read_limit = len(gate.read_buffer)
         """Maximum number of bytes per read."""
-        self._flow = FlowControl(server, self)
+        self._flow = FlowControl(gate.node, self)
 
     def __repr__(self) -> str:
         """Return a text that names the connection."""
@@ -152,46 +120,57 @@ class SocketDriver(asyncio.BufferedProtocol):
         """Register the socket of a new client."""
         self._transport = cast("asyncio.Transport", transport)
         self._socket = cast("socket.socket", transport.get_extra_info("socket"))
-        server = self._server
+        gate = self._gate
         peer = socket_state.address(transport.get_extra_info("peername"))
         local = socket_state.address(transport.get_extra_info("sockname"))
         if self.header is not None:
             peer, local = self.header.peer or peer, self.header.local or local
-        self.connection = self.connection_class(server, self, peer, local, server.time_source.now())
+        self.connection = self.connection_class(gate.node, self, peer, local, gate.loop.time_source.now())
         handshake = transport.get_extra_info("ssl_object")
         if handshake is not None:
             from leveret.broker.tls.peer import peer_of  # noqa: PLC0415 - only with TLS
 
             self.connection.tls = peer_of(handshake)
-        if not server.register(self):
+        if not gate.register(self):
             self._closing = True
             self._transport.abort()
             return
-        self._transport.set_write_buffer_limits(high=server.write_high, low=server.write_high // 2)
-        server.set_socket_options(self._socket)
+        self._transport.set_write_buffer_limits(high=gate.write_high, low=gate.write_high // 2)
+        self._set_options()
+
+    def _set_options(self) -> None:
+        config, sock = self._gate.config, self._socket
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(config.nodelay))
+            if config.keepalive:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if config.sndbuf:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.sndbuf)
+            if config.recbuf:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.recbuf)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Return the buffer for the next read."""
-        return self._server.read_buffer[: self.read_limit]
+        return self._gate.read_buffer[: self.read_limit]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process the bytes of a read."""
-        server, connection = self._server, self.connection
+        loop, connection = self._loop, self.connection
         connection.reads += 1
         connection.octets_in += nbytes
-        turn = server.turn
-        server.context.now = began = turn.slices.begin()
+        turn = loop.turn
+        loop.context.now = began = turn.slices.begin()
         is_full = nbytes == self.read_limit
-        data = bytes(server.read_buffer[:nbytes])
+        data = bytes(self._gate.read_buffer[:nbytes])
         others = turn.reads - self._read_number
         turn.reads += 1
         self._read_number = turn.reads
         if self._gathered and self._must_wait():
             connection.hold(data)
-            server.finish_turn()
+            loop.finish_turn()
         elif others < MANY or is_full:
             connection.receive(data)
-            server.finish_turn(is_alone=not others)
+            loop.finish_turn(is_alone=not others)
             if connection.stalled or connection.published:
                 self._flow.after_read(nbytes)
         else:
@@ -206,24 +185,24 @@ class SocketDriver(asyncio.BufferedProtocol):
 
     def _gather(self, data: bytes, began: int) -> None:
         """Process the bytes of a read whose queues the turn runs at the end of this round of the event loop."""
-        server, connection = self._server, self.connection
+        loop, connection = self._loop, self.connection
         if not connection.read(data):
-            server.finish_turn()
+            loop.finish_turn()
             if connection.stalled:
                 self._flow.after_read(len(data))
             return
         self._gathered = len(data)
-        turn = server.turn
+        turn = loop.turn
         turn.is_shared = True
         if turn.gather(self, len(data), began) or connection.stalled:
             turn.run()
-            server.finish_turn()
+            loop.finish_turn()
         else:
-            server.schedule_turn()
+            loop.schedule_turn()
 
     def _must_wait(self) -> bool:
         """Run the turn for the last read; returns whether nothing more may be processed now."""
-        self._server.turn.run()
+        self._loop.turn.run()
         return self.connection.stalled
 
     def turn_ran(self, *, is_deferred: bool) -> None:
@@ -238,11 +217,11 @@ class SocketDriver(asyncio.BufferedProtocol):
         """Pause until the next loop iteration: libuv reads a socket that fills the buffer up to 32 times in a row."""
         self._full_since = 0
         self.pause_reading()
-        self._server.call_later(0, self.resume_reading)
+        self._loop.call_later(0, self.resume_reading)
 
     def process_buffered(self) -> None:
         """Schedule processing of the connection's buffered input; ends one `pause_reading`."""
-        self._server.call_later(0, self._process_buffered)
+        self._loop.call_later(0, self._process_buffered)
 
     def limit_reads(self, pace: PublishPace) -> None:
         """Read no more at once than a limit of publishes allows."""
@@ -255,13 +234,13 @@ class SocketDriver(asyncio.BufferedProtocol):
             self._waiting += 1  # each call ends one pause
             return
         self.resumed += 1
-        server = self._server
-        server.context.now = server.turn.slices.renew()
+        loop = self._loop
+        loop.context.now = loop.turn.slices.renew()
         if self._gathered and self._must_wait():  # with a pause of its own, after which this is called again
             self.resume_reading()
             return
         connection.receive(b"")
-        self._server.finish_turn()
+        self._loop.finish_turn()
         self._flow.after_rest()
 
     def eof_received(self) -> bool:
@@ -277,16 +256,16 @@ class SocketDriver(asyncio.BufferedProtocol):
         # The protocol of TLS keeps this driver, so its transport must not be kept here: all of it would wait for the
         # garbage collector, 27 KiB for each connection (docs/adr/0039-memory-of-tls-connections.md).
         self._transport = _CLOSED_TRANSPORT
-        self._server.run_step("loss of connection", self._end_connection, self.connection.name)
+        self._loop.run_step("loss of connection", self._end_connection, self.connection.name)
 
     def _end_connection(self) -> None:
         try:
             if self._gathered:
-                self._server.turn.run()
+                self._loop.turn.run()
             self.connection.lost()
         finally:
-            self._server.unregister(self)
-            self._server.finish_turn()
+            self._gate.unregister(self)
+            self._loop.finish_turn()
 
     def pause_writing(self) -> None:
         """Called when the transport's buffer is full."""
@@ -295,7 +274,7 @@ class SocketDriver(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """Called when the transport's buffer has drained."""
-        self._server.run_step("drained connection", self._resume_output, self.connection.name)
+        self._loop.run_step("drained connection", self._resume_output, self.connection.name)
 
     def _resume_output(self) -> None:
         outbox = self.connection.outbox
@@ -307,13 +286,13 @@ class SocketDriver(asyncio.BufferedProtocol):
         waiting, self._waiting = self._waiting, 0
         for _ in range(waiting):
             self._process_buffered()
-        self._server.run_turn()
+        self._loop.run_turn()
 
     # -- the connection's and the server's side --------------------------------------------------------------------
 
     def admitted(self) -> None:
         """Called once the client has logged in."""
-        self._server.release_half_open(self)
+        self._gate.release_half_open(self)
 
     def flush(self) -> None:
         """Write the outbox."""
@@ -342,19 +321,28 @@ class SocketDriver(asyncio.BufferedProtocol):
             return
         self._closing = True
         if delay:
-            self.half_open_until = self._server.time_source.now() + delay
-        self._server.close_soon(self, delay)
+            self.half_open_until = self._loop.time_source.now() + delay
+        self._loop.call_soon(partial(self._close_after, delay))
+
+    def _close_after(self, delay: float) -> None:
+        self.flush()
+        if delay:
+            self.stop_reading()
+            run_step = self._loop.run_step
+            self._loop.time_source.call_later(delay, run_step, "timer", self.finish, self.finish)
+        else:
+            self.finish()
 
     def finish(self) -> None:
         """Close the socket once everything is sent."""
-        self._close = LingeringClose(self._server, self._transport, self._socket, self.abort)
+        self._close = LingeringClose(self._loop, self._gate.linger, self._transport, self._socket, self.abort)
 
     def check_peer(self, now: float) -> None:
         """Check, every `peer_check.CHECK_SECONDS` of a monotonic clock, whether the client is there and reads."""
         if not self._pauses and not self._transport.get_write_buffer_size():
             self._peer_check.was_fine = True
         elif not self._closing and not self._transport.is_closing():
-            self._peer_check.run(self, self._socket, now, self._server.send_timeout)
+            self._peer_check.run(self, self._socket, now, self._gate.send_timeout)
 
     def disconnect(self, reason: str) -> None:
         """Close the connection at once, because of a fault of the client."""
@@ -395,6 +383,6 @@ class SocketDriver(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Close the socket at once; unsent data is lost."""
-        if self._server.linger is not None:
+        if self._gate.linger is not None:
             socket_state.reset_when_closed(self._socket)
         self._transport.abort()

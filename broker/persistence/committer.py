@@ -25,7 +25,8 @@ from typing import Any
 from leveret.broker.counters.histogram import Latency
 from leveret.broker.counters.totals import Sizes
 from leveret.broker.persistence.async_writes import REFUSED, AsyncWrites
-from leveret.broker.persistence.worker_thread import Done as JobDone, Job, StorageHost, WorkerThread
+from leveret.broker.persistence.worker_thread import Done as JobDone, Job, WorkerThread
+from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimerHandle, TimeSource
 from leveret.storage.errors import NO_SPACE, DiskFullError, Done, UnknownStateError
 from leveret.storage.journal.batch import Batch
@@ -149,7 +150,7 @@ class Committer:
         self,
         environment: Environment,
         journal: Journal,
-        host: StorageHost,
+        host: Loop,
         loop: asyncio.AbstractEventLoop,
         report_full: Callable[[bool], object],
         time_source: TimeSource | None = None,

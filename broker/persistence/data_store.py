@@ -20,8 +20,9 @@ from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.committer import Committer
 from leveret.broker.persistence.space_reclaim import SpaceReclaim
-from leveret.broker.persistence.worker_thread import StorageHost, WorkerThread
+from leveret.broker.persistence.worker_thread import WorkerThread
 from leveret.broker.queue.arguments import max_priority
+from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.storage.damage import Damages
@@ -87,7 +88,7 @@ def _checking(queue_class: type[VariableQueue]) -> type[VariableQueue]:
 class MessageReader(WorkerThread):
     """A thread that reads from disk what queues request."""
 
-    def __init__(self, environment: Environment, host: StorageHost, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, environment: Environment, host: Loop, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__("leveret-reader", loop, host)
         self._environment = environment
         self._found: deque[tuple[LoadRequest, Loaded]] = deque()
@@ -168,14 +169,14 @@ class DataStore:
         self._ids = count((boot << 32) + 1)
         self.first_seq = boot << 40
         self._queue_class = _checking(self.queue_class) if config.check_invariants else self.queue_class
-        self._host: StorageHost
+        self._host: Loop
         self.commits: Committer
         self._backups: Backups | None = None
         self._reader: MessageReader
 
     def start(
         self,
-        host: StorageHost,
+        host: Loop,
         loop: asyncio.AbstractEventLoop,
         report_full: Callable[[bool], object],
         time_source: TimeSource | None = None,

@@ -4,37 +4,19 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from leveret.broker.scheduling.turn import Turn
+from leveret.broker.scheduling.loop import Loop
 
 Job = Callable[[], Any]
 Done = Callable[[Any, BaseException | None], None]
 """Takes the result of a job, or its exception, in the event loop."""
 
 
-class StorageHost(Protocol):
-    """The part of the server that persistence uses."""
-
-    turn: Turn
-
-    def run_turn(self) -> None:
-        """Process queues affected by a result, then write."""
-
-    def run_step(self, kind: str, work: Callable[[], object], whom: object = None) -> None:
-        """Do some work as one step of the event loop; `whom` is by default the queue or job that ran last."""
-
-    def storage_failed(self, error: BaseException) -> None:
-        """Report a failure of the disk: nothing may be confirmed any more."""
-
-    def backlog_cleared(self) -> None:
-        """Resume reading from publishers."""
-
-
 class WorkerThread:
     """A thread that runs submitted jobs, and reports their results to the event loop."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, host: StorageHost) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, host: Loop) -> None:
         self._name = name
         self._host = host
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

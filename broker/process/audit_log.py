@@ -306,7 +306,6 @@ def _time(milliseconds: int) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text that JSON can represent, of bounded length."""
     cut = text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT]}..."
     return cut.encode("utf-8", "backslashreplace").decode()
 

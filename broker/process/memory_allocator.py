@@ -88,7 +88,6 @@ class Allocator:
         return min(resident, self._large() + int(self._block_octets * sys.getallocatedblocks()))
 
     def _large(self) -> int:
-        """Return the bytes allocated from the C library."""
         if self._info is None:
             return 0
         info = self._info()

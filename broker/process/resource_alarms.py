@@ -19,7 +19,7 @@ import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 DISK_FREE_LIMIT = 50_000_000
 """Default of the limit of the disk alarm, in bytes."""
@@ -189,18 +189,6 @@ def reason(memory: MemoryAlarm, disk: DiskAlarm) -> str:
     return f"low on {' & '.join(resources)}" if resources else ""
 
 
-class Alarms(Protocol):
-    """The memory and disk alarms (`broker.server.resource_monitor.ResourceMonitor`)."""
-
-    @property
-    def memory(self) -> MemoryAlarm:
-        """The memory alarm."""
-
-    @property
-    def disk(self) -> DiskAlarm:
-        """The disk alarm."""
-
-
 class Resources(NamedTuple):
     """Memory and disk at the last checks.
 
@@ -219,7 +207,6 @@ class Resources(NamedTuple):
     disk_alarm: bool
 
 
-def resources(alarms: Alarms) -> Resources:
+def resources(memory: MemoryAlarm, disk: DiskAlarm) -> Resources:
     """Return memory and disk as the alarms have them."""
-    memory, disk = alarms.memory, alarms.disk
     return Resources(memory.used, memory.limit, memory.raised, disk.free, disk.limit, disk.raised)

@@ -10,8 +10,7 @@ from leveret.broker.counters.totals import QueueTally
 from leveret.broker.queue.settings import QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.outbox import Outbox
-from leveret.broker.scheduling.turn import Turn
-from leveret.broker.scheduling.turn_protocols import Runnable
+from leveret.broker.scheduling.turn import Runnable, Turn
 from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.storage.message import Message

@@ -5,17 +5,10 @@ Hot path: see docs/performance.md.
 
 from typing import Protocol
 
-from leveret.broker.scheduling.turn import Turn
+from leveret.broker.scheduling.turn import Flushable, Turn
 
 OUTBOX_LIMIT = 256 * 1024
 """Bytes that the deliveries of one turn may put into an outbox."""
-
-
-class Flushable(Protocol):
-    """The driver of a connection that has frames to send."""
-
-    def flush(self) -> None:
-        """Hand the frames to the transport."""
 
 
 class Parkable(Protocol):

@@ -203,7 +203,6 @@ class TimeSlices:
             self.on_waiting()
 
     def _go_on(self, job: Iterator[None], name: str) -> bool:
-        """Run one piece of a job; return false if that was the last."""
         self.latest = name
         try:
             next(job)

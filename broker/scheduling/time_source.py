@@ -6,6 +6,7 @@ of the event loop and of the interpreter. What depends on the machine rather tha
 event loop itself: time slices, the pace of commits and of reading, checks of memory, disk and peers, measurements.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -16,16 +17,6 @@ class TimerHandle(Protocol):
 
     def cancel(self) -> None:
         """Cancel the call, if it was not made yet."""
-
-
-class Loop(Protocol):
-    """The part of an event loop that a time source uses."""
-
-    def time(self) -> float:
-        """Return seconds of a monotonic clock."""
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> TimerHandle:
-        """Call a function later."""
 
 
 class TimeSource:
@@ -39,9 +30,9 @@ class TimeSource:
 
     longest_wait = 10.0
 
-    _loop: Loop
+    _loop: asyncio.AbstractEventLoop
 
-    def attach(self, loop: Loop) -> None:
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use this event loop, from now on; must be called before `now` and `call_later`."""
         self._loop = loop
 

@@ -1,11 +1,14 @@
-"""Timer wheel for the ticks of connections, without a clock of its own.
+"""Ticks of the loop: the timer wheel of connections, and scans of many objects. Pure.
 
 Times are put into buckets of `TICK_SECONDS`, so that scheduling, rescheduling and removing a connection have constant
 cost, and no reference to a closed connection remains.
 """
 
+from collections.abc import Callable, Iterable
 from math import inf
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
+
+T = TypeVar("T")
 
 TICK_SECONDS = 0.1
 _MANY = 600  # ticks in a row without a call of `run` that are not counted through
@@ -79,3 +82,44 @@ class TimerWheel:
     def __len__(self) -> int:
         """Return the number of scheduled connections."""
         return sum(map(len, self._buckets.values()))
+
+
+class PeriodicSweep(Generic[T]):
+    """A periodic scan of many objects, spread evenly over the ticks of its period.
+
+    A scan of ten thousand connections in one step would delay everybody.
+
+    Args:
+        everything: returns the objects to visit; called once per period.
+        visit: called with an object and the time. The object may have ended by then; `visit` must check that.
+        seconds: the period.
+
+    """
+
+    __slots__ = ("_again", "_everything", "_left", "_seconds", "_share", "_visit")
+
+    def __init__(
+        self, everything: Callable[[], Iterable[T]], visit: Callable[[T, float], object], seconds: float = 1.0
+    ) -> None:
+        self._everything = everything
+        self._visit = visit
+        self._seconds = seconds
+        self._left: list[T] = []
+        self._share = 0
+        self._again = 0.0
+
+    def run(self, now: float) -> None:
+        """Visit the objects due in this tick.
+
+        Args:
+            now: seconds of a monotonic clock.
+
+        """
+        if not self._left:
+            if now < self._again:
+                return
+            self._again = now + self._seconds
+            self._left = list(self._everything())
+            self._share = int(len(self._left) * TICK_SECONDS / self._seconds) + 1
+        for _ in range(min(self._share, len(self._left))):
+            self._visit(self._left.pop(), now)

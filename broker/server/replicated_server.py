@@ -1,7 +1,7 @@
 """The server of a node that leads a replicated log (driver)."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from leveret.broker.administration.access import Cluster
 from leveret.broker.amqp.codec import encode_method
@@ -11,6 +11,7 @@ from leveret.broker.connection.state import OPEN
 from leveret.broker.errors import ReplyCode
 from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.persistence.replicated_store import ReplicatedDataStore
+from leveret.broker.scheduling.loop import Loop
 from leveret.broker.server.server import Server
 
 GOODBYE_SECONDS: Final = 0.3
@@ -19,13 +20,41 @@ _REASON: Final = "CONNECTION_FORCED - this node leads no more"
 _CLOSE: Final = encode_method(0, make(Wire.Close, int(ReplyCode.CONNECTION_FORCED), _REASON, 0, 0))
 
 
+class LeadingLoop(Loop):
+    """An event loop that does nothing more, and writes nothing, once another node may lead."""
+
+    may_answer: Callable[[], bool]
+    """Returns whether the lease is fresh; asked at the end of each turn, before anything is written."""
+    on_stale: Callable[[], object]
+    """Called once it is not."""
+    is_deposed = False
+    """True once nothing may be written any more."""
+
+    def may_write(self) -> bool:
+        """Return whether anything may be written to clients now."""
+        return not self.is_deposed and self.may_answer()
+
+    def finish_turn(self, *, is_alone: bool = False) -> None:
+        """Write to every connection touched by the turn, unless another node may lead by now."""
+        if self.may_write():
+            super().finish_turn(is_alone=is_alone)
+        elif not self.is_deposed:
+            self.on_stale()
+
+    def run_step(self, kind: str, work: Callable[[], object], whom: object = None) -> None:
+        """Do some work as one step of the event loop, unless this node leads no more."""
+        if not self.is_deposed:
+            super().run_step(kind, work, whom)
+
+
 class LeadingDriver(SocketDriver):
     """A socket that is written to only while the lease is fresh."""
 
+    _loop: LeadingLoop
+
     def flush(self) -> None:
         """Write the outbox, unless another node may lead by now."""
-        server: Any = self._server
-        if server.may_write():
+        if self._loop.may_write():
             super().flush()
 
 
@@ -41,7 +70,9 @@ class ReplicatedServer(Server):
 
     """
 
+    loop_class = LeadingLoop
     driver_class = LeadingDriver
+    loop: LeadingLoop
 
     def __init__(
         self,
@@ -53,50 +84,34 @@ class ReplicatedServer(Server):
     ) -> None:
         super().__init__(config, disk)
         self.cluster = cluster
-        self._may_answer = may_answer
+        self.loop.may_answer = may_answer
         self._on_stale = on_stale
-        self.is_deposed = False
-        """True once nothing may be written any more."""
+        self.loop.on_stale = self._stale
 
     async def stop(self, reason: str = "shutdown", seconds: float = GOODBYE_SECONDS) -> int:
         """Stop as `Server.stop` does; clients have less time to answer, for another node waits to serve them."""
         return await super().stop(reason, seconds)
 
-    def may_write(self) -> bool:
-        """Return whether anything may be written to clients now."""
-        return not self.is_deposed and self._may_answer()
-
     @property
     def obstacle(self) -> str:
         """Reason why clients may not connect; '' if they may."""
-        return "this node leads no more" if self.is_deposed else super().obstacle
+        return "this node leads no more" if self.loop.is_deposed else super().obstacle
 
-    def finish_turn(self, *, is_alone: bool = False) -> None:
-        """Write to every connection touched by the turn, unless another node may lead by now."""
-        if self.is_deposed:
-            return
-        if not self._may_answer():
-            self._on_stale()
-            self.depose()
-            return
-        super().finish_turn(is_alone=is_alone)
-
-    def run_step(self, kind: str, work: Callable[[], object], whom: Any = None) -> None:
-        """Do some work as one step of the event loop, unless this node leads no more."""
-        if not self.is_deposed:
-            super().run_step(kind, work, whom)
+    def _stale(self) -> None:
+        self._on_stale()
+        self.depose()
 
     def depose(self) -> None:
         """Close all clients with 320, without anything that was to be sent to them; nothing is done after this."""
-        if self.is_deposed:
+        if self.loop.is_deposed:
             return
-        self._stopping = True
-        self.close_listeners()
-        for driver in list(self.drivers):
+        self.is_stopping = True
+        self.gate.close()
+        for driver in list(self.gate.drivers):
             connection = driver.connection
             frames = connection.outbox.frames
             frames.clear()
             if connection.state == OPEN:
                 frames.append(_CLOSE)
                 SocketDriver.flush(driver)
-        self.is_deposed = True
+        self.loop.is_deposed = True

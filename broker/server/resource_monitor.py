@@ -10,8 +10,9 @@ pages are released when the broker is calm, and periodically.
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from leveret.broker.connection.node import Node
 from leveret.broker.process.memory_allocator import Allocator
 from leveret.broker.process.resource_alarms import (
     CLEARED_BELOW,
@@ -20,7 +21,6 @@ from leveret.broker.process.resource_alarms import (
     anonymous_memory,
     reason,
 )
-from leveret.broker.scheduling.node_context import NodeContext
 
 if TYPE_CHECKING:
     from leveret.broker.persistence.data_store import DataStore, DiskUsage
@@ -38,22 +38,6 @@ RELIEF_SECONDS = 2.0
 """Time for which the memory alarm must last before connections are closed for the memory they hold."""
 
 
-class MonitorHost(Protocol):
-    """The part of the server that the monitor uses."""
-
-    alarm: str
-    context: NodeContext
-
-    def set_alarm(self, reason: str) -> None:
-        """Block connections that publish from now on, for this reason; with an empty one, unblock all."""
-
-    def free_memory(self, octets: int) -> None:
-        """Close connections with large incomplete publishes until that many bytes are freed."""
-
-    def storage_failed(self, error: BaseException) -> None:
-        """Report a failure of the disk."""
-
-
 class ResourceMonitor:
     """The resource alarms of one broker.
 
@@ -68,7 +52,7 @@ class ResourceMonitor:
 
     def __init__(
         self,
-        host: MonitorHost,
+        host: Node,
         disk: "DataStore | None",
         memory_limit: int,
         disk_limit: int,
@@ -122,7 +106,6 @@ class ResourceMonitor:
             self._release_pages(now, resident)
 
     def _update_alarm(self, resident: int) -> None:
-        """Raise or clear the alarm according to the kernel's figure of memory in use."""
         if resident <= CLEARED_BELOW * self.memory.limit:
             self._kept = 0
         used = resident - self._kept
@@ -199,7 +182,7 @@ class ResourceMonitor:
         if self._stopped:
             return
         if usage is None:
-            self._host.storage_failed(error or RuntimeError("cannot determine the free disk space"))
+            self._host.loop.storage_failed(error or RuntimeError("cannot determine the free disk space"))
             return
         self.disk_usage = usage
         if self.disk.check(usage.free):
@@ -207,7 +190,6 @@ class ResourceMonitor:
         self._timer = self._loop.call_later(self.disk.due, self._measure_disk)
 
     def _changed(self, name: str, alarm: MemoryAlarm | DiskAlarm) -> None:
-        """Log a change of an alarm, and block or unblock publishers accordingly."""
         text = reason(self.memory, self.disk)
         state = "raised" if alarm.raised else "cleared"
         what = f"publishers are blocked ({text})" if text else "publishers are unblocked"

@@ -1,6 +1,5 @@
 """The broker of a node that waits to lead: the definitions of its copy in memory, to be looked at (driver)."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -52,19 +51,14 @@ class WaitingBroker(Server):
             self._take_over(former)
 
     def _take_over(self, former: "WaitingBroker") -> None:
-        self.attach(former._loop)  # noqa: SLF001 - of the same class
+        self.loop.attach(former.loop.running)
         self.audit = former.audit
         self.login_throttle = former.login_throttle
         self.login_sources = former.login_sources
         self.http_logins = former.http_logins
         self.refusal_log = former.refusal_log
-        self.http_listeners = former.http_listeners
-        self.credentials = former.credentials
-
-    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Use the time of an event loop; to be called before anything is asked."""
-        self._loop = loop
-        self.time_source.attach(loop)
+        self.listeners = former.listeners
+        self.certificates = former.certificates
 
     @property
     def obstacle(self) -> str:

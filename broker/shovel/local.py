@@ -8,9 +8,7 @@ any connection; set by an administrator it may do everything (RabbitMQ: always, 
 
 import asyncio
 import socket
-from typing import Protocol
 
-from leveret.broker.administration.access import Delegation
 from leveret.broker.amqp.tables import encode_table, typed
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.permissions import Permissions, TopicPermissions
@@ -18,7 +16,7 @@ from leveret.broker.auth.users import LoginRefusedError, User, Users
 from leveret.broker.client.errors import RefusedError
 from leveret.broker.client.uri import Endpoint
 from leveret.broker.connection.connection import Connection
-from leveret.broker.network.socket_driver import DriverHost, SocketDriver
+from leveret.broker.network.gate import Gate
 from leveret.broker.vhost.vhost import VHost
 
 OPERATOR = User("none", "", ("impersonator",))
@@ -32,31 +30,6 @@ read in one round of the loop, and other clients would wait for more."""
 PUBLISHES = 256 * 1024
 """Bytes that the socket from the shovel may hold: all of one read, which is then published, confirmed and acked at once
 instead of in two or three rounds of the loop."""
-
-
-class ShovelHost(DriverHost, Protocol):
-    """The part of the server that shovels use (`broker.server.server.Server`)."""
-
-    users: Users
-    delegation: Delegation
-    vhosts: dict[str, VHost]
-
-    @property
-    def cluster_name(self) -> str:
-        """The name of the cluster."""
-
-    @property
-    def driver_class(self) -> "type[SocketDriver]":
-        """The class of drivers of clients' connections."""
-
-    def wall_clock(self) -> int:
-        """Return milliseconds since the epoch."""
-
-    def monotonic(self) -> int:
-        """Return nanoseconds of a clock that is never set."""
-
-    def used(self) -> int:
-        """Return nanoseconds of processor time used by the event loop's thread."""
 
 
 def local_user(users: Users, endpoint: Endpoint, setter: str) -> User | None:
@@ -81,7 +54,7 @@ def local_user(users: Users, endpoint: Endpoint, setter: str) -> User | None:
 
 
 async def connected(
-    server: ShovelHost, user: User | None, vhost: VHost, *, name: str, title: str, frame_max: int
+    gate: Gate, user: User | None, vhost: VHost, *, name: str, title: str, frame_max: int
 ) -> tuple[socket.socket, Connection]:
     """Open a connection to the broker itself; returns the shovel's end of it, and the broker's.
 
@@ -90,7 +63,7 @@ async def connected(
     Raises AMQPError: a limit or a right is against it.
     """
     ours, theirs = socket.socketpair()
-    driver = server.driver_class(server)
+    driver = gate.make_driver()
     for each, size in ((ours, BUFFER), (theirs, PUBLISHES)):
         each.setblocking(False)
         each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.client.client import Client
@@ -18,7 +19,7 @@ from leveret.broker.connection.connection import Connection
 from leveret.broker.errors import AMQPError
 from leveret.broker.shovel.definition import AS_LONG, NO_ACK, ON_CONFIRM, ON_PUBLISH, Definition, rewriting
 from leveret.broker.shovel.forwarding import Deliveries, Forwarding, Settlements
-from leveret.broker.shovel.local import ShovelHost, connected, local_user
+from leveret.broker.shovel.local import connected, local_user
 from leveret.broker.shovel.pace import Pace, Timer
 
 log = logging.getLogger("leveret.shovel")
@@ -53,7 +54,7 @@ class Session:
     def __init__(
         self,
         definition: Definition,
-        host: ShovelHost,
+        host: AdministeredBroker,
         shared: Shared,
         left: int | None,
         level: int = logging.WARNING,
@@ -159,7 +160,7 @@ class Session:
         user = local_user(self._host.users, endpoint, setter)
         try:
             sock, connection = await connected(
-                self._host, user, vhost, name=name, title=options.name, frame_max=options.frame_max
+                self._host.gate, user, vhost, name=name, title=options.name, frame_max=options.frame_max
             )
         except AMQPError as error:
             raise RefusedError(error.reply_text) from None
@@ -229,7 +230,7 @@ class Session:
             return
         host = self._host
         reads = host.turn.reads - host.turn.heartbeats
-        if rest := self._pace.rest(host.used(), reads, host.monotonic()):
+        if rest := self._pace.rest(host.loop.used(), reads, host.loop.monotonic()):
             self._is_resting = True
             self._timer.set(rest)
 

@@ -11,10 +11,10 @@ from enum import StrEnum
 from math import inf
 from typing import Any
 
+from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.client.errors import ClientError
 from leveret.broker.client.sockets import Contexts
 from leveret.broker.shovel.definition import Definition
-from leveret.broker.shovel.local import ShovelHost
 from leveret.broker.shovel.pace import Pace
 from leveret.broker.shovel.session import Session, Shared
 from leveret.broker.vhost.parameter_checks import SHOVEL
@@ -48,7 +48,11 @@ class Worker:
     """
 
     def __init__(
-        self, definition: Definition, host: ShovelHost, shared: Shared, on_complete: Callable[[], object]
+        self,
+        definition: Definition,
+        host: AdministeredBroker,
+        shared: Shared,
+        on_complete: Callable[[], object],
     ) -> None:
         self.definition = definition
         self._host = host
@@ -119,7 +123,7 @@ class Worker:
         self._host.context.tell(
             "shovel_status", self.definition.vhost, self.definition.name, str(state), self.details
         )
-        self._host.schedule_turn()
+        self._host.loop.schedule_turn()
 
     async def _work(self, after: "asyncio.Task[None] | None") -> None:
         if after is not None:
@@ -196,7 +200,7 @@ class Worker:
 class Shovels:
     """The shovels that run in a broker, in its event loop."""
 
-    def __init__(self, host: ShovelHost) -> None:
+    def __init__(self, host: AdministeredBroker) -> None:
         self._host = host
         self._shared = Shared(Pace(), Contexts())
         self._workers: dict[tuple[str, str], Worker] = {}
@@ -245,14 +249,14 @@ class Shovels:
             del self._ending[key]
         if not self._is_stopping:
             self._host.context.tell("shovel_removed", *key)
-            self._host.schedule_turn()
+            self._host.loop.schedule_turn()
 
     def _completed(self, vhost: str, name: str, value: object) -> None:
         """Delete a shovel that has moved all it should, unless another one has been set under its name meanwhile."""
         found = self._host.vhosts.get(vhost)
         if found is not None and found.parameters.get(SHOVEL, name) is value:
             found.parameters.clear(SHOVEL, name)
-            self._host.run_turn()
+            self._host.loop.run_turn()
 
     async def stop(self) -> None:
         """Stop all shovels."""

@@ -62,18 +62,18 @@ def process_figures() -> Process:
 def node_facts(server: Any) -> dict[str, Any]:
     """Return what the API says about the node of a server beside its counters, by RabbitMQ's names."""
     config, files_total = server.config, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    now = resources(server.resource_monitor)
+    now = resources(server.resource_monitor.memory, server.resource_monitor.disk)
     return {
         "os_pid": str(os.getpid()),
         "fd_total": files_total,
-        "sockets_total": server.most_sockets,
+        "sockets_total": server.gate.most_sockets,
         "mem_limit": now.memory_limit,
         "mem_alarm": now.memory_alarm,
         "mem_calculation_strategy": "rss",
         "disk_free_limit": now.disk_limit,
         "disk_free_alarm": now.disk_alarm,
-        "proc_total": server.most_sockets,
-        "uptime": round(server.uptime * 1000),
+        "proc_total": server.gate.most_sockets,
+        "uptime": round(server.loop.uptime * 1000),
         "log_files": [str(config.log.file or "<stdout>")],
         "db_dir": str(config.data_dir.absolute()),
         "config_files": list(map(str, config.files)),
@@ -93,7 +93,7 @@ def _switches(_server: Any) -> int:
 NODE_COUNTS: Final[Mapping[str, Callable[[Any], int]]] = {
     "mem_used": attrgetter("resource_monitor.memory.used"),
     "fd_used": attrgetter("statistics.files"),
-    "sockets_used": lambda server: len(server.drivers),
+    "sockets_used": lambda server: len(server.gate.drivers),
     "proc_used": lambda server: len(server.clients.connections) + server.clients.channel_count,
     "disk_free": lambda server: server.resource_monitor.disk.free or 0,
     "gc_num": lambda _server: 0,

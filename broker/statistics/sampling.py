@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
+from leveret.broker.connection.node import Node
 from leveret.broker.process.resource_alarms import open_files
+from leveret.broker.statistics.statistics import Statistics
 
 SLICE = 1_000_000
 """Nanoseconds of a slice."""
@@ -17,32 +18,34 @@ class Sampling:
     """Samples a broker until it is stopped.
 
     Args:
-        broker: the broker (`broker.server.server.Server`).
+        broker: the broker.
+        statistics: its samples.
 
     """
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Node, statistics: Statistics) -> None:
         self._broker = broker
+        self._statistics = statistics
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin, unless the broker is sampled already; the first pass follows once clients may connect."""
-        if not self._broker.statistics.is_sampled:
-            self._broker.statistics.is_sampled = True
+        if not self._statistics.is_sampled:
+            self._statistics.is_sampled = True
             self._task = asyncio.get_running_loop().create_task(self._run(), name="statistics")
 
     async def stop(self) -> None:
         """End."""
         task, self._task = self._task, None
         if task is not None:
-            self._broker.statistics.is_sampled = False
+            self._statistics.is_sampled = False
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
     async def _run(self) -> None:
         broker = self._broker
-        statistics = broker.statistics
+        statistics = self._statistics
         while broker.obstacle:  # noqa: ASYNC110 - nothing tells when the start is over
             await asyncio.sleep(START_SECONDS)
         time = asyncio.get_running_loop().time

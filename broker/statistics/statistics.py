@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from operator import add, sub
 from typing import Any, TypeVar
 
+from leveret.broker.connection.node import Node
 from leveret.broker.scheduling.time_slices import portions
 from leveret.broker.statistics import families
 from leveret.broker.statistics.node_figures import disk_counts, node_counts
@@ -36,7 +37,7 @@ class Statistics:
 
     """
 
-    def __init__(self, broker: Any, interval: float) -> None:
+    def __init__(self, broker: Node, interval: float) -> None:
         self._broker = broker
         self.ticks = Ticks(0, 0.0, 0, interval)
         self._origin: float | None = None
@@ -59,7 +60,7 @@ class Statistics:
     def sample(self) -> Iterator[None]:
         """Sample everything, in steps."""
         broker = self._broker
-        now = broker.now()
+        now = broker.loop.now()
         if self._origin is None:
             self._origin = now
         number = max(self.ticks.number + 1, round((now - self._origin) / self.ticks.interval) + 1)
@@ -109,7 +110,7 @@ class Statistics:
         """Add a sample to the series of each object, in steps; the series are then in `found`."""
         ticks, known, read, tiers = self.ticks, self._series, family.read, family.tiers
         for some in portions(objects, STEP):
-            now = self._broker.now()
+            now = self._broker.loop.now()
             for each in some:
                 found[each] = series = known.get(each) or Series()
                 series.add(read(each), now, ticks, tiers)
@@ -117,7 +118,7 @@ class Statistics:
 
     def _add(self, found: dict[Any, Series], key: Any, family: Family, row: Row) -> None:
         found[key] = series = self._series.get(key) or Series()
-        series.add(row, self._broker.now(), self.ticks, family.tiers)
+        series.add(row, self._broker.loop.now(), self.ticks, family.tiers)
 
     # -- totals of this moment --------------------------------------------------------------------------------------
 
@@ -199,7 +200,7 @@ class Statistics:
         read = self._readers.get(key)
         if read is None:
             read = self._readers[key] = family.reader(name)
-        return details(series, family, read, self.ticks, self._broker.now(), span)
+        return details(series, family, read, self.ticks, self._broker.loop.now(), span)
 
     def message_stats(self, family: Family, each: Any, span: Span | None = None) -> dict[str, Any]:
         """Return `message_stats` of an object: its counters at this moment, with their `*_details`."""

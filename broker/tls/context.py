@@ -121,7 +121,6 @@ def _context(options: TLSOptions) -> Context:
 
 
 def _verify(context: Context, options: TLSOptions) -> None:
-    """Make a context ask for certificates."""
     context.verifies = True
     context.verify_mode = ssl.CERT_REQUIRED if options.fail_if_no_peer_cert else ssl.CERT_OPTIONAL
     context.demands_certificate = options.fail_if_no_peer_cert
@@ -134,7 +133,6 @@ def _verify(context: Context, options: TLSOptions) -> None:
 
 
 def _load_authorities(context: Context, options: TLSOptions) -> None:
-    """Load the CAs of clients, and their lists of revoked certificates."""
     if options.cacertfile is not None:
         _load_trusted(context, options.cacertfile, options)
     if options.crlfile is not None:
@@ -190,7 +188,6 @@ def _unusable(options: TLSOptions, key: str, path: Path, error: Exception) -> TL
 
 
 def _set_ciphers(context: Context, options: TLSOptions) -> None:
-    """Set the ciphers of TLS 1.2, each of which must be known: OpenSSL ignores unknown ones beside known ones."""
     names = older_ciphers(options)
     for name in names:
         try:

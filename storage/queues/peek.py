@@ -40,7 +40,7 @@ from leveret.storage.journal.blocks import (
     read_header,
     read_records,
 )
-from leveret.storage.journal.body_sizes import octets_in_pieces
+from leveret.storage.journal.blocks import octets_in_pieces
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
 from leveret.storage.message import Message, leading
 from leveret.storage.queues.backing_queue import (

@@ -54,7 +54,7 @@ def main() -> None:
                     answer = {"done": carry_out(*json.loads(line))}
                 except Exception as error:
                     answer = {"error": repr(error)}
-                server.run_turn()
+                server.loop.run_turn()
                 writer.write(json.dumps(answer, default=repr).encode() + b"\n")
             writer.close()
 

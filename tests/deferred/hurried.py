@@ -61,12 +61,12 @@ class ManualCommitter(Cranked):
             if journal.has_work and not any(queue.has_input for queue in self._node.turn.queues):
                 self._cut()
             self._hold(is_held=False)
-            self._node.backlog_cleared()
+            self._node.loop.backlog_cleared()
 
     def begin_commit(self) -> None:
         """Begin a commit, unless one is in flight or held."""
         if self._batch is None and not self.is_held:
-            self._node.run_step("begin of a commit", self._begin_commit, "")
+            self._node.loop.run_step("begin of a commit", self._begin_commit, "")
 
     def _begin_commit(self) -> None:
         if self._node.turn.queues:
@@ -87,7 +87,7 @@ class ManualCommitter(Cranked):
     def end_commit(self) -> None:
         """Have the commit that is in flight on disk, and do what the loop does then."""
         if self._batch is not None:
-            self._node.run_step("commit", self._end_commit, "")
+            self._node.loop.run_step("commit", self._end_commit, "")
 
     def _end_commit(self) -> None:
         was_backlogged = self.backlogged
@@ -96,7 +96,7 @@ class ManualCommitter(Cranked):
         for msg_id in unlink:
             self._unlink(msg_id)
         if was_backlogged and not self.backlogged:
-            self._node.backlog_cleared()
+            self._node.loop.backlog_cleared()
         self._node.run_turn()
 
     def write_batch(self) -> list[int]:
@@ -107,7 +107,7 @@ class ManualCommitter(Cranked):
     def end_file(self) -> None:
         """Have the first body on disk whose file is being written, and do what the loop does then."""
         if self._files:
-            self._node.run_step("file of a body", self._end_file, "")
+            self._node.loop.run_step("file of a body", self._end_file, "")
 
     def _end_file(self) -> None:
         msg_id = next(iter(self._files))
@@ -122,13 +122,13 @@ class ManualCommitter(Cranked):
 
     def set_slow(self, *, is_slow: bool) -> None:
         """Have too much wait for the disk from now on, or no longer."""
-        self._node.run_step("change of the backlog", lambda: self._set_slow(is_slow=is_slow), "")
+        self._node.loop.run_step("change of the backlog", lambda: self._set_slow(is_slow=is_slow), "")
 
     def _set_slow(self, *, is_slow: bool) -> None:
         was_backlogged, self._is_slow = self.backlogged, is_slow
         self._count_backlog()
         if was_backlogged and not self.backlogged:
-            self._node.backlog_cleared()
+            self._node.loop.backlog_cleared()
             self._node.run_turn()
 
     def _hold(self, *, is_held: bool) -> None:
@@ -151,13 +151,14 @@ class HurriedNode(DiskNode):
     def __init__(self, data_dir: Path, **settings: Any) -> None:
         super().__init__(data_dir, **settings)
         self.committer = self.disk.commits = ManualCommitter(self)
+        self.loop.commit = self.committer.wake
 
     def _go_on(self) -> None:
         self.run_turn()
 
     def end_reads(self) -> None:
         """Read everything that queues and delay lines have asked for."""
-        self.run_step("read from disk", self.read, "")
+        self.loop.run_step("read from disk", self.read, "")
 
     def step(self) -> None:
         """Take the next step of the loop, and run the timers that are due."""

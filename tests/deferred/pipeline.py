@@ -46,7 +46,7 @@ class FullCommitter(ManualCommitter):
     def fail_commit(self) -> None:
         """Have the commit in flight find no space for more than its deletions."""
         if self._batch is not None:
-            self._node.run_step("commit", self._fail_commit, "")
+            self._node.loop.run_step("commit", self._fail_commit, "")
 
     def _fail_commit(self) -> None:
         batch, self._batch = self._batch, None
@@ -59,7 +59,7 @@ class FullCommitter(ManualCommitter):
     def fail_file(self) -> None:
         """Have the first file find no space."""
         if self._files:
-            self._node.run_step("file of a body", self._fail_file, "")
+            self._node.loop.run_step("file of a body", self._fail_file, "")
 
     def _fail_file(self) -> None:
         msg_id = next(iter(self._files))
@@ -103,6 +103,7 @@ class Pipeline:
         )
         self.node = node = HurriedNode(data_dir, storage=storage, confirm_mode=draw.choice(MODES))
         self.committer = node.committer = node.disk.commits = FullCommitter(node)
+        node.loop.commit = self.committer.wake
         self.has_full_disks = has_full_disks
         admin = PacedClient(node)
         standard: Table = {"x-confirm-mode": ("longstr", STANDARD)}

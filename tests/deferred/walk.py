@@ -266,7 +266,7 @@ class Walk:
         self.consumer.send(method)
 
     def _pass_time(self) -> None:
-        self.node.run_step("timer", lambda: self.node.pass_time(self.random.choice((1, 100, 400))), "")
+        self.node.loop.run_step("timer", lambda: self.node.pass_time(self.random.choice((1, 100, 400))), "")
 
     def _change_backlog(self) -> None:
         self.is_slow = not self.is_slow
@@ -384,7 +384,7 @@ class Walk:
                 self._settle_all()
             elif seconds:
                 seconds -= 1
-                node.run_step("timer", lambda: node.pass_time(1001), "")
+                node.loop.run_step("timer", lambda: node.pass_time(1001), "")
                 self._step()
             else:
                 break
@@ -409,7 +409,12 @@ class Walk:
         vhost = node.vhosts["/"]
         if turn._deferred_input or turn._stored or turn._not_stored or turn._deferred_others:
             raise ViolationError(f"deferred: stuck with {turn._deferred_input}, {turn._deferred_others}")
-        if node.committer.is_held or turn.waiting_for_disk or turn.has_paused_jobs or node.waiting_for_disk:
+        if (
+            node.committer.is_held
+            or turn.waiting_for_disk
+            or turn.has_paused_jobs
+            or node.loop.waiting_for_disk
+        ):
             raise ViolationError("deferred: something waits for the disk for ever")
         for deliveries in (
             vhost._dead_lettering._deliveries,

@@ -18,7 +18,7 @@ class Inside:
         self.node = Node()
         self.vhost = self.node.vhosts["/"]
         self.slices = self.node.turn.slices = TimeSlices(time.monotonic_ns, time.thread_time_ns)
-        self.slices.on_waiting = self.node._schedule_jobs
+        self.slices.on_waiting = self.node.loop.schedule_jobs
 
     def queues(self, count: int) -> list[Queue]:
         """Make so many queues."""

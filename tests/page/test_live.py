@@ -7,7 +7,6 @@ import pytest
 from browsing import ask, opened, publish
 
 import leveret
-from leveret.broker.server.server import Server
 
 
 def send(broker, exchange: str, key: str, *bodies: str, **properties) -> None:
@@ -159,11 +158,10 @@ def test_without_reports_the_way_to_them_is_shown(page):
     assert "leveret analyze all --serve --input" in page.tab.inner_text("main pre")
 
 
-def test_the_navigation_leads_to_the_reports(browser, monkeypatch):
+def test_the_navigation_leads_to_the_reports(browser):
     """With an address of reports, their entry is a link to it that tells nothing of this page, and so is the page."""
     address = "http://127.0.0.1:9/reports/"
-    monkeypatch.setattr(Server, "reports_url", address)
-    with leveret.Broker(management=True) as broker:
+    with leveret.Broker(management=True, config={"management.reports_url": address}) as broker:
         for page in opened(browser, broker):
             page.open("reports")
             page.tab.wait_for_selector(f"main a[href='{address}']")

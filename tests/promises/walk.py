@@ -616,12 +616,12 @@ class Walk:
             if not self.steps % CHECK_EVERY:
                 self.commit()
                 self.node.read()
-                self.node.send_withheld()
+                self.node.loop.send_withheld()
                 self.look()
                 self.ledger.check_open()
                 self.node.turn.confirm_wait = rng.choice((0, CONFIRM_WAIT))
         self.node.turn.confirm_wait = 0
-        self.node.send_withheld()
+        self.node.loop.send_withheld()
         self.look()
         self.drain()
 

@@ -255,7 +255,7 @@ def test_sec_28_errors_of_clients_do_not_fill_the_log(caplog):
     assert 10 == len([each for each in caplog.records if "error on connection" in each.getMessage()])
 
     node.clock.now += 1.0
-    node._tick()
+    node.loop.tick()
     assert "92 more errors of user 'guest' from 127.0.0.1 within a second" in caplog.text
 
 

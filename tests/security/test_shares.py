@@ -29,9 +29,9 @@ from leveret.broker.http.call import Callback, Item, Stored
 from leveret.broker.http.event_streams import STREAMS
 from leveret.broker.http.route import Operation, Route, Work
 from leveret.broker.http.server import SHARES
+from leveret.broker.network.gate import RESERVED_FILES
 from leveret.broker.process.places import Places
 from leveret.broker.process.shares import Shares
-from leveret.broker.server.server import RESERVED_FILES
 from leveret.broker.tls.acceptor import HANDSHAKES, Acceptor
 
 SECONDS = 20.0

@@ -152,7 +152,7 @@ async def test_sec_45_unread_answers_are_few_and_count():
             url = f"http://127.0.0.1:{server.address[1]}/api/queues/%2F/q/get"
             async with client.post(url, headers=headers, json={**GET, "truncate": 10}) as answer:
                 assert 200 == answer.status
-            node._unsent_limit = 16 * LARGE
-            node._limit_unsent()
+            node.gate.unsent_limit = 16 * LARGE
+            node.gate.limit_unsent()
             (before,) = server._answers.held
             await until(lambda: before not in server._answers.held)

@@ -210,7 +210,7 @@ def test_unacked_messages_have_their_consumer_and_the_time_since_their_delivery(
     client.publish("q", b"one")
     client.connection.close_overdue(node.now())
     node.clock.now += 90
-    node.context.now = node.monotonic()
+    node.context.now = node.loop.monotonic()
     client.publish("q", b"two")
 
     one, two = peek(node)

@@ -135,7 +135,7 @@ def test_an_exclusive_queue_is_its_connections(node, topology):
 
 def test_a_vhost_one_may_not_enter(node, topology):
     """An administrator needs permissions in a vhost to change objects, but none to list them."""
-    node.add_vhost("v")
+    node.directory.add_vhost("v")
     with pytest.raises(ForbiddenError, match="not authorised to access virtual host"):
         topology.declare_queue(ADMIN, "v", "q")
 

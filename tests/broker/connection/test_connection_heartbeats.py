@@ -100,7 +100,7 @@ def test_heartbeats_begin_with_tune_ok(seconds):
     """A client whose access to a vhost takes long to decide gets heartbeats meanwhile; its time is limited as before."""
     node = Node(handshake_timeout=10)
     client = _Client(node, connect=False)
-    node._ticks.schedule(client.connection, node.now() + 10)
+    node.loop.ticks.schedule(client.connection, node.now() + 10)
     client.receive(PROTOCOL_HEADER)
     client.send(make(Wire.StartOk, {}, "PLAIN", "\0guest\0guest", "en_US"), channel=0)
     client.receive(encode_method(0, make(Wire.TuneOk, 2047, 131072, seconds)))

@@ -387,10 +387,10 @@ def test_a_request_that_waits_does_not_act(client: Client) -> None:
 def test_a_vhost_that_is_created_again_has_the_exchange() -> None:
     """The exchange is deleted with its vhost, and comes back with the next one of that name."""
     node = opened(Node(events=EventsConfig(enabled=True, vhost="watched")))
-    node.remove_vhost(node.vhosts["watched"])
+    node.directory.remove_vhost(node.vhosts["watched"])
     work(node)
 
-    router = node.add_vhost("watched").router
+    router = node.directory.add_vhost("watched").router
 
     vhost = node.vhosts["watched"]
     queue = vhost.create_queue("events", durable=False, exclusive_owner=None, auto_delete=False, arguments={})

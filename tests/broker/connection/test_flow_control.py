@@ -197,6 +197,7 @@ class Host:
     """A server whose disk a test makes slow."""
 
     def __init__(self) -> None:
+        self.loop = self
         self.turn = Turn()
         self.context = NodeContext()
         self.is_slow = False
@@ -210,7 +211,7 @@ class Host:
         self.later.append(callback)
 
     def wait_for_disk(
-        self, _flow: FlowControl, *, publishes: bool = True, declares: bool = False, is_light: bool = False
+        self, _callback: Any, *, publishes: bool = True, declares: bool = False, is_light: bool = False
     ) -> bool:
         self.waits.append((publishes or declares, is_light))
         return self.is_slow

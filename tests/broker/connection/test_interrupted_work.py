@@ -63,15 +63,17 @@ def test_each_call_that_waits_for_a_full_socket_is_made_up_for():
     node = Client().node
     received = []
     outbox = SimpleNamespace(transport_full=True, full=True, drained=lambda: None)
-    server = SimpleNamespace(
+    loop = SimpleNamespace(
         turn=node.turn,
         context=node.context,
-        read_buffer=memoryview(bytearray(10)),
         finish_turn=lambda: None,
         run_turn=lambda: None,
         run_step=lambda _kind, work, _whom: work(),
     )
-    driver = SocketDriver(server)
+    gate = SimpleNamespace(
+        loop=loop, node=SimpleNamespace(loop=loop), read_buffer=memoryview(bytearray(10)), linger=None
+    )
+    driver = SocketDriver(gate)
     driver.connection = SimpleNamespace(
         outbox=outbox, receive=received.append, stalled=False, name="c", published=False
     )

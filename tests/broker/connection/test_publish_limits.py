@@ -118,6 +118,7 @@ class Host:
     """The server, as far as flow control needs it."""
 
     def __init__(self, node: Node) -> None:
+        self.loop = self
         self.clock: Clock = node.clock
         self.context, self.turn = node.context, node.turn
         self.timers: list[tuple[float, Any]] = []

@@ -233,7 +233,7 @@ def test_a_queue_of_the_broker_is_measured(node):
     node.pass_time(50)
     client.send(Basic.Ack(2, True))
     queue = node.vhosts["/"].queues["q"]
-    queue.meter.update(queue, node.monotonic())
+    queue.meter.update(queue, node.loop.monotonic())
 
     assert (1 * 100 + 2 * 200) * MS == queue.meter.ready
     assert 2 * 50 * MS == queue.meter.unacked

@@ -605,12 +605,12 @@ def test_a_killed_broker_releases_its_buffer(broker, connect):
     """The large buffer of a broker that was killed is released at once, without a run of the collector."""
     connect(broker)
     server = broker._core.server
-    buffer = weakref.ref(server.read_buffer)
+    buffer = weakref.ref(server.gate.read_buffer)
 
     broker.kill()
 
     assert buffer() is None
-    assert 0 == len(server.read_buffer)
+    assert 0 == len(server.gate.read_buffer)
 
 
 def test_a_broker_with_faults_can_be_stopped(tmp_path, connect):

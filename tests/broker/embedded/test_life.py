@@ -220,7 +220,7 @@ def test_a_failed_disk_ends_the_broker_not_the_process(tmp_path):
     with leveret.Broker(data_dir=tmp_path) as broker:
         connection = connected(broker.url)
         server = broker._core.server
-        server._loop.call_soon_threadsafe(server.storage_failed, OSError("the disk is gone"))
+        server.loop.running.call_soon_threadsafe(server.storage_failed, OSError("the disk is gone"))
         with pytest.raises(pika.exceptions.AMQPConnectionError):
             connection.sleep(30)
         with pytest.raises(leveret.ClosedBrokerError, match="the disk is gone"):

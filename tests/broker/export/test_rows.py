@@ -21,7 +21,7 @@ class Looking:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.rows = Rows(node, node="n@h", boot_id="b", clock=node.monotonic)
+        self.rows = Rows(node, node="n@h", boot_id="b", clock=node.loop.monotonic)
         self.rows.begin()
 
     def look(self) -> dict[str, list[dict[str, Any]]]:
@@ -428,7 +428,7 @@ def test_the_areas_of_a_queue_end_with_it(node, looking):
 
 def test_queues_and_exchanges_of_a_deleted_vhost_are_still_counted(node, looking):
     """Counters of a deleted vhost stay, and its exchanges have rows like any others."""
-    node.add_vhost("v")
+    node.directory.add_vhost("v")
     node.administration.users.set_permissions(None, "v", "guest", configure=".*", write=".*", read=".*")
     client = Client(node, vhost="v")
     client.declare("q")

@@ -212,7 +212,7 @@ def test_publishers_count_with_what_the_exchange_knows(few, tmp_path_factory, ro
     clients[0].declare("q")
     clients[0].ask(make(Queue.Bind, 0, "q", "amq.topic", "k.1.*", False, {}))
     exchange = node.vhosts["/"].router.exchanges["amq.topic"]
-    rows = Rows(node, node="n", boot_id="b", clock=node.monotonic)
+    rows = Rows(node, node="n", boot_id="b", clock=node.loop.monotonic)
     published: Counter[bool] = Counter()
     for number, keys, again in rounds:
         for key in keys:

@@ -24,7 +24,7 @@ PATH = "/api/leveret/exchanges/%2F/amq.fanout/tail"
 async def serving() -> AsyncIterator[tuple[Node, ManagementServer]]:
     """Serve the API of a new broker."""
     node = Node()
-    node._is_open = True
+    node.is_open = True
     server = ManagementServer(node, Router(ROUTES))
     await server.start("127.0.0.1", 0)
     try:

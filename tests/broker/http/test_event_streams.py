@@ -23,7 +23,7 @@ LOGIN = aiohttp.encode_basic_auth("guest", "guest")
 async def serving():
     """Serve the API of a new broker; yields the broker, the server, and a function that opens a stream."""
     node = Node()
-    node._is_open = True
+    node.is_open = True
     node.turn.slices = TimeSlices(iter(range(10**9)).__next__)
     server = ManagementServer(node, Router(ROUTES))
     await server.start("127.0.0.1", 0)

@@ -28,7 +28,7 @@ def made() -> list[ManagementServer]:
 def late(made: list[ManagementServer], sock: socket.socket) -> LateServer:
     """Return a server of a broker's API that is loaded late."""
     node = Node()
-    node._is_open = True
+    node.is_open = True
 
     def make() -> ManagementServer:
         made.append(ManagementServer(node, ROUTER))

@@ -58,7 +58,7 @@ class Tried:
 async def serving(*routes: Route, prefix: str = "") -> AsyncIterator[Tried]:
     """Serve the API of a new broker, and further routes."""
     node = Node()
-    node._is_open = True
+    node.is_open = True
     tried = Tried(node, list(routes), prefix)
     await tried.server.start("127.0.0.1", 0)
     try:
@@ -116,10 +116,10 @@ def with_permissions(node: Node, count: int) -> None:
 async def test_a_broker_that_starts_says_so():
     """503 with the reason until clients may connect."""
     async with serving() as tried:
-        tried.node._is_open = False
+        tried.node.is_open = False
         body = {"error": "service_unavailable", "reason": "the broker is starting"}
         assert (503, body) == await tried.ask("GET", "whoami")
-        tried.node._is_open = True
+        tried.node.is_open = True
         assert 200 == (await tried.ask("GET", "whoami"))[0]
 
 
@@ -314,7 +314,7 @@ async def test_slices_of_a_long_list_are_short():
         with_permissions(tried.node, 100_000)
         tried.server.__class__ = Timed
         tried.node.turn.slices = TimeSlices(time.monotonic_ns, time.thread_time_ns)
-        tried.node.turn.slices.on_waiting = tried.node._schedule_jobs
+        tried.node.turn.slices.on_waiting = tried.node.loop.schedule_jobs
         gc.disable()
         try:
             async with tried.client.get(
@@ -522,13 +522,13 @@ async def test_a_node_that_may_lead_no_more_answers_nothing():
     pieces = Content([b"begin", None, b"end"] * 4, "text/plain")
 
     def stale(call):
-        call.broker.may_write = lambda: False
+        call.broker.loop.may_write = lambda: False
         return Item({"is": "old"})
 
     def old(call):
         def made():
             yield from pieces.pieces[:3]
-            call.broker.may_write = lambda: False
+            call.broker.loop.may_write = lambda: False
             yield from pieces.pieces[3:]
 
         return Content(made(), "text/plain")
@@ -539,5 +539,5 @@ async def test_a_node_that_may_lead_no_more_answers_nothing():
             assert 200 == (await tried.ask("GET", "whoami"))[0]
             with pytest.raises(aiohttp.ClientError):
                 await tried.ask("GET", "test/stale")
-            tried.node.may_write = lambda: True
+            tried.node.loop.may_write = lambda: True
             assert 200 == (await tried.ask("GET", "whoami"))[0]

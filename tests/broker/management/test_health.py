@@ -58,8 +58,8 @@ def test_alarms_are_reported(api, path, reason):
 @pytest.fixture
 def listening(api) -> Api:
     """The API of a broker with two listeners."""
-    api.node.addresses.append(("127.0.0.1", 5672))
-    api.node.http_listeners.append(ListenerFacts("http", "127.0.0.1", 15672))
+    api.node.listeners.append(ListenerFacts("amqp", "127.0.0.1", 5672))
+    api.node.listeners.append(ListenerFacts("http", "127.0.0.1", 15672))
     return api
 
 
@@ -84,7 +84,7 @@ def test_a_broker_without_listeners_is_not_ready(api):
 def test_a_full_broker_is_not_ready():
     """As many clients as may connect are connected."""
     api = Api(Node(limits=Limits(connection_max=0)))
-    api.node.addresses.append(("127.0.0.1", 5672))
+    api.node.listeners.append(ListenerFacts("amqp", "127.0.0.1", 5672))
     answer = api.request("GET", "health/checks/below-node-connection-limit")
     reason = "node connection limit is reached"
 

@@ -284,7 +284,7 @@ def test_the_order_of_arguments_does_not_matter_to_unbind(client, node):
 def test_names_that_are_no_text_survive(node):
     """Names of any octets are restored unchanged, wherever they came from."""
     name = b"\xff\xfe q".decode("utf-8", "surrogateescape")
-    vhost = node.add_vhost(name)
+    vhost = node.directory.add_vhost(name)
     queue = vhost.create_queue(name, durable=True, exclusive_owner=None, auto_delete=False, arguments={})
     vhost.router.declare(name, "topic", durable=True)
     vhost.router.bind(name, queue, name, {name: ("longstr", name)})
@@ -318,7 +318,7 @@ def test_the_factory_of_backing_queues_gets_the_queue():
 
     node = StoringNode()
     vhost = VHost("/v", node.turn, node.context, make_backing=make_backing)
-    node.definitions.add_vhost(vhost)
+    node.directory.definitions.add_vhost(vhost)
     options = {"exclusive_owner": None, "auto_delete": False, "arguments": {"x": ("bool", True)}}
     stored = vhost.create_queue("q", durable=True, **options)
     vhost.create_queue("t", durable=False, **options)
@@ -445,7 +445,7 @@ def test_arguments_that_are_no_table_stop_the_start(kind, octets):
 def test_users_and_their_rights_survive(node):
     """Users, tags, permissions, topic permissions and limits survive a restart."""
     users = node.users
-    node.add_vhost("/two")
+    node.directory.add_vhost("/two")
     users.add(User("ada", "hash", ("administrator", "\udcff"), "rabbit_password_hashing_sha512"))
     users.add(User("bob", ""))
     users.set_permissions("ada", "/two", "^a", "b$", ".*")
@@ -465,7 +465,7 @@ def test_rights_that_are_taken_away_stay_away(node):
     """Clearing permissions, removing a user and removing a vhost delete their rows."""
     before = node.store.rows.copy()
     users = node.users
-    vhost = node.add_vhost("/two")
+    vhost = node.directory.add_vhost("/two")
     Client(node).send(durable_queue("q"))
     for user in ("ada", "bob"):
         users.add(User(user, ""))
@@ -482,7 +482,7 @@ def test_rights_that_are_taken_away_stay_away(node):
     users.clear_topic_permissions("bob", "/")
     users.remove("ada")
     users.remove("nobody")
-    node.remove_vhost(vhost)
+    node.directory.remove_vhost(vhost)
     node.commit()
 
     assert rights(node) == rights(node.restarted())
@@ -496,10 +496,10 @@ def test_rights_that_are_taken_away_stay_away(node):
 def test_a_vhost_goes_with_everything_in_it(node):
     """A removed vhost leaves no rows of its queues, exchanges and bindings."""
     before = node.store.rows.copy()
-    vhost = node.add_vhost("/two")
+    vhost = node.directory.add_vhost("/two")
     node.users.set_permissions("guest", "/two", ".*", ".*", ".*")
     ask(Client(node, vhost="/two"), durable_queue("q"), declare("x"), bind("q", "x"), queue_declare("t"))
-    node.remove_vhost(vhost)
+    node.directory.remove_vhost(vhost)
     node.commit()
 
     assert before == node.store.rows
@@ -509,22 +509,22 @@ def test_a_vhost_goes_with_everything_in_it(node):
 def test_a_vhost_is_removed_in_slices(node):
     """A vhost being removed cannot be found; its queues are deleted in later steps, and its name is free at once."""
     before = node.store.rows.copy()
-    vhost = node.add_vhost("/two")
+    vhost = node.directory.add_vhost("/two")
     node.users.set_permissions("guest", "/two", ".*", ".*", ".*")
     client = Client(node, vhost="/two")
     ask(client, *[durable_queue(f"q{number}") for number in range(100)], bind("q7", "amq.direct"))
     client.connection.lost()
     hurry(node, looks=10)
-    node.remove_vhost(vhost)
+    node.directory.remove_vhost(vhost)
 
     assert "/two" not in node.vhosts
     assert 50 < len(vhost.queues) < 100
-    new = node.add_vhost("/two")
+    new = node.directory.add_vhost("/two")
     node.clock.run()
     assert {} == vhost.queues
     node.commit()
     assert {"/", "/two"} == set(node.restarted().vhosts)
-    node.remove_vhost(new)
+    node.directory.remove_vhost(new)
     node.clock.run()
     node.commit()
     assert before == node.store.rows
@@ -533,14 +533,14 @@ def test_a_vhost_is_removed_in_slices(node):
 def test_a_crash_while_a_vhost_is_removed_finishes_it(node):
     """The next start completes the removal of a vhost that a crash interrupted."""
     before = node.store.rows.copy()
-    vhost = node.add_vhost("/two")
+    vhost = node.directory.add_vhost("/two")
     node.users.set_permissions("guest", "/two", ".*", ".*", ".*")
     client = Client(node, vhost="/two")
     ask(client, *[durable_queue(f"q{number}") for number in range(100)], bind("q7", "amq.direct"))
     vhost.policies.set("p", "", {"max-length": 5})
     client.connection.lost()
     hurry(node, looks=10)
-    node.remove_vhost(vhost)
+    node.directory.remove_vhost(vhost)
     node.commit()
     again = node.restarted()
     again.commit()

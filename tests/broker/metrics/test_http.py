@@ -20,8 +20,9 @@ from leveret.broker.metrics import http
 from leveret.broker.metrics.http import STALL_SECONDS, Monitor
 from leveret.broker.metrics.sampler import Identity
 from leveret.broker.metrics.text import CONTENT_TYPE
+from leveret.broker.network.gate import RESERVED_FILES
 from leveret.broker.process.shares import Shares
-from leveret.broker.server.server import RESERVED_FILES, TICK_SECONDS
+from leveret.broker.scheduling.timer_wheel import TICK_SECONDS
 
 SOON = 10.0
 WATCHED = ("--set", "prometheus.enabled=true")
@@ -31,8 +32,8 @@ WATCHED = ("--set", "prometheus.enabled=true")
 def node() -> Node:
     """A broker that clients may connect to."""
     node = Node()
-    node._is_open = True
-    node._ticked = node.now()
+    node.is_open = True
+    node.loop.ticked = node.now()
     return node
 
 
@@ -100,7 +101,7 @@ async def test_what_the_system_says_of_the_process(ask):
 )
 async def test_what_is_asked_for_in_detail(node, ask, query, shown):
     """Families, vhosts and a pattern for the names of queues are parsed as RabbitMQ does."""
-    node.add_vhost("other")
+    node.directory.add_vhost("other")
     node.users.set_permissions("guest", "other", ".*", ".*", ".*")
     client, other = Client(node), Client(node, vhost="other", port=50001)
     client.declare("a")
@@ -144,11 +145,11 @@ async def test_health(node, ask):
     status, text, _ = await ask("/healthz")
     assert (503, True) == (status, "the event loop is 5.0 s late" in text)
 
-    node._stopping = True
+    node.is_stopping = True
     for path in ("/readyz", "/metrics"):
         status, text, _ = await ask(path)
         assert (503, True) == (status, "the broker is stopping" in text)
-    node._stopping = node._is_open = False
+    node.is_stopping = node.is_open = False
     status, text, _ = await ask("/readyz")
     assert (503, True) == (status, "the broker is starting" in text)
 
@@ -167,7 +168,7 @@ async def test_alarms_are_no_reason_to_stay_away(node, ask):
 
 async def test_nobody_is_sent_where_no_file_descriptors_are_left(node, ask):
     """A broker without file descriptors is not ready for new connections; existing ones and metrics are served."""
-    node._file_limit = 0
+    node.gate.most_sockets = 0
     status, text, _ = await ask("/readyz")
 
     assert (503, True) == (status, "no file descriptors" in text)

@@ -217,7 +217,7 @@ def test_metrics_may_tell_objects_apart(node):
 
 def test_details_are_those_that_are_asked_for(node):
     """Groups, vhosts and names of queues leave out everything else; an unknown group is ignored."""
-    node.add_vhost("other")
+    node.directory.add_vhost("other")
     node.users.set_permissions("guest", "other", ".*", ".*", ".*")
     client, other = Client(node), Client(node, vhost="other", port=50001)
     for name in ("orders.1", "orders.2", "logs"):
@@ -287,14 +287,14 @@ def test_no_pattern_takes_long(node, text):
 
 def test_churn_survives_a_vhost(node):
     """Queues declared, created and deleted in a vhost are still counted when it is deleted."""
-    node.add_vhost("other")
+    node.directory.add_vhost("other")
     node.users.set_permissions("guest", "other", ".*", ".*", ".*")
     client = Client(node, vhost="other")
     client.declare("q")
     client.declare("q")
     client.connection.lost()
 
-    node.remove_vhost(node.vhosts["other"])
+    node.directory.remove_vhost(node.vhosts["other"])
 
     found = scraped(node)
     names = ("declared", "created", "deleted")

@@ -35,13 +35,13 @@ class Socket:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.client = Client(node)
-        self.driver = SocketDriver(node)
+        self.driver = SocketDriver(node.gate)
         self.driver.connection = self.client.connection
         self.driver._transport = self.transport = Transport()
 
     def arrive(self, octets: bytes) -> None:
         """Read these octets."""
-        self.node.read_buffer[: len(octets)] = octets
+        self.node.gate.read_buffer[: len(octets)] = octets
         self.driver.buffer_updated(len(octets))
 
     def publish(self, *bodies: bytes, key: str = "q") -> None:
@@ -56,7 +56,7 @@ class Socket:
 def node() -> Node:
     """A server with a queue."""
     made = Node()
-    made.read_buffer = memoryview(bytearray(2 * GATHER_OCTETS))
+    made.gate.read_buffer = memoryview(bytearray(2 * GATHER_OCTETS))
     Client(made).declare("q")
     return made
 
@@ -93,7 +93,7 @@ def test_a_socket_is_alone_while_no_other_is_read(node, monkeypatch):
     """A client that waits for each of its messages is told from several that do so at the same time."""
     one, other = Socket(node), Socket(node)
     found: list[bool] = []
-    monkeypatch.setattr(node, "finish_turn", lambda *, is_alone: found.append(is_alone))
+    monkeypatch.setattr(node.loop, "finish_turn", lambda *, is_alone: found.append(is_alone))
     for each in (one, one, other, one, one):
         each.publish(b"m")
 

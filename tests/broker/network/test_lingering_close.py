@@ -26,8 +26,7 @@ class Timer:
 class Host:
     """A server whose clock a test moves."""
 
-    def __init__(self, linger):
-        self.linger = linger
+    def __init__(self):
         self.time = 100.0
         self.timers: list[Timer] = []
 
@@ -69,8 +68,8 @@ def unacknowledged(monkeypatch):
 
 def closing(linger, transport):
     """Begin to close, and return the host and the close."""
-    host = Host(linger)
-    return host, LingeringClose(host, transport, None, lambda: transport.ends.append("reset"))
+    host = Host()
+    return host, LingeringClose(host, linger, transport, None, lambda: transport.ends.append("reset"))
 
 
 def seconds_until_reset(host, transport):

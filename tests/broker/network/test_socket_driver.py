@@ -260,10 +260,10 @@ def reads(octets: int, most: int) -> tuple[int, list[Callable[[], object]], Read
     """
     node = Node()
     soon: list[Callable[[], object]] = []
-    node.call_later = lambda _, callback: soon.append(callback)
+    node.loop.call_later = lambda _, callback: soon.append(callback)
     hurry(node, looks=10)
-    node.read_buffer = memoryview(bytearray(frame(8, 0, b"") * 100))
-    driver = SocketDriver(node)
+    node.gate.read_buffer = memoryview(bytearray(frame(8, 0, b"") * 100))
+    driver = SocketDriver(node.gate)
     driver.connection = FakeClient(node).connection
     driver._transport = transport = Read()
     count = 0
@@ -305,8 +305,8 @@ def test_who_publishes_little_does_not_wait_for_the_disk_beside_who_publishes_mu
     node.disk.commits.backlogged = True
     node.disk.commits.overloaded = overloaded
     sent = publish("q", bytes(octets))
-    node.read_buffer = memoryview(bytearray(sent))
-    driver = SocketDriver(node)
+    node.gate.read_buffer = memoryview(bytearray(sent))
+    driver = SocketDriver(node.gate)
     driver.connection = client.connection
     driver._transport = transport = Read()
 
@@ -315,7 +315,7 @@ def test_who_publishes_little_does_not_wait_for_the_disk_beside_who_publishes_mu
     assert 1 == node.vhosts["/"].queues["q"].ready_count
     assert is_read is transport.is_read
     node.disk.commits.backlogged = False
-    node.backlog_cleared()
+    node.loop.backlog_cleared()
     assert transport.is_read
 
 

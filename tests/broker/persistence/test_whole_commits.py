@@ -95,11 +95,13 @@ class Broker:
 
     def __init__(self, path: Path, clients: int) -> None:
         self.node = DiskNode(path)
-        self.loop = self.node._loop = self.node.clock = Loop()
+        self.loop = self.node.clock = Loop()
+        self.node.loop.attach(self.loop)  # type: ignore[arg-type]
         disk = self.node.disk
         report_full = self.node.resource_monitor.report_full
-        disk.commits = Committer(disk.environment, disk.journal, self.node, self.loop, report_full)  # type: ignore[arg-type]
+        disk.commits = Committer(disk.environment, disk.journal, self.node.loop, self.loop, report_full)  # type: ignore[arg-type]
         self.commits = disk.commits
+        self.node.loop.commit = disk.commits.wake
         self.writer: Writer = disk.commits._writer
         self.store = disk.environment.store
         self.clients = [Client(self.node) for _ in range(clients)]
@@ -303,13 +305,13 @@ def test_a_commit_waits_for_queues_that_are_deferred_and_others_wait_for_it(tmp_
     broker.commits._commit()
 
     assert (True, None, True) == (was_split, journal.in_flight, broker.commits.backlogged)
-    assert node.wait_for_disk(driver, publishes=False)  # type: ignore[arg-type]
+    assert node.wait_for_disk(driver.disk_caught_up, publishes=False)
     while node.turn.is_split:
         broker.loop.step()
     assert not broker.commits.is_held
     while broker.loop.step():
         pass
     assert [len(QUEUES)] == driver.seen
-    assert not node.wait_for_disk(driver, publishes=False)  # type: ignore[arg-type]
+    assert not node.wait_for_disk(driver.disk_caught_up, publishes=False)
     broker.settle()
     node.disk.close()

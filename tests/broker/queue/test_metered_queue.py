@@ -39,7 +39,7 @@ def test_a_message_fetched_by_get_is_no_longer_ready(node):
     client.send(make(Basic.Get, 0, "q", True))
     node.pass_time(100)
     queue = node.vhosts["/"].queues["q"]
-    queue.meter.update(queue, node.monotonic())
+    queue.meter.update(queue, node.loop.monotonic())
 
     assert 100 * 1_000_000 == queue.meter.ready
 

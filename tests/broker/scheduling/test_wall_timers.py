@@ -97,6 +97,6 @@ def test_calls_that_take_too_long_go_on_later() -> None:
 def test_the_clock_on_the_wall_is_looked_at_now_and_then() -> None:
     """A wait of the loop is short, so that a clock set forward delays no timer by much."""
     node = Node()
-    node._set_timer(node.wall_clock() + 3_600_000)
+    node.loop._set_timer(node.wall_clock() + 3_600_000)
 
     assert [node.now() + TimeSource.longest_wait] == [when for when, _ in node.clock.later]

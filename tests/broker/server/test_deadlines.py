@@ -26,7 +26,7 @@ def _is_closed(client: Client) -> bool:
 def handshake(node: Node, seconds: int) -> Ended:
     """A client that says nothing."""
     client = Client(node, connect=False)
-    node._ticks.schedule(client.connection, node.now() + seconds)
+    node.loop.ticks.schedule(client.connection, node.now() + seconds)
     return lambda: _is_closed(client)
 
 

@@ -24,6 +24,7 @@ class Host:
         self.reasons: list[str] = []
         self.relieved: list[int] = []
         self.failed: BaseException | None = None
+        self.loop = self
 
     def set_alarm(self, reason: str) -> None:
         self.alarm = reason

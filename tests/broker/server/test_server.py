@@ -17,8 +17,8 @@ from running import Running
 
 from bench import fairness
 from bench.client import publish_batch
+from leveret.broker.network.gate import RESERVED_FILES
 from leveret.broker.network.socket_driver import OUTPUT_LIMIT
-from leveret.broker.server.server import RESERVED_FILES
 
 FORCED = (320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'")
 STOP_LIMIT = 10.0

@@ -39,7 +39,7 @@ def jam(node: Node, chunks: int) -> None:
 def clear(node: Node) -> None:
     """Let the disk catch up."""
     node.turn.is_backlogged = lambda: False
-    node.backlog_cleared()
+    node.loop.backlog_cleared()
     node.run_turn()
     node.clock.run()
 
@@ -452,7 +452,7 @@ def test_dead_letters_wait_for_the_disk() -> None:
     assert (0, 0) == counts(client.node, "dead")
     assert [] == turn.unfinished
     turn.is_backlogged = lambda: False
-    client.node.backlog_cleared()
+    client.node.loop.backlog_cleared()
     client.node.run_turn()
     assert (COUNT, 0) == counts(client.node, "dead")
 
@@ -472,7 +472,7 @@ def test_expired_messages_that_wait_for_the_disk_keep_nothing_busy() -> None:
     assert [] == turn.unfinished
     assert 0 == len(client.node.context.timers)
     turn.is_backlogged = lambda: False
-    client.node.backlog_cleared()
+    client.node.loop.backlog_cleared()
     client.node.run_turn()
     assert (COUNT, 0) == counts(client.node, "dead")
 
@@ -594,7 +594,7 @@ def test_queues_that_expire_together_go_in_slices() -> None:
     node = client.node
     hurry(node, looks=10)
     node.clock.now += 1
-    node._run_timers()
+    node.loop.run_timers()
     queues = node.vhosts["/"].queues
 
     assert 50 < len(queues) < 100

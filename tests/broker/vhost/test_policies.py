@@ -507,11 +507,11 @@ def test_policies_go_with_their_vhost():
     """Policies of a deleted vhost do not apply to a later vhost of the same name."""
     node = StoringNode()
     rows = set(node.store.rows)
-    made = node.add_vhost("v")
+    made = node.directory.add_vhost("v")
     made.policies.set("p", "", {"max-length": 5})
     made.policies.set("p", "", {"max-length": 5}, operator=True)
     node.commit()
-    node.remove_vhost(made)
+    node.directory.remove_vhost(made)
     node.commit()
 
     assert rows == set(node.store.rows)

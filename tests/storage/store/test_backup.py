@@ -156,7 +156,9 @@ def contents(data_dir: Path) -> tuple[dict[bytes, bytes], set[int]]:
         pages = [first + each for first, count in file.used_pages() for each in range(count)]
         pages += [page for _, freed in file.free_pages() for page in freed]
         assert sorted(pages) == list(range(2, file.meta.last_page + 1))
-        assert (data_dir / "store" / "data.mdb").stat().st_size == (file.meta.last_page + 1) * file.meta.page_size
+        assert (data_dir / "store" / "data.mdb").stat().st_size == (
+            file.meta.last_page + 1
+        ) * file.meta.page_size
     with lmdb.open(str(data_dir / "store"), max_dbs=16, map_size=1 << 40) as env:
         tables = {name: env.open_db(name, create=False) for name in (b"blocks", b"bodies")}
         with env.begin() as txn:

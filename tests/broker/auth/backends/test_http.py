@@ -211,7 +211,7 @@ async def test_decisions_of_the_cache_end(service):
 async def test_the_management_api_asks_the_backends(service):
     """Requests and sessions of users of the service see its tags, its vhosts and its permissions."""
     async with broker(chain("http", http=service.settings())) as server:
-        server.add_vhost("hidden")
+        server.directory.add_vhost("hidden")
         service.users.set_permissions("own", "unknown", "", "", "")
         management = ManagementServer(server, ROUTER)
         await management.start("127.0.0.1", 0)

@@ -109,7 +109,7 @@ async def test_a_connection_ends_with_its_token(issuer):
         assert not mine.close_reason
         clock.seconds += 61
         mine.close_overdue(server.now())
-        server.run_turn()
+        server.loop.run_turn()
         while server.clients.connections:
             await asyncio.sleep(0)
         assert f"CONNECTION_FORCED - {EXPIRED}" == mine.close_reason

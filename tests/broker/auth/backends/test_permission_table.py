@@ -144,8 +144,8 @@ async def _prepare(server) -> None:
     for name in ("own-x", "own-y", "shared-x"):
         if vhost.router.get(name) is not None:
             vhost.delete_exchange(name, if_unused=False)
-    server.run_turn()
-    await server.finish_jobs()
+    server.loop.run_turn()
+    await server.loop.finish_jobs()
     vhost.declare_exchange(
         "shared-x", "direct", durable=False, auto_delete=False, internal=False, arguments={}
     )

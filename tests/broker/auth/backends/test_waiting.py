@@ -306,12 +306,12 @@ async def test_an_internal_change_is_felt_where_the_internal_database_decides(se
     await channel.queue_declare("q")
     await channel.basic_consume("q", _ignore)
     server.users.set_permissions("all", "/", ".*", ".*", "")
-    server.run_turn()
+    server.loop.run_turn()
     queue = server.vhosts["/"].queues["q"]
     while queue.consumers:
         await asyncio.sleep(0)
     server.users.clear_permissions("all", "/")
-    server.run_turn()
+    server.loop.run_turn()
     while server.clients.connections:
         await asyncio.sleep(0)
 

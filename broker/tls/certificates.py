@@ -1,0 +1,91 @@
+"""The certificates of all listeners of a broker: shown, read again, and watched (driver)."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from leveret.broker.process.audit_log import AuditLog
+from leveret.broker.tls.options import TLSOptions
+
+if TYPE_CHECKING:
+    from leveret.broker.tls.certificate import CertificateFacts
+    from leveret.broker.tls.credentials import Credentials, Watch
+
+
+class Certificates:
+    """The certificates in use; whoever starts a listener with TLS adds its own.
+
+    Args:
+        audit: records each reload.
+
+    """
+
+    def __init__(self, audit: AuditLog) -> None:
+        self.audit = audit
+        self.credentials: list[Credentials] = []
+        self._reloads: set[asyncio.Task[None]] = set()
+        self._watch: Watch | None = None
+
+    def add(self, options: TLSOptions, handshake_timeout: float) -> "Credentials":
+        """Read the certificates of a listener. Raises TLSFileError."""
+        from leveret.broker.tls.credentials import Credentials  # noqa: PLC0415 - only if it is used
+
+        made = Credentials(options, handshake_timeout)
+        self.credentials.append(made)
+        return made
+
+    @property
+    def facts(self) -> "dict[str, CertificateFacts]":
+        """The certificates, by the beginning of their keys."""
+        return {key: facts for each in self.credentials for key, facts in each.keys_of.items()}
+
+    @property
+    def reloads(self) -> dict[str, int]:
+        """The numbers of reloads since the start: that succeeded, and that failed."""
+        return {
+            "succeeded": sum(each.reloads for each in self.credentials),
+            "failed": sum(each.failures for each in self.credentials),
+        }
+
+    def reload(self, done: Callable[[list[str]], object] = len) -> None:
+        """Read all of them again; calls back with what is wrong, in which case the old ones stay."""
+        if not self.credentials:
+            done([])
+            return
+        task = asyncio.get_running_loop().create_task(self._reload(done))
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+
+    async def _reload(self, done: Callable[[list[str]], object]) -> None:
+        found = [await each.reload() for each in self.credentials]
+        done([problem for problem in found if problem])
+
+    def watch(self, interval: float) -> None:
+        """Read them again when their files have changed, until `forget`.
+
+        Args:
+            interval: seconds between two looks; 0 for none.
+
+        """
+        if self.credentials:
+            from leveret.broker.tls.credentials import Watch  # noqa: PLC0415 - only if it is used
+
+            for each in self.credentials:
+                each.on_reload = self._record
+            self._watch = Watch(self.credentials, interval)
+            self._watch.start()
+
+    async def forget(self) -> None:
+        """Look no more whether certificates have changed."""
+        if self._watch is not None:
+            await self._watch.stop()
+
+    def _record(self, credentials: "Credentials", problem: str) -> None:
+        outcome = "failed" if problem else "ok"
+        found = {
+            key: {"subject": facts.subject, "validity": facts.validity}
+            for key, facts in credentials.keys_of.items()
+        }
+        self.audit.record(
+            "tls.reload", outcome=outcome, name=credentials.name, reason=problem, certificates=found
+        )
