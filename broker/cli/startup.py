@@ -119,7 +119,7 @@ def _monitor(server: Any, per_object: bool) -> "Callable[[], Monitor]":
         from leveret.broker.metrics.sampler import Identity  # noqa: PLC0415
 
     def identity() -> Identity:
-        return Identity(server.node_name, server.cluster_name, server.cluster_id)
+        return Identity(server.node_name, server.cluster_name, server.directory.cluster_id)
 
     return partial(Monitor, server, identity, per_object=per_object)
 
@@ -204,7 +204,7 @@ def _listen_for(
             tls = Credentials(wanted.tls.options, config.tls_handshake_timeout)
         except TLSFileError as error:
             raise StartupError(str(error), exit_codes.CONFIG) from None
-        server.credentials.append(tls)
+        server.certificates.credentials.append(tls)
         found = _listen(server, protocol.replace("http", "https", 1), use, wanted.tls, load, ending, tls)
     if wanted.has_plain and wanted.port:
         found = _listen(server, protocol, use, wanted, load, ending) or found
@@ -235,7 +235,7 @@ def _listen(
         return False
     ending.push_async_callback(LateServer(sock, load, tls).close)
     address = sock.getsockname()[:2]
-    server.http_listeners.append(ListenerFacts(protocol, *address))
+    server.listeners.append(ListenerFacts(protocol, *address))
     kind = "HTTP" if tls is None else "HTTPS"
     _logger.info("started %s listener on %s for %s", kind, Listener(*address), use)
     return True

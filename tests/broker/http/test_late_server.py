@@ -85,7 +85,7 @@ async def test_its_owner_may_do_everything(tmp_path, is_long):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / NAME).touch()
     node = Node()
-    node._is_open = True
+    node.is_open = True
     control = ControlSocket(folder, lambda: partial(ManagementServer, node, Router(ROUTES)))
     control.open()
     try:
