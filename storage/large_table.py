@@ -40,9 +40,6 @@ class LargeTable(MutableMapping[int, V]):
     """A dict with integer keys, split into many parts.
 
     It is iterated in ascending order of keys if they were added in ascending order, or after `sort` was called.
-
-    Args:
-        entries: its initial entries.
     """
 
     __slots__ = ("_count", "_parts")

@@ -324,14 +324,7 @@ class RunningBackup:
 
 
 class Backups:
-    """The backups of a running broker, one at a time.
-
-    Args:
-        environment: the data.
-        commits: commits them.
-        loop: the event loop.
-        reserve: bytes to leave free on the disk of the data directory.
-    """
+    """The backups of a running broker, one at a time; `reserve` are bytes to leave free on the disk of its data."""
 
     def __init__(
         self, environment: Environment, commits: Committer, loop: asyncio.AbstractEventLoop, reserve: int = 0

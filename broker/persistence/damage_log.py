@@ -10,12 +10,7 @@ SECONDS = 1.0
 
 
 class DamageLog:
-    """Formats the damage found since the last call.
-
-    Args:
-        damages: collects the damage.
-        vhosts: for the names of queues and of exchanges with delayed messages.
-    """
+    """Formats the damage found since the last call; vhosts have the names of queues, and of exchanges with delays."""
 
     def __init__(self, damages: Damages, vhosts: dict[str, VHost]) -> None:
         self._damages = damages

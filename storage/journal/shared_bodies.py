@@ -25,11 +25,7 @@ _OURS = 2
 
 
 class SharedBodies:
-    """Ids of transient bodies that several queues share and that are paged, as long as they are in memory.
-
-    Args:
-        next_number: returns an id that was never used before.
-    """
+    """Ids, from `next_number`, of transient bodies that several queues share and that are paged, while in memory."""
 
     __slots__ = ("_known", "_next_number", "_octets")
 
@@ -78,11 +74,9 @@ class SharedBodies:
         ]
 
     def own_share(self, messages: list[Message], has_entry: list[bool]) -> float:
-        """Return the fraction of the messages' memory to be counted for one queue: above 0, at most 1.
+        """Return the fraction of the memory of some messages to be counted for one queue: above 0, at most 1.
 
-        Args:
-            messages: some messages of the queue, as `holders` takes them.
-            has_entry: whether the queue has an entry of its own for each, which nobody shares.
+        `has_entry` says of each whether the queue has an entry of its own for it, which nobody shares.
         """
         whole = own = 0.0
         for message, places, holding, is_entry in zip(
@@ -96,7 +90,6 @@ class SharedBodies:
 
 
 def _places(messages: list[Message]) -> list[int]:
-    """Return the number of places that hold each message, besides this list."""
     return [count - _OURS for count in map(getrefcount, messages)]
 
 

@@ -490,14 +490,9 @@ class BodyCopies:
 
 
 class Backup:
-    """One backup.
+    """One backup of a data directory, the data of which are `source`.
 
-    Args:
-        data_dir: the data directory.
-        target: an existing directory for the copy, without data.
-        source: the data in `data_dir`.
-        pace: limits the speed and counts the bytes.
-        reserve: bytes to leave free on the disk of `target`.
+    `target` is an existing directory for the copy, without data, and `reserve` are bytes to leave free on its disk.
     """
 
     def __init__(self, data_dir: Path, target: Path, source: Source, pace: Pace, reserve: int = 0) -> None:

@@ -121,12 +121,7 @@ def remove_reference(txn: Any, db: Mapping[str, Any], msg_id: int) -> bool:
 
 
 class Bodies:
-    """The contents of bodies; those of files are in one directory.
-
-    Args:
-        directory: the directory of the files.
-        store_id: the id of the store, which they have.
-    """
+    """The contents of bodies; those in files are in one directory, and have the id of the store."""
 
     def __init__(self, directory: Path, store_id: bytes) -> None:
         self._directory = directory

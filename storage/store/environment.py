@@ -548,12 +548,7 @@ class FileSnapshot:
     While it is open, pages that are freed cannot be reused, so it should not be open for long. It is opened by one
     thread and read by another, but never by two at the same time; any thread may close it at any time. If an
     environment has to be reopened because the disk is full, a snapshot is void, and its reads raise lmdb.Error.
-
-    Args:
-        environments: the durable one, and that of paged transient messages.
-        bodies: their bodies.
-
-    Raises lmdb.Error or StorageError if a transaction cannot be opened now.
+    The durable environment is the first one. Raises lmdb.Error or StorageError if a transaction cannot be opened now.
     """
 
     def __init__(self, environments: Iterable[LmdbEnvironment], bodies: Bodies) -> None:

@@ -91,10 +91,10 @@ class _LostEnvironment:
 
 
 class LmdbEnvironment:
-    """One environment.
+    """One environment; its folder is created if it does not exist.
 
     Args:
-        path: folder of the environment; created if it does not exist.
+        path: the folder.
         names: of the tables.
         damages: for what is found.
         sync: flush every commit.

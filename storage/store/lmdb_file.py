@@ -55,9 +55,6 @@ class Meta(NamedTuple):
 class DataFile:
     """A data file, open for reading. Use it in a `with` statement.
 
-    Args:
-        path: the file.
-
     Raises OSError if it cannot be opened or read; DamagedError for a file that LMDB did not write.
     """
 

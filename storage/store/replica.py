@@ -50,11 +50,7 @@ class Part(NamedTuple):
 
 
 class ReplicaEnvironment(Environment):
-    """A copy on disk.
-
-    Args:
-        data_dir: the data directory, which is empty or has a copy.
-        sync: as for `Environment`.
+    """A copy on disk, in a directory that is empty or has one.
 
     Raises NotReplicatedError for other data, and what `Environment` raises.
     """

@@ -109,9 +109,7 @@ def test_more_than_the_buffer_is_refused(path: Path, size: int) -> None:
     with_writes(work)
 
 
-def test_a_descriptor_that_cannot_be_written_is_refused_for_a_while(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_descriptor_that_cannot_be_written_is_refused_for_a_while(path, monkeypatch):
     """A write that the kernel does not accept is not begun, and nothing is submitted for a minute."""
     now = [0]
     monkeypatch.setattr(async_writes, "monotonic_ns", lambda: now[0])
@@ -183,9 +181,7 @@ def test_a_close_ends_it(path: Path) -> None:
     with_writes(work)
 
 
-def test_a_submission_that_waits_for_the_disk_is_not_repeated_for_a_while(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_submission_that_waits_for_the_disk_is_not_repeated_for_a_while(path, monkeypatch):
     """A file system that waits for the disk holds the loop a twentieth of the time at most; the write itself counts."""
     monkeypatch.setattr(async_writes, "HELD_NS", HELD_NS)
     times = [0, HELD_NS + 1]

@@ -7,8 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import pytest
-
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import committer
 from leveret.broker.persistence.replicated_store import ReplicatedDataStore
@@ -353,9 +351,7 @@ async def test_nothing_is_paged_at_a_stop(tmp_path: Path) -> None:
     await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
 
 
-async def test_a_stop_with_a_full_copy_loses_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_stop_with_a_full_copy_loses_nothing(tmp_path, caplog):
     """And reports no loss: the log has what the copy has no room for."""
     leading = Leading(tmp_path / "data")
     leading.publish(1)

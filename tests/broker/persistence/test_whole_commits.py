@@ -250,9 +250,7 @@ def test_every_commit_has_exactly_the_bodies_that_its_records_refer_to(tmp_path:
 
 @pytest.mark.usefixtures("by_hand")
 @pytest.mark.parametrize("looks", [2, 3, 5])
-def test_a_commit_never_finds_a_letter_gone_from_one_place_and_not_in_the_other(
-    tmp_path: Path, looks: int
-) -> None:
+def test_a_commit_never_finds_a_letter_gone_from_one_place_and_not_in_the_other(tmp_path, looks):
     """A persistent dead letter is in one of the two queues whenever the broker is killed."""
     broker = Broker(tmp_path, 1)
     broker.declare("dead")

@@ -17,7 +17,7 @@ def cut(journal, page):
     return batch
 
 
-def settle_entries(_journal, queue, entries):
+def settle_entries(_journal, queue, entries, _state):
     for entry in entries:
         if entry.state == WRITING:
             entry.state = STORED

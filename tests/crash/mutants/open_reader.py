@@ -7,9 +7,8 @@ _kept = []
 
 
 def begin(environment, **options):
-    result = _begin(environment, **options)
+    _begin(environment, **options)
     _kept.append(environment.store.env.begin())
-    return result
 
 
 Environment._begin = begin

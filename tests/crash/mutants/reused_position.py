@@ -6,8 +6,8 @@ _begin = Environment._begin
 
 
 def begin(environment, **options):
-    clean, _ = _begin(environment, **options)
-    return clean, 1
+    _begin(environment, **options)
+    environment.boot = 1
 
 
 Environment._begin = begin

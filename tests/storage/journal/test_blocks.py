@@ -46,9 +46,7 @@ messages = st.tuples(
     gaps=st.lists(st.integers(1, 30), min_size=40, max_size=40),
     limit=st.integers(1, 2000),
 )
-def test_what_is_written_is_read(
-    contents: list[tuple[bytes, bytes, int]], gaps: list[int], limit: int
-) -> None:
+def test_what_is_written_is_read(contents, gaps, limit):
     """Every record comes back in order with its seq_id, address and content or reference."""
     seq_ids = [sum(gaps[: at + 1]) for at in range(len(contents))]
     entries = [entry(seq_id, *content) for seq_id, content in zip(seq_ids, contents, strict=True)]

@@ -85,9 +85,7 @@ def message(publisher: Publisher, seq_no: int = 1, size: int = 10, copies: int =
     return Persistent(b"\x00\x01q", bytes(size), 1, publisher, seq_no, copies)
 
 
-def test_nothing_is_confirmed_before_its_commit(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_nothing_is_confirmed_before_its_commit(journal, queue, publisher):
     """Confirms come from settling, not from noting or cutting."""
     entry = queue.take(message(publisher), 1)
     batch = journal.cut()
@@ -104,9 +102,7 @@ def test_nothing_is_confirmed_before_its_commit(
     assert not journal.has_work
 
 
-def test_what_is_acked_before_the_cut_is_never_written(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_what_is_acked_before_the_cut_is_never_written(journal, queue, publisher):
     """A message acked before the cut is confirmed at once, and the batch has nothing of it, nor a delivery count."""
     queue.journal_returns[1] = 1
     queue.settle(queue.take(message(publisher), 1))
@@ -120,9 +116,7 @@ def test_what_is_acked_before_the_cut_is_never_written(
     assert {} == queue.journal_returns
 
 
-def test_what_is_acked_in_flight_is_deleted_by_the_next_batch(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_what_is_acked_in_flight_is_deleted_by_the_next_batch(journal, queue, publisher):
     """A message acked in flight is confirmed at once; its record is written now and deleted by the next commit."""
     entry = queue.take(message(publisher), 1)
     first = journal.cut()
@@ -138,9 +132,7 @@ def test_what_is_acked_in_flight_is_deleted_by_the_next_batch(
     assert [] == second.durable.plans
 
 
-def test_the_next_batch_is_cut_while_one_is_on_its_way_to_a_log(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_the_next_batch_is_cut_while_one_is_on_its_way_to_a_log(journal, queue, publisher):
     """Both are settled in order, each with its own callbacks, and ends of the first are in the second."""
     journal.is_logged_first = True
     called: list[int] = []
@@ -166,9 +158,7 @@ def test_the_next_batch_is_cut_while_one_is_on_its_way_to_a_log(
     assert (0, 0, 0) == (journal.octets_in_flight, journal.octets_unapplied, journal.records_in_flight)
 
 
-def test_callbacks_of_both_batches_wait_for_an_end_that_is_noted_late(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_callbacks_of_both_batches_wait_for_an_end_that_is_noted_late(journal, queue, publisher):
     """The end of a record of the first is noted when that is settled, and so written by the third."""
     journal.is_logged_first = True
     called: list[int] = []
@@ -259,9 +249,7 @@ def test_waiting_for_nothing(journal: Journal) -> None:
     assert [True, True] == results
 
 
-def test_a_full_disk_refuses_and_notes_again(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_a_full_disk_refuses_and_notes_again(journal, queue, publisher):
     """Publishers are refused once and never accepted afterwards; everything is in the next batch again."""
     results: list[bool] = []
     stored = queue.take(message(publisher, 1), 1)
@@ -291,9 +279,7 @@ def test_a_full_disk_refuses_and_notes_again(
     assert STORED == entry.state
 
 
-def test_deletions_that_were_done_are_not_noted_again(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_deletions_that_were_done_are_not_noted_again(journal, queue, publisher):
     """A full disk that took at least the deletions leaves the next batch only the data that were to be written."""
     stored = queue.take(message(publisher), 1)
     journal.cut()
@@ -310,9 +296,7 @@ def test_deletions_that_were_done_are_not_noted_again(
     assert not batch.durable.sweeps
 
 
-def test_what_died_in_a_failed_batch_was_never_there(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_what_died_in_a_failed_batch_was_never_there(journal, queue, publisher):
     """An entry that is settled while its commit fails is neither written again nor deleted."""
     entry = queue.take(message(publisher), 1)
     journal.cut()
@@ -325,9 +309,7 @@ def test_what_died_in_a_failed_batch_was_never_there(
 
 
 @pytest.mark.parametrize("durable", [Done.NOTHING, Done.DELETIONS])
-def test_a_delivery_count_goes_with_a_message_that_died_in_a_failed_batch(
-    journal: Journal, queue: FakeQueue, publisher: Publisher, durable: Done
-) -> None:
+def test_a_delivery_count_goes_with_a_message_that_died_in_a_failed_batch(journal, queue, publisher, durable):
     """A delivery count waits for the message's next commit while there will be one, and no longer."""
     entries = [queue.take(message(publisher, seq_no), seq_no) for seq_no in (1, 2)]
     queue.journal_returns.update({1: 3, 2: 4})
@@ -370,9 +352,7 @@ def test_large_and_shared_bodies_are_written_once(journal: Journal, publisher: P
 @pytest.mark.parametrize(
     ("size", "copies", "is_apart"), [(49, 1, False), (50, 1, True), (24, 2, False), (25, 2, True)]
 )
-def test_a_body_at_the_limit_is_apart(
-    journal: Journal, publisher: Publisher, size: int, copies: int, is_apart: bool
-) -> None:
+def test_a_body_at_the_limit_is_apart(journal, publisher, size, copies, is_apart):
     """`queue_index_embed_msgs_below` is the first size times copies that is not embedded."""
     shared = message(publisher, size=size, copies=copies)
     for qid in range(1, copies + 1):
@@ -381,9 +361,7 @@ def test_a_body_at_the_limit_is_apart(
     assert is_apart == bool(journal.cut().durable.bodies)
 
 
-def test_numbers_of_bodies_never_repeat_after_a_failure(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_numbers_of_bodies_never_repeat_after_a_failure(journal, queue, publisher):
     """A body that was not written gets a new number when it is tried again."""
     queue.take(message(publisher, size=60), 1)
     first = journal.cut()
@@ -444,9 +422,7 @@ def test_a_file_without_room(journal: Journal, queue: FakeQueue, publisher: Publ
     assert [100] == list(journal.files)
 
 
-def test_a_copy_that_died_in_a_failed_batch_takes_nothing_from_the_others(
-    journal: Journal, publisher: Publisher
-) -> None:
+def test_a_copy_that_died_in_a_failed_batch_takes_nothing_from_the_others(journal, publisher):
     """The body in the file keeps its number, so the end of the copy that was not written must not be counted."""
     queues = [FakeQueue(journal, qid) for qid in (1, 2)]
     large = message(publisher, size=1000, copies=2)
@@ -464,9 +440,7 @@ def test_a_copy_that_died_in_a_failed_batch_takes_nothing_from_the_others(
     assert [] == batch.durable.unrefs
 
 
-def test_a_file_goes_whose_queue_was_deleted_in_a_failed_batch(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_a_file_goes_whose_queue_was_deleted_in_a_failed_batch(journal, queue, publisher):
     """A body's file is removed if its message ended with its queue while the commit of its record failed."""
     large = message(publisher, size=1000)
     entry = Entry(1, large, 1000, durable=True)
@@ -481,9 +455,7 @@ def test_a_file_goes_whose_queue_was_deleted_in_a_failed_batch(
     assert [100] == journal.cut().durable.unrefs
 
 
-def test_bodies_of_what_moved_lose_their_references_after_a_full_disk(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_bodies_of_what_moved_lose_their_references_after_a_full_disk(journal, queue, publisher):
     """Ends that found no room lose no reference to those that are noted meanwhile, nor the other way round."""
     entries = [queue.take(message(publisher, number, size=60), number) for number in (1, 2, 3)]
     journal.cut()
@@ -498,9 +470,7 @@ def test_bodies_of_what_moved_lose_their_references_after_a_full_disk(
     assert [100, 101] == sorted(batch.durable.moves.unrefs)
 
 
-def test_what_ended_is_not_lost_with_its_file(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_what_ended_is_not_lost_with_its_file(journal, queue, publisher):
     """Messages whose file is not written count as unwritten unless they have ended."""
     large = [message(publisher, number, size=1000) for number in (1, 2)]
     entries = [Entry(number, each, 1000, durable=True) for number, each in enumerate(large)]
@@ -511,9 +481,7 @@ def test_what_ended_is_not_lost_with_its_file(
     assert (1, 0) == journal.unwritten()
 
 
-def test_bodies_are_dropped_after_the_commit(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_bodies_are_dropped_after_the_commit(journal, queue, publisher):
     """An entry that shall be evicted is handed to its queue when it is on disk, not before."""
     entry = queue.take(message(publisher), 1)
     entry.evict = True
@@ -539,9 +507,7 @@ def test_paged_entries_of_a_failed_batch(journal: Journal, queue: FakeQueue, pub
     assert not journal.cut().paged
 
 
-def test_transient_messages_without_room_stay_in_memory(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_transient_messages_without_room_stay_in_memory(journal, queue, publisher):
     """Durable data are safe and reported so; messages that could not be paged are no work until the next try."""
     results: list[bool] = []
     needed, settled = [Entry(seq_id, message(publisher), 10, durable=False) for seq_id in (1, 2)]
@@ -569,9 +535,7 @@ def test_transient_messages_without_room_stay_in_memory(
     assert 1 == journal.paged_out
 
 
-def test_deletions_of_transient_messages_without_room(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_deletions_of_transient_messages_without_room(journal, queue, publisher):
     """Messages that could not be deleted are deleted later, once, and from the paged environment alone."""
     paged = [Entry(seq_id, message(publisher), 10, durable=False) for seq_id in (1, 2)]
     queue.journal_paged += paged
@@ -609,9 +573,7 @@ def test_deletions_of_transient_messages_without_room(
     assert (False, False) == (journal.has_unpaged, journal.has_work)
 
 
-def test_ended_messages_of_a_failed_batch_are_found_at_once(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_ended_messages_of_a_failed_batch_are_found_at_once(journal, queue, publisher):
     """The cost of each message of a batch without room does not depend on how many ended in its block."""
 
     def seconds(segment: int) -> float:
@@ -675,9 +637,7 @@ def test_transient_messages_are_paged_little_by_little(journal: Journal, publish
     assert not journal.has_unpaged
 
 
-def test_ends_of_paged_messages_wait_for_a_cut_that_pages(
-    journal: Journal, queue: FakeQueue, publisher: Publisher
-) -> None:
+def test_ends_of_paged_messages_wait_for_a_cut_that_pages(journal, queue, publisher):
     """The end of a paged message is in the next batch that pages, however many that do not come before it."""
     entry = Entry(1, message(publisher), 100, durable=False)
     queue.journal_paged.append(entry)
@@ -693,9 +653,7 @@ def test_ends_of_paged_messages_wait_for_a_cut_that_pages(
     assert 1 == len(journal.cut().paged.deletes)
 
 
-def test_what_is_too_large_to_be_paged_keeps_no_other_queue_waiting(
-    journal: Journal, publisher: Publisher
-) -> None:
+def test_what_is_too_large_to_be_paged_keeps_no_other_queue_waiting(journal, publisher):
     """A queue that found no room is behind the others the next time."""
     queues = [FakeQueue(journal, qid) for qid in (1, 2)]
     for each, size in zip(queues, (5000, 100), strict=True):
@@ -711,9 +669,7 @@ def test_what_is_too_large_to_be_paged_keeps_no_other_queue_waiting(
     assert [[1], [2], [1]] == [page(), page(), page()]
 
 
-def test_a_queue_that_has_nothing_to_page_any_more_takes_no_room(
-    journal: Journal, publisher: Publisher
-) -> None:
+def test_a_queue_that_has_nothing_to_page_any_more_takes_no_room(journal, publisher):
     """A queue whose messages have all ended leaves its room to the next one, which is paged by the same commit."""
     ended, needed = [FakeQueue(journal, qid) for qid in (1, 2)]
     for each in (ended, needed):
@@ -776,9 +732,7 @@ def test_a_cut_begins_with_so_many_callbacks_only(journal: Journal, monkeypatch:
 
 
 @pytest.mark.parametrize("has_room", [True, False])
-def test_who_waits_for_everything_waits_for_files(
-    journal: Journal, queue: FakeQueue, publisher: Publisher, has_room: bool
-) -> None:
+def test_who_waits_for_everything_waits_for_files(journal, queue, publisher, has_room):
     """Whoever waits until all is safe is called when the files are there and committed, or one found no space."""
     called: list[bool] = []
     large = [message(publisher, number, size=1000) for number in (1, 2)]

@@ -339,9 +339,7 @@ def test_a_block_goes_with_its_last_record(environment: Environment) -> None:
     assert 0 == rows(environment, "blocks", "acks")
 
 
-def test_a_large_body_is_flushed_piece_by_piece(
-    environment: Environment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_body_is_flushed_piece_by_piece(environment, monkeypatch):
     """A body is flushed piece by piece, 4 MiB at once at most: the flush of a commit waits for all of that."""
     flushed = [0]
 
@@ -504,9 +502,7 @@ def stored(environment: Environment, qid: int = QID) -> list[tuple[int, bool]]:
 
 @pytest.mark.parametrize("acked", [[0], [2], [0, 2], [0, 2, 3], []])
 @pytest.mark.parametrize("moved_first", [False, True])
-def test_what_moves_keeps_no_other_message_from_leaving_with_its_body(
-    environment: Environment, acked: list[int], moved_first: bool
-) -> None:
+def test_what_moves_keeps_no_other_message_from_leaving_with_its_body(environment, acked, moved_first):
     """A message that moves stays until there is space; those acked beside it go, records and bodies alike."""
     writer = Writer(environment)
     entries = writer.write(1, 2, 3, 4, size=400)

@@ -172,9 +172,7 @@ def test_entries_of_another_log_are_not_read(tmp_path: Path, log: RedoLog) -> No
 
 
 @pytest.mark.parametrize("octets", [100, 60_000])
-def test_a_full_log_takes_nothing_more_until_it_was_written(
-    tmp_path: Path, log: RedoLog, octets: int
-) -> None:
+def test_a_full_log_takes_nothing_more_until_it_was_written(tmp_path, log, octets):
     """It is full by bytes, or by rows that the next commit has to write."""
     count = 0
     while log.append(changes(count, octets)):
@@ -194,9 +192,7 @@ def test_rows_are_limited(log: RedoLog) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_log_without_room_leaves_the_batch_to_the_data_file(
-    tmp_path: Path, log: RedoLog, code: int
-) -> None:
+def test_a_log_without_room_leaves_the_batch_to_the_data_file(tmp_path, log, code):
     """An entry that may be half written is never read for another batch, and nothing is logged until the data were written."""
     log.append(changes(0))
     with patch.object(redo_log, "sync_data", side_effect=OSError(code, "planted")):
@@ -222,9 +218,7 @@ def test_a_broken_disk_is_an_error(log: RedoLog) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EACCES, errno.ENOSPC])
-def test_a_file_that_cannot_be_made_leaves_batches_to_the_data_file(
-    tmp_path: Path, log: RedoLog, caplog: pytest.LogCaptureFixture, code: int
-) -> None:
+def test_a_file_that_cannot_be_made_leaves_batches_to_the_data_file(tmp_path, log, caplog, code):
     """Nothing was written then; the reason is logged once, and the next batch tries again."""
     log.close()
     log.given_up()
@@ -555,9 +549,7 @@ def test_a_check_tells_of_what_was_only_logged(site: SimpleNamespace, tmp_path: 
     site.environment = Environment(tmp_path)
 
 
-def test_a_last_entry_that_is_not_whole_is_told(
-    site: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_last_entry_that_is_not_whole_is_told(site, tmp_path, caplog):
     """Nobody can tell a damaged one from one that was cut off before it was confirmed: the start and the check say so."""
     site.writer.write(1)
     with (tmp_path / "store" / "redo.log").open("rb+") as file:
@@ -715,9 +707,7 @@ def test_a_log_that_is_not_in_use_is_not_of_another_store(site: SimpleNamespace,
 
 @pytest.mark.parametrize("is_clean", [False, True])
 @pytest.mark.parametrize("is_used", [False, True])
-def test_data_of_an_earlier_start_are_not_used_beside_the_log(
-    site: SimpleNamespace, tmp_path: Path, is_clean: bool, is_used: bool
-) -> None:
+def test_data_of_an_earlier_start_are_not_used_beside_the_log(site, tmp_path, is_clean, is_used):
     """A data file that was put back is told by the log of a later start, even if that has logged nothing."""
     site.writer.write(1, size=environment_module.LOGGED_OCTETS)
     site.environment.save([])
@@ -741,9 +731,7 @@ def test_data_of_an_earlier_start_are_not_used_beside_the_log(
     assert [1] == found(site.environment)
 
 
-def test_commits_that_follow_another_transaction_are_not_replayed(
-    site: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_commits_that_follow_another_transaction_are_not_replayed(site, tmp_path):
     """Commits to the tables have no number in the log: each entry names the one on which it rests."""
     path = tmp_path / "store" / "data.mdb"
     site.writer.write(1)
@@ -762,9 +750,7 @@ def test_commits_that_follow_another_transaction_are_not_replayed(
     assert [1, 2] == found(site.environment)
 
 
-def test_a_start_that_is_killed_before_the_log_is_in_use_is_repeated(
-    site: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_a_start_that_is_killed_before_the_log_is_in_use_is_repeated(site, tmp_path):
     """The header is written first: a log that is named by no row yet has no commits."""
     for _ in range(3):
         site.environment.close()
