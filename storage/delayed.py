@@ -45,20 +45,15 @@ Due = tuple[int, int]
 """Due time of a message (epoch ms) and its number, which orders messages that are due together."""
 
 
-def pack_line(line: int) -> bytes:
-    """Return the key of the row that holds a line's message count; it is the prefix of all keys of the line."""
-    return _LINE.pack(line)
+pack_line = _LINE.pack
+"""Return the key of the row that holds a line's message count; it is the prefix of all keys of the line."""
+unpack_key = _KEY.unpack
+"""Return line, due time (epoch ms) and number from a message's key."""
 
 
 def pack_key(line: int, due: Due) -> bytes:
     """Return the key of a message's row."""
     return _KEY.pack(line, *due)
-
-
-def unpack_key(key: bytes) -> tuple[int, int, int]:
-    """Return line, due time (epoch ms) and number from a message's key."""
-    line, due, number = _KEY.unpack(key)
-    return line, due, number
 
 
 def pack_count(line: int, count: int) -> bytes:

@@ -6,7 +6,7 @@ Hot path: see docs/performance.md.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from struct import Struct
-from typing import Protocol
+from typing import Any, Protocol
 
 _BODY_SIZE = Struct(">Q").unpack_from
 _BODY_SIZE_AT = 11  # frame header (7), class id (2), weight (2)
@@ -151,16 +151,11 @@ def dated(messages: Iterable[Message], expires: int) -> list[Message]:
     return [Dated(message, expires) for message in messages]
 
 
-class Expiring(Protocol):
-    """A queued message with an expiry time."""
+def leading(messages: Iterable[Any], now: int) -> tuple[int, bool]:
+    """Return the length of the leading run that is all expired or all live at `now`, and whether it is expired.
 
-    @property
-    def expires(self) -> int:
-        """Time at which it has to be discarded (epoch ms); 0 for never."""
-
-
-def leading(messages: Iterable[Expiring], now: int) -> tuple[int, bool]:
-    """Return the length of the leading run that is all expired or all live at `now`, and whether it is expired."""
+    The messages, or their entries in a queue, have the time at which they expire.
+    """
     count = 0
     expired = False
     for message in messages:

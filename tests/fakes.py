@@ -4,6 +4,7 @@ Frames are shown as text, one line each: channel, method, the fields that are no
 a list of such lines, and a golden transcript has the same lines in a file.
 """
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -25,6 +26,7 @@ from leveret.broker.persistence.data_store import DataStore, paging
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 from leveret.broker.scheduling.time_source import TimeSource
+from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.server import Server
 from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.errors import DiskFullError
@@ -262,6 +264,30 @@ class CrankedDisk(DataStore):
     def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
         """Leave the read to the test."""
         self.reads.append((line, start, done))
+
+
+class Host:
+    """A host of a data store with threads of its own, which records its calls."""
+
+    def __init__(self) -> None:
+        self.turn = Turn()
+        self.full: list[bool] = []
+        self.cleared = asyncio.Event()
+        self.times_cleared = 0
+
+    def run_turn(self) -> None:
+        """Run nothing: no queue is touched."""
+
+    def run_step(self, _kind: str, work: Callable[[], object], _whom: object = None) -> None:
+        self.turn.slices.begin()
+        work()
+
+    def storage_failed(self, error: BaseException) -> None:
+        raise error
+
+    def backlog_cleared(self) -> None:
+        self.times_cleared += 1
+        self.cleared.set()
 
 
 class DiskNode(Node):

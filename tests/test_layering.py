@@ -154,7 +154,7 @@ DRIVERS = (
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}
 # A file that the writer's thread opens again, while the reader's waits.
-THREADS = ("storage.store.environment", "storage.store.lmdb_environment", "storage.store.replica")
+THREADS = ("storage.store.environment", "storage.store.lmdb_transactions", "storage.store.replica")
 
 # Third-party packages, and the only modules that may import them.
 THIRD_PARTY = {

@@ -31,8 +31,8 @@ from leveret.storage.journal.batch import Batch, Changes, LoggedChanges, small_c
 from leveret.storage.journal.blocks import LAST_SEQ_ID
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
 from leveret.storage.store.bodies import Bodies
-from leveret.storage.store.lmdb_environment import TABLES, LmdbEnvironment, file_octets, unusable
 from leveret.storage.store.lmdb_file import refuse_links, refuse_lost
+from leveret.storage.store.lmdb_transactions import TABLES, LmdbEnvironment, file_octets, unusable
 from leveret.storage.store.redo_log import NAME as REDO_LOG, ROW as REDO_ROW, LogEntry, Place, RedoLog
 from leveret.storage.store.store_header import CLEAN, PLACE, Saved, begin, check_format, format_of, seal
 
@@ -44,7 +44,7 @@ ROOM = 16 * 1024 * 1024
 """Bytes of disk that a commit leaves free: if one fails with less free space, the disk is full."""
 
 START_WORK = 20_000
-"""Amount of sweeping per commit while no other commits wait, counted as for `lmdb_environment.SWEEP_WORK`."""
+"""Amount of sweeping per commit while no other commits wait, counted as for `lmdb_transactions.SWEEP_WORK`."""
 
 LOGGED_OCTETS = 64 * 1024
 """Bytes of messages up to which a batch is logged first: to write more twice takes longer than a second flush."""

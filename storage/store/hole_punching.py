@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import lmdb
 
 from leveret.storage.errors import DamagedError
-from leveret.storage.store.lmdb_environment import LmdbEnvironment, unused_octets
 from leveret.storage.store.lmdb_file import DataFile
+from leveret.storage.store.lmdb_transactions import LmdbEnvironment, unused_octets
 
 RUN = 16
 """Minimum run of neighbouring pages for a hole: many small holes would fragment the file."""

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from conformance.wire import Client
+from fakes import Host
 from internals import descriptors
 from running import Running
 
@@ -25,28 +26,6 @@ from leveret.broker.scheduling.turn import Turn
 from leveret.storage.errors import Done, UnknownStateError
 from leveret.storage.message import Message, Persistent
 from leveret.storage.store import redo_log
-
-
-class Host:
-    """A host that records its calls."""
-
-    def __init__(self):
-        self.turn = Turn()
-        self.full = []
-        self.cleared = asyncio.Event()
-
-    def run_turn(self):
-        """Run nothing: no queue is touched."""
-
-    def run_step(self, _kind, work, _whom=None):
-        self.turn.slices.begin()
-        work()
-
-    def storage_failed(self, error):
-        raise error
-
-    def backlog_cleared(self):
-        self.cleared.set()
 
 
 def message(octets):

@@ -7,37 +7,17 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from fakes import Host
+
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import committer
 from leveret.broker.persistence.replicated_store import ReplicatedDataStore
-from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server import shutdown
 from leveret.storage.journal.blocks import read_bitmap, read_header
 from leveret.storage.message import Message, Persistent
 from leveret.storage.store.replica import ReplicaEnvironment
 
 SECONDS = 20.0
-
-
-class Host:
-    """A host that records when publishers may go on."""
-
-    def __init__(self) -> None:
-        self.turn = Turn()
-        self.cleared = 0
-
-    def run_turn(self) -> None:
-        """Run nothing: no queue is touched."""
-
-    def run_step(self, _kind: str, work: Callable[[], object], _whom: object = None) -> None:
-        self.turn.slices.begin()
-        work()
-
-    def storage_failed(self, error: BaseException) -> None:
-        raise error
-
-    def backlog_cleared(self) -> None:
-        self.cleared += 1
 
 
 class HeldLog:
@@ -160,7 +140,7 @@ async def test_what_is_not_applied_holds_up_publishers(tmp_path: Path) -> None:
         await leading.log.apply()
 
     assert not leading.disk.commits.backlogged
-    assert 1 == leading.host.cleared
+    assert 1 == leading.host.times_cleared
     assert 0 == leading.disk.journal.octets_in_flight
     await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
 
@@ -207,7 +187,7 @@ async def test_a_stop_waits_for_the_log_only(tmp_path: Path) -> None:
     leading.disk.commits.prepare_stop()
 
     assert leading.log.applies_late
-    assert (False, 1) == (leading.disk.commits.backlogged, leading.host.cleared)
+    assert (False, 1) == (leading.disk.commits.backlogged, leading.host.times_cleared)
     await asyncio.wait_for(leading.disk.stop([leading.queue]), SECONDS)
 
 

@@ -3,11 +3,12 @@
 import asyncio
 import errno
 
+from fakes import Host
+
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import space_reclaim as module
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.persistence.space_reclaim import PATIENCE, SpaceReclaim
-from leveret.broker.scheduling.turn import Turn
 from leveret.storage.message import Persistent
 from leveret.storage.store.hole_punching import Given
 
@@ -96,22 +97,6 @@ def test_a_fraction_of_one_gives_nothing_back(monkeypatch):
         watched.reclaim.update(2 * WORTH, 1.0, now)
 
     assert [] == watched.calls
-
-
-class Host:
-    """A host whose calls no test checks."""
-
-    def __init__(self):
-        self.turn = Turn()
-
-    def run_turn(self):
-        """Run nothing: no queue is touched."""
-
-    def run_step(self, _kind, work, _whom=None):
-        work()
-
-    def storage_failed(self, error):
-        raise error
 
 
 def test_a_drained_broker_gives_its_disk_back(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from leveret.storage.journal.blocks import LAST_SEQ_ID, read_bitmap, read_header
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Range
 from leveret.storage.message import Persistent
-from leveret.storage.store import bodies as bodies_module, lmdb_environment as table_module
+from leveret.storage.store import bodies as bodies_module, lmdb_transactions as table_module
 from leveret.storage.store.bodies import body_checksum, first_msg_id
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.recovery import Recovered, recover

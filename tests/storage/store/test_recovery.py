@@ -17,7 +17,7 @@ from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store import recovery as module
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.lmdb_environment import MAP_SIZE
+from leveret.storage.store.lmdb_transactions import MAP_SIZE
 from leveret.storage.store.recovery import PIECE, Recovered, read_ahead, recover, saved_rows
 from leveret.storage.store.store_header import pack_number
 from tests.stored import SEGMENT, Stored
