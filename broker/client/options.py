@@ -1,4 +1,4 @@
-"""What a client and a broker say at the handshake: options, properties, the SASL response, the product."""
+"""Options of a client's connection, its properties and SASL response, and the product of the broker."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

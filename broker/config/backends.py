@@ -179,6 +179,8 @@ def _cache(draft: Draft) -> CacheSettings:
     return CacheSettings(authn=authn or name, authz=authz or name, **draft.section("backends.cache"))
 
 
+# -- LDAP -------------------------------------------------------------------------------------------------------------
+
 _LDAP: Final = "auth_ldap"
 _HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_.])?")
 _OF_LOGINS: Final = frozenset({"username", "ad_domain", "ad_user"})

@@ -26,6 +26,11 @@ from leveret.broker.config.sections import (
 )
 from leveret.broker.config.values import DEFAULT_PORT, Listener, Setting, read_file
 
+__all__ = [
+    "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "ManagementConfig",
+    "PrometheusConfig", "StorageConfig", "TopicPermissionConfig", "UserConfig", "effective", "load",
+]  # fmt: skip
+
 # RabbitMQ's environment variables, and the keys that they set. Other RABBITMQ_* are ignored.
 RABBITMQ_VARIABLES: Final = {
     "RABBITMQ_DEFAULT_USER": "default_user",
@@ -169,11 +174,6 @@ def from_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterato
             # Not an error: a container platform sets such names for a service called leveret.
             warnings.append(f"environment variable {variable} does not match any configuration key; ignored")
 
-
-__all__ = [
-    "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "ManagementConfig",
-    "PrometheusConfig", "StorageConfig", "TopicPermissionConfig", "UserConfig", "effective", "load",
-]  # fmt: skip
 
 _SECRETS: Final = frozenset((key.attribute or key.name).rpartition(".")[2] for key in KEYS if key.secret)
 """Names of attributes that are secrets."""

@@ -209,6 +209,8 @@ class Overview:
         return f"{_INDENT}{label:<{_LABEL_CELLS}}{text}"
 
 
+# -- docs/configuration.md --------------------------------------------------------------------------------------------
+
 _KINDS = {
     "bool": "`true` or `false`",
     "int": "whole number",

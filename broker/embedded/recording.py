@@ -178,6 +178,8 @@ class RecordedVHost(VHost):
         return count, moved
 
 
+# -- assertions -------------------------------------------------------------------------------------------------------
+
 SHOWN_MESSAGES: Final = 5
 """Messages in the text of an error, the latest."""
 _SHOWN_OCTETS: Final = 200

@@ -138,6 +138,8 @@ def _destination(value: Mapping[str, Any]) -> Destination:
     )
 
 
+# -- changes of messages ----------------------------------------------------------------------------------------------
+
 SHOVELLED = b"x-shovelled"
 TIMESTAMP = b"x-shovelled-timestamp"
 INVALID = b"x-invalid-headers"

@@ -73,7 +73,7 @@ class UndecidedError(Exception):
 
 
 class Entries(ABC):
-    """What queries ask about the entries of a directory: UndecidedError for names that it refuses."""
+    """The entries of a directory, and the questions of queries about them: UndecidedError for names that it refuses."""
 
     def exists(self, dn: str) -> bool:
         """Return whether there is an entry."""
@@ -337,6 +337,8 @@ def _is_nested(dn: str, attribute: str, below: bool, variables: Variables, direc
     return False
 
 
+# -- terms of Erlang --------------------------------------------------------------------------------------------------
+
 DEEPEST: Final = 32
 """Maximum depth of tuples and lists inside each other."""
 _TOKEN: Final = re.compile(
@@ -424,6 +426,9 @@ class _Reader:
             found.append(self.term(depth + 1))
         self.step()
         return tuple(found) if closing == "}" else found
+
+
+# -- the library ------------------------------------------------------------------------------------------------------
 
 
 def ldap3() -> Any:
