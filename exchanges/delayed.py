@@ -12,9 +12,8 @@ Without a `line` (None) no message is delayed.
 from typing import Any, ClassVar
 
 from leveret.exchanges.base import Exchange, Headers, Table
-from leveret.exchanges.direct import DirectExchange
+from leveret.exchanges.direct import DirectExchange, FanoutExchange
 from leveret.exchanges.errors import InvalidDelayedTypeError, UnknownExchangeTypeError
-from leveret.exchanges.fanout import FanoutExchange
 from leveret.exchanges.headers import HeadersExchange
 from leveret.exchanges.topic import TopicExchange
 

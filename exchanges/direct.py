@@ -1,8 +1,9 @@
-"""The direct exchange: destinations whose binding key equals the routing key.
+"""The direct exchange: destinations whose binding key equals the routing key; and the fanout exchange: all of them.
 
 Hot path: see docs/performance.md.
 """
 
+from collections.abc import Collection
 from typing import ClassVar
 
 from leveret.exchanges.base import (
@@ -48,3 +49,16 @@ class DirectExchange(Exchange):
             self._by_key[binding_key] = left
         else:
             del self._by_key[binding_key]
+
+
+class FanoutExchange(Exchange):
+    """Routes to every destination; the index by destination is all it needs."""
+
+    __slots__ = ()
+
+    type: ClassVar[str] = "fanout"
+    keyless: ClassVar[bool] = True
+
+    def match(self, routing_key: str, headers: Headers = None) -> Collection[object]:  # noqa: ARG002
+        """Return all destinations, as a live view."""
+        return self._by_destination

@@ -24,9 +24,8 @@ from leveret.exchanges.base import (
     binding_key_of,
 )
 from leveret.exchanges.delayed import DELAYED, DelayedExchange, delayed_class
-from leveret.exchanges.direct import DirectExchange
+from leveret.exchanges.direct import DirectExchange, FanoutExchange
 from leveret.exchanges.errors import TooManyHopsError, UnknownExchangeError, UnknownExchangeTypeError
-from leveret.exchanges.fanout import FanoutExchange
 from leveret.exchanges.headers import HeadersExchange
 from leveret.exchanges.topic import TopicExchange
 

@@ -18,7 +18,7 @@ from leveret.broker.errors import (
     resource,
     resource_locked,
 )
-from leveret.broker.methods.names import queue_name
+from leveret.broker.methods.exchange import queue_name
 from leveret.broker.queue.arguments import QUORUM, check_consume_arguments
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.vhost.publish_route import REPLY_TO

@@ -3,8 +3,7 @@
 from leveret.broker.amqp.commands import Queue as Wire, make
 from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import access_refused, not_found, precondition_failed, resource
-from leveret.broker.methods.exchange import bind, unbind
-from leveret.broker.methods.names import check_name, queue_name, strip_cr_lf
+from leveret.broker.methods.exchange import bind, check_name, queue_name, strip_cr_lf, unbind
 from leveret.broker.queue.arguments import (
     check_dead_letter_exchange_type,
     check_may_be_generated,
