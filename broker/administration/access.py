@@ -88,37 +88,6 @@ class Figures(NamedTuple):
     append_seconds: float
 
 
-class Cluster(Protocol):
-    """The nodes of a replicated log, as one of them sees them (`broker.replication.control`)."""
-
-    def figures(self) -> Figures:
-        """Return the figures for metrics."""
-
-    def described(self) -> dict[str, Any]:
-        """Return the state of the node and of the others, as a value of JSON."""
-
-    def member_problem(self) -> str:
-        """Return the reason for which this node could not take over now; '' if it could, or leads."""
-
-    def transfer_problem(self, successor: str) -> str:
-        """Return the reason for which the lead cannot be handed over; '' if it can."""
-
-    def transfer(self, successor: str) -> None:
-        """Begin to hand over: to a member, or to any that comes first."""
-
-    def forget_problem(self, name: str) -> str:
-        """Return the reason for which a member cannot be forgotten; '' if it can."""
-
-    def forget(self, name: str, done: Callable[[None], object]) -> None:
-        """Remove a member, and call back once it is gone."""
-
-    def acceptance_problem(self) -> str:
-        """Return the reason for which there is no log to be accepted; '' if there is one."""
-
-    def accept_log(self) -> None:
-        """Go on with a log that is shorter than the copies of all nodes."""
-
-
 class Delegation(NamedTuple):
     """Settings of what the broker does for users who are no administrators.
 
@@ -147,7 +116,7 @@ class AdministeredBroker(Node):
         disk: the data store (`broker.persistence.data_store`); None for a broker without persistence.
         shovels: the shovels (`broker.server.shovel_loader`).
         process: the process (`ProcessControl`); None if it is an application's.
-        cluster: the cluster (`Cluster`); None if the log is not replicated.
+        cluster: the cluster (`broker.replication.control.Control`); None if the log is not replicated.
         is_basic_disabled: true if names and passwords are not taken over the network, only tokens and sessions.
         statistics_seconds: interval of the samples behind the management API.
         reports_url: the address of the reports of the analysis; '' if there are none.

@@ -167,7 +167,7 @@ class Standby:
 
     async def start(self) -> None:
         """Listen where the configuration says so. Raises StartupError if that is impossible."""
-        from leveret.broker.server.waiting_broker import WaitingBroker  # noqa: PLC0415 - as `main` does
+        from leveret.broker.server.replicated_server import WaitingBroker  # noqa: PLC0415 - as `main` does
 
         broker = WaitingBroker(self._config, (), self._control, self._obstacle)
         broker.loop.attach(asyncio.get_running_loop())
@@ -214,7 +214,7 @@ class Standby:
             return self._broker
 
     def _read(self) -> Any:
-        from leveret.broker.server.waiting_broker import WaitingBroker  # noqa: PLC0415
+        from leveret.broker.server.replicated_server import WaitingBroker  # noqa: PLC0415
 
         former = self._broker
         try:

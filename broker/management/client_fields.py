@@ -1,6 +1,7 @@
 """The keys of connections, channels and consumers in the API, and rows for callers in the same process.
 
-Those act as the operator on the host; their broker is the managed one (`administration.access.AdministeredBroker`), whatever kinds of
+Those act as the operator on the host; their broker is the administered one
+(`administration.access.AdministeredBroker`), whatever kinds of
 users and clocks it has.
 """
 

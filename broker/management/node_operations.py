@@ -14,7 +14,6 @@ from typing import Any
 
 from leveret.broker.administration.access import (
     BadRequestError,
-    Cluster,
     ForbiddenError,
     ProcessControl,
     Right,
@@ -355,8 +354,8 @@ def accept_log(call: Call) -> None:
     cluster.accept_log()
 
 
-def _cluster(call: Call) -> Cluster:
-    cluster: Cluster | None = call.broker.cluster
+def _cluster(call: Call) -> Any:
+    cluster = call.broker.cluster
     if cluster is None:
         raise BadRequestError("this broker is one node: replication.url is not set")
     return cluster

@@ -193,7 +193,7 @@ class WaitingMonitor(Monitor):
     """Serves HTTP requests about a node that waits to lead.
 
     Args:
-        broker: the broker of the node (`broker.server.waiting_broker`).
+        broker: the broker of the node (`broker.server.replicated_server`).
 
     """
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import cast
 
@@ -16,9 +17,9 @@ from leveret.broker.connection.flow_control import FlowControl
 from leveret.broker.connection.publish_limits import PublishPace
 from leveret.broker.network import socket_state
 from leveret.broker.network.gate import Gate
-from leveret.broker.network.lingering_close import LingeringClose
 from leveret.broker.network.peer_check import PeerCheck
 from leveret.broker.network.proxy_protocol import Header
+from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_slices import SLICE
 
 log = logging.getLogger("leveret.connection")
@@ -30,6 +31,69 @@ JOIN_LIMIT = 128 * 1024  # bytes up to which frames are joined before they are w
 OUTPUT_LIMIT = 4 * 1024 * 1024
 """Bytes queued for sending from which a connection is no longer read. Deliveries stop long before; only a client that
 sends command after command without reading the replies gets there."""
+ABORT_SECONDS = 30.0  # time until a peer that does not take the last bytes is disconnected
+LINGER_SECONDS = 5.0  # time for them to be acknowledged, unless `linger` sets it
+TAKEN_SECONDS = 0.05  # interval of checks whether they are acknowledged
+
+
+class LingeringClose:
+    """The closing of one socket, which begins at once: by a reset if `linger` is set, as RabbitMQ does.
+
+    Theory. After a FIN the client's next write seems to succeed, and is lost; after a reset it fails. But a reset also
+    discards what the client's system has not acknowledged, so it waits until everything is: for a limited time, because
+    a peer may take nothing.
+
+    Args:
+        loop: has the clock.
+        linger: seconds for the last bytes to be acknowledged before a reset; None to close without one.
+        transport: has been given the last bytes.
+        sock: its socket.
+        abort: closes the socket at once, by a reset if `linger` is set.
+
+    """
+
+    __slots__ = ("_abort", "_linger", "_loop", "_since", "_socket", "_timer", "_transport")
+
+    def __init__(
+        self,
+        loop: Loop,
+        linger: float | None,
+        transport: asyncio.Transport,
+        sock: socket.socket,
+        abort: Callable[[], object],
+    ) -> None:
+        self._loop = loop
+        self._linger = linger
+        self._transport = transport
+        self._socket = sock
+        self._abort = abort
+        self._since = loop.now()
+        self._timer: asyncio.TimerHandle | None = None
+        if linger is None:
+            transport.close()
+            self._timer = loop.call_later(ABORT_SECONDS, transport.abort)
+        else:
+            self._reset_when_taken()
+
+    def cancel(self) -> None:
+        """Do nothing more: the socket has closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _reset_when_taken(self) -> None:
+        loop, transport = self._loop, self._transport
+        if transport.is_closing():
+            return
+        if transport.get_write_buffer_size():
+            patience = ABORT_SECONDS
+        elif socket_state.unacknowledged(self._socket):
+            patience = self._linger or LINGER_SECONDS
+        else:
+            patience = 0.0
+        if loop.now() - self._since < patience:
+            self._timer = loop.call_later(TAKEN_SECONDS, self._reset_when_taken)
+        else:
+            self._abort()
 
 
 class _ClosedTransport(asyncio.Transport):

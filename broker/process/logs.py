@@ -167,23 +167,14 @@ class RotatedFile(logging.FileHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line; rotate the file first if that is due."""
-        if self._is_due(record.created):
-            try:
-                self._rotate()
-            except OSError:  # the file grows until the next attempt
-                self._due = record.created + _RETRY_SECONDS
+        self._rotate_if_due(record.created)
         super().emit(record)
 
     def write_line(self, line: bytes) -> None:
         """Write a line as it is, all of it or nothing; rotate the file first if that is due. Raises OSError."""
-        now = time.time()
         self.acquire()
         try:
-            if self._is_due(now):
-                try:
-                    self._rotate()
-                except OSError:  # the file grows until the next attempt
-                    self._due = now + _RETRY_SECONDS
+            self._rotate_if_due(time.time())
             if self.stream is None:
                 self.stream = self._open()
             number = self.stream.fileno()
@@ -197,6 +188,13 @@ class RotatedFile(logging.FileHandler):
                 raise
         finally:
             self.release()
+
+    def _rotate_if_due(self, now: float) -> None:
+        if self._is_due(now):
+            try:
+                self._rotate()
+            except OSError:  # the file grows until the next attempt
+                self._due = now + _RETRY_SECONDS
 
     def _is_due(self, now: float) -> bool:
         if self._compressing is not None:

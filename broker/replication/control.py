@@ -1,4 +1,4 @@
-"""The cluster as the node of this process sees it, for operators (`broker.administration.access.Cluster`)."""
+"""The cluster as the node of this process sees it: shown to operators, and changed by them."""
 
 from collections.abc import Callable
 from typing import Any

@@ -383,7 +383,7 @@ class Keeper:
                 self._closed(reason)
             case events.Wipe(reason):
                 log.warning("replication: the copy is removed and made again: %s", reason)
-                self._in_thread(self._wipe, self._wiped)
+                self._in_thread(self._wipe, self._then(self._wiped))
             case events.MakeSnapshot():
                 self._copying.submit(self._copy).add_done_callback(
                     lambda done: self._loop.call_soon_threadsafe(self._copied, done)
@@ -484,10 +484,7 @@ class Keeper:
         remove_copy(self._data_dir)
         self.environment = self._open()
 
-    def _wiped(self, _result: object, error: BaseException | None) -> None:
-        if error is not None:
-            self._fail(error)
-            return
+    def _wiped(self) -> None:
         self._bodies = self._open_bodies()
         self.node.wiped(boot_time())
         self._pump()
@@ -495,11 +492,11 @@ class Keeper:
     def _restoring(self, event: events.Event) -> None:
         match event:
             case events.RestoreChunk(data):
-                self._in_thread(partial(self._keep_chunk, data), self._no_error)
+                self._in_thread(partial(self._keep_chunk, data), self._then())
             case events.Abandon():
-                self._in_thread(partial(begin_restore, self._data_dir), self._no_error)
+                self._in_thread(partial(begin_restore, self._data_dir), self._then())
             case events.Restore(position):
-                self._in_thread(partial(self._restore, pack_place(position)), self._restored)
+                self._in_thread(partial(self._restore, pack_place(position)), self._then(self._restored))
             case _:
                 self._tell(event)
 
@@ -518,9 +515,16 @@ class Keeper:
                     applied,
                 )
 
-    def _no_error(self, _result: object, error: BaseException | None) -> None:
-        if error is not None:
-            self._fail(error)
+    def _then(self, follow: Callable[[], object] = tuple) -> JobDone:
+        """Return what follows a job in the loop, unless the job has failed: the node cannot go on then."""
+
+        def done(_result: object, error: BaseException | None) -> None:
+            if error is not None:
+                self._fail(error)
+            else:
+                follow()
+
+        return done
 
     def _keep_chunk(self, data: bytes) -> None:
         path = self._data_dir / "restored.tmp" / "data.mdb"
@@ -534,10 +538,7 @@ class Keeper:
         put_in_place(self._data_dir, place)
         self.environment = self._open()
 
-    def _restored(self, _result: object, error: BaseException | None) -> None:
-        if error is not None:
-            self._fail(error)
-            return
+    def _restored(self) -> None:
         self._bodies = self._open_bodies()
         log.info("replication: the copy was made from the snapshot")
         self.node.restored(boot_time())

@@ -1,16 +1,20 @@
-"""The server of a node that leads a replicated log (driver)."""
+"""The servers of a replicated log: of the node that leads, and of one that waits to lead (driver)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Final
 
-from leveret.broker.administration.access import Cluster
+import msgspec
+
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
 from leveret.broker.config.config import Config
+from leveret.broker.config.sections import EventsConfig, ExportConfig
 from leveret.broker.connection.state import OPEN
 from leveret.broker.errors import ReplyCode
 from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.persistence.replicated_store import ReplicatedDataStore
+from leveret.broker.replication.control import Control
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.server.server import Server
 
@@ -80,7 +84,7 @@ class ReplicatedServer(Server):
         disk: ReplicatedDataStore,
         may_answer: Callable[[], bool],
         on_stale: Callable[[], object],
-        cluster: Cluster | None = None,
+        cluster: Control | None = None,
     ) -> None:
         super().__init__(config, disk)
         self.cluster = cluster
@@ -115,3 +119,60 @@ class ReplicatedServer(Server):
                 frames.append(_CLOSE)
                 SocketDriver.flush(driver)
         self.loop.is_deposed = True
+
+
+class WaitingBroker(Server):
+    """The broker of a node that waits to lead: it has the definitions of its copy in memory, to be looked at.
+
+    It is never started, has no clients and no messages, and changes nothing.
+
+    It may be made in any thread.
+
+    Args:
+        config: the configuration.
+        rows: the rows of the definitions.
+        cluster: the cluster.
+        obstacle: returns the reason for which clients may not connect: where the leader is.
+        former: one that this one replaces: what it knows of logins, listeners and certificates goes on.
+
+    Raises what `Server.load_definitions` raises.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        rows: Iterable[tuple[bytes, bytes]],
+        cluster: Control,
+        obstacle: Callable[[], str],
+        former: "WaitingBroker | None" = None,
+    ) -> None:
+        self._obstacle = obstacle
+        alone = msgspec.structs.replace(
+            config,
+            listeners=(),
+            tls_listeners=(),
+            export=ExportConfig(),
+            events=EventsConfig(),
+            definitions=Path(),  # so that an empty copy has no default user, either
+        )
+        super().__init__(alone)
+        self.load_definitions(rows)
+        self.config = config
+        self.cluster = cluster
+        if former is not None:
+            self._take_over(former)
+
+    def _take_over(self, former: "WaitingBroker") -> None:
+        self.loop.attach(former.loop.running)
+        self.audit = former.audit
+        self.login_throttle = former.login_throttle
+        self.login_sources = former.login_sources
+        self.http_logins = former.http_logins
+        self.refusal_log = former.refusal_log
+        self.listeners = former.listeners
+        self.certificates = former.certificates
+
+    @property
+    def obstacle(self) -> str:
+        """Reason why clients may not connect."""
+        return self._obstacle()

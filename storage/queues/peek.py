@@ -36,11 +36,11 @@ from leveret.storage.journal.blocks import (
     Entry,
     Header,
     Record,
+    octets_in_pieces,
     read_bitmap,
     read_header,
     read_records,
 )
-from leveret.storage.journal.blocks import octets_in_pieces
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
 from leveret.storage.message import Message, leading
 from leveret.storage.queues.backing_queue import (

@@ -3,7 +3,7 @@
 import pytest
 
 from leveret.broker.network import socket_state
-from leveret.broker.network.lingering_close import (
+from leveret.broker.network.socket_driver import (
     ABORT_SECONDS,
     LINGER_SECONDS,
     TAKEN_SECONDS,
