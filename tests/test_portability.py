@@ -21,7 +21,7 @@ CORE = (
     "tests/storage/store/test_check.py",
     "tests/storage/store/test_compact.py",
     "tests/storage/store/test_environment.py",
-    "tests/storage/store/test_formats.py",
+    "tests/storage/store/test_store_header.py",
 )
 OF_LINUX = (
     "test_a_large_body_is_flushed",  # counts fdatasync
