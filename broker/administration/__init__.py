@@ -38,15 +38,8 @@ if TYPE_CHECKING:
     from leveret.broker.administration.vhosts import VHostAdministration
 
 __all__ = [
-    "AdministeredBroker",
-    "Administration",
-    "AdministrationError",
-    "BadRequestError",
-    "BusyError",
-    "DefinitionsError",
-    "ForbiddenError",
-    "NotFoundError",
-    "ProtectedError",
+    "AdministeredBroker", "Administration", "AdministrationError", "BadRequestError", "BusyError", "DefinitionsError",
+    "ForbiddenError", "NotFoundError", "ProtectedError",
 ]  # fmt: skip
 
 _GROUPS: Final[Mapping[str, tuple[str, str]]] = {

@@ -1,4 +1,4 @@
-"""Messages: published to an exchange, fetched from a queue, looked at in it, and followed as they are published."""
+"""Messages: published, fetched from a queue, looked at in it, followed as they are published, and explained."""
 
 import base64
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -8,7 +8,15 @@ from typing import Any, cast
 from leveret.broker.administration.access import Right
 from leveret.broker.administration.definitions_document import encoded, json_text
 from leveret.broker.administration.detached_channel import AckMode, Getting, Got, Outcome
-from leveret.broker.administration.messages import BODY_OCTETS, EFFORT, SOME, MessageView, Wanted, view_of
+from leveret.broker.administration.messages import (
+    BODY_OCTETS,
+    EFFORT,
+    SOME,
+    STATES,
+    MessageView,
+    Wanted,
+    view_of,
+)
 from leveret.broker.administration.tailing import Follower, Wish
 from leveret.broker.errors import NotYet
 from leveret.broker.http.call import (
@@ -44,17 +52,9 @@ MOST_OCTETS = 64 * 1024 * 1024
 """Bytes of bodies after which no further message is fetched by one request."""
 _NUMBERS = ("delivery_mode", "priority", "timestamp")
 _TEXTS = (
-    "app_id",
-    "cluster_id",
-    "content_encoding",
-    "content_type",
-    "correlation_id",
-    "expiration",
-    "message_id",
-    "reply_to",
-    "type",
-    "user_id",
-)
+    "app_id", "cluster_id", "content_encoding", "content_type", "correlation_id", "expiration", "message_id",
+    "reply_to", "type", "user_id",
+)  # fmt: skip
 _NACKED = "rejected Unable to publish message. Check queue limits."
 
 
@@ -400,3 +400,60 @@ def _published(
         "channel": published.channel or None,
         **content,
     }
+
+
+# -- explanations of queues, publishes and messages -------------------------------------------------------------------
+
+
+EXPLANATIONS = Routes("explanations")
+
+
+@EXPLANATIONS.get("leveret/explain/queue/{vhost}/{queue}", scope=Scope.VISIBLE)
+def explain_queue(call: Call, vhost: str, queue: str) -> Steps:
+    """The settings in effect of a queue, each with where it comes from, its policies, and what looks
+    wrong; its open `promises` if it confirms on acknowledgement; and the `holders` of unacknowledged
+    messages, with the seconds for which they have had the oldest.
+    """
+    with naming_the_missing():
+        found = yield from call.administration.explaining.queue(call.actor, vhost, queue)
+    return Item(found)
+
+
+@EXPLANATIONS.post(
+    "leveret/explain/publish/{vhost}/{exchange}",
+    scope=Scope.VISIBLE,
+    body=(required("routing_key"), Key("headers", "object", doc="headers of the message")),
+)
+def explain_publish(call: Call, vhost: str, exchange: str) -> Steps:
+    """Where a message would go that is published now, and by which bindings; nothing is published. A step
+    at an exchange that keeps the message for its `x-delay` has that `delay` in milliseconds, as have
+    the queues behind it; it is null elsewhere. The keys in CC and BCC are routed, too: they are
+    `extra_keys`, and each match has the `matched_key` that led there, null where keys do not matter.
+    """
+    body = call.body("routing_key")
+    with naming_the_missing():
+        found = yield from call.administration.explaining.publish(
+            call.actor, vhost, exchange_name(exchange), text(body, "routing_key"), table(body, "headers")
+        )
+    return Item(found)
+
+
+@EXPLANATIONS.get(
+    "leveret/explain/message/{vhost}/{queue}/{number}",
+    scope=Scope.CLIENT,
+    query=(Key("state", doc="`ready` (default), `unacked` or `delayed`"),),
+)
+def explain_message(call: Call, vhost: str, queue: str) -> Steps:
+    """Why a message is in a queue: how it came, what it waits for, what will happen to it. Needs the
+    permission to read the queue.
+    """
+    state = text(call.query, "state", "ready")
+    if state not in STATES:
+        raise bad_request(f"state must be one of {', '.join(STATES)}")
+    with naming_the_missing():
+        at = number(call.names, "number", 0)
+        found: dict[str, Any] = yield from call.administration.explaining.message(
+            call.actor, vhost, queue, at, state
+        )
+    message = yield from shown(found["message"], is_base64=False)
+    return Item({**found, "message": message})

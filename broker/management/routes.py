@@ -9,7 +9,6 @@ from leveret.broker.management import (
     definitions,
     events,
     exchanges,
-    explaining,
     health,
     login,
     messages,
@@ -37,7 +36,7 @@ _TABLES = (
     *(node_operations.BACKUPS, users.ROUTES, vhosts.ROUTES, users.PERMISSIONS),
     *(policies.ROUTES, policies.PARAMETERS, policies.SHOVELS),
     *(queues.ROUTES, exchanges.ROUTES, bindings.ROUTES),
-    *(messages.ROUTES, explaining.ROUTES, transfers.ROUTES),
+    *(messages.ROUTES, messages.EXPLANATIONS, transfers.ROUTES),
     *(
         clients.ROUTES,
         overview.ROUTES,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.administration.lasting_rights import Needed, refusal
+from leveret.broker.administration.transfers import Needed, refusal
 from leveret.broker.auth.users import BackendUser, Users
 
 SECOND = 1000
