@@ -17,7 +17,7 @@ Sample = tuple[str, str, float | None]
 
 
 Read = str | Callable[[Any], Any]
-"""How a value is read: a path of attributes, or a function."""
+"""Path of attributes to a value, or a function that returns it."""
 
 
 class Column(NamedTuple):

@@ -28,7 +28,7 @@ NO_DISK: Final = SimpleNamespace(
     flushes=0,
     reader_lag=0,
 )
-"""What a broker without a data directory has written and read: nothing."""
+"""Data store of a broker without a data directory: it has written and read nothing."""
 
 
 class ListenerFacts(NamedTuple):

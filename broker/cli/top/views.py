@@ -9,7 +9,7 @@ from leveret.broker.cli.top.cells import Line, count, octets, rate, safe, share
 Item = Mapping[str, Any]
 Kind = Literal["name", "text", "number"]
 Read = str | Callable[[Item], Any]
-"""How a value is read of an item: the path of a key, with dots, or a function."""
+"""Path of a key of an item, with dots, or a function that returns the value."""
 
 
 class Column(NamedTuple):
