@@ -12,7 +12,7 @@ from leveret.storage.errors import DiskFullError
 from leveret.storage.store.read_only import has_data, stored_definitions
 
 
-def _in_memory(config: Config) -> Server:
+def _memory_broker(config: Config) -> Server:
     """Return a broker with the stored definitions that does not write. Raises StorageError."""
     # with a file to import at its start, a broker does not create the objects of a first one
     server = Server(msgspec.structs.replace(config, listeners=(), definitions=Path()), None)
@@ -25,7 +25,7 @@ def export_stored(data_dir: Path) -> bytes:
 
     Raises StorageError if there are no data, or they cannot be read.
     """
-    return _in_memory(Config(data_dir=data_dir)).administration.definitions.export_file(None)
+    return _memory_broker(Config(data_dir=data_dir)).administration.definitions.export_file(None)
 
 
 def compare_stored(config: Config, octets: bytes) -> Outcome:
@@ -34,7 +34,7 @@ def compare_stored(config: Config, octets: bytes) -> Outcome:
     Raises BadRequestError if the file is not a JSON object, StorageError if the data cannot be read.
     """
     if has_data(config.data_dir):
-        server = _in_memory(config)
+        server = _memory_broker(config)
     else:
         server = Server(msgspec.structs.replace(config, listeners=(), definitions=None), None)
     return server.administration.definitions.import_file(None, octets, dry_run=True)

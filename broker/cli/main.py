@@ -186,7 +186,7 @@ async def _serve_alone(
     """Run a broker until it is to stop; returns the exit code. StartupError if it cannot start."""
     async with contextlib.AsyncExitStack() as ending:
         try:
-            server = await _started(config, outputs, stopping, make_server, ending)
+            server = await _start(config, outputs, stopping, make_server, ending)
         except StartupError:
             raise
         except Exception:
@@ -216,7 +216,7 @@ async def _serve_alone(
         return 0
 
 
-async def _started(
+async def _start(
     config: Config,
     outputs: logs.Logs,
     stopping: asyncio.Event,

@@ -86,7 +86,7 @@ async def _serve(config: Config, stopping: asyncio.Event, lead: Lead, outputs: l
         gc.enable()  # a node may wait for months
         Notifier(os.environ, os.getpid()).ready("waiting to lead", asyncio.get_running_loop())
         _logger.info("replication: node '%s' waits to lead", config.replication.node_name)
-        await _first(keeper, stopping, keeper.opened)
+        await _opened(keeper, stopping)
     finally:
         gc.disable()  # while the broker starts, as without replication
         await standby.stop()
@@ -137,11 +137,11 @@ async def _make_keeper(config: Config) -> Keeper:
     return keeper
 
 
-async def _first(keeper: Keeper, stopping: asyncio.Event, *others: "asyncio.Future[Any]") -> None:
-    """Wait until the process is to stop or one of the others is done; StartupError if the keeper cannot go on."""
+async def _opened(keeper: Keeper, stopping: asyncio.Event) -> None:
+    """Wait until the node leads or the process is to stop; StartupError if the keeper cannot go on."""
     stop = asyncio.create_task(stopping.wait())
     try:
-        ends: list[asyncio.Future[Any]] = [stop, keeper.failed, *others]
+        ends: list[asyncio.Future[Any]] = [stop, keeper.failed, keeper.opened]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stop.cancel()
@@ -280,12 +280,7 @@ class _Leadership:
 
 
 async def _lead(
-    config: Config,
-    keeper: Keeper,
-    control: Control,
-    stopping: asyncio.Event,
-    lead: Lead,
-    outputs: logs.Logs,
+    config: Config, keeper: Keeper, control: Control, stopping: asyncio.Event, lead: Lead, outputs: logs.Logs
 ) -> int:
     from leveret.broker.server.replicated_server import GOODBYE_SECONDS  # noqa: PLC0415
 

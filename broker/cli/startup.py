@@ -40,7 +40,7 @@ class StartupError(Exception):
 
 
 @contextlib.contextmanager
-def _cannot(what: str, path: Path | None) -> Iterator[None]:
+def _file_errors(what: str, path: Path | None) -> Iterator[None]:
     """Raise StartupError for an OSError."""
     try:
         yield
@@ -64,7 +64,7 @@ def configure_logs(config: Config) -> logs.Logs:
     if log.file is not None:
         rotation = _rotation(log)
         outputs.append(logs.Output(log.file_level, log.file_formatter, file=log.file, rotation=rotation))
-    with _cannot("open log file", log.file):
+    with _file_errors("open log file", log.file):
         return logs.configure(outputs, log.levels)
 
 
@@ -77,7 +77,7 @@ def open_audit_log(
         return None
     from leveret.broker.process.audit_writer import AuditWriter  # noqa: PLC0415 - most brokers have none
 
-    with _cannot("open audit log", wanted.file):
+    with _file_errors("open audit log", wanted.file):
         writer = AuditWriter(audit, wanted.file, _rotation(wanted))
     ending.callback(writer.close)
     return writer
@@ -97,7 +97,7 @@ def write_pid_file(path: Path | None) -> None:
     """Write the process id to a file, if one is wanted; raises StartupError."""
     if path is None:
         return
-    with _cannot("write pid file", path):
+    with _file_errors("write pid file", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{os.getpid()}\n", encoding="ascii")
 

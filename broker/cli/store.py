@@ -262,10 +262,10 @@ def _back_up(data_dir: Path, dest: Path, rate: int) -> Copied:
         from leveret.broker.cli.ctl.client import ApiClient  # noqa: PLC0415 - it takes a while
 
         with contextlib.closing(ApiClient(data_dir)) as client:
-            return _have_backed_up(client, dest, rate, error)
+            return _request_backup(client, dest, rate, error)
 
 
-def _have_backed_up(client: "ApiClient", dest: Path, rate: int, in_use: DataDirError) -> Copied:
+def _request_backup(client: "ApiClient", dest: Path, rate: int, in_use: DataDirError) -> Copied:
     """Have a running broker back up its data, and wait until it is done; cancels the backup when interrupted.
 
     Raises StorageError with the broker's reason if no backup was written, DataDirError, with the text of `in_use`, if

@@ -12,7 +12,7 @@ import msgspec
 from leveret.broker.cli.ctl.client import ApiClient
 from leveret.broker.cli.ctl.command import broker_options, client_of
 from leveret.broker.cli.ctl.errors import CtlError
-from leveret.broker.cli.ctl.output import printable
+from leveret.broker.cli.ctl.output import aligned, printable
 
 BODY = 60
 """Characters of a body in a table."""
@@ -89,12 +89,7 @@ def with_target(run: Callable[..., None]) -> Callable[..., None]:
 def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> list[str]:
     """Return rows as aligned lines below the headings of the columns; those that are empty in all rows are left out."""
     shown = {name: heading for name, heading in columns.items() if any(row.get(name) for row in rows)}
-    lines = [list(shown.values()), *[[printable(row.get(name, "")) for name in shown] for row in rows]]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]
+    return aligned([[*shown.values()], *[[printable(row.get(name, "")) for name in shown] for row in rows]])
 
 
 def duration(seconds: float | None) -> str:

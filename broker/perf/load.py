@@ -19,23 +19,10 @@ class LoadError(ValueError):
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a run.
+    """The options of a run, as the help of `leveret perf` explains them; each worker has a connection of its own.
 
-    Attributes:
-        producers, consumers: number of each (>= 0), every one on a connection of its own.
-        size: bytes of each body, at least `STAMP_SIZE`.
-        persistent, mandatory: properties of each message.
-        confirm: maximum number of unconfirmed messages of a producer; 0: no confirms.
-        prefetch: prefetch count of each consumer; 0: no limit.
-        ack_every: deliveries per `basic.ack`; 0: the broker does not expect acks.
-        queues: number of queues.
-        queue: name of the queue, or with several queues the beginning of their names; None: names of the run's own.
-        exchange: exchange to publish to; empty: the default exchange.
-        exchange_type: type of the exchange if it does not exist yet.
-        routing_key: routing key of all messages and bindings; None: the name of each queue.
-        rate: messages a second of each producer; 0: as many as possible.
-        seconds: duration; 0: until interrupted.
-
+    Without acks (`ack_every` 0) the broker does not expect any. 0 stands for no confirms, no limit of the prefetch
+    count, a rate as high as possible, and no end; None for the names of the run's own, and for those of the queues.
     """
 
     producers: int = 1

@@ -17,15 +17,11 @@ _counts = attrgetter(*_COUNTS)
 
 
 class Tally:
-    """Counts of messages, and latencies in microseconds.
+    """Counts of messages of the producers and consumers of a run, and latencies in microseconds.
 
-    Attributes:
-        sent, received, confirmed, nacked, returned: number of messages.
-        own: messages received that this run published, without redeliveries.
-        latency: from the time at which a message was due to its arrival at a consumer.
-        confirm_latency: from the time at which a message was due to its confirm.
-        send_delay: from the time at which a message was due to its being written to the socket.
-
+    Latencies begin at the time at which a message was due, and end at its arrival at a consumer, at its confirm, or at
+    its write to the socket (`send_delay`). `own` are the messages received that this run published, without
+    redeliveries.
     """
 
     __slots__ = (

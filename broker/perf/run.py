@@ -14,14 +14,7 @@ from leveret.broker.client.options import TLS, Options, Product
 from leveret.broker.client.uri import Address
 from leveret.broker.perf.deliveries import Deliveries
 from leveret.broker.perf.load import Load, Topology, shares
-from leveret.broker.perf.measurement import (
-    NANOSECONDS,
-    Interval,
-    Measurement,
-    Result,
-    Tally,
-    percentiles,
-)
+from leveret.broker.perf.measurement import NANOSECONDS, Interval, Measurement, Result, Tally, percentiles
 from leveret.broker.perf.producer import MARK_SIZE, Confirms, Producer, Schedule, template
 
 OPTIONS: Final = Options(product="leveret perf")

@@ -137,7 +137,7 @@ class ApiClient:
         sent |= {name: value.encode("utf-8", _ESCAPED) for name, value in (headers or {}).items()}
         if octets is not None:
             sent.setdefault("Content-Type", "application/json")
-        with self._reaching():
+        with self._connection_errors():
             self._connection.request(method, target, octets, sent)
             answer = self._connection.getresponse()
             content = answer.read()
@@ -155,7 +155,7 @@ class ApiClient:
 
         Each may take as long as a request. Raises as `request`.
         """
-        with contextlib.closing(self), self._reaching():
+        with contextlib.closing(self), self._connection_errors():
             self._connection.request("GET", self._target(path, query), headers=self._headers)
             answer = self._connection.getresponse()
             if answer.status >= http.client.BAD_REQUEST:
@@ -176,7 +176,7 @@ class ApiClient:
         return target
 
     @contextlib.contextmanager
-    def _reaching(self) -> Iterator[None]:
+    def _connection_errors(self) -> Iterator[None]:
         """Raise a CtlError for a connection that fails."""
         try:
             yield

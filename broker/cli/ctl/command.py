@@ -101,7 +101,7 @@ class Session:
             click.echo(line)
 
 
-class Declared(NamedTuple):
+class Declaration(NamedTuple):
     """A command."""
 
     run: Run
@@ -124,7 +124,7 @@ class Declared(NamedTuple):
                 yield click.Argument([each.name], required=is_required, nargs=-1 if is_many else 1)
 
 
-COMMANDS: dict[str, Declared] = {}
+COMMANDS: dict[str, Declaration] = {}
 
 
 def command(
@@ -137,7 +137,7 @@ def command(
 
     def declare(run: Run) -> Run:
         named = name or run.__name__
-        COMMANDS[named] = Declared(run, group, f"{named} {example}".rstrip(), options, tuple(columns))
+        COMMANDS[named] = Declaration(run, group, f"{named} {example}".rstrip(), options, tuple(columns))
         return run
 
     return declare
@@ -214,24 +214,24 @@ class CtlCommand(click.Command):
     """A command with the common options; its errors are printed, and end the process with their exit code."""
 
     def __init__(self, name: str) -> None:
-        self.declared = declared = COMMANDS[name]
-        params = [*declared.arguments(), *declared.options, *common_options()]
-        super().__init__(name, params=params, help=inspect.getdoc(declared.run))
+        self.declaration = declaration = COMMANDS[name]
+        params = [*declaration.arguments(), *declaration.options, *common_options()]
+        super().__init__(name, params=params, help=inspect.getdoc(declaration.run))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write an example, the options of this command, the common ones, and the columns of a list."""
         with formatter.section("Example"):
             # As it is: words that are wrapped cannot be copied.
-            formatter.write(f"{' ' * formatter.current_indent}leveret ctl {self.declared.example}\n")
+            formatter.write(f"{' ' * formatter.current_indent}leveret ctl {self.declaration.example}\n")
         for title, is_common in (("Options", False), ("Common options", True)):
             options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
             params = [each for each in options if (each.name in COMMON) is is_common]
             if records := [record for each in params if (record := each.get_help_record(ctx))]:
                 with formatter.section(title):
                     formatter.write_dl(records)
-        if self.declared.columns:
+        if self.declaration.columns:
             with formatter.section("Columns"):
-                formatter.write_text(", ".join(self.declared.columns))
+                formatter.write_text(", ".join(self.declaration.columns))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; a wrong one ends the process with RabbitMQ's exit code."""
@@ -247,7 +247,7 @@ class CtlCommand(click.Command):
             if common["uri"] and common["data_dir"]:
                 raise UsageError("--data-dir and --uri exclude each other", exit_codes.USAGE)
             with client_of(common) as api:
-                self.declared.run(Session(api, common), **ctx.params)
+                self.declaration.run(Session(api, common), **ctx.params)
         except CtlError as error:
             fail(ctx, error)
 

@@ -11,6 +11,7 @@ from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import IMPORT_SECONDS
 from leveret.broker.cli.ctl.command import Session, command, flag, option
 from leveret.broker.cli.ctl.errors import ApiError, CtlError, UsageError
+from leveret.broker.cli.ctl.output import aligned, cell
 from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
 from leveret.broker.process.private_files import write_private
 
@@ -20,7 +21,7 @@ WOULD_CHANGE: Final = 1
 """Exit code of a dry run of what can be imported and would change something; 0 if it would change nothing."""
 
 _FORMAT = option("--format", "kind", default="json", help="json")
-_NUMBERS = ("added", "changed", "unchanged", "kept", "refused", "unchecked")
+_COLUMNS = ("kind", "vhost", "added", "changed", "unchanged", "kept", "refused", "unchecked")
 
 
 def _check_format(kind: str) -> None:
@@ -108,7 +109,7 @@ def _report(answer: Mapping[str, Any], formatter: str) -> Iterator[str]:
     if not answer["dry_run"]:
         yield f"Imported: {answer['summary']}"
         return
-    yield from _table(answer["counts"])
+    yield from aligned([_COLUMNS, *[[cell(row[name]) for name in _COLUMNS] for row in answer["counts"]]])
     for change in answer["changes"]:
         yield f"{change['action']}: {change['entry']}"
         for each in change["differences"]:
@@ -125,14 +126,6 @@ def _report(answer: Mapping[str, Any], formatter: str) -> Iterator[str]:
 
 def _would_change(answer: Mapping[str, Any]) -> bool:
     return any(row["added"] or row["changed"] for row in answer["counts"])
-
-
-def _table(counts: list[Mapping[str, Any]]) -> Iterator[str]:
-    rows = [("kind", "vhost", *_NUMBERS)]
-    rows += [(row["kind"], row["vhost"] or "", *(str(row[each]) for each in _NUMBERS)) for row in counts]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _text(value: Any) -> str:

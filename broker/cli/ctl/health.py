@@ -104,31 +104,30 @@ def start_app(session: Session) -> None:
     session.announce(f"Starting node {session.node} ...")
 
 
+def _say(session: Session, text: str, **found: bool) -> None:
+    session.say(text, {"message": text, **found})
+
+
 @command(CHECKS)
 def check_running(session: Session) -> None:
     """Check that the broker accepts clients."""
     session.announce(f"Checking if RabbitMQ is running on node {session.node} ...")
-    text = f"RabbitMQ on node {session.node} is fully booted and running"
-    session.say(text, {"message": text})
+    _say(session, f"RabbitMQ on node {session.node} is fully booted and running")
 
 
 @command(CHECKS)
 def is_running(session: Session) -> None:
     """Tell whether the broker accepts clients."""
     session.announce(f"Asking node {session.node} for its status ...")
-    text = f"RabbitMQ on node {session.node} is fully booted and running"
-    session.say(text, {"message": text, "result": True})
+    _say(session, f"RabbitMQ on node {session.node} is fully booted and running", result=True)
 
 
 @command(CHECKS)
 def is_booting(session: Session) -> None:
     """Tell whether the broker is starting."""
     session.announce(f"Asking node {session.node} for its boot status ...")
-    text = (
-        f"RabbitMQ on node {session.node} is fully booted (check with is_running), stopped or has not started "
-        "booting yet"
-    )
-    session.say(text, {"message": text, "result": False})
+    state = "fully booted (check with is_running), stopped or has not started booting yet"
+    _say(session, f"RabbitMQ on node {session.node} is {state}", result=False)
 
 
 # -- alarms -----------------------------------------------------------------------------------------------------

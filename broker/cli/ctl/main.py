@@ -139,12 +139,12 @@ def _page() -> Iterator[str]:
 
 def _row(name: str) -> tuple[str, ...]:
     asked = CtlCommand(name)
-    declared = asked.declared
+    declaration = asked.declaration
     context = click.Context(asked)
-    words = " ".join([name, *(each.make_metavar(context) for each in declared.arguments())])
-    more = "".join(f" {option}: {text}" for option, text in _options(declared.options))
-    columns = f" Columns: {', '.join(declared.columns)}." if declared.columns else ""
-    return f"`{words}`", (asked.help or "") + more + columns, f"`{declared.example}`"
+    words = " ".join([name, *(each.make_metavar(context) for each in declaration.arguments())])
+    more = "".join(f" {option}: {text}" for option, text in _options(declaration.options))
+    columns = f" Columns: {', '.join(declaration.columns)}." if declaration.columns else ""
+    return f"`{words}`", (asked.help or "") + more + columns, f"`{declaration.example}`"
 
 
 def _options(options: Iterable[click.Option]) -> list[tuple[str, str]]:

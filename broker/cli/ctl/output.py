@@ -66,6 +66,15 @@ def as_json(value: Any) -> Any:
     return "" if value is None else value
 
 
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines of cells in columns that are as wide as they must be."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
 _TYPES: tuple[tuple[type, str], ...] = ((bool, "bool"), (float, "double"), (str, "longstr"))
 _INTEGER = 1 << 31
 
@@ -116,7 +125,7 @@ def _pretty(rows: Sequence[Row], columns: Sequence[str], *, headers: bool) -> It
         return
     lines = [[cell(row.get(name)) for name in columns] for row in rows]
     shown = [list(columns), *lines] if headers else lines
-    widths = [max(len(line[at]) for line in shown) for at in range(len(columns))]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
 
     def rule(left: str, middle: str, right: str) -> str:
         return left + middle.join("─" * (width + 2) for width in widths) + right

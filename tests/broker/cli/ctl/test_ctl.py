@@ -1,7 +1,6 @@
 """`leveret ctl` against a running broker."""
 
 import contextlib
-import json
 import os
 import select
 import stat
@@ -39,26 +38,6 @@ def run(running) -> Ctl:
 def test_only_the_owner_can_open_the_socket(running):
     """Its mode is 0600."""
     assert 0o600 == stat.S_IMODE((running.data_dir / "ctl.sock").stat().st_mode)
-
-
-def test_a_user_is_added_listed_and_deleted(run):
-    """The commands print what RabbitMQ's do, and an existing user is an error with its exit code."""
-    added = run("add_user", "ann", "secret")
-    again = run("add_user", "ann", "secret")
-
-    assert (0, 'Adding user "ann" ...') == (added.exit_code, added.stdout.splitlines()[0])
-    assert (exit_codes.SOFTWARE, 'Error:\nUser "ann" already exists\n') == (again.exit_code, again.stderr)
-    assert "Success" in run("authenticate_user", "ann", "secret").stdout
-    assert exit_codes.DATA == run("authenticate_user", "ann", "wrong").exit_code
-    assert 0 == run("set_user_tags", "ann", "monitoring").exit_code
-    assert "user\ttags\nann\t[monitoring]\nguest\t[administrator]\n" == run("-q", "list_users").stdout
-    assert "ann\t[monitoring]\nguest\t[administrator]\n" == run("list_users", "-s").stdout
-    assert [
-        {"user": "ann", "tags": ["monitoring"]},
-        {"user": "guest", "tags": ["administrator"]},
-    ] == json.loads(run("list_users", "--formatter", "json").stdout)
-    assert 0 == run("delete_user", "ann").exit_code
-    assert exit_codes.NO_USER == run("delete_user", "ann").exit_code
 
 
 def test_the_status_names_process_and_system(run):
@@ -109,10 +88,6 @@ def test_the_memory_limit_is_changed_while_the_broker_runs(run, running):
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (("list_queus",), exit_codes.USAGE, "Did you mean 'list_queues'?"),
-        (("add_user",), exit_codes.USAGE, "not enough arguments."),
-        (("list_queues", "nonsense"), exit_codes.USAGE, "Info key(s) nonsense are not supported"),
-        (("set_vm_memory_high_watermark", "5"), exit_codes.DATA, "a fraction between 0.0 and 1.0"),
         (("set_disk_free_limit", "much"), exit_codes.DATA, "no size"),
         (("set_log_level", "loud"), exit_codes.UNAVAILABLE, "level must be one of"),
         (
