@@ -105,27 +105,26 @@ class MemoryQueue(Looks):
 
     def fetch(self, count: int, *, ack_required: bool) -> Fetched:
         """Take at most `count` messages from the head; `ready_count` must not be 0."""
-        if self._requeued is not NONE_REQUEUED and self._requeued:
-            return self._fetch_from(self._requeued, count, ack_required=ack_required, redelivered=True)
-        if self._passed is not NONE_REQUEUED and self._passed:
-            return self._fetch_from(self._passed, count, ack_required=ack_required, redelivered=False)
         ready = self._ready
-        count = min(count, len(ready))
-        if count == len(ready):
+        left = len(ready)
+        if left != self.ready_count:
+            return self._fetch_older(count, ack_required=ack_required)
+        if count >= left:
             messages = list(ready)
             ready.clear()
+            self.ready_count = 0
         else:
             popleft = ready.popleft
             messages = [popleft() for _ in range(count)]
-        self.ready_count -= count
+            self.ready_count = left - count
         return Fetched(
             self.publish_delivered(messages, ack_required=ack_required), messages, redelivered=False
         )
 
-    def _fetch_from(
-        self, part: Requeued[Message], count: int, *, ack_required: bool, redelivered: bool
-    ) -> Fetched:
-        taken = part.take(count)
+    def _fetch_older(self, count: int, *, ack_required: bool) -> Fetched:
+        """Take messages that are in front of `_ready`."""
+        redelivered = bool(self._requeued)
+        taken = (self._requeued if redelivered else self._passed).take(count)
         self.ready_count -= len(taken)
         if ack_required:
             self._unacked.update(taken)

@@ -409,7 +409,7 @@ class VariableQueue(Reading):
         return self.returned.items if self.returned else self.q4 or self.q3
 
     def _head_item(self) -> Item | None:
-        head = super()._head_item()
+        head = next(iter(self._front()), None)
         if head is None and self.delta_count:
             self._want()
         return head

@@ -250,9 +250,9 @@ class HalfWalk:
             assert set(found) <= self.again
             self.again.difference_update(found)
         self.at = max(self.at, found[-1])
-        for peeked in piece.messages:
-            assert peeked.message.content == copies[peeked.seq_id].content
-            assert peeked.expires == copies[peeked.seq_id].expires
+        compare([copies[seq_id] for seq_id in found], piece.messages)
+        for copy, peeked in zip([copies[seq_id] for seq_id in found], piece.messages, strict=True):
+            assert copy.fetched or copy.noted_returns <= peeked.returns <= copy.most_returns
         chosen = [
             peeked.seq_id
             for peeked in piece.messages
