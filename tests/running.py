@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -165,6 +165,17 @@ class Running:
         self.look_for_slow_steps(out)
         self.judge()
         return self.process.returncode, out, err
+
+
+@contextmanager
+def serving(
+    folder: Path, *arguments: str, settings: Mapping[str, object] | None = None, **options: Any
+) -> Iterator[Running]:
+    """Run a broker that clients may connect to; `options` are those of `Running`."""
+    words = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={value}")]
+    with Running(folder, *arguments, *words, **options) as running:
+        running.wait_for("Server startup complete")
+        yield running
 
 
 @contextmanager

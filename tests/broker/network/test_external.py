@@ -10,7 +10,7 @@ from certificates import Authority, client_context, name_of
 from conformance.wire import Client, ClosedError
 from cryptography.x509.oid import NameOID
 from pika.credentials import ExternalCredentials
-from running import Running
+from running import Running, serving as served
 
 from leveret.broker.auth.external import certificate_user
 from leveret.broker.auth.users import LoginRefusedError
@@ -36,10 +36,8 @@ def serving(tmp_path, ca: Authority, settings: Mapping[str, object]) -> Iterator
         "auth_mechanisms.1": "PLAIN", "auth_mechanisms.2": "EXTERNAL", "auth.failure_delay": "0",
         "default_users.alice.password": "x", "default_users.carol.password": "x", **settings,
     }  # fmt: skip
-    words = [word for key, value in every.items() for word in ("--set", f"{key}={value}")]
-    with Running(tmp_path, *words) as running:
-        running.wait_for("Server startup complete")
-        yield running
+    with served(tmp_path, settings=every) as broker:
+        yield broker
 
 
 def logged_in(running: Running, context: ssl.SSLContext) -> pika.BlockingConnection:

@@ -1,13 +1,12 @@
 """Clients that connect and do not log in, over real sockets."""
 
-import contextlib
 import signal
 import socket
 from collections.abc import Iterator
 
 import pytest
 from conformance.wire import Client
-from running import Running
+from running import Running, serving
 
 HEADER = b"AMQP\0\0\x09\x01"
 PLACES = ("--set", "max_half_open=8", "--set", "handshake_timeout=60s")
@@ -20,14 +19,6 @@ def sockets() -> Iterator[list[socket.socket]]:
     yield made
     for sock in made:
         sock.close()
-
-
-@contextlib.contextmanager
-def serving(tmp_path, *arguments: str, files: int | None = None) -> Iterator[Running]:
-    """A broker that clients may connect to."""
-    with Running(tmp_path, *arguments, files=files) as running:
-        running.wait_for("Server startup complete")
-        yield running
 
 
 def connect(running: Running, host: str = "127.0.0.1") -> socket.socket:

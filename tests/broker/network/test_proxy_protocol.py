@@ -10,7 +10,7 @@ import pytest
 from certificates import Authority, client_context
 from conformance.wire import Client
 from hypothesis import given, strategies as st
-from running import Running
+from running import Running, serving as served
 
 from leveret.broker.network.proxy_protocol import LONGEST, Header, MalformedHeaderError, parse
 
@@ -100,9 +100,8 @@ def test_any_octets_are_read_or_refused(octets, start):
 def serving(tmp_path, *settings: str) -> Iterator[Running]:
     """A broker behind a proxy."""
     words = [word for setting in ("proxy_protocol=true", *settings) for word in ("--set", setting)]
-    with Running(tmp_path, *words) as running:
-        running.wait_for("Server startup complete")
-        yield running
+    with served(tmp_path, *words) as broker:
+        yield broker
 
 
 def reply(address: tuple[str, int], octets: bytes, source: str = "127.0.0.1") -> bytes:

@@ -10,7 +10,7 @@ import pytest
 from conformance.codec import encode_header, encode_method, frame
 from conformance.wire import Channel, Client, ClosedError
 from fakes import Client as FakeClient, DiskNode, Node, hurry
-from running import Running
+from running import Running, serving
 
 from leveret.broker.network.socket_driver import SocketDriver
 
@@ -20,14 +20,6 @@ RESET = struct.pack("ii", 1, 0)
 GONE = "client unexpectedly closed TCP connection"
 NOTICED = 4.0
 """Seconds to allow for events that take two on an idle machine."""
-
-
-@contextlib.contextmanager
-def serving(tmp_path, *arguments: str) -> Iterator[Running]:
-    """A broker that clients may connect to."""
-    with Running(tmp_path, *arguments) as running:
-        running.wait_for("Server startup complete")
-        yield running
 
 
 @pytest.fixture

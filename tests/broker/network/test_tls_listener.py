@@ -17,7 +17,7 @@ import pika
 import pytest
 from certificates import Authority, Issued, client_context
 from click.testing import CliRunner
-from running import Running, free_port
+from running import Running, free_port, serving as served
 
 from leveret.broker.cli.ctl.main import ctl as leveret_ctl
 
@@ -43,10 +43,8 @@ def serving(tmp_path, server: Issued, settings: Mapping[str, object] | None = No
         "listeners.ssl.default": "127.0.0.1:0", "ssl_options.certfile": server.certfile,
         "ssl_options.keyfile": server.keyfile, **(settings or {}),
     }  # fmt: skip
-    words = [word for key, value in every.items() for word in ("--set", f"{key}={value}")]
-    with Running(tmp_path, *words) as running:
-        running.wait_for("Server startup complete")
-        yield running
+    with served(tmp_path, settings=every) as broker:
+        yield broker
 
 
 def verified(ca: Authority, **more: object) -> dict[str, object]:

@@ -14,7 +14,7 @@ import pytest
 from conformance.codec import encode_header, encode_method, frame
 from conformance.wire import Channel, Client, ClosedError
 from counted import ANSWER, PROGRAM
-from running import Running
+from running import Running, serving
 
 OURS = ("broker.", "confirm.", "exchanges.", "storage.")
 SECONDS = 20.0
@@ -174,8 +174,7 @@ WAYS: tuple[Callable[[Channel], None], ...] = (
 @pytest.mark.parametrize("way", WAYS)
 def test_connections_end_without_cycles(tmp_path, way):
     """A collection finds no objects of closed connections, whatever they did and however they ended."""
-    with Running(tmp_path, "--set", "log.console.level=info", program=PROGRAM, is_judged=False) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--set", "log.console.level=info", program=PROGRAM, is_judged=False) as running:
         look(running, tmp_path)
         for end in (is_left, is_reset, is_closed_well):
             channel = Client(running.address, 20.0).login().channel()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import Running
+from running import serving
 from short_paths import short_parent
 
 from leveret.broker.process.sd_notify import Notifier
@@ -122,8 +122,7 @@ async def test_a_service_manager_that_is_gone_is_a_warning(path, reason, caplog)
 def test_a_broker_tells_when_clients_may_connect_and_when_it_stops(tmp_path, manager, monkeypatch):
     """The process sends READY with its addresses, and STOPPING before it ends."""
     monkeypatch.setenv("NOTIFY_SOCKET", manager.getsockname())
-    with Running(tmp_path) as broker:
-        broker.wait_for("Server startup complete")
+    with serving(tmp_path) as broker:
         host, port = broker.address
         ready = manager.recv(4096).decode()
         code, _log, _errors = broker.stopped_by(signal.SIGTERM)

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from running import Running
+from running import Running, serving
 
 from leveret.broker.cli.ctl.client import ApiClient
 
@@ -24,8 +24,7 @@ def test_the_id_is_made_once(tmp_path: Path):
     """It is a global parameter from the first start on, and the same after a restart; a removed one is replaced."""
     found = []
     for _ in range(3):
-        with Running(tmp_path) as running:
-            running.wait_for("Server startup complete")
+        with serving(tmp_path) as running:
             found.append(parameters(running)["internal_cluster_id"])
             with contextlib.closing(ApiClient(running.data_dir)) as api:
                 assert api.get("definitions")["global_parameters"] == [
@@ -45,8 +44,7 @@ def test_an_imported_id_replaces_it(tmp_path: Path):
     wanted = {"internal_cluster_id": "rabbitmq-cluster-id-7u9O8O6IxJFPw4QrA_sVGQ", "cluster_name": "theirs"}
     rows = [{"name": name, "value": value} for name, value in wanted.items()]
     file.write_text(json.dumps({"vhosts": [{"name": "/"}], "global_parameters": rows}))
-    with Running(tmp_path, "--set", f"load_definitions={file}") as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--set", f"load_definitions={file}") as running:
         assert wanted == parameters(running)
         with contextlib.closing(ApiClient(running.data_dir)) as api:
             assert "theirs" == api.get("overview")["cluster_name"]

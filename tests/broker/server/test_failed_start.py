@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pika
 import pytest
-from running import Running, finished
+from running import Running, finished, serving
 
 from leveret.broker.cli.store import read
 
@@ -16,8 +16,7 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 def filled(tmp_path: Path) -> None:
     """The data of a broker that was stopped cleanly, with undelivered messages, some of which expire."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as client:
             channel = client.channel()
             channel.confirm_delivery()
@@ -65,8 +64,7 @@ def test_a_start_that_fails_keeps_the_clean_stop(tmp_path, what):
         }
         code = start(tmp_path, *words[what])
     findings, stats = read(tmp_path / "data")
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as client:
             channel = client.channel()
             got = [channel.basic_get(name) for name in ("q",) * 10 + ("short",)]
@@ -90,6 +88,6 @@ def test_a_kill_while_starting_keeps_the_clean_stop(tmp_path):
 def test_a_kill_after_the_start_does_not(tmp_path):
     """A broker killed once clients could connect did not stop cleanly, whatever it wrote."""
     filled(tmp_path)
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path):
+        pass
     assert not read(tmp_path / "data")[1]["clean"]

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 from conformance.codec import METHOD, encode_method, frame
 from conformance.wire import Channel, Client, ClosedError
-from running import Running
+from running import Running, serving
 
 from bench import fairness
 from bench.client import publish_batch
@@ -40,14 +40,6 @@ Server.start = started
 main()
 """
 """A broker each of whose steps ends after one piece of a job until it has started."""
-
-
-@contextlib.contextmanager
-def serving(tmp_path, *arguments: str, files: int | None = None) -> Iterator[Running]:
-    """A broker that clients may connect to."""
-    with Running(tmp_path, *arguments, files=files) as running:
-        running.wait_for("Server startup complete")
-        yield running
 
 
 @pytest.fixture
@@ -312,8 +304,7 @@ def test_a_start_finishes_what_takes_many_steps(tmp_path):
     definitions.write_text(json.dumps(everything))
     with serving(tmp_path, "--set", f"load_definitions={definitions}") as running:
         running.stopped_by(signal.SIGTERM)
-    with Running(tmp_path, program=("-c", SMALL_STEPS)) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, program=("-c", SMALL_STEPS)) as running:
         client = Client(running.address).login()
         channel = client.channel()
         for queue in queues:

@@ -4,7 +4,7 @@ import signal
 from pathlib import Path
 
 from conformance.wire import Channel, Client
-from running import Running
+from running import serving
 
 DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 COUNT = 20_000
@@ -24,8 +24,7 @@ def rejected(channel: Channel, name: str, **options: object) -> None:
 
 def test_a_stop_waits_for_dead_letters(tmp_path: Path) -> None:
     """Messages rejected before SIGTERM are dead-lettered, though their queues and connections end with the stop."""
-    with Running(tmp_path) as broker:
-        broker.wait_for("Server startup complete")
+    with serving(tmp_path) as broker:
         client = Client(broker.address, 30.0).login()
         channel = client.channel()
         channel.queue("dead", durable=True)
@@ -34,8 +33,7 @@ def test_a_stop_waits_for_dead_letters(tmp_path: Path) -> None:
         client.receive(0, "connection.close")
         client.close_socket()
         broker.process.communicate(timeout=60)
-    with Running(tmp_path) as broker:
-        broker.wait_for("Server startup complete")
+    with serving(tmp_path) as broker:
         client = Client(broker.address, 30.0).login()
         channel = client.channel()
         ready = channel.ready("dead", COUNT, within=30)
