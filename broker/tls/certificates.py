@@ -1,15 +1,23 @@
 """The certificates of all listeners of a broker: shown, read again, and watched (driver)."""
 
 import asyncio
+import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
 
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.tls.options import TLSOptions
 
 if TYPE_CHECKING:
     from leveret.broker.tls.certificate import CertificateFacts
-    from leveret.broker.tls.credentials import Credentials, Watch
+    from leveret.broker.tls.credentials import Credentials
+
+
+log = logging.getLogger("leveret.tls")
+
+HOUR: Final = 3600.0
+"""Interval of looks for certificates that end soon if nothing is read again."""
 
 
 class Certificates:
@@ -24,7 +32,7 @@ class Certificates:
         self.audit = audit
         self.credentials: list[Credentials] = []
         self._reloads: set[asyncio.Task[None]] = set()
-        self._watch: Watch | None = None
+        self._watch: asyncio.Task[None] | None = None
 
     def add(self, options: TLSOptions, handshake_timeout: float) -> "Credentials":
         """Read the certificates of a listener. Raises TLSFileError."""
@@ -61,24 +69,34 @@ class Certificates:
         done([problem for problem in found if problem])
 
     def watch(self, interval: float) -> None:
-        """Read them again when their files have changed, until `forget`.
+        """Read them again when their files have changed, and warn of those that end soon, until `forget`.
 
         Args:
             interval: seconds between two looks; 0 for none.
 
         """
         if self.credentials:
-            from leveret.broker.tls.credentials import Watch  # noqa: PLC0415 - only if it is used
-
             for each in self.credentials:
                 each.on_reload = self._record
-            self._watch = Watch(self.credentials, interval)
-            self._watch.start()
+            self._watch = asyncio.get_running_loop().create_task(self._run(interval))
+
+    async def _run(self, interval: float) -> None:
+        while True:
+            for each in self.credentials:
+                each.warn_of_end(datetime.now(UTC))
+            await asyncio.sleep(interval or HOUR)
+            for each in self.credentials if interval else ():
+                try:
+                    await each.reload_changed()
+                except Exception:
+                    log.exception("cannot look for changed certificates, trying again (%s)", each.name)
 
     async def forget(self) -> None:
         """Look no more whether certificates have changed."""
         if self._watch is not None:
-            await self._watch.stop()
+            self._watch.cancel()
+            await asyncio.wait((self._watch,))
+            self._watch = None
 
     def _record(self, credentials: "Credentials", problem: str) -> None:
         outcome = "failed" if problem else "ok"

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import stat
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -162,41 +162,3 @@ def stamps(files: Iterable[Path]) -> Stamps:
         else:
             found[path] = status.st_ino, status.st_mtime_ns, status.st_size
     return found
-
-
-class Watch:
-    """Looks for changed files, and for certificates that end soon, from `start` to `stop`.
-
-    Args:
-        watched: the certificates.
-        seconds: interval between two looks; 0 for none.
-
-    """
-
-    def __init__(self, watched: Iterable[Credentials], seconds: float) -> None:
-        self._watched = tuple(watched)
-        self._seconds = seconds
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def stop(self) -> None:
-        """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
-            self._task = None
-
-    async def _run(self) -> None:
-        while True:
-            for each in self._watched:
-                each.warn_of_end(datetime.now(UTC))
-            await asyncio.sleep(self._seconds or _DAY / 24)
-            if self._seconds:
-                for each in self._watched:
-                    try:
-                        await each.reload_changed()
-                    except Exception:
-                        log.exception("cannot look for changed certificates, trying again (%s)", each.name)

@@ -33,24 +33,7 @@ class HostOptions(msgspec.Struct, frozen=True):
 
 
 class TLSOptions(msgspec.Struct, frozen=True):
-    """Options of a TLS listener.
-
-    Attributes:
-        prefix: what its keys begin with, for messages.
-        certfile, keyfile, cacertfile, crlfile, dhfile: PEM files; the key may be in `certfile`.
-        password: of an encrypted key.
-        verify: whether clients are asked for a certificate.
-        fail_if_no_peer_cert: whether they must have one.
-        depth: maximum number of intermediate certificates of a client's; None for OpenSSL's limit.
-        versions: some of `VERSIONS`; () for all.
-        ciphers: names of OpenSSL or IANA; () for OpenSSL's default.
-        honor_cipher_order: whether the order of the server counts.
-        crl_check: the certificates that must not be revoked: all of the chain (`true`), or the client's own (`peer`).
-        reuse_sessions: whether clients may resume a session.
-        reload_interval: seconds between two looks for changed files; 0 for none.
-        hosts: options by the name that the client asks for.
-
-    """
+    """Options of a TLS listener; `prefix` is what their keys begin with, for messages."""
 
     # fmt: off
     certfile: Annotated[Path | None, Key(".certfile",

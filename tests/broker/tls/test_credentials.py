@@ -13,9 +13,11 @@ import pytest
 from certificates import Authority, Issued, client_context
 
 from leveret.broker.process import deadlined_thread
+from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.tls import credentials
 from leveret.broker.tls.acceptor import HANDSHAKES, Acceptor
-from leveret.broker.tls.credentials import Credentials, Watch, stamps
+from leveret.broker.tls.certificates import Certificates
+from leveret.broker.tls.credentials import Credentials, stamps
 from leveret.broker.tls.options import HostOptions, TLSFileError, TLSOptions
 
 SECONDS = 30
@@ -221,16 +223,18 @@ async def test_no_client_is_refused_while_certificates_are_replaced(tmp_path, ca
 
 async def test_the_watch_looks_by_itself(tmp_path, ca):
     """From its start to its stop."""
-    tls = Credentials(placed(tmp_path, ca.server("old")), 5.0)
-    watch = Watch([tls], 0.01)
-    watch.start()
+    audit = AuditLog(lambda: 0)
+    certificates = Certificates(audit)
+    tls = certificates.add(placed(tmp_path, ca.server("old")), 5.0)
+    certificates.watch(0.01)
     new = ca.server("new")
     replace(tls.options.certfile, new.certfile)
     replace(tls.options.keyfile, new.keyfile)
     async with asyncio.timeout(SECONDS):
         while "CN=new" != tls.certificates[""].subject:
             await asyncio.sleep(0)
-    await watch.stop()
+    await certificates.forget()
+    assert b'"event":"tls.reload","outcome":"ok"' in audit.take()[-1]
 
 
 def test_there_are_no_credentials_of_bad_files(tmp_path, ca):
