@@ -31,7 +31,7 @@ TEXTS = {
     DELAYED: "delayed message damaged and skipped",
     MISSING: "messages missing",
 }
-"""What the log says of each kind."""
+"""The words of the log for each kind."""
 KINDS = tuple(TEXTS)
 
 

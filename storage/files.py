@@ -5,13 +5,10 @@ Modes set by an earlier version are corrected when the data is opened.
 """
 
 import errno
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from stat import S_ISREG
-
-log = logging.getLogger("leveret.storage")
 
 DIRECTORY = 0o700
 FILE = 0o600
@@ -92,6 +89,11 @@ def tighten(data_dir: Path) -> None:
             continue
         except OSError:
             refused += 1
+    if not (changed or refused):
+        return
+    import logging  # noqa: PLC0415 - commands that only read a file have no use for it
+
+    log = logging.getLogger("leveret.storage")
     if changed:
         text = "storage: %d files and directories in %s were accessible to other users; permissions corrected"
         log.warning(text, changed, data_dir)

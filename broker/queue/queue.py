@@ -439,7 +439,7 @@ class Queue:
 
     @property
     def retention(self) -> Retention | None:
-        """What takes the acks if the queue retains acked messages."""
+        """The retention, which takes the acks if the queue retains acked messages."""
         return None if self.limits is None else self.limits.retention
 
     @property

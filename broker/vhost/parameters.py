@@ -106,7 +106,7 @@ class ParameterVHost(Protocol):
 
 
 class ParameterHost(Protocol):
-    """What has the values: the server."""
+    """The owner of the values: the server."""
 
     users: Users
 

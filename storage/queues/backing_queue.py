@@ -172,7 +172,7 @@ PortionSteps = Generator[Read | None, Any, Portion]
 
 
 class Inspection(Protocol):
-    """What can be seen of a backing queue without changing it."""
+    """The inspection of a backing queue: it changes nothing."""
 
     @property
     def ready_count(self) -> int:

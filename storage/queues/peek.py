@@ -209,7 +209,7 @@ class Stretch(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a message of the delta was found."""
+    """The place at which a message of the delta was found."""
 
     raw: RawBlock
     header: Header

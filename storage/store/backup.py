@@ -304,7 +304,7 @@ class PageCopy:
         self._at = 0
         """The page before which nothing is wanted in this pass."""
         self.passes = 0
-        """How often the end of the file was reached with pages left before it."""
+        """The number of times that the end of the file was reached with pages left before it."""
 
     @property
     def left(self) -> int:

@@ -175,9 +175,9 @@ def test_transient_messages_without_room_stop_nobody(disk, monkeypatch, caplog):
         queue.set_lazy(lazy=True)
         disk.commits.wake()
         await asyncio.wait_for(paged.wait(), 10)
-        states = queue.states()
+        _, betas, _, deltas = queue.state_counts()
         await asyncio.wait_for(disk.stop([queue]), 10)
-        return host.full, states["beta"] + states["delta"]
+        return host.full, betas + deltas
 
     loop = None
     assert ([], 2) == asyncio.run(run())

@@ -26,7 +26,7 @@ def test_what_is_read_slowly_is_logged_with_the_name_of_its_queue(caplog):
         call_soon_threadsafe=lambda callback, *values: reported.put((callback, values)),
         call_soon=node.clock.call_soon,
     )
-    reader = MessageReader(SimpleNamespace(read=lambda ranges, limit: object()), node, loop)
+    reader = MessageReader(SimpleNamespace(read=lambda ranges, limit: object()), node.loop, loop)
     try:
         reader.load(request)
         callback, values = reported.get(timeout=10)

@@ -1520,7 +1520,7 @@ class RedoMachine(Machine):
         if is_full and store.redo is not None and store.redo.waiting:
             self.note("no room for what is logged")
             with (
-                patch.object(store, "apply_logged", side_effect=lmdb.MapFullError("planted")),
+                patch.object(store, "apply", side_effect=lmdb.MapFullError("planted")),
                 pytest.raises(StorageError, match="planted"),
             ):
                 self.environment.apply_logged()

@@ -1,4 +1,4 @@
-"""What a commit leaves on disk and what is read back, also by a snapshot of one moment."""
+"""The records of a commit on disk, and their way back, also by a snapshot of one moment."""
 
 import errno
 import os
