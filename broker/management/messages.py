@@ -405,10 +405,10 @@ def _published(
 # -- explanations of queues, publishes and messages -------------------------------------------------------------------
 
 
-EXPLANATIONS = Routes("explanations")
+EXPLANATION_ROUTES = Routes("explanations")
 
 
-@EXPLANATIONS.get("leveret/explain/queue/{vhost}/{queue}", scope=Scope.VISIBLE)
+@EXPLANATION_ROUTES.get("leveret/explain/queue/{vhost}/{queue}", scope=Scope.VISIBLE)
 def explain_queue(call: Call, vhost: str, queue: str) -> Steps:
     """The settings in effect of a queue, each with where it comes from, its policies, and what looks
     wrong; its open `promises` if it confirms on acknowledgement; and the `holders` of unacknowledged
@@ -419,7 +419,7 @@ def explain_queue(call: Call, vhost: str, queue: str) -> Steps:
     return Item(found)
 
 
-@EXPLANATIONS.post(
+@EXPLANATION_ROUTES.post(
     "leveret/explain/publish/{vhost}/{exchange}",
     scope=Scope.VISIBLE,
     body=(required("routing_key"), Key("headers", "object", doc="headers of the message")),
@@ -438,7 +438,7 @@ def explain_publish(call: Call, vhost: str, exchange: str) -> Steps:
     return Item(found)
 
 
-@EXPLANATIONS.get(
+@EXPLANATION_ROUTES.get(
     "leveret/explain/message/{vhost}/{queue}/{number}",
     scope=Scope.CLIENT,
     query=(Key("state", doc="`ready` (default), `unacked` or `delayed`"),),

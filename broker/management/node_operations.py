@@ -30,8 +30,8 @@ from leveret.broker.process.resource_alarms import memory_limit, total_memory
 from leveret.storage.errors import StorageError
 
 ROUTES = Routes("node", needs=Right.ADMINISTRATOR)
-BACKUPS = Routes("backup", needs=Right.ADMINISTRATOR)
-CLUSTER = Routes("cluster", needs=Right.ADMINISTRATOR)
+BACKUP_ROUTES = Routes("backup", needs=Right.ADMINISTRATOR)
+CLUSTER_ROUTES = Routes("cluster", needs=Right.ADMINISTRATOR)
 _LIMIT = (
     Key("relative", "number", doc="fraction of the total memory"),
     Key("absolute", "integer", doc="bytes, instead"),
@@ -242,7 +242,7 @@ def get_reports(call: Call) -> Steps:
 FORBIDDEN = "Only the operator on the host of the broker may do this"
 
 
-@BACKUPS.get("leveret/backup")
+@BACKUP_ROUTES.get("leveret/backup")
 def get_backup(call: Call) -> Answer:
     """The progress or the result of the latest backup."""
     backup = _latest(call)
@@ -250,7 +250,7 @@ def get_backup(call: Call) -> Answer:
     return _progress(backup)
 
 
-@BACKUPS.post(
+@BACKUP_ROUTES.post(
     "leveret/backup",
     body=(
         required("path", doc="absolute path of the new directory"),
@@ -270,7 +270,7 @@ def start_backup(call: Call) -> Answer:
         raise BadRequestError(str(error)) from None
 
 
-@BACKUPS.delete(
+@BACKUP_ROUTES.delete(
     "leveret/backup", body=(Key("path", doc="cancel it only if it is written there"),), statuses=(200,)
 )
 def cancel_backup(call: Call) -> Answer:
@@ -313,7 +313,7 @@ def _progress(backup: Any) -> Item:
 # -- the nodes of a broker whose log is replicated --------------------------------------------------------------------
 
 
-@CLUSTER.get("leveret/cluster", needs=Right.MONITORING)
+@CLUSTER_ROUTES.get("leveret/cluster", needs=Right.MONITORING)
 def get_cluster(call: Call) -> Answer:
     """Role and lag of this node, who leads, the members and when they were seen, and problems; also on a
     node that waits.
@@ -322,7 +322,7 @@ def get_cluster(call: Call) -> Answer:
     return Item({"replicated": False} if cluster is None else cluster.described())
 
 
-@CLUSTER.post(
+@CLUSTER_ROUTES.post(
     "leveret/cluster/transfer",
     body=(Key("name", doc="the node; any by default"),),
     statuses=(202,),
@@ -337,7 +337,7 @@ def transfer(call: Call) -> Answer:
     return Done(202)
 
 
-@CLUSTER.delete("leveret/cluster/members/{name}", is_stored=False)
+@CLUSTER_ROUTES.delete("leveret/cluster/members/{name}", is_stored=False)
 def forget(call: Call, name: str) -> Steps:
     """Forget a node that is down for good."""
     cluster = _cluster(call)
@@ -346,7 +346,7 @@ def forget(call: Call, name: str) -> Steps:
     return Done()
 
 
-@CLUSTER.post("leveret/cluster/accept-log", is_stored=False)
+@CLUSTER_ROUTES.post("leveret/cluster/accept-log", is_stored=False)
 def accept_log(call: Call) -> None:
     """Go on with a log that is shorter than the copies of all nodes; drops all later entries."""
     cluster = _cluster(call)

@@ -23,8 +23,8 @@ from leveret.broker.vhost.parameters import LIMITS, OPERATOR_POLICY
 from leveret.broker.vhost.shovel_keys import shown_without_secrets
 
 ROUTES = Routes("policies", scope=Scope.VHOST)
-PARAMETERS = Routes("parameters", needs=Right.POLICYMAKER, scope=Scope.VHOST)
-SHOVELS = Routes("shovels")
+PARAMETER_ROUTES = Routes("parameters", needs=Right.POLICYMAKER, scope=Scope.VHOST)
+SHOVEL_ROUTES = Routes("shovels")
 
 
 def _policy_state(call: Call, *, operator: bool) -> dict[str, Any] | None:
@@ -124,14 +124,16 @@ _GLOBAL = "global-parameters/{name}"
 _VALUE = (required("value", "any"),)
 
 
-@PARAMETERS.list("parameters", "parameters/{component}", "parameters/{component}/{vhost}", scope=Scope.VHOST)
+@PARAMETER_ROUTES.list(
+    "parameters", "parameters/{component}", "parameters/{component}/{vhost}", scope=Scope.VHOST
+)
 def list_parameters(call: Call) -> Answer:
     """Parameters of vhosts that the user may see."""
     rows = call.administration.policies.parameters(call.actor, call.vhost, call.names.get("component"))
     return Listing(rows, sort=("vhost", "name"), is_paged=False)
 
 
-@PARAMETERS.get(_PARAMETER)
+@PARAMETER_ROUTES.get(_PARAMETER)
 def get_parameter(call: Call, component: str, vhost: str, name: str) -> Answer:
     """One parameter."""
     return _named(name, call.administration.policies.parameters(call.actor, vhost, component))
@@ -144,7 +146,7 @@ def _named(name: str, rows: list[dict[str, Any]]) -> Answer:
     raise not_found()
 
 
-@PARAMETERS.put(_PARAMETER, body=_VALUE, state=_parameter_state)
+@PARAMETER_ROUTES.put(_PARAMETER, body=_VALUE, state=_parameter_state)
 def put_parameter(call: Call, component: str, vhost: str, name: str) -> Answer:
     """Set a parameter; limits and operator policies need an administrator."""
     value = call.body("value")["value"]
@@ -159,26 +161,26 @@ def put_parameter(call: Call, component: str, vhost: str, name: str) -> Answer:
     return Done(204 if any(row["name"] == name for row in present) else 201)
 
 
-@PARAMETERS.delete(_PARAMETER, state=_parameter_state)
+@PARAMETER_ROUTES.delete(_PARAMETER, state=_parameter_state)
 def delete_parameter(call: Call, component: str, vhost: str, name: str) -> None:
     """Remove a parameter."""
     call.administration.policies.clear_parameter(call.actor, vhost, component, name)
 
 
-@PARAMETERS.list("global-parameters")
+@PARAMETER_ROUTES.list("global-parameters")
 def list_global_parameters(call: Call) -> Answer:
     """All global parameters."""
     rows = call.administration.policies.global_parameters(call.actor)
     return Listing(rows, sort=("name",), is_paged=False)
 
 
-@PARAMETERS.get(_GLOBAL)
+@PARAMETER_ROUTES.get(_GLOBAL)
 def get_global_parameter(call: Call, name: str) -> Answer:
     """One global parameter."""
     return _named(name, call.administration.policies.global_parameters(call.actor))
 
 
-@PARAMETERS.put(_GLOBAL, body=_VALUE, state=_global_parameter_state)
+@PARAMETER_ROUTES.put(_GLOBAL, body=_VALUE, state=_global_parameter_state)
 def put_global_parameter(call: Call, name: str) -> Answer:
     """Set a global parameter."""
     value = call.body("value")["value"]
@@ -187,7 +189,7 @@ def put_global_parameter(call: Call, name: str) -> Answer:
     return Done(201 if is_new else 204)
 
 
-@PARAMETERS.delete(_GLOBAL, state=_global_parameter_state)
+@PARAMETER_ROUTES.delete(_GLOBAL, state=_global_parameter_state)
 def delete_global_parameter(call: Call, name: str) -> None:
     """Remove a global parameter."""
     call.administration.policies.clear_global_parameter(call.actor, name)
@@ -196,8 +198,8 @@ def delete_global_parameter(call: Call, name: str) -> None:
 # -- shovels ----------------------------------------------------------------------------------------------------------
 
 
-@SHOVELS.list("shovels", needs=Right.MONITORING)
-@SHOVELS.list("shovels/{vhost}", needs=Right.MONITORING, scope=Scope.VISIBLE)
+@SHOVEL_ROUTES.list("shovels", needs=Right.MONITORING)
+@SHOVEL_ROUTES.list("shovels/{vhost}", needs=Right.MONITORING, scope=Scope.VISIBLE)
 def list_shovels(call: Call) -> Answer:
     """The status of shovels: `starting`, `running`, `flow`, `blocked` or `terminated` with a reason."""
     broker, vhost = call.broker, call.names.get("vhost")
@@ -211,13 +213,13 @@ def list_shovels(call: Call) -> Answer:
     return Listing(rows, sort=("vhost", "name"), is_paged=False)
 
 
-@SHOVELS.get("shovels/vhost/{vhost}/{name}", needs=Right.MONITORING, scope=Scope.VISIBLE)
+@SHOVEL_ROUTES.get("shovels/vhost/{vhost}/{name}", needs=Right.MONITORING, scope=Scope.VISIBLE)
 def get_shovel(call: Call, vhost: str, name: str) -> Answer:
     """The definition of a shovel; only administrators see the logins of its URIs."""
     return Item(call.administration.policies.shown_parameter(call.actor, vhost, SHOVEL, name))
 
 
-@SHOVELS.delete("shovels/vhost/{vhost}/{name}", needs=Right.POLICYMAKER, scope=Scope.VHOST)
+@SHOVEL_ROUTES.delete("shovels/vhost/{vhost}/{name}", needs=Right.POLICYMAKER, scope=Scope.VHOST)
 def delete_shovel(call: Call, name: str) -> None:
     """Stop and delete a shovel."""
     vhost = found_vhost(call)
@@ -225,7 +227,7 @@ def delete_shovel(call: Call, name: str) -> None:
         call.administration.policies.clear_parameter(call.actor, vhost, SHOVEL, name)
 
 
-@SHOVELS.delete("shovels/vhost/{vhost}/{name}/restart", needs=Right.POLICYMAKER, scope=Scope.VHOST)
+@SHOVEL_ROUTES.delete("shovels/vhost/{vhost}/{name}/restart", needs=Right.POLICYMAKER, scope=Scope.VHOST)
 def restart_shovel(call: Call, vhost: str, name: str) -> None:
     """Stop a shovel and start it again."""
     vhost_named(call.broker, vhost)

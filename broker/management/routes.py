@@ -33,10 +33,10 @@ def describe(_call: Call) -> Answer:
 
 
 _TABLES = (
-    *(node_operations.BACKUPS, users.ROUTES, vhosts.ROUTES, users.PERMISSIONS),
-    *(policies.ROUTES, policies.PARAMETERS, policies.SHOVELS),
+    *(node_operations.BACKUP_ROUTES, users.ROUTES, vhosts.ROUTES, users.PERMISSION_ROUTES),
+    *(policies.ROUTES, policies.PARAMETER_ROUTES, policies.SHOVEL_ROUTES),
     *(queues.ROUTES, exchanges.ROUTES, bindings.ROUTES),
-    *(messages.ROUTES, messages.EXPLANATIONS, transfers.ROUTES),
+    *(messages.ROUTES, messages.EXPLANATION_ROUTES, transfers.ROUTES),
     *(
         clients.ROUTES,
         overview.ROUTES,
@@ -45,7 +45,7 @@ _TABLES = (
         definitions.ROUTES,
         health.ROUTES,
     ),
-    *(node_settings.ROUTES, node_operations.CLUSTER, login.ROUTES, events.ROUTES, _OWN),
+    *(node_settings.ROUTES, node_operations.CLUSTER_ROUTES, login.ROUTES, events.ROUTES, _OWN),
 )
 ROUTES: tuple[Route, ...] = tuple(route for table in _TABLES for route in table)
 ROUTER = Router(ROUTES)

@@ -12,7 +12,7 @@ from leveret.broker.http.errors import ApiError, bad_request, not_found
 from leveret.broker.http.route import Key, Routes, required
 
 ROUTES = Routes("users", needs=Right.ADMINISTRATOR)
-PERMISSIONS = Routes("permissions", needs=Right.ADMINISTRATOR)
+PERMISSION_ROUTES = Routes("permissions", needs=Right.ADMINISTRATOR)
 KINDS = ("configure", "write", "read")
 State = dict[str, Any] | list[Any] | None
 """State of an object before or after a change, as the audit log records it: without passwords and other secrets.
@@ -191,16 +191,16 @@ def _permissions_of(call: Call) -> dict[str, str] | None:
     return {kind: getattr(row, kind) for kind in KINDS}
 
 
-@PERMISSIONS.list("permissions")
-@PERMISSIONS.list("users/{user}/permissions", doc="Permissions of a user.")
-@PERMISSIONS.list("vhosts/{vhost}/permissions", doc="Permissions in a vhost.", group="vhosts")
+@PERMISSION_ROUTES.list("permissions")
+@PERMISSION_ROUTES.list("users/{user}/permissions", doc="Permissions of a user.")
+@PERMISSION_ROUTES.list("vhosts/{vhost}/permissions", doc="Permissions in a vhost.", group="vhosts")
 def list_permissions(call: Call) -> Answer:
     """All permissions."""
     rows = call.administration.users.permissions(call.actor, **call.names)
     return Listing(rows, sort=("vhost", "user"), is_paged=False)
 
 
-@PERMISSIONS.get("permissions/{vhost}/{user}")
+@PERMISSION_ROUTES.get("permissions/{vhost}/{user}")
 def get_permissions(call: Call, vhost: str, user: str) -> Answer:
     """Permissions of a user in a vhost."""
     found = _permissions_of(call)
@@ -209,7 +209,7 @@ def get_permissions(call: Call, vhost: str, user: str) -> Answer:
     return Item({"user": user, "vhost": vhost, **found})
 
 
-@PERMISSIONS.put(
+@PERMISSION_ROUTES.put(
     "permissions/{vhost}/{user}",
     body=tuple(required(kind, doc="pattern of names") for kind in KINDS),
     state=_permissions_of,
@@ -227,7 +227,7 @@ def put_permissions(call: Call, vhost: str, user: str) -> Answer:
     return Done(201 if is_new else 204)
 
 
-@PERMISSIONS.delete("permissions/{vhost}/{user}", state=_permissions_of)
+@PERMISSION_ROUTES.delete("permissions/{vhost}/{user}", state=_permissions_of)
 def delete_permissions(call: Call, vhost: str, user: str) -> None:
     """Remove the access of a user to a vhost."""
     if _permissions_of(call) is None:
@@ -250,16 +250,18 @@ def _topic_permissions_of(call: Call) -> dict[str, dict[str, str]] | None:
     return found or None
 
 
-@PERMISSIONS.list("topic-permissions")
-@PERMISSIONS.list("users/{user}/topic-permissions", doc="Topic permissions of a user.")
-@PERMISSIONS.list("vhosts/{vhost}/topic-permissions", doc="Topic permissions in a vhost.", group="vhosts")
+@PERMISSION_ROUTES.list("topic-permissions")
+@PERMISSION_ROUTES.list("users/{user}/topic-permissions", doc="Topic permissions of a user.")
+@PERMISSION_ROUTES.list(
+    "vhosts/{vhost}/topic-permissions", doc="Topic permissions in a vhost.", group="vhosts"
+)
 def list_topic_permissions(call: Call) -> Answer:
     """All topic permissions."""
     rows = call.administration.users.topic_permissions(call.actor, **call.names)
     return Listing(rows, sort=("vhost", "user"), is_paged=False)
 
 
-@PERMISSIONS.list(*_TOPIC)
+@PERMISSION_ROUTES.list(*_TOPIC)
 def get_topic_permissions(call: Call, vhost: str, user: str) -> Answer:
     """Topic permissions of a user in a vhost."""
     found = _topic_permissions_of(call)
@@ -269,7 +271,7 @@ def get_topic_permissions(call: Call, vhost: str, user: str) -> Answer:
     return Listing(rows, sort=("exchange",), is_paged=False)
 
 
-@PERMISSIONS.put(
+@PERMISSION_ROUTES.put(
     *_TOPIC,
     body=(
         required("exchange", doc="a topic exchange, which need not exist"),
@@ -292,7 +294,7 @@ def put_topic_permissions(call: Call, vhost: str, user: str) -> Answer:
     return Done(201 if is_new else 204)
 
 
-@PERMISSIONS.delete(*_TOPIC, state=_topic_permissions_of)
+@PERMISSION_ROUTES.delete(*_TOPIC, state=_topic_permissions_of)
 def delete_topic_permissions(call: Call, vhost: str, user: str) -> None:
     """Remove topic permissions."""
     if _topic_permissions_of(call) is None:
