@@ -7,6 +7,7 @@ import pytest
 from browsing import ask, opened, publish
 
 import leveret
+from leveret.broker.server.server import Server
 
 
 def send(broker, exchange: str, key: str, *bodies: str, **properties) -> None:
@@ -158,10 +159,17 @@ def test_without_reports_the_way_to_them_is_shown(page):
     assert "leveret analyze all --serve --input" in page.tab.inner_text("main pre")
 
 
-def test_the_navigation_leads_to_the_reports(browser):
+def test_the_navigation_leads_to_the_reports(browser, monkeypatch):
     """With an address of reports, their entry is a link to it that tells nothing of this page, and so is the page."""
     address = "http://127.0.0.1:9/reports/"
-    with leveret.Broker(management=True, config={"management.reports_url": address}) as broker:
+    made = Server.__init__
+
+    def with_reports(server: Server, *given: object) -> None:
+        made(server, *given)
+        server.reports_url = address
+
+    monkeypatch.setattr(Server, "__init__", with_reports)
+    with leveret.Broker(management=True) as broker:
         for page in opened(browser, broker):
             page.open("reports")
             page.tab.wait_for_selector(f"main a[href='{address}']")
