@@ -38,7 +38,7 @@ from internals import has_unfinished
 from walks import unacked_of, walked
 
 from leveret.storage.errors import DiskFullError, Done, StorageError
-from leveret.storage.journal.batch import Batch, together
+from leveret.storage.journal.batch import Batch, LoggedChanges, together
 from leveret.storage.journal.blocks import LAST_SEQ_ID, read_bitmap, read_header, read_records, unpack_key
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import DELTA, Loaded, LoadRequest, Range
@@ -948,9 +948,10 @@ class Machine(RuleBasedStateMachine):
         """Let tables of the environment find no room, after they have done their work."""
 
         def fail_after(operation: Callable[..., Any]) -> Callable[..., Any]:
-            def fail(*args: Any) -> None:
-                operation(*args)
-                raise lmdb.MapFullError("planted")
+            def fail(txn: Any, changes: Any) -> None:
+                operation(txn, changes)
+                if not isinstance(changes, LoggedChanges):  # those were logged before
+                    raise lmdb.MapFullError("planted")
 
             return fail
 
