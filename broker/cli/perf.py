@@ -1,26 +1,24 @@
-"""The command `leveret perf` (driver: signals, its event loop). `broker.perf` is imported only when it runs."""
+"""The command `leveret perf` (driver: signals, its event loop)."""
 
 import asyncio
 import selectors
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import msgspec
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.options import fail, loop_factory
+from leveret.broker.client.errors import ClientError, RefusedError
+from leveret.broker.client.options import TLS
+from leveret.broker.client.uri import Address, UriError, parse
+from leveret.broker.perf.load import STAMP_SIZE, Load, LoadError
+from leveret.broker.perf.measurement import Interval, Result
+from leveret.broker.perf.report import Report
+from leveret.broker.perf.run import Run
 
-if TYPE_CHECKING:
-    from leveret.broker.client.errors import ClientError
-    from leveret.broker.client.options import TLS
-    from leveret.broker.client.uri import Address
-    from leveret.broker.perf.load import Load
-    from leveret.broker.perf.measurement import Interval, Result
-    from leveret.broker.perf.report import Report
-
-STAMP_SIZE = 12
-"""`broker.perf.load.STAMP_SIZE`, which is not imported for the help text."""
 SELECT_CONNECTIONS = 900
 """Connections that select() supports, besides the other files of the process."""
 _COUNT = click.IntRange(min=0)
@@ -145,11 +143,6 @@ def perf(
       leveret perf --uri amqp://ann:secret@broker.example/shop --rate 2000 --json
       leveret perf --uri amqps://broker.example --cacert ca.pem
     """  # noqa: D301 - click's mark for lines that stay as they are
-    from leveret.broker.client.errors import ClientError, RefusedError  # noqa: PLC0415 - only for this command
-    from leveret.broker.client.uri import UriError, parse  # noqa: PLC0415
-    from leveret.broker.perf.load import Load, LoadError  # noqa: PLC0415
-    from leveret.broker.perf.report import Report  # noqa: PLC0415
-
     try:
         address = parse(uri)
     except UriError as error:
@@ -171,8 +164,6 @@ def perf(
         with asyncio.Runner(loop_factory=_loop_factory(load)) as runner:
             result, ended = runner.run(_run(load, address, report, tls))
         if report is None:
-            import msgspec  # noqa: PLC0415 - only for this output
-
             click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))
         else:
             _print(report.summary(result))
@@ -185,10 +176,8 @@ def perf(
         )
 
 
-def _tls(address: "Address", **options: Any) -> "TLS | None":
+def _tls(address: Address, **options: Any) -> TLS | None:
     """Return the encryption of the connections; None without. Raises UsageError for options that have no effect."""
-    from leveret.broker.client.options import TLS  # noqa: PLC0415 - only for this command
-
     given = [name for name, value in options.items() if value]
     if not address.is_tls:
         if given:
@@ -204,7 +193,7 @@ def _tls(address: "Address", **options: Any) -> "TLS | None":
     )
 
 
-def _loop_factory(load: "Load") -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _loop_factory(load: Load) -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return a factory of event loops: fast ones, or for a load with a rate those with exact timers.
 
     Timers of uvloop and of epoll have milliseconds, and a message that is sent a millisecond late has that in its
@@ -218,11 +207,9 @@ def _loop_factory(load: "Load") -> Callable[[], asyncio.AbstractEventLoop] | Non
 
 
 async def _run(
-    load: "Load", address: "Address", report: "Report | None", tls: "TLS | None"
-) -> "tuple[Result, ClientError | None]":
+    load: Load, address: Address, report: Report | None, tls: TLS | None
+) -> tuple[Result, ClientError | None]:
     """Run the load; returns the result and the error that ended it, if any."""
-    from leveret.broker.perf.run import Run  # noqa: PLC0415 - only for this command
-
     loop = asyncio.get_running_loop()
 
     def begun(server: Any) -> None:
@@ -237,7 +224,7 @@ async def _run(
             loop.remove_signal_handler(number)
         run.interrupt()
 
-    def ended(interval: "Interval") -> None:
+    def ended(interval: Interval) -> None:
         if report is not None:
             _print(report.interval(interval))
 
