@@ -355,8 +355,11 @@ class Server(AdministeredBroker):
             self.global_parameters.set(CLUSTER_ID, f"rabbitmq-cluster-id-{new}")
         try:
             await self.gate.bind()
+            clients = 0
             for protocol, addresses in self.gate.addresses.items():
-                self.listeners += [ListenerFacts(protocol, *address) for address in addresses]
+                facts = [ListenerFacts(protocol, *address) for address in addresses]
+                self.listeners[clients:clients] = facts  # before those for HTTP
+                clients += len(facts)
             if self.disk is not None:
                 await self._start_disk(self.disk)
             if self.config.definitions is not None:
