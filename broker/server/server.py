@@ -226,8 +226,8 @@ class Server(AdministeredBroker):
         self.process = self.cluster = None
         self._paging_due = 0.0
         self._overdue = PeriodicSweep(lambda: self.clients.connections, Connection.close_overdue)
-        checks = PeriodicSweep(self._all_queues, self._check_queue)
-        loop.on_tick += [self._collect, checks.run, self.resource_monitor.check_memory]
+        self._queue_checks = PeriodicSweep(self._all_queues, self._check_queue)
+        loop.on_tick += [self._collect, self._queue_checks.run, self.resource_monitor.check_memory]
         loop.on_tick += [self._page, self.log_damage, self._log_repeated]
         self.administration: Administration = Administration(self)
         self._recovered = self.load_definitions(self._stored_rows())
