@@ -51,8 +51,7 @@ def wait(client: Client, seconds: float) -> list[str]:
     for _ in range(round(seconds)):
         node.clock.now += 1
         node._overdue.run(node.now())
-        for queue in node._all_queues():
-            node._check_queue(queue, node.now())
+        node._queue_checks.run(node.now())
     node.run_turn()
     return client.sent()
 
