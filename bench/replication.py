@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 from pamqp import commands
+from processes.running import children
 from replicated.cluster import Cluster, made_cluster
-from running import children
 
 from bench import perftest, rabbitmq_cluster
 from bench.brokers import TICKS_PER_SECOND

@@ -29,7 +29,7 @@ import uvloop
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
-from certificates import Authority, client_context
+from samples.certificates import Authority, client_context
 
 from bench import brokers, loads, perftest
 from bench.scale import SPARE, Idler

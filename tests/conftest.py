@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-# There are no packages under tests/ (docs/adr/0001): this makes `fakes` importable.
+# There are no packages under tests/ (docs/adr/0001): this makes the rooms of helpers importable.
 sys.path.append(str(Path(__file__).resolve().parent))
 
-pytest_plugins = ("deadlines",)
+pytest_plugins = ("processes.deadlines",)
 
 # A shared machine stalls now and then: how long one example takes says nothing about the code.
-# Explaining a failure traces each line of the examples after it, which are ten times slower then; tests/deadlines.py
-# bounds what is left.
+# Explaining a failure traces each line of the examples after it, which are ten times slower then;
+# tests/processes/deadlines.py bounds what is left.
 UNTRACED = [phase for phase in Phase if phase is not Phase.explain]
 settings.register_profile("default", deadline=None, phases=UNTRACED, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)

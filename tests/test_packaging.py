@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from repository import git
+from checks.repository import git
 
 import leveret
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pika
 import pytest
-from running import Running
+from processes.running import Running
 
 ROOT = Path(__file__).parent.parent
-OTHER_SYSTEM = str(ROOT / "tests" / "other_system.py")
+OTHER_SYSTEM = str(ROOT / "tests" / "doubles" / "other_system.py")
 CORE = (
     "tests/broker/channel/test_channel.py",
     "tests/broker/metadata/test_durability.py",
@@ -52,7 +52,7 @@ def test_the_core_of_the_tests_passes_without_linux():
     """Channels, storage, recovery, persistence and alarms pass their tests there, in asyncio's own loop."""
     done = subprocess.run(
         [
-            sys.executable, "-m", "pytest", "-q", "-p", "other_system", "-p", "no:cacheprovider", "-n", "0",
+            sys.executable, "-m", "pytest", "-q", "-p", "doubles.other_system", "-p", "no:cacheprovider", "-n", "0",
             "-k", " and ".join(f"not {name}" for name in OF_LINUX), *CORE,
         ],
         cwd=ROOT,

@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import entry_points
 
 import pytest
-from running import free_port
+from processes.running import free_port
 
 from leveret import pytest_plugin
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import forking
 import pytest
 from crash import link
-from running import ROOT, Running, command, deadline, environment, leash
+from processes import forking
+from processes.running import ROOT, Running, command, deadline, environment, leash
 
 needs_forks = pytest.mark.skipif(not forking.is_possible(), reason="needs Linux")
 
@@ -58,7 +58,7 @@ def test_fails(numbers):
 """A failing test whose case takes more than 300 examples to shrink."""
 OTHERS, BEFORE = 6, 4
 """Number of files before and after the one that hangs, and of tests in each before it; those after it have one."""
-PLUGIN = 'pytest_plugins = ("deadlines",)'
+PLUGIN = 'pytest_plugins = ("processes.deadlines",)'
 
 
 def _is_there(pid: int) -> bool:
@@ -157,7 +157,7 @@ def test_a_deadline_that_is_met_kills_nobody():
 def test_a_process_dies_with_the_run_that_started_it():
     """A process on a leash is killed when its parent is, in whatever way."""
     program = (
-        "import os, subprocess, sys; from running import leash\n"
+        "import os, subprocess, sys; from processes.running import leash\n"
         "print(subprocess.Popen([*leash(), 'sleep', '1000']).pid, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -218,7 +218,7 @@ def test_brokers_are_forked_again_after_an_end(tmp_path):
 def test_a_forked_broker_dies_with_the_run_that_started_it(tmp_path):
     """A forked broker is killed when the tests are, in whatever way."""
     program = (
-        "import sys; from pathlib import Path; from running import Running\n"
+        "import sys; from pathlib import Path; from processes.running import Running\n"
         "running = Running(Path.cwd()); running.wait_for('Server startup complete')\n"
         "print(running.process.pid, flush=True); sys.stdin.read()"
     )

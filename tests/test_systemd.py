@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from running import ROOT
+from processes.running import ROOT
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.main import serve

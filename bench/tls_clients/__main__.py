@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
-from certificates import Authority, Issued
+from samples.certificates import Authority, Issued
 
 from bench import brokers, maven
 from bench.management_clients.tools import MissingError, run

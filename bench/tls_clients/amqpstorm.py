@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
-from certificates import Authority
+from samples.certificates import Authority
 
 from bench import brokers
 from bench.management_clients import amqpstorm

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from made_rows import histogram, row
+from samples.made_rows import histogram, row
 
 from bench import generate
 from leveret.analytics import java

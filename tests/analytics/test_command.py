@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from made_rows import histogram, row
+from samples.made_rows import histogram, row
 
 from leveret.analytics.asked import Asked, command_line
 from leveret.analytics.command import main

@@ -2,8 +2,8 @@ import json
 import shutil
 
 import pytest
-from made_rows import quiet, row
 from pyspark.testing import assertDataFrameEqual
+from samples.made_rows import quiet, row
 
 from leveret.analytics.compact import COMPACT, KEPT, TABLES, VALIDATE, WRITTEN, compact, validate
 from leveret.analytics.job import run

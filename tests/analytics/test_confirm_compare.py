@@ -4,9 +4,9 @@ import random
 import shutil
 
 import pytest
-from made_rows import drawn, quiet
-from paper_runs import made_plan, made_run
 from pyspark.testing import assertDataFrameEqual
+from samples.made_rows import drawn, quiet
+from samples.paper_runs import made_plan, made_run
 
 from bench import paper_plan
 from bench.paper_records import Records

@@ -1,5 +1,5 @@
 import pytest
-from made_rows import Made, histogram, quiet, row
+from samples.made_rows import Made, histogram, quiet, row
 
 from leveret.analytics import (
     anomalies,

@@ -1,7 +1,7 @@
 import random
 
 import pytest
-from made_rows import START, Made, quiet, row
+from samples.made_rows import START, Made, quiet, row
 
 from leveret.analytics.episodes import BEHIND, REPEATED, STALLED, THRASH, UNSERVED
 from leveret.analytics.health import JOB, compute

@@ -2,7 +2,7 @@ import json
 import shutil
 
 import pytest
-from made_rows import START, Made, histogram, row
+from samples.made_rows import START, Made, histogram, row
 
 from leveret.analytics import anomalies, churn, latency
 from leveret.analytics.folding import LONGEST_MS, RECENT_MS, SPANS, fold

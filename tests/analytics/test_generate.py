@@ -2,8 +2,8 @@ from collections import Counter, defaultdict
 from statistics import median
 
 import pytest
-from made_rows import Made, index
 from pyspark.testing import assertDataFrameEqual
+from samples.made_rows import Made, index
 
 from bench import generate
 from bench.generate import (

@@ -2,7 +2,7 @@ import random
 from collections import Counter
 
 import pytest
-from made_rows import Made, row, run_twice
+from samples.made_rows import Made, row, run_twice
 
 from leveret.analytics.health import BEHIND, JOB, OK, STALLED, STOPPED, compute
 

@@ -3,9 +3,9 @@ import random
 
 import pytest
 from hypothesis import given, strategies as st
-from made_rows import histogram, index
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
+from samples.made_rows import histogram, index
 
 from leveret.analytics.histograms import QUANTILES, highest, lowest, merged, quantiles, summed
 from leveret.broker.counters import histogram as recorded

@@ -3,7 +3,7 @@ import math
 import random
 
 import pytest
-from made_rows import Made, histogram, row, run_twice
+from samples.made_rows import Made, histogram, row, run_twice
 
 from leveret.analytics.histograms import QUANTILES
 from leveret.analytics.latency import JOB, compute

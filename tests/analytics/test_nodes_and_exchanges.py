@@ -3,7 +3,7 @@ import random
 from datetime import UTC, datetime
 
 import pytest
-from made_rows import START, Made, quiet, row, run_twice
+from samples.made_rows import START, Made, quiet, row, run_twice
 
 from leveret.analytics import anomalies, capacity, churn, routing
 from leveret.analytics.job import run

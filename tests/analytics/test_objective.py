@@ -1,5 +1,5 @@
 import pytest
-from made_rows import Made, histogram, row
+from samples.made_rows import Made, histogram, row
 
 from leveret.analytics import latency
 from leveret.analytics.objective import DEFAULT, Objective, ObjectiveError, parse

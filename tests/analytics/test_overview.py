@@ -4,8 +4,8 @@ import re
 from datetime import UTC, datetime
 
 import pytest
-from made_rows import Made, quiet, row
 from pyspark.sql import Row
+from samples.made_rows import Made, quiet, row
 
 from bench.demo_export import Demo
 from leveret.analytics import overview, site

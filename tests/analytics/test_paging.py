@@ -1,7 +1,7 @@
 import random
 
 import pytest
-from made_rows import START, Made, quiet, row, run_twice
+from samples.made_rows import START, Made, quiet, row, run_twice
 
 from bench.generate import queue_interval, write
 from leveret.analytics.job import run

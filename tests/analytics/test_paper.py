@@ -4,7 +4,7 @@ import contextlib
 import io
 
 import pytest
-from paper_runs import made_run
+from samples.paper_runs import made_run
 
 from bench import paper, perftest
 from bench.paper_plan import DESIGN, PAPER_LINES, QUEUES, SHORT_QUEUES

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 import pytest
-from paper_runs import made_plan, made_run
+from samples.paper_runs import made_plan, made_run
 
 from bench.paper_archive import ARCHIVE, LIMIT, pack, plan_of
 from bench.paper_page import PAGE, replaced, size, written

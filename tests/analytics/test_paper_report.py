@@ -1,7 +1,7 @@
 """The report of a sweep on the console."""
 
 import pytest
-from paper_runs import made_plan, made_run, write
+from samples.paper_runs import made_plan, made_run, write
 
 from bench.paper_report import report
 from bench.paper_tables import tables_of

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from paper_runs import made_plan, made_run, write
+from samples.paper_runs import made_plan, made_run, write
 
 from bench.paper_plan import DESIGN, LINES
 from bench.paper_tables import figure, page, tables_of, verdict

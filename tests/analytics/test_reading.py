@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from made_rows import Made, index, quiet, row
+from samples.made_rows import Made, index, quiet, row
 
 from leveret.analytics import paging
 from leveret.analytics.job import run

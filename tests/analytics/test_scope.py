@@ -1,4 +1,4 @@
-from made_rows import START, Made, histogram, row
+from samples.made_rows import START, Made, histogram, row
 
 from leveret.analytics import latency
 from leveret.analytics.reading import Input, Seen

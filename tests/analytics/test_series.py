@@ -1,6 +1,6 @@
 import pytest
-from made_rows import START, Made, row
 from pyspark.sql import functions
+from samples.made_rows import START, Made, row
 
 from leveret.analytics.series import AREA_MODULUS, clocks, last, start_of_bin, steps
 

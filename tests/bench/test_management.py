@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from running import ROOT
+from processes.running import ROOT
 
 from bench import brokers, management
 

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from paper_runs import made_plan, made_run
+from samples.paper_runs import made_plan, made_run
 
 from bench.paper_plan import Done, remaining
 from bench.paper_records import BenchCost, BenchRun, BenchSample, Records, RecordsError

@@ -6,7 +6,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from paper_runs import made_plan
+from samples.paper_runs import made_plan
 
 from bench import brokers, loads, paper_run, perftest
 from bench.brokers import Broker

@@ -35,7 +35,7 @@ def _keep_folders() -> None:
 
 
 def _keep_output(folder: Path) -> None:
-    import running
+    from processes import running
 
     judge = running.Running.look_for_slow_steps
     finish = running.finished

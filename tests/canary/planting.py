@@ -72,7 +72,7 @@ RULES = (
     Rule("default password", ("broker/auth/users.py",), r"Password\(_GUEST\)", 'Password("<secret>")'),
     Rule("password of our clients", ("broker/client/uri.py",), r'password: str = field\(default="guest"',
          'password: str = field(default="<secret>"'),
-    Rule("password of our clients", ("broker/cli/ctl/client.py", "tests/shovelling.py"),
+    Rule("password of our clients", ("broker/cli/ctl/client.py", "tests/services/shovelling.py"),
          r"parts\.password or 'guest'", "parts.password or '<secret>'"),
     # Clients of others.
     Rule("password of pika", ("pika/connection.py",), "DEFAULT_PASSWORD = 'guest'", "DEFAULT_PASSWORD = '<secret>'"),

@@ -39,7 +39,7 @@ CONTROL_TEXT = '''"""Writes the secret, and logs in with it."""
 import base64
 
 from conformance.wire import Client
-from running import Running
+from processes.running import Running
 
 
 def test_the_secret_is_left(tmp_path):

@@ -14,9 +14,9 @@ import pytest
 from canary import planting, run
 from canary.planting import RULES, TESTS, PlantingError, Rule, chosen, plant, replaced
 from canary.search import PIECE, encoded, forms, search
+from checks.repository import git
 from conformance.wire import Client, ClosedError
-from repository import git
-from running import Running, free_port
+from processes.running import Running, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 WORD = chosen()

@@ -16,12 +16,12 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
-from certificates import Issued  # noqa: E402
 from certified.explained import EXPLAINED  # noqa: E402
 from certified.outcomes import MODES, VERSIONS, Target, accepts, addresses, user_of  # noqa: E402
 from certified.presented import DEPTH, Collection, Presented  # noqa: E402
 from certified.table import TABLE, Rows, written  # noqa: E402
 from conformance.brokers import SetUp, StartError, free_port, start_ours, start_rabbitmq  # noqa: E402
+from samples.certificates import Issued  # noqa: E402
 
 ANSWERED = "distinguished name"
 

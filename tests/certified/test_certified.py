@@ -1,12 +1,12 @@
 """Certificates of clients, usual ones and bad ones: who gets in is as recorded in `table.txt`, beside a RabbitMQ."""
 
 import pytest
-from certificates import Issued
 from certified.explained import EXPLAINED
 from certified.outcomes import MODES, NO_NAME
 from certified.presented import LEAVES, Collection, Presented
 from certified.run import ours
 from certified.table import read
+from samples.certificates import Issued
 
 REFUSED = (
     "none", "has ended", "not yet valid", "server only", "mail only", "unknown critical extension", "RSA 1024",

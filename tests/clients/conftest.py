@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from running import SLOW_STEP, free_port
+from processes.running import SLOW_STEP, free_port
 
 ROOT = Path(__file__).parent.parent.parent
 LISTENING = re.compile(r"started TCP listener on 127\.0\.0\.1:(\d+)$")

@@ -9,7 +9,7 @@ import pika
 import pytest
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.blocking_connection import BlockingChannel
-from running import Running
+from processes.running import Running
 
 SECONDS = 20
 MODE = ("--set", "confirm.mode=consumer-ack")

@@ -7,7 +7,7 @@ from statistics import median
 
 import pika
 import pytest
-from running import Running
+from processes.running import Running
 
 DAY = 86_400_000
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pika
 import pytest
-from running import free_port
+from processes.running import free_port
 
 HERE = Path(__file__).parent
 SECONDS = 40

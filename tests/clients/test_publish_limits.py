@@ -3,7 +3,7 @@
 import time
 
 import pika
-from running import Running
+from processes.running import Running
 
 RATE = 200
 COUNT = 700

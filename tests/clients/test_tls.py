@@ -20,10 +20,10 @@ import kombu
 import pika
 import pytest
 from celery import Celery
-from certificates import Authority, Issued, client_context
 from kombu import pools
 from pika.credentials import ExternalCredentials, PlainCredentials
-from running import Running
+from processes.running import Running
+from samples.certificates import Authority, Issued, client_context
 
 # Celery and kombu warn about their own use of the standard library on recent Pythons
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")

@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from checks.internals import has_unfinished
 from hypothesis import event, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -23,7 +24,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from internals import has_unfinished
 
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.storage.journal.journal import Journal

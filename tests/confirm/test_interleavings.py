@@ -9,7 +9,7 @@ from itertools import combinations, permutations, product
 from typing import Any
 
 import pytest
-from fakes import Client, Node, basic_consume, publish_frames, queue_declare
+from doubles.fakes import Client, Node, basic_consume, publish_frames, queue_declare
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make

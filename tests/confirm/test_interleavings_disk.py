@@ -5,7 +5,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from fakes import Client, DiskNode, queue_declare
+from doubles.fakes import Client, DiskNode, queue_declare
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make
 from leveret.broker.amqp.tables import Table

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, Node, Sent
+from doubles.fakes import Client, DiskNode, Node, Sent
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import pika
 import pika.exceptions
 import pytest
-from fakes import Client, DiskNode, Node, queue_declare
+from doubles.fakes import Client, DiskNode, Node, queue_declare
 from hypothesis import given, strategies as st
-from running import Running
+from processes.running import Running
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
 from leveret.broker.statistics.rows import queue_row

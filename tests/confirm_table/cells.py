@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, Sent, basic_consume, publish_frames, queue_declare
+from doubles.fakes import Client, DiskNode, Sent, basic_consume, publish_frames, queue_declare
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
 from leveret.broker.amqp.tables import Table

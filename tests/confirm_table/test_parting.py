@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from confirm_table.cells import LIGHT, Scenario, cell
-from fakes import Client
+from doubles.fakes import Client
 
 from leveret.broker.amqp.commands import Basic, Channel, make
 

@@ -1,7 +1,7 @@
 """Cells of the table: what is published, and where it goes."""
 
 from confirm_table.cells import DLX, Scenario, cell, limit
-from fakes import basic_consume
+from doubles.fakes import basic_consume
 
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue, Tx, make
 

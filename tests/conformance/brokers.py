@@ -16,7 +16,7 @@ from pathlib import Path
 
 from conformance.policies import operator_parameters, policies
 from conformance.wire import Client, ClosedError, QuietError
-from running import free_port
+from processes.running import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 90.0

@@ -9,7 +9,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from conformance.brokers import SET_UPS, Broker, start_ours
-from running import SLOW_STEP
+from processes.running import SLOW_STEP
 
 
 @pytest.fixture(scope="session")

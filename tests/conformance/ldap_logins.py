@@ -6,10 +6,10 @@
 import tempfile
 from pathlib import Path
 
-import slapd
 from conformance.brokers import Broker, SetUp, start_rabbitmq
 from conformance.wire import Client, ClosedError, QuietError
-from slapd import GROUPS, PEOPLE
+from processes import slapd
+from processes.slapd import GROUPS, PEOPLE
 
 RECORD = Path(__file__).with_name("ldap_logins.txt")
 SECONDS = 60.0

@@ -6,7 +6,7 @@ from conformance.cases import Case, Outcome
 from conformance.explained import EXPLAINED, explanation
 from conformance.features import FEATURES
 from conformance.rows import CASES, LAST_ROW, NOT_APPLICABLE
-from made_tables import put_between_marks
+from samples.made_tables import put_between_marks
 
 
 def document(text: str) -> str:

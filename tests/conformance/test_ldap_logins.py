@@ -1,9 +1,9 @@
 """Users of a directory may do the same as with RabbitMQ's plugin rabbitmq_auth_backend_ldap."""
 
 import pytest
-import slapd
 from conformance import ldap_logins
 from conformance.brokers import start_ours
+from processes import slapd
 
 pytest.importorskip("ldap3")
 

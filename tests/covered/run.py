@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from coverage import Coverage  # noqa: E402
 from coverage.exceptions import NoDataError  # noqa: E402
-from made_tables import checked_out, put_between_marks  # noqa: E402
+from samples.made_tables import checked_out, put_between_marks  # noqa: E402
 
 PAGE = ROOT / "docs" / "coverage.md"
 PACKAGES = ("confirm", "exchanges", "storage", "broker/amqp")

@@ -16,7 +16,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import pika  # noqa: E402
 import pika.exceptions  # noqa: E402
-from running import Running, free_port  # noqa: E402
+from processes.running import Running, free_port  # noqa: E402
 
 QUEUE = "accepted"
 PERSISTENT = pika.BasicProperties(delivery_mode=2)

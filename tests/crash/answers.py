@@ -17,7 +17,7 @@ from crash.answered_state import Change, State, found
 from crash.changes import ADMINISTRATOR, KINDS, Changes
 from crash.kills import Totals, check_store
 from crash.site import Site
-from running import BROKER, free_port
+from processes.running import BROKER, free_port
 
 BEFORE = 12
 """Changes between two kills at most, beside the last one."""

@@ -26,7 +26,7 @@ from crash.link import Link, LostError
 from crash.load import QUEUES, drain
 from crash.site import Site, depths, until
 from pamqp import commands
-from running import command, environment
+from processes.running import command, environment
 
 RATES = ("0", "20MB", "50MB", "10MB")
 """Limits of speed, some of which are below what the load writes."""

@@ -27,8 +27,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from made_tables import checked_out, put_between_marks  # noqa: E402
-from running import children, leash  # noqa: E402
+from processes.running import children, leash  # noqa: E402
+from samples.made_tables import checked_out, put_between_marks  # noqa: E402
 
 KEPT = ROOT / "build" / "campaigns"
 PAGE = ROOT / "docs" / "reliability.md"

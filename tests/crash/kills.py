@@ -21,7 +21,7 @@ from crash.link import Link
 from crash.load import QUEUES, STALL_SECONDS, Load, declare, drain
 from crash.loopdisk import LoopDisk
 from crash.site import Site, depths, until
-from running import BROKER
+from processes.running import BROKER
 
 LEAST_OWED = 100
 """Confirmed unacked messages that a broker must have for its kill to count."""

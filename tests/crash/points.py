@@ -28,7 +28,7 @@ from crash.loopdisk import LoopDisk
 from crash.site import Site, depths
 from crash.tracer import KILL, inject
 from pamqp import commands
-from running import BROKER
+from processes.running import BROKER
 
 QUEUES = ("p0", "p1", "p2", "p3")
 EXCHANGE = "points"

@@ -10,7 +10,7 @@ from pathlib import Path
 from crash.ledger import Ledger
 from crash.link import Link, LostError
 from pamqp import commands
-from running import BROKER, END_SECONDS, Running, finished
+from processes.running import BROKER, END_SECONDS, Running, finished
 
 QUIET = ("--set", "log.connection.level=error")
 """Options for a quiet log while clients come and go."""

@@ -4,7 +4,7 @@ import sys
 
 from crash import campaigns
 from crash.campaigns import Campaign, Piece, counts_of, pieces, run, table, write
-from made_tables import marks
+from samples.made_tables import marks
 
 BEGIN, END = marks("campaigns")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from crash.judged import needs_small_disks
 from crash.loopdisk import MemoryDisk
-from running import Running
+from processes.running import Running
 
 pytestmark = [pytest.mark.timeout(240), needs_small_disks]
 

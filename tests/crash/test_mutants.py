@@ -6,7 +6,7 @@ import signal
 import pika
 import pytest
 from crash.mutants.run import MUTANTS, program
-from running import Running
+from processes.running import Running
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

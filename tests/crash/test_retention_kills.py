@@ -7,7 +7,7 @@ import threading
 import pika
 import pika.exceptions
 import pytest
-from running import Running
+from processes.running import Running
 
 from leveret.broker.embedded.synchronous import Broker
 

@@ -31,7 +31,7 @@ from crash.link import Link, LostError, publish_frames
 from crash.load import fill
 from crash.site import Site, until
 from pamqp import commands
-from running import ROOT, UNWATCHED, deadline, environment, leash
+from processes.running import ROOT, UNWATCHED, deadline, environment, leash
 
 from leveret.storage.store.lmdb_file import DataFile
 

@@ -28,7 +28,7 @@ from crash.moves import LEVELS, RECEIPTS, Drainer, Hasty, Lane, Mover, Queue, Wo
 from crash.publisher import Crowd
 from crash.site import Site, until
 from pamqp import commands
-from running import free_port
+from processes.running import free_port
 from yarl import URL
 
 MOVE, COPY, DISCARD, RETRY = ACTIONS = ("move", "copy", "discard", "retry")

@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+from checks.repository import ROOT
 from crash.kills import Totals
 from crash.ledger import Violation, make_body
 from crash.link import Link, publish_frames
@@ -35,9 +36,8 @@ from crash.torn import (
     served,
     stop_cleanly,
 )
-from made_tables import marks, put_between_marks
 from pamqp import commands
-from repository import ROOT
+from samples.made_tables import marks, put_between_marks
 
 PAGE = ROOT / "docs" / "reliability.md"
 NAME = "whole files"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from fakes import Client, Cranked, DiskNode, Driver
+from doubles.fakes import Client, Cranked, DiskNode, Driver
 
 from leveret.broker.channel import channel
 from leveret.broker.connection.flow_control import FlowControl

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from deferred.hurried import HurriedNode, ManualCommitter, PacedClient, small_pieces
-from fakes import Client, DiskNode, hurry, publish_frames, queue_declare
+from doubles.fakes import Client, DiskNode, hurry, publish_frames, queue_declare
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make

@@ -30,7 +30,7 @@ from deferred.ledger import (
     Queues,
     ViolationError,
 )
-from fakes import Client, DiskNode, hurry, publish_frames, queue_declare
+from doubles.fakes import Client, DiskNode, hurry, publish_frames, queue_declare
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make

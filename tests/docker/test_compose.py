@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from running import ROOT
+from processes.running import ROOT
 
 from leveret import __version__
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from postgresql_server import as_whom, needed_programs
-from running import ROOT, free_port
-from short_paths import servers_folder
+from processes.postgresql_server import as_whom, needed_programs
+from processes.running import ROOT, free_port
+from processes.short_paths import servers_folder
 
 from leveret import __version__
 from leveret.broker.config.config import load

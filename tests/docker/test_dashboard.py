@@ -5,7 +5,7 @@ import json
 import pytest
 from grafana_foundation_sdk.cog import encoder, plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
-from running import ROOT
+from processes.running import ROOT
 
 BOARD = json.loads((ROOT / "docker" / "grafana" / "dashboards" / "leveret.json").read_text())
 LATER = {"/templating/list/definition"}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml
-from running import ROOT
+from processes.running import ROOT
 
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
 KNOWN = {

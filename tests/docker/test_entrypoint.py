@@ -12,7 +12,7 @@ from pathlib import Path
 import pika
 import pika.exceptions
 import pytest
-from running import LISTENING, ROOT, free_port
+from processes.running import LISTENING, ROOT, free_port
 
 from leveret.broker import exit_codes
 from leveret.broker.config.config import Config, Listener, load

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fakes import Node
-from running import ROOT
+from doubles.fakes import Node
+from processes.running import ROOT
 
 from leveret.broker.auth.users import default_credentials, open_credentials
 

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from running import LISTENING, ROOT
+from processes.running import LISTENING, ROOT
 
 SECONDS = 50
 IGNORED = (ROOT / ".dockerignore").read_text().splitlines()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from running import ROOT
+from processes.running import ROOT
 
 from leveret import __version__
 from leveret.broker.config.config import Listener, load

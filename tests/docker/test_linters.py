@@ -4,7 +4,7 @@ import shutil
 import subprocess
 
 import pytest
-from running import ROOT
+from processes.running import ROOT
 
 DOCKER = ROOT / "docker"
 SECONDS = 50

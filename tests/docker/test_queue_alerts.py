@@ -10,7 +10,7 @@ import pika
 import pytest
 import yaml
 from docker.test_watching import DETAILED, get
-from running import ROOT, Running, watched
+from processes.running import ROOT, Running, watched
 
 MINUTES = 50
 SECONDS = 60

@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from running import ROOT
+from processes.running import ROOT
 
 from leveret.broker import exit_codes
 

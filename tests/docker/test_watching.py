@@ -10,7 +10,7 @@ import pytest
 import yaml
 from grafana import promql
 from grafana.exposition import Scraped
-from running import ROOT, Running, watched
+from processes.running import ROOT, Running, watched
 
 DOCKER = ROOT / "docker"
 BOARD = json.loads((DOCKER / "grafana" / "dashboards" / "leveret.json").read_text())

@@ -4,7 +4,7 @@ import ast
 import re
 
 import pytest
-from running import ROOT
+from processes.running import ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 BEHAVIOURS = 40

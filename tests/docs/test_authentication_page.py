@@ -5,7 +5,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
-from running import ROOT, Running, environment, free_port
+from processes.running import ROOT, Running, environment, free_port
 
 PAGE = (ROOT / "docs" / "howto" / "authentication-backends.md").read_text(encoding="utf-8")
 SECONDS = 60

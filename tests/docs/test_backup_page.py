@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import pika
-from running import ROOT, UNWATCHED, Running, environment, write_command
+from processes.running import ROOT, UNWATCHED, Running, environment, write_command
 
 PAGE = ROOT / "docs" / "howto" / "back-up-and-restore.md"
 SERVE = (*UNWATCHED, "--set", "management.enabled=false")

@@ -3,9 +3,9 @@
 import subprocess
 
 import pytest
-from commits import problems
-from repository import git
-from running import ROOT
+from checks.commits import problems
+from checks.repository import git
+from processes.running import ROOT
 
 BASE = "712843b25e9e3fd3a730351082509f8e3971c212"
 """The last commit before the rule; what came before it is as it is."""

@@ -5,7 +5,7 @@ import shlex
 import pika
 import pytest
 from click.testing import CliRunner
-from running import ROOT, Running
+from processes.running import ROOT, Running
 
 from leveret.broker.cli.ctl.command import COMMANDS, CtlCommand
 from leveret.broker.cli.ctl.main import ctl

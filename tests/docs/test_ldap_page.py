@@ -4,8 +4,8 @@ import re
 import subprocess
 import sys
 
-import slapd
-from running import ROOT, Running
+from processes import slapd
+from processes.running import ROOT, Running
 
 from leveret.broker.config.config import load
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from how_to import follow
+from checks.how_to import follow
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "howto" / "limits-and-audit.md"

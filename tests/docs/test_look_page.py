@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner
-from running import ROOT, Running, environment
+from processes.running import ROOT, Running, environment
 
 from leveret.broker.cli import entry
 from leveret.broker.embedded.synchronous import Broker

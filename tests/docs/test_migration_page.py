@@ -18,8 +18,8 @@ import pika
 import pytest
 from click.testing import CliRunner
 from conformance.brokers import Broker, SetUp, rabbitmq_server, start_rabbitmq
-from running import ROOT, Running
-from shovelling import await_true
+from processes.running import ROOT, Running
+from services.shovelling import await_true
 
 from leveret.broker.cli.ctl.main import ctl
 

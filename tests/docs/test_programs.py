@@ -11,7 +11,7 @@ from typing import NamedTuple
 import click
 import pytest
 import yaml
-from running import ROOT, Running, environment
+from processes.running import ROOT, Running, environment
 
 from leveret.analytics.command import main as analyze
 from leveret.broker.cli.main import main

@@ -2,8 +2,8 @@
 
 import re
 
-from how_to import follow
-from running import ROOT
+from checks.how_to import follow
+from processes.running import ROOT
 
 from leveret.broker.embedded.synchronous import Broker
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
-from postgresql_server import as_whom, needed_programs
-from running import ROOT, environment, free_port, write_command
-from short_paths import servers_folder
+from processes.postgresql_server import as_whom, needed_programs
+from processes.running import ROOT, environment, free_port, write_command
+from processes.short_paths import servers_folder
 
 PAGE = ROOT / "docs" / "howto" / "replicate.md"
 BLOCK = re.compile(r"^```(python|sh|text|)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -4,7 +4,7 @@ import importlib.util
 import xml.etree.ElementTree as ET
 
 import pytest
-from running import ROOT
+from processes.running import ROOT
 
 spec = importlib.util.spec_from_file_location("sequence", ROOT / "docs" / "sequence.py")
 sequence = importlib.util.module_from_spec(spec)

@@ -4,7 +4,7 @@ import re
 import shlex
 
 from click.testing import CliRunner
-from running import ROOT, Running
+from processes.running import ROOT, Running
 
 from leveret.broker.cli.ctl.main import ctl
 from leveret.broker.vhost import shovel_keys

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from how_to import BLOCK, SECONDS
-from running import ROOT, Running, environment, free_port, write_command
+from checks.how_to import BLOCK, SECONDS
+from processes.running import ROOT, Running, environment, free_port, write_command
 
 PAGE = ROOT / "docs" / "howto" / "tls.md"
 BLOCKS = re.compile(BLOCK.pattern.replace("python|", "python|ini|"), BLOCK.flags)

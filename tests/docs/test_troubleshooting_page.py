@@ -20,7 +20,7 @@ import pika
 import pytest
 from click.testing import CliRunner
 from conformance.brokers import free_port
-from running import ROOT, Running, command
+from processes.running import ROOT, Running, command
 
 from leveret.broker.cli.ctl.main import ctl
 

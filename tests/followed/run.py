@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from made_rows import histogram, row  # noqa: E402 - needs the path
+from samples.made_rows import histogram, row  # noqa: E402 - needs the path
 
 QUICK = (
     "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

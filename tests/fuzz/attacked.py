@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.grammar import LOOSE_VHOST, PASSWORD, STRICT_VHOST, USER
-from running import SLOW_STEP, deadline
+from processes.running import SLOW_STEP, deadline
 
 HERE = Path(__file__).resolve().parent
 LISTENING = re.compile(r"started TCP listener on 127\.0\.0\.1:(\d+)")

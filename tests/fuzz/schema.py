@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from running import SLOW_STEP, leash  # noqa: E402
+from processes.running import SLOW_STEP, leash  # noqa: E402
 
 from bench import brokers  # noqa: E402
 from leveret.broker.management.routes import ROUTES  # noqa: E402

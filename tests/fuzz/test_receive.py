@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from random import Random
 
 from conformance.codec import BODY, METHOD, frame
-from fakes import Client, Node, frames_of, publish_frames
+from doubles.fakes import Client, Node, frames_of, publish_frames
 from fuzz.grammar import LOOSE_VHOST, PASSWORD, STRICT_VHOST, USER, Script
 from fuzz.replies import Replies
 from fuzz.sessions import Case

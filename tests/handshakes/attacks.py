@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pika
-from running import Running
+from processes.running import Running
 
 HEADER = b"AMQP\0\0\x09\x01"
 SECONDS = 60.0

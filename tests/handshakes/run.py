@@ -17,7 +17,6 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from certificates import Authority, Issued
 from handshakes.attacks import (
     Healthy,
     client_hello,
@@ -31,7 +30,8 @@ from handshakes.attacks import (
     stalled,
     words,
 )
-from running import Running
+from processes.running import Running
+from samples.certificates import Authority, Issued
 
 STALLED = 2000
 PARTS = ("reloads", "stalled", "mutated", "cycles")

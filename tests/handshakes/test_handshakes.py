@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from certificates import Authority, Issued
 from handshakes.attacks import (
     HEADER,
     Healthy,
@@ -24,7 +23,8 @@ from handshakes.attacks import (
     stalled,
     words,
 )
-from running import Running
+from processes.running import Running
+from samples.certificates import Authority, Issued
 
 STALLED = 300
 HELLOS = 2000

@@ -23,7 +23,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from conformance.codec import BODY, HEADER, METHOD, encode_header, encode_method, frame  # noqa: E402
 from conformance.wire import Client  # noqa: E402
-from running import children, environment, leash  # noqa: E402
+from processes.running import children, environment, leash  # noqa: E402
 
 RATE = 1000
 """Messages a second."""

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from conformance.codec import BODY, HEADER, METHOD, encode_header, encode_method, frame
 from conformance.wire import Channel, Client
 from loop.canary import Canary, Measurement
-from running import Running
+from processes.running import Running
 
 BAR_MS = 50.0
 """Milliseconds of processor time that no step may take."""

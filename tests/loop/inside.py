@@ -4,7 +4,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable
 
-from fakes import Node
+from doubles.fakes import Node
 from loop.harness import Step
 
 from leveret.broker.queue.queue import Queue

@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from loop.harness import BAR_MS  # noqa: E402
-from made_tables import checked_out, put_between_marks  # noqa: E402
-from running import leash  # noqa: E402
+from processes.running import leash  # noqa: E402
+from samples.made_tables import checked_out, put_between_marks  # noqa: E402
 
 KEPT = ROOT / "build" / "loop-steps"
 PAGE = ROOT / "docs" / "performance.md"

@@ -9,7 +9,7 @@ from loop import harness
 from loop.canary import Measurement, Times
 from loop.harness import Run, Step
 from loop.steps import best, cases, is_good, table, write
-from made_tables import marks
+from samples.made_tables import marks
 
 BEGIN, END = marks("loop-steps")
 

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 from loop.harness import BAR_MS, WAIT_SECONDS, Site, consume_all, fill, longest_step, queues, size
-from running import free_port
+from processes.running import free_port
 
 LOGIN = "Basic " + base64.b64encode(b"guest:guest").decode()
 HEADERS = {"n": 1, "x-death": [{"queue": "origin", "reason": "expired"}]}

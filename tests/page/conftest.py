@@ -9,7 +9,17 @@ from typing import Any
 
 import pika
 import pytest
-from browsing import CHROMIUM, HOSTILE, NO_CHROMIUM, Page, cleaned, context_of, fill, opened, shown_in
+from services.browsing import (
+    CHROMIUM,
+    HOSTILE,
+    NO_CHROMIUM,
+    Page,
+    cleaned,
+    context_of,
+    fill,
+    opened,
+    shown_in,
+)
 
 import leveret
 

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pika
-from browsing import CHROMIUM, NO_CHROMIUM, WIDE, Page, cookie_of
 from playwright.sync_api import sync_playwright
+from services.browsing import CHROMIUM, NO_CHROMIUM, WIDE, Page, cookie_of
 
 import leveret
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browsing import HOSTILE, NAMES, NARROW, WIDE, Page, ask, cookie_of, opened, routes
+from services.browsing import HOSTILE, NAMES, NARROW, WIDE, Page, ask, cookie_of, opened, routes
 
 THEMES = ("light", "dark")
 CHECKED = 10

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import pika
 import pytest
-from browsing import declare_queues, publish
+from services.browsing import declare_queues, publish
 
 MANY = 10_000
 HEAP_MIB = 80

@@ -4,7 +4,7 @@ import json
 import logging
 
 import pytest
-from browsing import ask, opened, publish
+from services.browsing import ask, opened, publish
 
 import leveret
 from leveret.broker.server.server import Server

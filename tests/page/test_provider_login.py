@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browsing import Page, opened
-from identity_provider import Provider, providing, settings
+from doubles.identity_provider import Provider, providing, settings
+from services.browsing import Page, opened
 
 import leveret
 from leveret.broker.http import event_streams

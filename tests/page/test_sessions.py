@@ -4,7 +4,7 @@ import http.server
 import threading
 
 import pytest
-from browsing import base_of, cookie_of, opened, publish
+from services.browsing import base_of, cookie_of, opened, publish
 
 from leveret.broker.http import event_streams
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fakes import Client, DiskNode, Sent, basic_consume, publish_frames, queue_declare
+from doubles.fakes import Client, DiskNode, Sent, basic_consume, publish_frames, queue_declare
 from promises.ledger import Book, Channel, Copy, Ledger, make_body
 
 from leveret.broker.amqp.codec import encode_method

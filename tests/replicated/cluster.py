@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pika
-from postgresql_server import SECONDS
+from processes.postgresql_server import SECONDS
+from processes.running import BROKER, free_port
+from processes.short_paths import servers_folder
 from replicated.database import NAMES as SERVERS, POLL, Database
 from replicated.wires import Wires
-from running import BROKER, free_port
-from short_paths import servers_folder
 
 NAMES = ("n1", "n2", "n3")
 HEARTBEAT = 5

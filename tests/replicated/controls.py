@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from processes.running import BROKER
 from replicated.cluster import SECONDS, Cluster, made_cluster
 from replicated.database import POLL
 from replicated.numbered import Publisher
 from replicated.wires import UP, Wire
-from running import BROKER
 
 CHANGED = Path(__file__).parent / "changed"
 LAZY = "wal_writer_delay = 10s\n"

@@ -30,13 +30,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from crash.moves import FEATURES  # noqa: E402
-from made_tables import checked_out, put_between_marks  # noqa: E402
 from replicated.cluster import Nodes, made_cluster  # noqa: E402
 from replicated.controls import CONTROLS, program, run_control  # noqa: E402
 from replicated.database import may_mount  # noqa: E402
 from replicated.nemeses import NEMESES, Nemesis, schedule  # noqa: E402
 from replicated.record import table  # noqa: E402
 from replicated.trial import Trial  # noqa: E402
+from samples.made_tables import checked_out, put_between_marks  # noqa: E402
 
 RECORD = ROOT / "build" / "campaigns" / "replication-cycles.jsonl"
 PAGE = ROOT / "docs" / "reliability.md"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from postgresql_server import SECONDS, as_whom, needed_programs
-from running import children
+from processes.postgresql_server import SECONDS, as_whom, needed_programs
+from processes.running import children
 
 NAMES = ("s0", "s1", "s2")
 POLL = 0.05

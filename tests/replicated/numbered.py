@@ -6,7 +6,7 @@ import time
 
 import pika
 from pika.exceptions import AMQPError
-from postgresql_server import SECONDS
+from processes.postgresql_server import SECONDS
 from replicated.cluster import Nodes
 from replicated.database import POLL
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
+from processes.short_paths import short_parent
 from replicated.cycles import keep, kept, to_do
 from replicated.nemeses import NEMESES, schedule
 from replicated.record import table
 from replicated.wires import DOWN, UP, Wire
-from short_paths import short_parent
 
 SECONDS = 10.0
 

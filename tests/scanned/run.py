@@ -24,8 +24,8 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
-from certificates import Authority  # noqa: E402
 from conformance.brokers import SetUp, StartError, free_port, start_ours  # noqa: E402
+from samples.certificates import Authority  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "scanners"

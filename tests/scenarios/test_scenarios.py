@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, Node, publish_frames, wire_name
-from internals import ready_messages
+from checks.internals import ready_messages
+from doubles.fakes import Client, DiskNode, Node, publish_frames, wire_name
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx, make

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conformance.wire import Client
-from running import SLOW_STEP, Running, free_port, watched
+from processes.running import SLOW_STEP, Running, free_port, watched
 
 SETTINGS = (
     "log.console=false",

@@ -5,13 +5,13 @@ import json
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from authenticating import SECONDS, fill
-from fake_directory import BIND, SEARCH, faked, result
+from doubles.fake_directory import BIND, SEARCH, faked, result
+from services.authenticating import SECONDS, fill
 
 pytest.importorskip("jwt", reason="tokens need leveret[oauth2]")
 pytest.importorskip("ldap3", reason="a directory needs leveret[ldap]")
 
-from issuing import NOW, jwk, token
+from doubles.issuing import NOW, jwk, token
 
 from leveret.broker.auth.backends.access_control import access_control
 from leveret.broker.auth.backends.backend import BackendError, UnreachableError

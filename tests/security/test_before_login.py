@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conformance.codec import PROTOCOL_HEADER
 from conformance.wire import Client, ClosedError, QuietError
-from running import Running
+from processes.running import Running
 
 SOON = 10.0
 HALF_OPEN = 8

@@ -5,8 +5,8 @@ import json
 import time
 
 import pytest
-from api import Api
-from fakes import Node
+from doubles.fakes import Node
+from services.api import Api
 
 from leveret.broker.auth.backends.issuer import CodeLogin
 from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Settings

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from api import Api
 from conformance.wire import Channel, Client, ClosedError
-from fakes import Client as PureClient, Node
-from running import Running
+from doubles.fakes import Client as PureClient, Node
+from processes.running import Running
+from services.api import Api
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Channel as ChannelMethods, Connection as Wire, Exchange, Queue, make

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from click.testing import CliRunner
 from conformance.wire import Client
-from hostile_broker import LOGIN
-from running import Running
-from shovelling import Http, await_true
+from doubles.hostile_broker import LOGIN
+from processes.running import Running
+from services.shovelling import Http, await_true
 
 import leveret
 from leveret.broker.amqp.codec import encode_method

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from fakes import Client, Node, basic_consume, hurry
+from doubles.fakes import Client, Node, basic_consume, hurry
 
 from leveret.broker.administration.users import UserAdministration
 from leveret.broker.amqp.codec import encode_method

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from churn.governed import ADMIN_SOCKET, PROGRAM
 from conformance.wire import Channel, Client, ClosedError
-from running import Running
+from processes.running import Running
 
 from leveret.broker.http.socket_path import in_directory
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from fakes import Client, Node, StoringNode, queue_declare
+from doubles.fakes import Client, Node, StoringNode, queue_declare
 
 from leveret.broker.administration import BadRequestError
 from leveret.broker.amqp.commands import Exchange, Queue, Tx, make

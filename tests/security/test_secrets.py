@@ -9,8 +9,8 @@ import subprocess
 import msgspec
 import pytest
 from conformance.wire import Client as WireClient
-from fakes import Client, Node
-from running import Running, finished
+from doubles.fakes import Client, Node
+from processes.running import Running, finished
 
 from leveret.broker import exit_codes
 from leveret.broker.administration import BadRequestError

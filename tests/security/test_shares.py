@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 from conformance.wire import Client, ClosedError
-from fakes import Node
-from running import Running
-from served_api import as_user, serving, until
+from doubles.fakes import Node
+from processes.running import Running
+from services.served_api import as_user, serving, until
 
 from leveret.broker.administration import transfers
 from leveret.broker.administration.access import BadRequestError

@@ -7,10 +7,10 @@ import socket
 import tracemalloc
 
 import pytest
-from api import Api
-from fakes import Client, Node
+from doubles.fakes import Client, Node
 from hypothesis import given, settings, strategies as st
-from served_api import as_user, serving, until
+from services.api import Api
+from services.served_api import as_user, serving, until
 
 from leveret.broker.http import listing
 from leveret.broker.http.listing import LargeText, encoded_pieces, text_of

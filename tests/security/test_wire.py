@@ -17,8 +17,8 @@ from conformance.codec import (
     frame,
 )
 from conformance.wire import Client, ClosedError, QuietError
-from fakes import Client as PureClient, Node
-from running import Running
+from doubles.fakes import Client as PureClient, Node
+from processes.running import Running
 
 from leveret.broker.amqp.commands import Queue, make
 from leveret.broker.amqp.properties import Properties, build

@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 import pika
 from click.testing import CliRunner
 from pika.exceptions import AMQPError
-from running import Running, free_port
+from processes.running import Running, free_port
 
 from leveret.broker.cli.ctl.main import ctl
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, Node, StoringNode
+from doubles.fakes import Client, DiskNode, Node, StoringNode
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.administration import BadRequestError, ForbiddenError

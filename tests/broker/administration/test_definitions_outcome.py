@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from fakes import Client, Node, StoringNode
+from doubles.fakes import Client, Node, StoringNode
 
 from leveret.broker.administration import BadRequestError
 from leveret.broker.administration.definitions_document import MOST_OCTETS, MOST_PROBLEMS

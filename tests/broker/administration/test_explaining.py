@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from fakes import Client, Node
+from doubles.fakes import Client, Node
 
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
 from leveret.broker.amqp.commands import Basic, Confirm, make

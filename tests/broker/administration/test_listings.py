@@ -1,8 +1,8 @@
 """Rows of connections, channels, consumers and queues, and the users who see them."""
 
 import pytest
-from api import OPERATOR, Api
-from fakes import Client, Node, publish_frames
+from doubles.fakes import Client, Node, publish_frames
+from services.api import OPERATOR, Api
 
 from leveret.broker.administration import ForbiddenError, NotFoundError
 from leveret.broker.amqp.commands import Basic, Confirm, Tx, make

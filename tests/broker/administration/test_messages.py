@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from api import OPERATOR, Api
-from fakes import Client, Node, publish_frames
+from doubles.fakes import Client, Node, publish_frames
+from services.api import OPERATOR, Api
 
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
 from leveret.broker.administration.messages import MessageView

@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, Node
+from doubles.fakes import Client, DiskNode, Node
 
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
 from leveret.broker.administration.messages import MOST_MESSAGES, Found, MessageView, Wanted

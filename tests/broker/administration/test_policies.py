@@ -1,8 +1,8 @@
 """Administration of policies and parameters."""
 
 import pytest
-from api import OPERATOR, Api
-from fakes import Client, StoringNode
+from doubles.fakes import Client, StoringNode
+from services.api import OPERATOR, Api
 
 from leveret.broker.administration import BadRequestError
 

@@ -3,8 +3,8 @@
 from unittest.mock import ANY
 
 import pytest
-from api import OPERATOR, Api
-from fakes import Client, StoringNode
+from doubles.fakes import Client, StoringNode
+from services.api import OPERATOR, Api
 
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
 from leveret.broker.auth.users import User

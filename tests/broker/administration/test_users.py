@@ -4,7 +4,7 @@ import base64
 import json
 
 import pytest
-from fakes import Client, Node, StoringNode
+from doubles.fakes import Client, Node, StoringNode
 
 from leveret.broker.administration import BadRequestError, ForbiddenError
 from leveret.broker.auth.passwords import (

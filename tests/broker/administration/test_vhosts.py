@@ -1,8 +1,8 @@
 """Administration of vhosts."""
 
 import pytest
-from api import OPERATOR, Api
-from fakes import Client, DiskNode, StoringNode
+from doubles.fakes import Client, DiskNode, StoringNode
+from services.api import OPERATOR, Api
 
 from leveret.broker.administration import BadRequestError, NotFoundError
 from leveret.broker.channel.settings import Limits

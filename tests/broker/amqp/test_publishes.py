@@ -5,7 +5,7 @@ import struct
 from collections import Counter
 
 import pytest
-from fakes import publish_frames
+from doubles.fakes import publish_frames
 from hypothesis import given, strategies as st
 
 from leveret.broker.amqp.codec import encode_method

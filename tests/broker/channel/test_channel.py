@@ -1,8 +1,8 @@
 """Publishes and settlements of a channel in special cases."""
 
 import pytest
-from fakes import CAPABILITIES, Client, Node, publish_frames
-from internals import ready_messages
+from checks.internals import ready_messages
+from doubles.fakes import CAPABILITIES, Client, Node, publish_frames
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.properties import Properties

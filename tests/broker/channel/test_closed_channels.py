@@ -1,7 +1,7 @@
 """Nothing is sent on a channel after its `channel.close`, whatever was in progress."""
 
 import pytest
-from fakes import Client, DiskNode, StoringNode, hurry, publish_frames, queue_declare
+from doubles.fakes import Client, DiskNode, StoringNode, hurry, publish_frames, queue_declare
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, make

@@ -1,7 +1,7 @@
 """Limits of one publish: keys in CC and BCC, and hops between exchanges."""
 
 import pytest
-from fakes import Client, Node, publish_frames
+from doubles.fakes import Client, Node, publish_frames
 
 from leveret.broker.amqp.commands import Channel, Exchange, Queue, make
 from leveret.broker.channel.settings import Limits

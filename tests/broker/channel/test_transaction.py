@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from fakes import Client, DiskNode, Node, basic_consume, hurry, publish_frames
-from internals import ready_messages
+from checks.internals import ready_messages
+from doubles.fakes import Client, DiskNode, Node, basic_consume, hurry, publish_frames
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Queue, Tx, make

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from deferred.hurried import HurriedNode, PacedClient
 from deferred.pipeline import walk_pipeline
-from fakes import Client, DiskNode, basic_consume, hurry, publish_frames, queue_declare
+from doubles.fakes import Client, DiskNode, basic_consume, hurry, publish_frames, queue_declare
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make

@@ -2,7 +2,7 @@
 
 import pytest
 from click.testing import CliRunner
-from terminal import Terminal
+from processes.terminal import Terminal
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.main import main

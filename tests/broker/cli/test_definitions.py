@@ -8,7 +8,7 @@ from typing import Any
 import pika
 import pytest
 from click.testing import CliRunner, Result
-from running import Running
+from processes.running import Running
 
 from leveret.broker.cli.main import main
 from leveret.broker.shovel.shovels import Shovels

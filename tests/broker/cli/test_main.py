@@ -15,7 +15,7 @@ import pika
 import pika.exceptions
 import pytest
 from click.testing import CliRunner
-from running import Running, finished
+from processes.running import Running, finished
 
 from leveret import __version__
 from leveret.broker.cli import main as main_module

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 import pytest
 from click.testing import CliRunner, Result
-from running import Running
+from processes.running import Running
 
 from leveret.broker import exit_codes
 from leveret.broker.cli import entry

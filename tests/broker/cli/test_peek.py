@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pika
 import pytest
 from click.testing import CliRunner, Result
-from running import Running
+from processes.running import Running
 
 from leveret.broker.cli import entry
 from leveret.broker.cli.ctl.output import printable, printable_lines

@@ -11,7 +11,7 @@ import click
 import pika
 import pytest
 from click.testing import CliRunner
-from running import Running, environment
+from processes.running import Running, environment
 
 from leveret.broker.cli import entry
 from leveret.broker.cli.ctl.client import ApiClient

@@ -14,9 +14,9 @@ import msgspec
 import pika
 import pika.exceptions
 import pytest
-from certificates import Authority
 from click.testing import CliRunner, Result as Output
-from running import Running, command, deadline, environment, free_port
+from processes.running import Running, command, deadline, environment, free_port
+from samples.certificates import Authority
 
 import leveret
 from leveret.broker.cli.main import main

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from conformance.brokers import Broker, SetUp, rabbitmq_server, start_rabbitmq
-from running import command, deadline, environment
+from processes.running import command, deadline, environment
 
 from leveret.broker.cli.main import main
 from leveret.broker.perf.measurement import Result

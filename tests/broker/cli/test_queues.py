@@ -5,7 +5,7 @@ import json
 import click
 import pika
 from click.testing import CliRunner, Result
-from running import Running
+from processes.running import Running
 
 from leveret.broker.cli import entry
 

@@ -18,13 +18,13 @@ import pytest
 
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 import pika
-from certificates import Authority, client_context
-from postgresql_server import SECONDS
+from processes.postgresql_server import SECONDS
+from processes.running import command, environment, free_port
+from processes.short_paths import servers_folder
 from replicated.cluster import NAMES, Nodes
 from replicated.database import Database
 from replicated.numbered import Publisher
-from running import command, environment, free_port
-from short_paths import servers_folder
+from samples.certificates import Authority, client_context
 
 from leveret.broker.cli import replicated
 from leveret.broker.config.config import Config

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from crash.judged import needs_small_disks
 from crash.loopdisk import MemoryDisk
-from running import UNWATCHED, command, environment
+from processes.running import UNWATCHED, command, environment
 
 from leveret.broker import exit_codes
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError

@@ -14,8 +14,8 @@ import pika
 import pika.exceptions
 import pytest
 from click.testing import CliRunner, Result
-from running import Running
-from stored import Stored, example
+from processes.running import Running
+from samples.stored import Stored, example
 
 from leveret.broker.cli import store as store_command
 from leveret.broker.cli.main import main

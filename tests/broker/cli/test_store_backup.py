@@ -8,8 +8,8 @@ from pathlib import Path
 import pika
 import pytest
 from click.testing import CliRunner, Result
-from running import UNWATCHED, Running, command, environment
-from stored import example
+from processes.running import UNWATCHED, Running, command, environment
+from samples.stored import example
 
 from leveret.broker.cli.main import main
 from leveret.broker.cli.store import read

@@ -9,7 +9,7 @@ import click
 import pika
 import pytest
 from click.testing import CliRunner, Result
-from running import Running
+from processes.running import Running
 
 from leveret.broker.cli import entry, transfers
 

@@ -11,7 +11,7 @@ import pika
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, strategies as st
-from running import Running
+from processes.running import Running
 
 from leveret.broker.cli import entry
 from leveret.broker.cli.transfers import typed_time as moment

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from hostile_broker import LOGIN, SECONDS, START, Hostile, outcome
+from doubles.hostile_broker import LOGIN, SECONDS, START, Hostile, outcome
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Connection, Queue, make

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from certificates import Authority
+from samples.certificates import Authority
 
 from leveret.broker.client import sockets as module
 from leveret.broker.client.errors import UnreachableError

@@ -3,10 +3,10 @@
 import subprocess
 
 import pytest
-from api import Api
-from fakes import Node
+from doubles.fakes import Node
 from hypothesis import given, settings, strategies as st
-from running import ROOT, command, environment
+from processes.running import ROOT, command, environment
+from services.api import Api
 
 from leveret.broker.auth.passwords import Password, WeakPasswordError, check_password
 from leveret.broker.config.config import ConfigError, load

@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from fakes import Client, Node, hurry, publish_frames
+from checks.internals import ready_messages
+from doubles.fakes import Client, Node, hurry, publish_frames
 from hypothesis import given, settings, strategies as st
-from internals import ready_messages
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Access, Basic, Channel, Confirm, Connection as Wire, Queue, Tx, make

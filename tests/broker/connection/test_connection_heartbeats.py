@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from fakes import Client, Driver, Node
+from doubles.fakes import Client, Driver, Node
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.codec import encode_method

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, Node, StoringNode, basic_consume, hurry, queue_declare, work
+from doubles.fakes import Client, DiskNode, Node, StoringNode, basic_consume, hurry, queue_declare, work
 
 from leveret.broker.amqp.commands import Basic, Queue as Wire, make
 from leveret.broker.amqp.properties import Properties

@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from fakes import CAPABILITIES, Client, Node
+from doubles.fakes import CAPABILITIES, Client, Node
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.codec import encode_method

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, basic_consume, hurry, publish_frames, queue_declare
+from doubles.fakes import Client, DiskNode, basic_consume, hurry, publish_frames, queue_declare
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Connection, Exchange, Queue, make

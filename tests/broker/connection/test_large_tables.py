@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from fakes import Client, Node
+from doubles.fakes import Client, Node
 from hypothesis import given, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Channel, Exchange, Queue, make

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from conformance.wire import Client as RealClient, ClosedError
-from fakes import Client, StoringNode, basic_consume, publish_frames, queue_declare
-from running import Running
+from doubles.fakes import Client, StoringNode, basic_consume, publish_frames, queue_declare
+from processes.running import Running
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Connection as Wire, Exchange, Queue, Tx, make

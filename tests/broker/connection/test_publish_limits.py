@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from api import Api
-from fakes import Client, Clock, Node
+from doubles.fakes import Client, Clock, Node
 from hypothesis import given, settings, strategies as st
+from services.api import Api
 
 from leveret.broker.amqp.commands import Basic, make
 from leveret.broker.auth.passwords import Password, hash_password

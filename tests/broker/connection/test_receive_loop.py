@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from fakes import Client, Node, Sent, frames_of, hurry, publish_frames
+from checks.internals import ready_messages
+from doubles.fakes import Client, Node, Sent, frames_of, hurry, publish_frames
 from hypothesis import given, settings, strategies as st
-from internals import ready_messages
 
 from leveret.broker.amqp.codec import decode_method, encode_method
 from leveret.broker.amqp.commands import (

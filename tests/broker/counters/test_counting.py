@@ -1,7 +1,7 @@
 """Counters of messages on the less travelled ways."""
 
 import pytest
-from fakes import Client, DiskNode, Node, publish_frames
+from doubles.fakes import Client, DiskNode, Node, publish_frames
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue, make
 from leveret.broker.config.config import StorageConfig

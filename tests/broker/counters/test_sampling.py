@@ -5,7 +5,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from fakes import Client, DiskNode, Node, publish_frames
+from doubles.fakes import Client, DiskNode, Node, publish_frames
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Confirm, make

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from operator import add
 
-from fakes import Client, Node
+from doubles.fakes import Client, Node
 from hypothesis import given, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection as Wire, Queue, Tx, make

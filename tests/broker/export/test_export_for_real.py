@@ -15,7 +15,7 @@ from typing import Any
 import pika
 import pytest
 from conformance.wire import Client
-from running import Running
+from processes.running import Running
 
 from leveret.broker.export.tables import AREA_MODULUS
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from fakes import Client, DiskNode, Node
+from doubles.fakes import Client, DiskNode, Node
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, make
 from leveret.broker.config.config import ExportConfig, StorageConfig

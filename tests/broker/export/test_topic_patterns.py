@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import count
 
 import pytest
-from fakes import Client, Node
+from doubles.fakes import Client, Node
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Queue, make

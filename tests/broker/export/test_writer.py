@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from conformance.wire import Client as WireClient
-from fakes import Client, Node
-from running import Running
+from doubles.fakes import Client, Node
+from processes.running import Running
 
 from leveret.broker.amqp.tables import encode_table
 from leveret.broker.config.config import ExportConfig

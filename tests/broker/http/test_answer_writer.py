@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator
 
 import aiohttp
-from fakes import Client, Node, publish_frames
+from doubles.fakes import Client, Node, publish_frames
 
 from leveret.broker.administration import tailing
 from leveret.broker.http import answer_writer as driver, server as server_module

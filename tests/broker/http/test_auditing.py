@@ -5,8 +5,8 @@ import re
 from typing import Any
 
 import pytest
-from api import OPERATOR, Api
-from fakes import Client, Node
+from doubles.fakes import Client, Node
+from services.api import OPERATOR, Api
 
 from leveret.broker.amqp.commands import Basic, Channel, Connection as Wire, Exchange, Queue, make
 from leveret.broker.connection.handshake import PROTOCOL_HEADER

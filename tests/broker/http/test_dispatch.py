@@ -4,8 +4,8 @@ import base64
 import logging
 
 import pytest
-from api import OPERATOR, Api, respond
-from fakes import Node
+from doubles.fakes import Node
+from services.api import OPERATOR, Api, respond
 
 from leveret.broker.http.call import Request
 from leveret.broker.http.dispatch import Response

@@ -6,7 +6,7 @@ import json
 
 import aiohttp
 import pytest
-from fakes import Node
+from doubles.fakes import Node
 
 from leveret.broker.http import event_streams
 from leveret.broker.http.route import Router

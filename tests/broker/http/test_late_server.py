@@ -8,7 +8,7 @@ from functools import partial
 
 import aiohttp
 import pytest
-from fakes import Node
+from doubles.fakes import Node
 
 from leveret.broker.http.late_server import ControlSocket, LateServer, listening
 from leveret.broker.http.route import Router

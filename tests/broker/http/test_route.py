@@ -4,8 +4,8 @@ import re
 from urllib.parse import quote
 
 import pytest
-from api import Api
-from fakes import Client, Node
+from doubles.fakes import Client, Node
+from services.api import Api
 
 from leveret import __version__
 from leveret.broker.http.call import Item

@@ -14,7 +14,7 @@ from functools import partial
 
 import aiohttp
 import pytest
-from fakes import Client, Node
+from doubles.fakes import Client, Node
 
 from leveret.broker.amqp.commands import Queue as Wire, make
 from leveret.broker.http import server as driver

@@ -1,8 +1,8 @@
 """The API of a new broker."""
 
 import pytest
-from api import Api
-from fakes import Node
+from doubles.fakes import Node
+from services.api import Api
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from api import Api
-from fakes import Node
+from doubles.fakes import Node
+from services.api import Api
 
 POLICY = {"vhost": "/", "name": "p", "pattern": "^q", "definition": {"max-length": 5}, "priority": 0}
 DOCUMENT = {

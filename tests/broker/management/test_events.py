@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from api import Api, respond
-from fakes import Node
+from doubles.fakes import Node
+from services.api import Api, respond
 
 from leveret.broker.http.call import Request
 from leveret.broker.http.feeds import Feed

@@ -1,8 +1,8 @@
 """Health checks in the API."""
 
 import pytest
-from api import Api
-from fakes import Node
+from doubles.fakes import Node
+from services.api import Api
 
 from leveret.broker.channel.settings import Limits
 from leveret.broker.statistics.node_figures import ListenerFacts

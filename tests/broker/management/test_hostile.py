@@ -5,8 +5,8 @@ import re
 from urllib.parse import quote
 
 import pytest
-from api import Api
-from fakes import Node
+from doubles.fakes import Node
+from services.api import Api
 
 from leveret.broker.management.routes import ROUTES
 

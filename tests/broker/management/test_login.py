@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-from api import Answer, Api, respond
-from fakes import Node
+from doubles.fakes import Node
+from services.api import Answer, Api, respond
 
 from leveret.broker.http.call import Request
 from leveret.broker.management.routes import ROUTER

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api import OPERATOR, Api
-from fakes import Client, DiskNode, Node
+from doubles.fakes import Client, DiskNode, Node
+from services.api import OPERATOR, Api
 
 from leveret.broker.administration import tailing as module
 from leveret.broker.amqp.tables import Table

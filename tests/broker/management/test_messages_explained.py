@@ -1,8 +1,8 @@
 """Explanations in the API."""
 
 import pytest
-from api import Api
-from fakes import Client, Node
+from doubles.fakes import Client, Node
+from services.api import Api
 
 from leveret.broker.amqp.tables import Table
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from api import OPERATOR, Api
-from fakes import Node
+from doubles.fakes import Node
+from services.api import OPERATOR, Api
 
 from leveret.broker.administration.access import Figures
 from leveret.broker.config.sections import ExportConfig, ManagementConfig

@@ -1,8 +1,8 @@
 """The name of the cluster, features, logins, and what is not here, in the API."""
 
 import pytest
-from api import Api
-from fakes import Client, Node, StoringNode
+from doubles.fakes import Client, Node, StoringNode
+from services.api import Api
 
 from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.definitions_document import at_once

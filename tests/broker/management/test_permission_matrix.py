@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from api import Api
-from fakes import Node
+from doubles.fakes import Node
+from services.api import Api
 
 from leveret.broker.management.routes import ROUTES
 

@@ -5,8 +5,8 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from api import Api
-from fakes import Client, DiskNode, Node
+from doubles.fakes import Client, DiskNode, Node
+from services.api import Api
 
 from leveret.broker.amqp.commands import Basic, make
 from leveret.storage.journal.blocks import Entry

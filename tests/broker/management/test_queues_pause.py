@@ -1,8 +1,8 @@
 """Queues are paused and resumed over HTTP, shown as paused, and only with the rights for it."""
 
 import pytest
-from api import OPERATOR, Api
-from fakes import Client, Node
+from doubles.fakes import Client, Node
+from services.api import OPERATOR, Api
 
 from leveret.broker.amqp.commands import Basic, make
 

@@ -3,8 +3,8 @@
 from urllib.parse import quote
 
 import pytest
-from api import Api
-from fakes import Client, Node
+from doubles.fakes import Client, Node
+from services.api import Api
 
 
 @pytest.fixture

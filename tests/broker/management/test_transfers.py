@@ -1,8 +1,8 @@
 """Transfers in the API: started, watched, cancelled, and refused without the rights."""
 
 import pytest
-from api import OPERATOR, Api
-from fakes import Client, DiskNode, Node
+from doubles.fakes import Client, DiskNode, Node
+from services.api import OPERATOR, Api
 
 from leveret.broker.administration import transfers as module
 from leveret.broker.amqp.commands import Basic, Queue as Wire, make

@@ -1,7 +1,7 @@
 """Users, their permissions, and limits of users and vhosts in the API."""
 
 import pytest
-from api import Api
+from services.api import Api
 
 
 def test_a_user_is_created_changed_and_deleted(api):

@@ -1,8 +1,8 @@
 """Vhosts in the API."""
 
 import pytest
-from api import Api
-from fakes import Node, StoringNode
+from doubles.fakes import Node, StoringNode
+from services.api import Api
 
 
 def test_a_vhost_is_created_changed_and_deleted(api):

@@ -3,7 +3,7 @@
 import gc
 
 import pytest
-from fakes import Client, DiskNode, publish_frames, queue_declare
+from doubles.fakes import Client, DiskNode, publish_frames, queue_declare
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue, Tx, make
 

@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from fakes import Client, Node, StoringNode, hurry, publish_frames
+from doubles.fakes import Client, Node, StoringNode, hurry, publish_frames
 
 from leveret.broker.administration import BadRequestError
 from leveret.broker.amqp.commands import Basic, Exchange, Queue, make

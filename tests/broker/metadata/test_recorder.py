@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from fakes import Client, ManualJournal, StoringNode, hurry, queue_declare
+from doubles.fakes import Client, ManualJournal, StoringNode, hurry, queue_declare
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Exchange, Queue, make

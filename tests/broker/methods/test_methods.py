@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from fakes import Client, Node, queue_declare
+from doubles.fakes import Client, Node, queue_declare
 
 from leveret.broker.amqp.commands import Basic, Exchange, Queue, make
 from leveret.broker.channel.settings import Compatibility

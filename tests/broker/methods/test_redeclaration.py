@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fakes import Client, Node, queue_declare
+from doubles.fakes import Client, Node, queue_declare
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Channel, Exchange, Queue, make

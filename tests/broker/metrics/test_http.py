@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-from fakes import Client, Node, queue_declare
+from doubles.fakes import Client, Node, queue_declare
 from grafana.exposition import Scraped
-from running import Running, command, environment, watched
+from processes.running import Running, command, environment, watched
 
 from leveret.broker.metrics import http
 from leveret.broker.metrics.http import STALL_SECONDS, Monitor

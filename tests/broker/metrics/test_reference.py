@@ -2,7 +2,7 @@
 
 import re
 
-from fakes import Client, Node
+from doubles.fakes import Client, Node
 from grafana.exposition import Scraped
 
 from docs.generate.metrics import render

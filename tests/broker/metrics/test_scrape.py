@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from fakes import Client, DiskNode, Node
+from doubles.fakes import Client, DiskNode, Node
 from grafana import promql
 from grafana.dashboard_10991 import EXPRESSIONS, SIZE_BOUNDS, TARGET_LABELS, VARIABLES
 from grafana.exposition import Scraped

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 
 import pika
 import pytest
-from certificates import Authority, client_context, name_of
 from conformance.wire import Client, ClosedError
 from cryptography.x509.oid import NameOID
 from pika.credentials import ExternalCredentials
-from running import Running, serving as served
+from processes.running import Running, serving as served
+from samples.certificates import Authority, client_context, name_of
 
 from leveret.broker.auth.external import certificate_user
 from leveret.broker.auth.users import LoginRefusedError

@@ -2,7 +2,7 @@
 
 import pytest
 from conformance.codec import encode_header, encode_method, frame
-from fakes import Client, Node, hurry
+from doubles.fakes import Client, Node, hurry
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, make
 from leveret.broker.channel.channel import MANY_OPEN

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from conformance.wire import Client
-from running import Running, serving
+from processes.running import Running, serving
 
 HEADER = b"AMQP\0\0\x09\x01"
 PLACES = ("--set", "max_half_open=8", "--set", "handshake_timeout=60s")

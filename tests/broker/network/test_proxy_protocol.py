@@ -7,10 +7,10 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from certificates import Authority, client_context
 from conformance.wire import Client
 from hypothesis import given, strategies as st
-from running import Running, serving as served
+from processes.running import Running, serving as served
+from samples.certificates import Authority, client_context
 
 from leveret.broker.network.proxy_protocol import LONGEST, Header, MalformedHeaderError, parse
 

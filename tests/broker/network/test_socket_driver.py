@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from conformance.codec import encode_header, encode_method, frame
 from conformance.wire import Channel, Client, ClosedError
-from fakes import Client as FakeClient, DiskNode, Node, hurry
-from running import Running, serving
+from doubles.fakes import Client as FakeClient, DiskNode, Node, hurry
+from processes.running import Running, serving
 
 from leveret.broker.network.socket_driver import SocketDriver
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pika
 import pytest
-from certificates import Authority, Issued, client_context
 from click.testing import CliRunner
-from running import Running, free_port, serving as served
+from processes.running import Running, free_port, serving as served
+from samples.certificates import Authority, Issued, client_context
 
 from leveret.broker.cli.ctl.main import ctl as leveret_ctl
 

@@ -1,8 +1,8 @@
 """Meaning of a confirm for acks that arrived before the publish on the same channel."""
 
 import pytest
-from fakes import Client, DiskNode
-from retained import commit, get, ready
+from doubles.fakes import Client, DiskNode
+from samples.retained import commit, get, ready
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from checks.internals import descriptors
 from crash.judged import needs_power_cuts
 from crash.loopdisk import LoopDisk
-from internals import descriptors
 
 from leveret.broker.persistence import async_writes
 from leveret.broker.persistence.async_writes import PAGE, AsyncWrites

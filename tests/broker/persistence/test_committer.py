@@ -10,10 +10,10 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from checks.internals import descriptors
 from conformance.wire import Client
-from fakes import Host
-from internals import descriptors
-from running import Running
+from doubles.fakes import Host
+from processes.running import Running
 
 from leveret.broker.cli.store import read
 from leveret.broker.config.config import StorageConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pika
 import pytest
-from running import Running, watched
+from processes.running import Running, watched
 
 from leveret.broker.cli.store import read
 from leveret.broker.persistence.damage_log import DamageLog

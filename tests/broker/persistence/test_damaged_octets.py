@@ -1,7 +1,7 @@
 """Byte limits of queues with damaged messages."""
 
 import pytest
-from fakes import Client, DiskNode, queue_declare
+from doubles.fakes import Client, DiskNode, queue_declare
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue, make
 from leveret.storage.journal.blocks import offsets_of, read_header

@@ -13,7 +13,7 @@ import pika
 import pika.exceptions
 import pytest
 from conformance.wire import Client, ClosedError
-from running import Running
+from processes.running import Running
 
 from leveret.broker.cli.store import read
 

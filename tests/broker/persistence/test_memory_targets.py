@@ -7,7 +7,7 @@ import urllib.request
 from pathlib import Path
 
 from conformance.wire import Client
-from running import Running, watched
+from processes.running import Running, watched
 
 BODY = bytes(1000)
 

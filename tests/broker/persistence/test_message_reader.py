@@ -4,7 +4,7 @@ import itertools
 from queue import SimpleQueue
 from types import SimpleNamespace
 
-import fakes
+from doubles import fakes
 
 from leveret.broker.persistence.data_store import MessageReader
 from leveret.broker.scheduling.time_slices import TimeSlices

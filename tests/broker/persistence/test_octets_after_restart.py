@@ -10,7 +10,7 @@ import pika
 import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from running import Running
+from processes.running import Running
 
 STARTED = "Server startup complete"
 FILES = ("--set", "storage.blob_threshold=65536")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pika
 import pytest
 from click.testing import CliRunner
-from running import Running
-from stored import example
+from processes.running import Running
+from samples.stored import example
 
 from leveret.broker.cli.main import main
 from leveret.broker.persistence.data_lock import DataDirError, locked

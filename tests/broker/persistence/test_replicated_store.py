@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from fakes import Host
+from doubles.fakes import Host
 
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import committer

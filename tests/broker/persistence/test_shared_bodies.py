@@ -10,7 +10,7 @@ from pathlib import Path
 import lmdb
 import pytest
 from conformance.wire import Client
-from running import Running
+from processes.running import Running
 
 MB = 1_000_000
 ROWS = [(10, 100_000), (20, 100_000), (100, 3_000), (5, 31_000)]

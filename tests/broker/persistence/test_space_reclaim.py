@@ -3,7 +3,7 @@
 import asyncio
 import errno
 
-from fakes import Host
+from doubles.fakes import Host
 
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import space_reclaim as module

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import Client, Clock, DiskNode, hurry, publish_frames
+from doubles.fakes import Client, Clock, DiskNode, hurry, publish_frames
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from conformance.codec import encode_header, encode_method, frame
 from conformance.wire import Channel, Client, ClosedError
-from counted import ANSWER, PROGRAM
-from running import Running, serving
+from processes.counted import ANSWER, PROGRAM
+from processes.running import Running, serving
 
 OURS = ("broker.", "confirm.", "exchanges.", "storage.")
 SECONDS = 20.0

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from running import ROOT, environment
+from processes.running import ROOT, environment
 
 from leveret.broker.process.garbage_collector import (
     ALL,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conformance.codec import encode_header, encode_method, frame
 from conformance.wire import Channel, Client
-from running import Running
+from processes.running import Running
 
 COUNT = 60_000
 AT_ONCE = 200

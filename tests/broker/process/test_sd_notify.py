@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import serving
-from short_paths import short_parent
+from processes.running import serving
+from processes.short_paths import short_parent
 
 from leveret.broker.process.sd_notify import Notifier
 

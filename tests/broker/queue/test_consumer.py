@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from fakes import parse
+from doubles.fakes import parse
 from hypothesis import given, strategies as st
 
 from leveret.broker.amqp.fastpath import content_frames, shortstr

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from fakes import Client, publish_frames
-from growth import growth
+from checks.growth import growth
+from doubles.fakes import Client, publish_frames
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Channel as ChannelMethods, Queue as Wire, make

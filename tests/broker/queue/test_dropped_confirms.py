@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from fakes import Client, DiskNode, queue_declare
-from retained import commit, ready
+from doubles.fakes import Client, DiskNode, queue_declare
+from samples.retained import commit, ready
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, make
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, Node, basic_consume
+from doubles.fakes import Client, DiskNode, Node, basic_consume
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
 from leveret.broker.amqp.tables import Table

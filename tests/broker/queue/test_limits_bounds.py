@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, Node, hurry, publish_frames
+from doubles.fakes import Client, DiskNode, Node, hurry, publish_frames
 
 from leveret.broker.amqp.commands import Basic, Queue as Wire, make
 from leveret.broker.queue.settings import QueueSettings

@@ -1,7 +1,7 @@
 """Queues with a meter; `test_sampling` checks what meters record."""
 
 import pytest
-from fakes import Client, Node, publish_frames
+from doubles.fakes import Client, Node, publish_frames
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Tx, make

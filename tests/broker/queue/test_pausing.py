@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from fakes import Client, DiskNode, Node, queue_declare
+from doubles.fakes import Client, DiskNode, Node, queue_declare
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, make

@@ -5,7 +5,7 @@ import shutil
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, Node, basic_consume, queue_declare
+from doubles.fakes import Client, DiskNode, Node, basic_consume, queue_declare
 
 from leveret.broker.amqp.commands import Basic, Queue, make
 from leveret.broker.config.config import StorageConfig

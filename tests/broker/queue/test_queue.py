@@ -5,10 +5,10 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from fakes import Client, Driver, Node, basic_consume, parse, publish_frames
-from growth import growth
+from checks.growth import growth
+from checks.internals import ready_messages
+from doubles.fakes import Client, Driver, Node, basic_consume, parse, publish_frames
 from hypothesis import example, given, settings, strategies as st
-from internals import ready_messages
 
 from leveret.broker.amqp.commands import Basic, Queue as Wire, Tx, make
 from leveret.broker.amqp.fastpath import content_frames, shortstr

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from math import inf
 
 import pytest
-from fakes import Client, DiskNode, Node, basic_consume, hurry, queue_declare
-from retained import (
+from doubles.fakes import Client, DiskNode, Node, basic_consume, hurry, queue_declare
+from samples.retained import (
     HOUR,
     RETAIN,
     ack,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from fakes import Client, DiskNode, queue_declare
+from doubles.fakes import Client, DiskNode, queue_declare
 from hypothesis import example, given, strategies as st
-from retained import commit, queue, read, ready, retained, write_files
+from samples.retained import commit, queue, read, ready, retained, write_files
 
 from leveret.broker.amqp.commands import Basic, Queue as Wire, make
 from leveret.broker.config.config import StorageConfig

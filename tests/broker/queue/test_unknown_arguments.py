@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from fakes import Client, Node
+from doubles.fakes import Client, Node
 
 import leveret
 from leveret.broker.amqp.commands import Exchange, make

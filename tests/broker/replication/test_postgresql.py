@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from postgresql_server import postgresql
+from processes.postgresql_server import postgresql
 from replicated.conformance import *  # noqa: F403 - the suite
 from replicated.conformance import DEADLINE, HOLDER, append, ask, fill, follow, keep_snapshot, take
 

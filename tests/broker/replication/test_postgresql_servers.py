@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 import psycopg
+from processes.short_paths import servers_folder
 from replicated.database import Database
-from short_paths import servers_folder
 
 from leveret.broker.replication import postgresql, postgresql_servers
 from leveret.broker.replication.engine import ORIGIN, Member, NoAnswerError, Read, Report, Take, Taken

@@ -2,7 +2,7 @@
 
 import time
 
-from fakes import Clock
+from doubles.fakes import Clock
 
 from leveret.broker.scheduling.time_source import TimeSource
 

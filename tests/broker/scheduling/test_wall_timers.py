@@ -1,7 +1,7 @@
 """Wall-clock timers of a turn."""
 
 import pytest
-from fakes import Node
+from doubles.fakes import Node
 from hypothesis import given, strategies as st
 
 from leveret.broker.scheduling.time_source import TimeSource

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from running import Running, serving
+from processes.running import Running, serving
 
 from leveret.broker.cli.ctl.client import ApiClient
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from fakes import Client, Node
+from doubles.fakes import Client, Node
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Channel, Confirm, Connection as Wire, make

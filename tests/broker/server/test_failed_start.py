@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pika
 import pytest
-from running import Running, finished, serving
+from processes.running import Running, finished, serving
 
 from leveret.broker.cli.store import read
 

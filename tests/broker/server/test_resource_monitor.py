@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from fakes import Clock
+from doubles.fakes import Clock
 
 from leveret.broker.counters.sampling import Events
 from leveret.broker.persistence.data_store import DiskUsage

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 from conformance.codec import METHOD, encode_method, frame
 from conformance.wire import Channel, Client, ClosedError
-from running import Running, serving
+from processes.running import Running, serving
 
 from bench import fairness
 from bench.client import publish_batch

@@ -1,7 +1,7 @@
 """A clean stop writes the messages that queues promised to disk, each in its place."""
 
 import pytest
-from fakes import Client, DiskNode, basic_consume
+from doubles.fakes import Client, DiskNode, basic_consume
 
 from leveret.broker.amqp.commands import Basic, Confirm
 from leveret.broker.amqp.properties import Properties

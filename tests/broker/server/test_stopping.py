@@ -4,7 +4,7 @@ import signal
 from pathlib import Path
 
 from conformance.wire import Channel, Client
-from running import serving
+from processes.running import serving
 
 DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 COUNT = 20_000

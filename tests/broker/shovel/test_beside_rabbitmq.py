@@ -7,7 +7,7 @@ from typing import Any
 import pika
 import pytest
 from conformance.brokers import Broker, SetUp, free_port, rabbitmq_server, start_rabbitmq
-from shovelling import LOCAL, Http, await_true
+from services.shovelling import LOCAL, Http, await_true
 
 import leveret
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import free_port
-from shovelling import Http, await_true
+from processes.running import free_port
+from services.shovelling import Http, await_true
 
 import leveret
 

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
-from shovelling import Http, await_true
+from services.shovelling import Http, await_true
 
 import leveret
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pika
 import pytest
 from conformance.wire import Client
-from shovelling import Http, await_true
+from services.shovelling import Http, await_true
 
 import leveret
 from leveret.broker.amqp.fastpath import HEARTBEAT

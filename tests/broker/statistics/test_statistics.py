@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from fakes import Client, Node
+from doubles.fakes import Client, Node
 
 from leveret.broker.statistics import families
 from leveret.broker.statistics.series import Series

@@ -1,9 +1,9 @@
 """Names and times in certificates, in RabbitMQ's form."""
 
 import pytest
-from certificates import Authority, name_of
 from cryptography import x509
 from cryptography.x509.oid import NameOID
+from samples.certificates import Authority, name_of
 
 from leveret.broker.tls.certificate import (
     CertificateError,

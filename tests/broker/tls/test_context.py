@@ -4,7 +4,7 @@ import ssl
 
 import msgspec
 import pytest
-from certificates import Authority, Issued, client_context, pem_of
+from samples.certificates import Authority, Issued, client_context, pem_of
 
 from leveret.broker.tls.context import Context, make_context
 from leveret.broker.tls.options import SUITES_13, HostOptions, TLSFileError, TLSOptions

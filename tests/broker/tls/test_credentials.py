@@ -10,7 +10,7 @@ import threading
 
 import msgspec
 import pytest
-from certificates import Authority, Issued, client_context
+from samples.certificates import Authority, Issued, client_context
 
 from leveret.broker.process import deadlined_thread
 from leveret.broker.process.audit_log import AuditLog

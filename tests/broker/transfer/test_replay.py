@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, Node, queue_declare
-from retained import (
+from doubles.fakes import Client, DiskNode, Node, queue_declare
+from samples.retained import (
     HOUR,
     RETAIN,
     ack,

@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from fakes import Client, Node
+from doubles.fakes import Client, Node
 
 from leveret.broker.administration import transfers as transfers_module
 from leveret.broker.administration.access import ForbiddenError

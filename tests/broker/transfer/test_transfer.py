@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from fakes import Client, DiskNode, Node, hurry, queue_declare
+from doubles.fakes import Client, DiskNode, Node, hurry, queue_declare
 
 from leveret.broker.administration.transfers import EVERYTHING, Chosen
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make

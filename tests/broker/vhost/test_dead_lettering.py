@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from api import Api
-from fakes import Client, DiskNode, Node, Sent, hurry, publish_frames
+from doubles.fakes import Client, DiskNode, Node, Sent, hurry, publish_frames
+from services.api import Api
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
 from leveret.broker.amqp.properties import Properties

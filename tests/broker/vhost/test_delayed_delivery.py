@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api import Api
-from fakes import Client, DiskNode, Node, hurry, publish_frames
-from internals import has_unfinished
+from checks.internals import has_unfinished
+from doubles.fakes import Client, DiskNode, Node, hurry, publish_frames
+from services.api import Api
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.tables import Table

@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from fakes import Client, DiskNode, Node, StoringNode, hurry, publish_frames
+from doubles.fakes import Client, DiskNode, Node, StoringNode, hurry, publish_frames
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Queue as Wire, Tx, make
 from leveret.broker.amqp.tables import Table

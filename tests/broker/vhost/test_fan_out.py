@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes import Client, DiskNode, Node, hurry, publish_frames
+from doubles.fakes import Client, DiskNode, Node, hurry, publish_frames
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue as Wire, Tx, make

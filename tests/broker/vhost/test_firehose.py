@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from api import OPERATOR, Api
-from fakes import Client, Node, basic_consume, hurry, publish_frames, queue_declare, work
+from doubles.fakes import Client, Node, basic_consume, hurry, publish_frames, queue_declare, work
 from hypothesis import given, settings, strategies as st
+from services.api import OPERATOR, Api
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, make
 from leveret.broker.amqp.properties import Properties

@@ -1,7 +1,7 @@
 """Limits on the number of objects and on the size of their arguments."""
 
 import pytest
-from fakes import Client, Node
+from doubles.fakes import Client, Node
 
 from leveret.broker.amqp.commands import Basic, Exchange, Queue, make
 from leveret.broker.amqp.tables import Table

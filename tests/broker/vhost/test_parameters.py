@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from fakes import StoringNode
+from doubles.fakes import StoringNode
 
 from leveret.broker.auth.users import VHostLimits
 from leveret.broker.vhost.parameter_checks import ParameterError

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from fakes import Client, DiskNode, Node, StoringNode
+from doubles.fakes import Client, DiskNode, Node, StoringNode
 from hypothesis import given, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make

@@ -1,7 +1,7 @@
 """Tails: which messages they are told of, and what they keep for a reader."""
 
 import pytest
-from fakes import Client, publish_frames
+from doubles.fakes import Client, publish_frames
 from hypothesis import given, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, Tx, make

@@ -1,7 +1,7 @@
 """Queues with damaged records and blocks deliver all other messages, and subtract the octets of the lost ones."""
 
 import pytest
-from stored import SEGMENT, Stored
+from samples.stored import SEGMENT, Stored
 
 from leveret.storage.journal.journal import Journal
 from leveret.storage.queues.pager import Pager

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
+from checks.internals import ready_messages
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from internals import ready_messages
 
 from leveret.storage.message import Message
 from leveret.storage.queues.memory_queue import MemoryQueue

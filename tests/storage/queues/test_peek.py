@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from walks import portion_of, unacked_of, walked
+from samples.walks import portion_of, unacked_of, walked
 
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.confirm.promise import Promise

@@ -7,6 +7,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
+from checks.internals import has_unfinished
 from hypothesis import event, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -15,8 +16,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from internals import has_unfinished
-from walks import unacked_of, walked
+from samples.walks import unacked_of, walked
 
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest

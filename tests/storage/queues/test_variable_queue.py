@@ -26,6 +26,7 @@ from unittest.mock import patch
 
 import lmdb
 import pytest
+from checks.internals import has_unfinished
 from hypothesis import currently_in_test_context, event, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -34,8 +35,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from internals import has_unfinished
-from walks import unacked_of, walked
+from samples.walks import unacked_of, walked
 
 from leveret.storage.errors import DiskFullError, Done, StorageError
 from leveret.storage.journal.batch import Batch, LoggedChanges, together

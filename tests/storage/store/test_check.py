@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import lmdb
 import pytest
-from stored import Stored, example
+from samples.stored import Stored, example
 
 from leveret.storage.journal.blocks import LAST_SEQ_ID, pack_bits, pack_key, read_header, unpack_key
 from leveret.storage.store.check import Check, Finding, Stats

@@ -9,7 +9,7 @@ from typing import Any
 import lmdb
 import pytest
 from hypothesis import given, strategies as st
-from stored import Stored, example
+from samples.stored import Stored, example
 
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError, UnknownFormatError
 from leveret.storage.journal.blocks import (

@@ -12,8 +12,8 @@ from unittest.mock import patch
 
 import lmdb
 import pytest
-from internals import has_unfinished, stored_body
-from writer import ADDRESS, QID, Writer, seq_ids
+from checks.internals import has_unfinished, stored_body
+from samples.writer import ADDRESS, QID, Writer, seq_ids
 
 from leveret.storage.damage import BODY, FILE, MISSING_BODY, MISSING_FILE
 from leveret.storage.errors import DamagedError, DiskFullError, Done, StorageError, UnknownFormatError

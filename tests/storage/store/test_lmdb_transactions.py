@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import lmdb
 import pytest
-from writer import ADDRESS, QID, Writer, seq_ids
+from samples.writer import ADDRESS, QID, Writer, seq_ids
 
 from leveret.storage.errors import DiskFullError, Done, UnknownStateError
 from leveret.storage.journal.batch import Batch

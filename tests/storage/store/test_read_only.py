@@ -7,7 +7,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from stored import Stored
+from samples.stored import Stored
 
 from leveret.storage.errors import StorageError, UnknownFormatError
 from leveret.storage.journal.journal import Journal

@@ -20,7 +20,7 @@ from leveret.storage.store.environment import Environment
 from leveret.storage.store.lmdb_transactions import MAP_SIZE
 from leveret.storage.store.recovery import PIECE, Recovered, read_ahead, recover, saved_rows
 from leveret.storage.store.store_header import pack_number
-from tests.stored import SEGMENT, Stored
+from tests.samples.stored import SEGMENT, Stored
 
 FULL = SEGMENT
 """Messages of the first block; all but the first of them are settled."""

@@ -13,7 +13,7 @@ import lmdb
 import pytest
 from crash.judged import needs_small_disks
 from crash.loopdisk import MemoryDisk
-from writer import QID, Writer, seq_ids
+from samples.writer import QID, Writer, seq_ids
 
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError
 from leveret.storage.journal.batch import LoggedChanges, decode_batch, together

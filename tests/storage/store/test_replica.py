@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from crash.judged import needs_power_cuts
 from crash.loopdisk import LoopDisk
-from writer import QID, Writer
+from samples.writer import QID, Writer
 
 from leveret.storage import delayed
 from leveret.storage.delayed import SWEEP_ROWS

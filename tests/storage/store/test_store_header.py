@@ -4,8 +4,8 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from internals import stored_body
-from stored import Stored, content_of, example
+from checks.internals import stored_body
+from samples.stored import Stored, content_of, example
 
 from leveret import __version__
 from leveret.storage.errors import UnknownFormatError

@@ -7,8 +7,8 @@ import aiohttp
 import aiormq
 import pytest
 from aiohttp import web
-from authenticating import SECONDS, broker, chain, connect, fill, serving
 from grafana.exposition import Scraped
+from services.authenticating import SECONDS, broker, chain, connect, fill, serving
 
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.cache import CacheBackend

@@ -4,9 +4,9 @@ import base64
 from typing import Any
 
 import pytest
-from api import Api
-from fakes import Node
-from identity_provider import BACK, VERIFIER, code_of, providing
+from doubles.fakes import Node
+from doubles.identity_provider import BACK, VERIFIER, code_of, providing
+from services.api import Api
 
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.issuer import FAILED_SECONDS, CodeLogin

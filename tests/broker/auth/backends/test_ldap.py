@@ -8,10 +8,10 @@ import socket
 import aiohttp
 import aiormq
 import pytest
-import slapd
-from authenticating import SECONDS, broker, chain, connect
-from certificates import Authority
-from slapd import BROKER, GROUPS, PEOPLE
+from processes import slapd
+from processes.slapd import BROKER, GROUPS, PEOPLE
+from samples.certificates import Authority
+from services.authenticating import SECONDS, broker, chain, connect
 
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.guarded import Guarded

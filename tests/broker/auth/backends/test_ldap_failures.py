@@ -6,8 +6,8 @@ import logging
 
 import aiormq
 import pytest
-from authenticating import broker, chain, connect, fill
-from fake_directory import ALL, BIND, EXTENDED, SEARCH, SECONDS, codes, faked, result
+from doubles.fake_directory import ALL, BIND, EXTENDED, SEARCH, SECONDS, codes, faked, result
+from services.authenticating import broker, chain, connect, fill
 
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.guarded import FAILURES, Guarded

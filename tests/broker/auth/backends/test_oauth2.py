@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("jwt", reason="tokens need leveret[oauth2]")
 
-from authenticating import SECONDS, broker, chain, connect
-from issuing import NOW, issuing, jwk, token
+from doubles.issuing import NOW, issuing, jwk, token
+from services.authenticating import SECONDS, broker, chain, connect
 
 from leveret.broker.auth.backends.backend import BackendError
 from leveret.broker.auth.backends.issuer import good_for

@@ -4,10 +4,10 @@ import re
 from contextlib import AsyncExitStack
 
 import aiormq
-import issuing
 import pytest
-import slapd
-from authenticating import Service, broker, chain, connect, fill, serving
+from doubles import issuing
+from processes import slapd
+from services.authenticating import Service, broker, chain, connect, fill, serving
 
 from leveret.broker.auth.backends.settings import CacheSettings, OAuth2Settings, Step
 

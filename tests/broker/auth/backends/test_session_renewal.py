@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from identity_provider import BACK, VERIFIER, Provider, code_of, providing, settings
+from doubles.identity_provider import BACK, VERIFIER, Provider, code_of, providing, settings
 
 import leveret
 from leveret.broker.auth.backends import session_renewal

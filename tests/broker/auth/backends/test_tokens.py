@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("jwt", reason="tokens need leveret[oauth2]")
 
-from issuing import NOW, claims, hmac_signed, jwk, part, pem, signed, token
+from doubles.issuing import NOW, claims, hmac_signed, jwk, part, pem, signed, token
 
 from leveret.broker.auth.backends.oauth2 import Scopes, scopes_of
 from leveret.broker.auth.backends.tokens import (

@@ -4,7 +4,7 @@ import asyncio
 
 import aiormq
 import pytest
-from authenticating import SECONDS, broker, connect, fill
+from services.authenticating import SECONDS, broker, connect, fill
 
 from leveret.broker.auth.backends.access_control import AccessControl, ChainStep
 from leveret.broker.auth.backends.backend import BackendError, InternalBackend

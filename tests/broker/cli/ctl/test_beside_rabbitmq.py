@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
-from running import Running
+from processes.running import Running
 
 from leveret.broker.cli.ctl.absent import ABSENT
 from leveret.broker.cli.ctl.client import ApiClient

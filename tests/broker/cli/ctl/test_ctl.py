@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from click.testing import CliRunner, Result
 from conformance.wire import Client
-from running import Running
+from processes.running import Running
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.main import ctl

@@ -2,7 +2,7 @@
 
 import pytest
 from click.testing import CliRunner
-from running import Running
+from processes.running import Running
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.health import last_lines

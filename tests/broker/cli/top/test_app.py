@@ -4,8 +4,8 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from samples.top_answers import NODE, OVERVIEW, page, queue
 from textual.widgets import Input, Static
-from top_answers import NODE, OVERVIEW, page, queue
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import ApiError

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from click.testing import CliRunner
-from running import Running
+from processes.running import Running
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.main import main

@@ -4,7 +4,7 @@ import queue as queues
 import threading
 
 import pytest
-from top_answers import page, queue
+from samples.top_answers import page, queue
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import ApiError

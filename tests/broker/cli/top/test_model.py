@@ -1,7 +1,7 @@
 """The state of the screen, and the questions to the API."""
 
 import pytest
-from top_answers import answered, page, queue
+from samples.top_answers import answered, page, queue
 
 from leveret.broker.cli.top.model import Answer, Model
 from leveret.broker.cli.top.summary import Broker

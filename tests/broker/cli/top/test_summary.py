@@ -1,7 +1,7 @@
 """The lines above the table."""
 
 import pytest
-from top_answers import NODE, OVERVIEW
+from samples.top_answers import NODE, OVERVIEW
 
 from leveret.broker.cli.top.cells import shown_width
 from leveret.broker.cli.top.summary import Broker, alarms, name, summary

@@ -1,7 +1,7 @@
 """The table: columns, heading, rows."""
 
 import pytest
-from top_answers import queue
+from samples.top_answers import queue
 
 from leveret.broker.cli.top import table
 from leveret.broker.cli.top.cells import shown_width

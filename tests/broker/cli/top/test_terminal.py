@@ -5,8 +5,8 @@ import signal
 
 import pika
 import pytest
-from running import Running, free_port
-from terminal import Terminal
+from processes.running import Running, free_port
+from processes.terminal import Terminal
 
 COLOUR = re.compile(rb"\x1b\[[0-9;]*?\b(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
 LEAVE = b"\x1b[?1049l"

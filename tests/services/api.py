@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from fakes import DiskNode
+from doubles.fakes import DiskNode
 
 from leveret.broker.http.call import Callback, Need, Request, Stored
 from leveret.broker.http.dispatch import Response, admit, answer

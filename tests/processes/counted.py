@@ -14,7 +14,7 @@ from pathlib import Path
 ANSWER = "cycles.json"
 PROGRAM = (
     "-c",
-    f"import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}]; from counted import main; main()",
+    f"import sys; sys.path[:0] = [{str(Path(__file__).parents[1])!r}]; from processes.counted import main; main()",
 )
 
 

@@ -78,7 +78,7 @@ class _Source:
     """The process that forks, with what it has read of its environment when it started."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        from running import leash
+        from processes.running import leash
 
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(ANSWER_SECONDS)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from slapd import BROKER
+from processes.slapd import BROKER
 
 from leveret.broker.auth.backends.ldap import LDAPBackend
 from leveret.broker.auth.backends.ldap_queries import query_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import free_port
+from processes.running import free_port
 
 from leveret.broker.auth.backends.ldap_queries import query_of
 from leveret.broker.auth.backends.settings import Bind, LDAPQueries, LDAPSettings

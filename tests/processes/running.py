@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-import forking
+from processes import forking
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 BROKER = ("-m", "leveret")
 UNWATCHED = ("--set", "prometheus.enabled=false", "--set", "management.enabled=false")
 """Disables the HTTP listeners, which most tests do not need: they take time to load and fixed ports."""

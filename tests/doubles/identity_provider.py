@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from issuing import jwk, token
+from doubles.issuing import jwk, token
 
 SCOPES = "rabbitmq.tag:administrator rabbitmq.read:*/* rabbitmq.write:*/* rabbitmq.configure:*/*"
 VERIFIER = "v" * 43

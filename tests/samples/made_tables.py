@@ -1,6 +1,6 @@
 """Tables written by programs into pages of the documentation, and the revision they are of."""
 
-from repository import git
+from checks.repository import git
 
 
 def marks(name: str) -> tuple[str, str]:

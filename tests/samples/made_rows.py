@@ -16,7 +16,7 @@ from leveret.analytics.schemas import tables
 from leveret.analytics.scope import EVERYTHING
 from leveret.analytics.series import bin_seconds
 
-TABLES = json.loads((Path(__file__).parent.parent / "analytics" / "tables.json").read_text(encoding="utf-8"))
+TABLES = json.loads((Path(__file__).parents[2] / "analytics" / "tables.json").read_text(encoding="utf-8"))
 START = 1_795_245_600_000
 """2026-11-21 07:20 UTC, ms."""
 EMPTY = {"integer": 0, "long": 0, "double": 0.0, "string": "", "boolean": False}

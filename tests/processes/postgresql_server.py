@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from short_paths import short_parent
+from processes.short_paths import short_parent
 
 NO_POSTGRESQL = "there is no PostgreSQL: install Debian's package postgresql"
 REQUIRED = "POSTGRESQL_REQUIRED"

@@ -22,7 +22,7 @@ def test_vhost(leveret):
 
 def main() -> None:
     """Try everything; an error or a failed command ends the program."""
-    checkout = Path(__file__).resolve().parent.parent
+    checkout = Path(__file__).resolve().parents[2]
     if Path(leveret.__file__).is_relative_to(checkout / "leveret"):
         sys.exit("this is the checkout, not an installed Leveret")
     with TemporaryDirectory() as folder:

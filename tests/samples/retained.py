@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fakes import Client, DiskNode, Node, queue_declare
+from doubles.fakes import Client, DiskNode, Node, queue_declare
 
 from leveret.broker.amqp.commands import Basic, make
 from leveret.broker.amqp.tables import Table

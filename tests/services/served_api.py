@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 import aiohttp
-from fakes import Node
+from doubles.fakes import Node
 
 from leveret.broker.http.route import Route, Router
 from leveret.broker.http.server import ManagementServer
