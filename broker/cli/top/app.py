@@ -259,7 +259,8 @@ class Top(App[None]):
     def action_change(self, what: str, *arguments: int) -> None:
         """Change what is shown, by the method of the model with this name."""
         getattr(self._model, what)(*arguments)
-        if self._model.is_outdated:
+        # A new order is always asked for: turned twice before an answer it is as shown, but another one was asked for.
+        if what in {"sort_next", "flip"} or self._model.is_outdated:
             self._ask()
         else:
             self._draw()
