@@ -293,6 +293,7 @@ class Check:
             except DamagedError as error:
                 self._report("defs", str(error))
         vhosts, exchanges, queues = (self._ids_of(kind) for kind in (VHostRow, ExchangeRow, QueueRow))
+        destinations = queues | exchanges
         for row in self._rows:
             if isinstance(row, ExchangeRow | QueueRow | BindingRow):
                 fault = self._fault_of_arguments(row.arguments)
@@ -305,7 +306,7 @@ class Check:
             if isinstance(row, ExchangeRow | QueueRow) and row.vhost not in vhosts:
                 self._report("defs", f"{_text(row.name)} is in vhost {row.vhost}, which does not exist")
             elif isinstance(row, BindingRow) and not (
-                row.source in exchanges and row.destination in queues | exchanges
+                row.source in exchanges and row.destination in destinations
             ):
                 text = f"from {row.source} to {row.destination} does not exist"
                 self._report("defs", f"the source or destination of a binding {text}", damage=False)
