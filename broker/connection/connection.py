@@ -866,12 +866,6 @@ class Connection(ReceiveLoop):
         )
         self._close_channel(channel, precondition_failed(text), 0, 0)
 
-    def _set_close_timeout(self) -> None:
-        """Set the deadline for the client's answer to a close, or for the end of its socket."""
-        seconds = min(float(self.heartbeat) or CLOSE_TIMEOUT, CLOSE_TIMEOUT)
-        self.set_deadline(self.node.time_source.now() + seconds)
-        self.node.loop.wake(self, seconds)
-
     def set_deadline(self, at: float) -> None:
         """End the connection at that time unless its state changes before."""
         self._deadline = at

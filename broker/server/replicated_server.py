@@ -158,6 +158,7 @@ class WaitingBroker(Server):
         super().__init__(alone)
         self.load_definitions(rows)
         self.config = config
+        self.export_dir = config.export.dir
         self.cluster = cluster
         if former is not None:
             self._take_over(former)

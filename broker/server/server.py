@@ -103,7 +103,7 @@ class Server(AdministeredBroker):
         disk: the data store; None for a broker without persistence. The server closes it.
         time_source: the time of everything that happens after a time; None for the real time.
 
-    Raises what `Directory.load` raises.
+    Raises what `load_definitions` raises.
     """
 
     loop_class: type[Loop] = Loop
@@ -599,8 +599,6 @@ class Server(AdministeredBroker):
             self.context.note("trap", queue.vhost, queue.name)
         if is_forsaken(queue, now):
             queue_log.warning(FORSAKEN, queue, queue.awaiting.open_count, TRAP_SECONDS)
-
-    # -- connections ------------------------------------------------------------------------------------------------
 
 
 def _resolve(future: "asyncio.Future[T]", result: T) -> None:

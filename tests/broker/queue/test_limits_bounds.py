@@ -60,6 +60,24 @@ def test_counts_of_returns_go_with_their_messages() -> None:
         assert {} == queue.limits.deliveries.counts()
 
 
+def test_a_timer_set_with_a_limit_in_bytes_leaves_older_messages_counted() -> None:
+    """A byte limit and an expiry that come together leave no older message out of the bytes of the limit."""
+    client = Client()
+    client.declare("q")
+    queue = client.node.vhosts["/"].queues["q"]
+    client.receive(publish_frames("q", b"12345") * 3000)
+    client.node.run_turn()
+    queue.configure(QueueSettings(max_octets=10**9, expires=60_000))
+    queue.touch()
+    client.node.turn.run()  # which sets the timer before the sizes are counted
+    while client.node.turn.slices:
+        client.node.turn.slices.run()
+        client.node.turn.run()
+
+    assert queue.limits is not None
+    assert 15_000 == queue.limits.octets
+
+
 def test_dropping_what_a_new_limit_does_not_allow_takes_several_turns() -> None:
     """A byte limit set on a long queue is applied in several turns, so that others go on."""
     client = Client()
