@@ -76,6 +76,7 @@ def test_sec_43_times_of_tokens_are_checked(claim, value):
     """A signed token whose `exp` or `nbf` is no time is refused like any other bad token."""
     pytest.importorskip("jwt", reason="tokens need leveret[oauth2]")
     from doubles import issuing
+
     rules = Rules(("RS256",), None, "")
     payload = f'{{"sub": "ann", "{claim}": {value}}}'
     token = issuing.signed({"alg": "RS256", "kid": "k1"}, payload)
