@@ -17,7 +17,7 @@ reason. A message that goes to several queues has one `Token` for each way.
 A move is one commit, so after a fault a token is where it was at some moment since what is *known* to be on disk, and
 only there: the sets since then are united. A publish that is confirmed and was sent after an event makes that event
 known, as with acks in `ledger`; but not a reject into a dead letter exchange, which may take its time: that is known when
-the dead letter is. What was not confirmed may be nowhere, or where refused messages go, as its nack may be
+the dead letter is; and not an ack of a dead letter whose body has a file of its own. What was not confirmed may be nowhere, or where refused messages go, as its nack may be
 lost with the broker; transient messages may be nowhere, too.
 
 Judged, with the oracles of `ledger`:
@@ -459,6 +459,8 @@ class Journeys:
         """Note that the acts of these consumers are on disk for certain, and that the messages were delivered."""
         for delivery in deliveries:
             for token in delivery.tokens:
+                if token.apart and delivery.station not in token.way.unmoved:
+                    continue  # its original stays until the file of its body is written
                 is_moving = delivery.rejected and token.way.after(delivery.station, REJECTED) != NOWHERE
                 known = delivery.event - is_moving  # it was delivered; the dead letter may be on its way yet
                 while len(token.history) > 1 and token.history[1][0] <= known:

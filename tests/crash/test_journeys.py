@@ -111,6 +111,16 @@ class TestHonestHistories:
         books.journeys.finished()
         assert [] == books.found
 
+    @pytest.mark.parametrize("apart", [True, False])
+    def test_a_large_dead_letter_that_was_acked_may_come_again(self, books, apart):
+        """Its original stays until a file is written, for which a later confirm does not wait; a small one is over."""
+        (ident,) = books.publish(Way("a", ("a", "dead", EXPIRED), ordered=["dead"]), apart=apart)
+        books.journeys.known([books.journeys.acked(books.deliver("dead", ident, deaths=BY_TTL))])
+        books.died()
+        books.journeys.acked(books.deliver("dead", ident, deaths=BY_TTL))
+        books.journeys.finished()
+        assert ([] if apart else ["O2"]) == books.found
+
     def test_a_message_with_two_ways_is_two_tokens(self, books):
         """A message with two ways is delivered once by each."""
         (ident,) = books.publish(Way("a", ("a", "x", EXPIRED)), Way("a", ("a", "y", EXPIRED)))
