@@ -17,6 +17,8 @@ from docs.generate.rabbitmq_differences import ABSENT, COMPARED, LABELS, LATER, 
 pytestmark = pytest.mark.skipif(rabbitmq_server() is None, reason="needs rabbitmq-server")
 MEASURED = ("rabbitmq_channel_", "rabbitmq_consumer_prefetch", "rabbitmq_connection_channels")
 """Prefixes of the metrics that must agree for each channel or connection, whatever its name."""
+OF_THE_MOMENT = {"rabbitmq_process_open_tcp_sockets"}
+"""Figures that another scrape changes: its own socket may be closed or not."""
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +131,8 @@ def test_groups_have_the_same_metrics(ours, theirs):
 def test_the_day_changes_the_same_sums(ours, theirs):
     """After the same work the sums have changed by the same amounts, unless a reason is documented."""
     here, there = (metrics.after[OVERVIEW].changed(metrics.before) for metrics in (ours, theirs))
-    both = {name for name in scraped_names(ours) & scraped_names(theirs) if not covered(name, VALUES)}
+    names = scraped_names(ours) & scraped_names(theirs) - OF_THE_MOMENT
+    both = {name for name in names if not covered(name, VALUES)}
     moved = {name: there[name] for name in both if name in there}
 
     assert moved == {name: here[name] for name in both if name in here}
