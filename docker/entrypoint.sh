@@ -8,7 +8,8 @@
 #   entrypoint.sh COMMAND ...              another command, such as `leveret config` or `sh`
 #
 # Files are read in this order, later ones win: image.conf beside this script; /etc/rabbitmq/rabbitmq.conf, or what
-# LEVERET_CONFIG_FILE or RABBITMQ_CONFIG_FILE names; /etc/rabbitmq/conf.d/*.conf, or those of RABBITMQ_CONFIG_FILES.
+# LEVERET_CONFIG_FILE or RABBITMQ_CONFIG_FILE names; /etc/rabbitmq/conf.d/*.conf, or those of RABBITMQ_CONFIG_FILES;
+# /etc/rabbitmq/advanced.config. The variables of /etc/rabbitmq/rabbitmq-env.conf count, too.
 # The environment wins over files: all of docs/configuration.md works. The broker replaces this shell, so that it
 # gets the signals.
 set -eu
@@ -19,21 +20,13 @@ case "${1-}" in
     *) exec "$@" ;;
 esac
 
-# RabbitMQ's image has refused these since 3.9, and so do we: a password or a certificate that is silently not used is
-# worse than a container that does not start.
-for name in \
-    RABBITMQ_DEFAULT_PASS_FILE RABBITMQ_DEFAULT_USER_FILE RABBITMQ_VM_MEMORY_HIGH_WATERMARK \
-    RABBITMQ_SSL_CACERTFILE RABBITMQ_SSL_CERTFILE RABBITMQ_SSL_DEPTH RABBITMQ_SSL_FAIL_IF_NO_PEER_CERT \
-    RABBITMQ_SSL_KEYFILE RABBITMQ_SSL_VERIFY \
-    RABBITMQ_MANAGEMENT_SSL_CACERTFILE RABBITMQ_MANAGEMENT_SSL_CERTFILE RABBITMQ_MANAGEMENT_SSL_DEPTH \
-    RABBITMQ_MANAGEMENT_SSL_FAIL_IF_NO_PEER_CERT RABBITMQ_MANAGEMENT_SSL_KEYFILE RABBITMQ_MANAGEMENT_SSL_VERIFY
-do
-    if [ -n "$(printenv "$name")" ]; then
-        echo "leveret: $name is not supported; use a configuration file in /etc/rabbitmq/conf.d instead" >&2
-        refused=yes
+# RabbitMQ's other files are where its image has them; a variable may name others.
+for each in ADVANCED_CONFIG_FILE=advanced.config CONF_ENV_FILE=rabbitmq-env.conf ENABLED_PLUGINS_FILE=enabled_plugins; do
+    name=RABBITMQ_${each%%=*} file=/etc/rabbitmq/${each#*=}
+    if [ -e "$file" ] && [ -z "$(printenv "$name")" ]; then
+        export "$name=$file"
     fi
 done
-[ -z "${refused-}" ] || exit 78
 
 # A password that nobody knows yet instead of guest's, for an empty data directory; printed this once.
 if [ -n "${LEVERET_RANDOM_PASSWORD-}" ] && [ "$LEVERET_RANDOM_PASSWORD" != 0 ] \
@@ -56,11 +49,13 @@ fi
 main=${LEVERET_CONFIG_FILE:-${RABBITMQ_CONFIG_FILE-}}
 if [ -n "$main" ]; then
     case $main in
-        *.conf) ;;
+        *.conf | *.config) ;;
         *) [ -d "$main" ] || main=$main.conf ;; # RabbitMQ lets the ending be left out
     esac
     set -- --config "$main" "$@"
 elif [ -e /etc/rabbitmq/rabbitmq.conf ]; then
     set -- --config /etc/rabbitmq/rabbitmq.conf "$@"
+elif [ -e /etc/rabbitmq/rabbitmq.config ]; then # the classic form
+    set -- --config /etc/rabbitmq/rabbitmq.config "$@"
 fi
 exec leveret serve --config "$(dirname "$0")/image.conf" "$@"

@@ -13,7 +13,9 @@ import msgspec
 
 from leveret.broker.config.combined import config_of
 from leveret.broker.config.encrypted import decrypted
+from leveret.broker.config.erlang_config import SUFFIX, file_settings
 from leveret.broker.config.keys import KEYS, Draft
+from leveret.broker.config.rabbitmq_environment import settings_of, with_env_file
 from leveret.broker.config.sections import (
     Config,
     ExportConfig,
@@ -24,24 +26,13 @@ from leveret.broker.config.sections import (
     TopicPermissionConfig,
     UserConfig,
 )
-from leveret.broker.config.values import DEFAULT_PORT, Listener, Setting, read_file
+from leveret.broker.config.values import Listener, Setting, read_file
 
 __all__ = [
     "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "ManagementConfig",
     "PrometheusConfig", "StorageConfig", "TopicPermissionConfig", "UserConfig", "effective", "load",
 ]  # fmt: skip
 
-# RabbitMQ's environment variables, and the keys that they set. Other RABBITMQ_* are ignored.
-RABBITMQ_VARIABLES: Final = {
-    "RABBITMQ_DEFAULT_USER": "default_user",
-    "RABBITMQ_DEFAULT_PASS": "default_pass",
-    "RABBITMQ_DEFAULT_VHOST": "default_vhost",
-    "RABBITMQ_NODENAME": "node_name",
-    "RABBITMQ_MNESIA_BASE": "data_dir",
-    "RABBITMQ_MNESIA_DIR": "data_dir",
-    "RABBITMQ_LOG_BASE": "log.dir",
-    "RABBITMQ_PID_FILE": "pid_file",
-}
 OLDER: Final = "management.listener."
 """The beginning of RabbitMQ's older names, which are of one listener with or without TLS."""
 OLDER_PORT: Final = 15672
@@ -63,8 +54,14 @@ def written_settings(
     nothing. The others are the arguments of `load`.
     """
     written: list[Setting] = []
+    environ = with_env_file(environ, problems, warnings)
     for path in named_files(config_paths, environ):
-        written += read_file(path, environ, problems)
+        written += (
+            read_file(path, environ, problems)
+            if path.suffix != SUFFIX
+            else file_settings(path, problems, warnings)
+        )
+    written += settings_of(environ, problems, warnings)
     written += from_environment(environ, warnings)
     written += from_flags(settings, problems)
     written += from_mapping(values or {}, problems)
@@ -116,8 +113,11 @@ def named_files(config_paths: Iterable[Path], environ: Mapping[str, str]) -> tup
     named = []
     if name := environ.get("LEVERET_CONFIG_FILE") or environ.get("RABBITMQ_CONFIG_FILE"):
         path = Path(name)
-        # RabbitMQ allows RABBITMQ_CONFIG_FILE without the suffix.
-        named.append(path if path.suffix == ".conf" or path.is_dir() else path.with_name(f"{path.name}.conf"))
+        # RabbitMQ allows RABBITMQ_CONFIG_FILE without the suffix, and takes rabbitmq.conf before the classic one.
+        if path.suffix not in {".conf", SUFFIX} and not path.is_dir():
+            classic, path = path.with_name(path.name + SUFFIX), path.with_name(f"{path.name}.conf")
+            path = classic if classic.exists() and not path.exists() else path
+        named.append(path)
     if more := environ.get("RABBITMQ_CONFIG_FILES"):
         named.append(Path(more))
     return tuple(named)
@@ -150,19 +150,7 @@ def environment_name(key: str) -> str:
 
 
 def from_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterator[Setting]:
-    """Yield the settings of RabbitMQ's and Leveret's variables; a LEVERET_* without a key causes a warning."""
-    port, host = environ.get("RABBITMQ_NODE_PORT"), environ.get("RABBITMQ_NODE_IP_ADDRESS")
-    if port or host:
-        host = f"[{host}]" if host and ":" in host else host
-        listener = f"{host}:{port or DEFAULT_PORT}" if host else str(port)
-        yield Setting("listeners.tcp.default", listener, "RABBITMQ_NODE_PORT")
-    for variable, key in RABBITMQ_VARIABLES.items():
-        if value := environ.get(variable):
-            yield Setting(key, value, variable)
-    if logs := environ.get("RABBITMQ_LOGS"):
-        # '-' is the console and overrides log.*; otherwise it is the name of the file.
-        yield Setting("log.console", "true" if logs == "-" else "false", "RABBITMQ_LOGS")
-        yield Setting("log.file", "false" if logs == "-" else logs, "RABBITMQ_LOGS")
+    """Yield the settings of Leveret's variables; a LEVERET_* without a key causes a warning."""
     known = {environment_name(key.name): key.name for key in KEYS if "$" not in key.name}
     for variable in sorted(name for name in environ if name.startswith("LEVERET_")):
         if variable in known:

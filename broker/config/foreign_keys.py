@@ -1,4 +1,4 @@
-"""RabbitMQ's configuration keys that have no effect here, and whether setting one is a warning or an error.
+"""RabbitMQ's keys, environment variables and plugins that have no effect here: whether one is a warning or an error.
 
 An existing rabbitmq.conf should load if that loses nothing, and should not if it does: a key that protects something
 (it encrypts, authenticates, or limits access) and has no effect here is an error, because the administrator relies on
@@ -6,6 +6,7 @@ it. Any other key causes a warning. A value that requests only what happens anyw
 `leveret config --markdown` writes the table to docs/configuration.md.
 """
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -136,7 +137,59 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
            why="logs are written to the console and to one file only"),
 )  # fmt: skip
 
+FOREIGN_VARIABLES: Final[tuple[Foreign, ...]] = (
+    _protects("RABBITMQ_DEFAULT_PASS_FILE", "RABBITMQ_DEFAULT_USER_FILE", "RABBITMQ_SSL_*", "RABBITMQ_MANAGEMENT_SSL_*",
+              "RABBITMQ_VM_MEMORY_HIGH_WATERMARK",
+              why="use a configuration file, such as one in /etc/rabbitmq/conf.d, as for RabbitMQ's image since 3.9"),
+    _other("RABBITMQ_USERNAME", "RABBITMQ_PASSWORD", "RABBITMQ_PASSWORD_FILE", "RABBITMQ_SECURE_PASSWORD",
+           why="it is a variable of Bitnami's image: use RABBITMQ_DEFAULT_USER and RABBITMQ_DEFAULT_PASS"),
+    _other("RABBITMQ_LOAD_DEFINITIONS", "RABBITMQ_DEFINITIONS_FILE", nothing=("no", "false"),
+           why="it is a variable of Bitnami's image: use the key `load_definitions`"),
+    _other("RABBITMQ_PLUGINS", "RABBITMQ_COMMUNITY_PLUGINS", "RABBITMQ_VHOST", "RABBITMQ_VHOSTS",
+           "RABBITMQ_DISK_FREE_RELATIVE_LIMIT", "RABBITMQ_DISK_FREE_ABSOLUTE_LIMIT", "RABBITMQ_EXTRA_*",
+           why="it is a variable of Bitnami's image"),
+    _other("RABBITMQ_LOG", why="set the levels of the log: `log.console.level`, `log.connection.level` and so on"),
+    _other("RABBITMQ_CHANNEL_MAX", why="set the key `channel_max`"),
+    _other("RABBITMQ_FEATURE_FLAGS", "RABBITMQ_FEATURE_FLAGS_FILE", "RABBITMQ_FORCED_FEATURE_FLAGS_ON_INIT",
+           why="use `compatibility.*`"),
+    _other("RABBITMQ_PRODUCT_NAME", "RABBITMQ_PRODUCT_VERSION", "RABBITMQ_MOTD_FILE", why="not configurable"),
+    _other("RABBITMQ_QUORUM_DIR", "RABBITMQ_STREAM_DIR", why="all data are in `data_dir`"),
+)  # fmt: skip
+"""Environment variables. Those of the Erlang runtime and of clustering have no effect, and are harmless: no row."""
+
+PLUGINS: Final = frozenset((
+    "accept", "amqp_client", "amqp10_client", "amqp10_common", "cowboy", "cowlib", "oauth2_client", "prometheus",
+    "rabbitmq_auth_backend_cache", "rabbitmq_auth_backend_http", "rabbitmq_auth_backend_internal_loopback",
+    "rabbitmq_auth_backend_ldap", "rabbitmq_auth_backend_oauth2", "rabbitmq_auth_mechanism_ssl", "rabbitmq_aws",
+    "rabbitmq_delayed_message_exchange", "rabbitmq_event_exchange", "rabbitmq_management", "rabbitmq_management_agent",
+    "rabbitmq_peer_discovery_aws", "rabbitmq_peer_discovery_common", "rabbitmq_peer_discovery_consul",
+    "rabbitmq_peer_discovery_etcd", "rabbitmq_peer_discovery_k8s", "rabbitmq_prelaunch", "rabbitmq_prometheus",
+    "rabbitmq_shovel", "rabbitmq_shovel_management", "rabbitmq_shovel_prometheus", "rabbitmq_top",
+    "rabbitmq_web_dispatch",
+))  # fmt: skip
+"""Plugins whose features are here, or that a broker without clustering needs not."""
+FOREIGN_PLUGINS: Final[tuple[Foreign, ...]] = (
+    _protects("rabbitmq_trust_store", "rabbitmq_auth_backend_*", "rabbitmq_auth_mechanism_*",
+              why="there is no such plugin for authentication here"),
+    _other("*", why="there is no such plugin here"),
+)  # fmt: skip
+
+
+def first_row(rows: Iterable[Foreign], written: str) -> Foreign | None:
+    """Return the first row that matches a name as written; None if there is none."""
+    return next((row for row in rows if any(fnmatchcase(written, key) for key in row.keys)), None)
+
 
 def foreign_key(written: str) -> Foreign | None:
-    """Return the row for a key as written, the first that matches; None if it is not a known key without effect."""
-    return next((row for row in FOREIGN if any(fnmatchcase(written, key) for key in row.keys)), None)
+    """Return the row for a key as written; None if it is not a known key without effect."""
+    return first_row(FOREIGN, written)
+
+
+def judge(row: Foreign, name: str, value: str, problems: list[str], warnings: list[str]) -> None:
+    """Add to `problems` or `warnings` that something named has no effect, unless its value requests nothing."""
+    if value in row.nothing:
+        return
+    if row.refused:
+        problems.append(f"{name} is not supported: {row.why}. Remove it to run without it")
+    else:
+        warnings.append(f"{name} is not supported: {row.why}; ignored")

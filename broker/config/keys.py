@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 import msgspec
 
 from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
-from leveret.broker.config.foreign_keys import foreign_key
+from leveret.broker.config.foreign_keys import foreign_key, judge
 from leveret.broker.config.sections import Config
 from leveret.broker.config.values import PARSERS, Setting
 from leveret.broker.config_key import Key, Kind, Prefix, Topic
@@ -197,12 +197,7 @@ class Draft:
     def _not_found(self, setting: Setting) -> None:
         foreign = foreign_key(setting.key)
         if foreign is not None:
-            if setting.value not in foreign.nothing:
-                text = f"{setting.origin}: {setting.key} is not supported: {foreign.why}"
-                if foreign.refused:
-                    self.problems.append(f"{text}. Remove the line to run without it")
-                else:
-                    self.warnings.append(f"{text}; ignored")
+            judge(foreign, f"{setting.origin}: {setting.key}", setting.value, self.problems, self.warnings)
             return
         closest = self._table.closest(setting.key)
         hint = f"; did you mean {closest}?" if closest else ""

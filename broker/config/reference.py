@@ -6,9 +6,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from leveret.broker.config.config import RABBITMQ_VARIABLES, environment_name
-from leveret.broker.config.foreign_keys import FOREIGN, foreign_key
+from leveret.broker.config.config import environment_name
+from leveret.broker.config.foreign_keys import FOREIGN, FOREIGN_VARIABLES, Foreign, foreign_key
 from leveret.broker.config.keys import KEYS, TOPICS, Key, KeyTable
+from leveret.broker.config.rabbitmq_environment import ARGUMENTS, RABBITMQ_VARIABLES
 from leveret.broker.config.values import Setting
 
 MOST_USED: Final[Mapping[str, str]] = {
@@ -273,8 +274,8 @@ A file has one `key = value` per line. `#` starts a comment, a value in single q
 | Value | Examples | Notes |
 |---|---|---|
 | duration | `200ms`, `5s`, `1m`, `1h`, `1d` | a bare number is in the unit that the key states |
-| size | `65536`, `64KiB`, `64kB`, `128MB`, `1GiB` | bytes; all units are powers of 1024 |
-| amount | `50MB`, `2GiB` | bytes; `kB`, `MB`, `GB` are powers of 1000; `K`, `KiB` and so on of 1024 |
+| size | `65536`, `64KiB`, `64kB`, `128Mi`, `1GiB` | bytes; all units are powers of 1024 |
+| amount | `50MB`, `2GiB` | bytes; `kB`, `MB`, `G` and so on are powers of 1000; `Ki`, `KiB` and so on of 1024 |
 | address | `5672`, `127.0.0.1:5672`, `[::1]:5672` | a port alone means all interfaces |
 
 Sizes and amounts have RabbitMQ's units for the same keys.
@@ -345,6 +346,18 @@ def _lines() -> Iterator[str]:
     for variable, name in RABBITMQ_VARIABLES.items():
         yield f"| `{variable}` | `{name}` |"
     yield "| `RABBITMQ_LOGS` | `-`: `log.console = true`; otherwise `log.file` |"
+    yield "| `RABBITMQ_ADVANCED_CONFIG_FILE` | advanced.config, in the form of Erlang, read after the files above |"
+    arguments = ", ".join(f"`{each}`" for each in ARGUMENTS)
+    yield f"| {arguments} | the keys of `-rabbit KEY VALUE`, `-rabbitmq_management KEY VALUE` and so on |"
+    yield "| `RABBITMQ_CONF_ENV_FILE` | rabbitmq-env.conf: variables as above; the environment wins |"
+    plugins = "`RABBITMQ_ENABLED_PLUGINS_FILE`, `RABBITMQ_ENABLED_PLUGINS`"
+    yield f"| {plugins} | nothing: a plugin that is not here is a warning, or an error if it protects something |"
+    yield ""
+    yield "A setting in the form of Erlang, `{rabbit, [{heartbeat, 30}]}`, is read as its key of `rabbitmq.conf`, and"
+    yield "judged as that key is. A `--config` file whose name ends with `.config` is read in that form."
+    yield "These variables have no effect; those of the Erlang runtime and of clustering are harmless, and not listed."
+    yield ""
+    yield from _foreign(FOREIGN_VARIABLES, "Variables")
     yield ""
     yield "## Unsupported keys of RabbitMQ"
     yield ""
@@ -352,9 +365,14 @@ def _lines() -> Iterator[str]:
     yield "the start with exit code 78; any other is a warning, so that an existing `rabbitmq.conf` loads. `*` stands"
     yield "for any text. The values in the third column request nothing, and are accepted silently."
     yield ""
-    yield "| Keys | If set | Accepted values | Reason |"
+    yield from _foreign(FOREIGN, "Keys")
+
+
+def _foreign(rows: Iterable[Foreign], title: str) -> Iterator[str]:
+    """Yield a table of names that have no effect."""
+    yield f"| {title} | If set | Accepted values | Reason |"
     yield "|---|---|---|---|"
-    for row in FOREIGN:
+    for row in rows:
         keys, nothing = (", ".join(f"`{each}`" for each in names) for names in (row.keys, row.nothing))
         yield f"| {keys} | {'error' if row.refused else 'warning'} | {nothing} | {row.why} |"
 

@@ -1,11 +1,13 @@
 """Parsing of configuration text: the lines of rabbitmq.conf, and their values.
 
 The syntax is RabbitMQ's: ``key = value`` lines, ``#`` starts a comment anywhere outside single quotes, a value in
-single quotes is taken literally, and ``$(NAME)`` outside them is replaced by that environment variable.
+single quotes is taken literally, one in three of them may have several lines, and ``$(NAME)`` outside them is replaced
+by that environment variable.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -18,27 +20,25 @@ from leveret.broker.process.log_rotation import When
 from leveret.broker.process.named_files import read_named
 
 _LINE = re.compile(r"\s*(?P<key>[^\s=#][^\s=]*)\s*=\s*(?P<value>.*?)\s*")
+_MULTILINE = re.compile(r"\s*(?P<key>[^\s=#][^\s=]*)\s*=\s*'''(?P<value>.*)", re.DOTALL)
 _QUOTED = re.compile(r"'(?P<text>[^']*)'\s*(?:#.*)?")
 _REFERENCE = re.compile(r"\$\((?P<name>[^)]*)\)")
 _NUMBER_WITH_UNIT = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)")
 _PATTERN = re.compile(r"[*?[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
+_QUOTES: Final = "'''"
 _PORT_MAX: Final = 65535
 DEFAULT_PORT: Final = 5672
 
-# RabbitMQ reads most sizes with KB = 1024, but its memory and disk limits with KB = 1000 and K = KiB = 1024.
-_SIZE_UNITS: Final = {
-    unit: factor
-    for factor, units in (
-        (1, ("", "b")),
-        (1024, ("k", "kb", "kib")),
-        (1024**2, ("m", "mb", "mib")),
-        (1024**3, ("g", "gb", "gib")),
-        (1024**4, ("t", "tb", "tib")),
-    )
-    for unit in units
+# RabbitMQ reads most sizes with KB = 1024, but its memory and disk limits with K = KB = 1000 and Ki = KiB = 1024.
+_SIZE_UNITS: Final = {"": 1, "b": 1} | {
+    unit: 1024**power
+    for power, letter in enumerate("kmgtp", 1)
+    for unit in (letter, f"{letter}b", f"{letter}i", f"{letter}ib")
 }
-_AMOUNT_UNITS: Final = _SIZE_UNITS | {"kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
+_AMOUNT_UNITS: Final = _SIZE_UNITS | {
+    unit: 1000**power for power, letter in enumerate("kmgtp", 1) for unit in (letter, f"{letter}b")
+}
 _DURATION_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -70,6 +70,11 @@ def parse_line(line: str, origin: str, environ: Mapping[str, str]) -> Setting | 
     stripped = line.strip()
     if not stripped or stripped.startswith("#"):
         return None
+    if (several := _MULTILINE.fullmatch(stripped)) is not None:
+        value, quotes, rest = several["value"].partition(_QUOTES)
+        if not quotes or rest.partition("#")[0].strip():
+            raise ValueError(f"the value of {several['key']} must end with {_QUOTES}")
+        return Setting(several["key"].replace("\\.", "."), value.strip(), origin)
     match = _LINE.fullmatch(stripped)
     if match is None:
         raise ValueError("expected 'key = value'")  # without the text, which may contain a password
@@ -140,7 +145,7 @@ def _settings(path: Path, environ: Mapping[str, str], problems: list[str]) -> It
     except UnicodeDecodeError:
         problems.append(f"cannot read {path}: not UTF-8 text")
         return
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in _logical_lines(text):
         origin = f"{path}:{number}"
         try:
             setting = parse_line(line, origin, environ)
@@ -149,6 +154,24 @@ def _settings(path: Path, environ: Mapping[str, str], problems: list[str]) -> It
         else:
             if setting is not None:
                 yield msgspec.structs.replace(setting, file=path)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and text of each line; one whose value begins with three quotes goes on until the next three."""
+    opened, begun = 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if opened:
+            begun += f"\n{line}"
+        elif _MULTILINE.fullmatch(line):
+            opened, begun = number, line
+        else:
+            yield number, line
+            continue
+        if begun.count(_QUOTES) > 1:
+            yield opened, begun
+            opened = 0
+    if opened:
+        yield opened, begun
 
 
 def _within(number: float, key: Key) -> None:
@@ -190,7 +213,7 @@ def _octets(text: str, key: Key, units: Mapping[str, int] = _SIZE_UNITS) -> int:
 
 
 def parse_amount(text: str, key: Key) -> int:
-    """Parse a number of bytes: ``131072``, ``128KiB`` or ``128K``, powers of 1024, but ``64MB``, powers of 1000.
+    """Parse a number of bytes: ``131072``, ``128KiB`` or ``128Ki``, powers of 1024, but ``64MB`` or ``64M``, of 1000.
 
     Raises ValueError: it is none, or not within the key's bounds.
     """
@@ -234,17 +257,24 @@ def home_expanded(text: str) -> Path:
 
 
 def _listener(text: str, _key: Key) -> Listener:
-    """Parse ``port``, ``host:port`` or ``[ipv6]:port``."""
+    """Parse ``port``, ``host:port``, ``[ipv6]:port`` or, as RabbitMQ has it, ``ipv6:port``."""
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError("must write an IPv6 address in brackets, [::1]:5672")
+        _ipv6(host)
     elif not host and text.startswith(":"):
         raise ValueError("must be port, host:port or [ipv6]:port")
     if not (port.isascii() and port.isdigit() and int(port) <= _PORT_MAX):
         raise ValueError(f"must be port, host:port or [ipv6]:port with a port from 0 to {_PORT_MAX}")
     return Listener(host, int(port))
+
+
+def _ipv6(host: str) -> None:
+    try:
+        IPv6Address(host)
+    except ValueError:
+        raise ValueError("must be port, host:port or [ipv6]:port") from None
 
 
 def _moment(text: str, _key: Key) -> str:

@@ -14,7 +14,6 @@ import pika.exceptions
 import pytest
 from processes.running import LISTENING, ROOT, free_port
 
-from leveret.broker import exit_codes
 from leveret.broker.config.config import Config, Listener, load
 
 DOCKER = ROOT / "docker"
@@ -106,26 +105,6 @@ def test_files_are_read_in_the_order_of_their_weight(shown, tmp_path):
 def test_a_named_file_is_read(shown, variable, named, read):
     """The ending may be left out, as RabbitMQ lets it be; a directory is taken as it is."""
     assert (0, serving(main=read), "") == shown(**{variable: named})
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "RABBITMQ_DEFAULT_PASS_FILE",
-        "RABBITMQ_DEFAULT_USER_FILE",
-        "RABBITMQ_VM_MEMORY_HIGH_WATERMARK",
-        *(
-            f"RABBITMQ_{beginning}SSL_{ending}"
-            for beginning in ("", "MANAGEMENT_")
-            for ending in ("CACERTFILE", "CERTFILE", "DEPTH", "FAIL_IF_NO_PEER_CERT", "KEYFILE", "VERIFY")
-        ),
-    ],
-)
-def test_variables_that_would_be_ignored_are_refused(shown, name):
-    """The variables that RabbitMQ's image of 3.13 refuses are refused with the code of a wrong configuration."""
-    message = f"leveret: {name} is not supported; use a configuration file in /etc/rabbitmq/conf.d instead\n"
-
-    assert (exit_codes.CONFIG, [], message) == shown(**{name: "/run/secrets/it"})
 
 
 def test_an_empty_variable_is_none(shown):

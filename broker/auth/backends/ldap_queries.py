@@ -6,8 +6,7 @@ attribute, and in a regular expression they stand for their literal text. (`${us
 the backend.) What depends on a variable that the question does not have, and on names that the directory refuses, is
 undecided: the whole query is then refused, also below `not`.
 
-Of Erlang's terms, the form in advanced.config, there are those that queries consist of: atoms (`constant`, `'and'`),
-strings, binaries with a string in them, tuples and lists. An `Atom` is distinct from a string, a tuple from a list.
+Queries are terms of Erlang (`broker.erlang_terms`), the form in advanced.config, without numbers.
 
 ldap3, an extra, is the client for Python that needs no compiler (docs/adr/0040); here it escapes special characters.
 """
@@ -22,6 +21,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
+from leveret.broker.erlang_terms import Atom, parsed
 
 Query = Any
 """A checked term."""
@@ -335,97 +335,6 @@ def _is_nested(dn: str, attribute: str, below: bool, variables: Variables, direc
         if len(seen) > GROUPS:
             raise UndecidedError("too many groups")
     return False
-
-
-# -- terms of Erlang --------------------------------------------------------------------------------------------------
-
-DEEPEST: Final = 32
-"""Maximum depth of tuples and lists inside each other."""
-_TOKEN: Final = re.compile(
-    r"""\s*(?:
-        (?P<atom>[a-z][\w@]*) | '(?P<quoted>(?:[^'\\]|\\.)+)' | "(?P<string>(?:[^"\\]|\\.)*)"
-        | <<\s*"(?P<binary>(?:[^"\\]|\\.)*)"\s*>> | (?P<mark>[\[\]{},.])
-    )\s*""",
-    re.VERBOSE | re.ASCII | re.DOTALL,
-)
-_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
-_LETTERS: Final = {"n": "\n", "t": "\t", "s": " ", "r": "\r"}
-_CLOSING: Final = {"{": "}", "[": "]"}
-_VALUE, _END = "value", "end"
-"""Kinds of tokens beside the punctuation marks."""
-
-
-class Atom(str):
-    """An atom; equal to the string with the same text."""
-
-    __slots__ = ()
-
-
-def parsed(text: str) -> Any:
-    """Return the term that a text consists of; there may be a full stop after it.
-
-    Raises ValueError: the text is no term, or one of another kind; the message says at which character.
-    """
-    reader = _Reader(text)
-    term = reader.term(0)
-    if reader.kind == ".":
-        reader.step()
-    if reader.kind != _END:
-        raise ValueError(f"there is more after the term, at character {reader.at + 1}")
-    return term
-
-
-def _tokens(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield each token when it is asked for: position, kind, and value; a punctuation mark is its own kind."""
-    at, end = 0, len(text.rstrip())
-    while at < end:
-        found = _TOKEN.match(text, at)
-        if found is None:
-            raise ValueError(f"this is no term of Erlang that a query has, at character {at + 1}")
-        kind = found.lastgroup or ""
-        if kind == "mark":
-            yield at, found[kind], ""
-        elif kind == "atom":
-            yield at, _VALUE, Atom(found[kind])
-        else:
-            value = _ESCAPED.sub(lambda escaped: _LETTERS.get(escaped[1], escaped[1]), found[kind])
-            yield at, _VALUE, Atom(value) if kind == "quoted" else value
-        at = found.end()
-    yield at, _END, ""
-
-
-class _Reader:
-    """Reads a text from token to token, of which it has the present one."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens = _tokens(text)
-        self.step()
-
-    def step(self) -> None:
-        self.at, self.kind, self._value = next(self._tokens)
-
-    def term(self, depth: int) -> Any:
-        if depth > DEEPEST:
-            raise ValueError(f"terms are nested more than {DEEPEST} deep")
-        if self.kind == _VALUE:
-            value = self._value
-            self.step()
-            return value
-        if self.kind == _END:
-            raise ValueError("a term is missing at the end")
-        closing = _CLOSING.get(self.kind)
-        if closing is None:
-            raise ValueError(f"a term is missing at character {self.at + 1}")
-        self.step()
-        found: list[Any] = []
-        while self.kind != closing:
-            if found:
-                if self.kind != ",":
-                    raise ValueError(f"a comma or {closing} is missing at character {self.at + 1}")
-                self.step()
-            found.append(self.term(depth + 1))
-        self.step()
-        return tuple(found) if closing == "}" else found
 
 
 # -- the library ------------------------------------------------------------------------------------------------------

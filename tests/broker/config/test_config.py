@@ -207,8 +207,11 @@ def test_any_value_is_parsed_or_refused(key, text):
         ("default_vhosts.1.name=a.b", "vhosts", ("/", "a.b")),
         ("disk_free_limit.absolute=2GB", "disk_free_absolute", 2_000_000_000),
         ("disk_free_limit.absolute=50MiB", "disk_free_absolute", 50 * 1024**2),
-        ("disk_free_limit.absolute=50M", "disk_free_absolute", 50 * 1024**2),
-        ("disk_free_limit.absolute=1k", "disk_free_absolute", 1024),
+        ("disk_free_limit.absolute=50M", "disk_free_absolute", 50_000_000),
+        ("disk_free_limit.absolute=1k", "disk_free_absolute", 1000),
+        ("disk_free_limit.absolute=4Gi", "disk_free_absolute", 4 * 1024**3),
+        ("disk_free_limit.absolute=2P", "disk_free_absolute", 2 * 10**15),
+        ("max_message_size=1Mi", "limits.max_message_size", 1024**2),
         ("disk_free_limit.absolute=1kB", "disk_free_absolute", 1000),
         ("disk_free_limit.absolute=12345", "disk_free_absolute", 12345),
         ("disk_free_limit.relative=1.5", "disk_free_relative", 1.5),
@@ -269,7 +272,7 @@ def test_storage_is_configured(setting, attribute, value):
         ("tcp_listen_options.nodelay=yes", "true or false"),
         ("listeners.tcp.1=nowhere", "host:port"),
         ("listeners.tcp.1=127.0.0.1:65536", "0 to 65535"),
-        ("listeners.tcp.1=::1:5672", "brackets"),
+        ("listeners.tcp.1=::z:5672", "must be port, host:port or"),
         ("listeners.tcp=some", "must be none"),
         ("auth_mechanisms.1=GSSAPI", "PLAIN, AMQPLAIN, EXTERNAL"),
         ("auth_mechanisms.1=RABBIT-CR-DEMO", "PLAIN, AMQPLAIN, EXTERNAL"),
@@ -368,7 +371,7 @@ def test_a_key_that_protects_and_has_no_effect_is_refused(key, value):
     (problem,) = problems_of(f"{key}={value}")
 
     assert problem.startswith(f"--set: {key} is not supported: ")
-    assert problem.endswith(". Remove the line to run without it")
+    assert problem.endswith(". Remove it to run without it")
 
 
 def test_values_that_ask_for_nothing_are_taken():
@@ -605,6 +608,9 @@ def test_listeners_by_name():
     three = load(settings=["listeners.tcp.1=1", "listeners.tcp.local=127.0.0.1:2", "listeners.tcp.6=[::1]:3"])
 
     assert (Listener("", 1), Listener("127.0.0.1", 2), Listener("::1", 3)) == three.listeners
+    assert (Listener("::1", 3), Listener("::", 4)) == load(
+        settings=["listeners.tcp.6=::1:3", "listeners.tcp.7=:::4"]
+    ).listeners
     assert (Listener("", 2),) == load(settings=["listeners.tcp.1=1", "listeners.tcp.1=2"]).listeners
     assert () == load(settings=["listeners.tcp.1=1", "listeners.tcp=none"]).listeners
     assert ["1", "127.0.0.1:2", "[::1]:3"] == [str(listener) for listener in three.listeners]
@@ -969,3 +975,14 @@ def test_a_limit_in_bytes_goes_before_one_relative_to_the_memory(key, order):
     assert (50000, (warning,)) == found(*both)
     assert (50000, ()) == found(f"{key}.absolute=50000")
     assert (total_memory() // 2, ()) == found(f"{key}.relative=0.5")
+
+
+def test_a_value_of_several_lines(tmp_path):
+    """A value in three single quotes has several lines; one that does not end is an error of its first line."""
+    config = config_of(
+        tmp_path, "default_pass = '''a # b\n  c = d''' # end\nheartbeat = 7\ndefault_vhost = '''v'''\n"
+    )
+
+    assert ("a # b\n  c = d", 7, ("v",)) == (config.users[0].password, config.heartbeat, config.vhosts)
+    with pytest.raises(ConfigError, match=":2: the value of default_pass must end with"):
+        config_of(tmp_path, "heartbeat = 7\ndefault_pass = '''a\nb\n")

@@ -1,0 +1,269 @@
+"""RabbitMQ's settings in the form of Erlang: advanced.config, classic rabbitmq.config, arguments of Erlang.
+
+`[{rabbit, [{consumer_timeout, 3600000}]}].` and `-rabbit consumer_timeout 3600000` mean `consumer_timeout = 3600000` of
+rabbitmq.conf: so each setting of an application becomes those of the keys that mean the same, and these are judged as
+all others are. Lists of pairs become names with dots, other lists numbered names; what has another form in
+rabbitmq.conf is in `_FORMS`. Settings of the runtime have no effect here, and are harmless. One that no key stands for
+is a warning, or an error if its name says that it protects something.
+
+Sources: the schemas of RabbitMQ 3.13 and 4.3 (`rabbit.schema`, `rabbitmq_management.schema`, ...), which translate keys
+to these settings.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.broker.config.foreign_keys import foreign_key
+from leveret.broker.config.keys import KeyTable
+from leveret.broker.config.values import Setting
+from leveret.broker.erlang_terms import Atom, parsed, parsed_several, written
+from leveret.broker.process.named_files import read_named
+
+SUFFIX: Final = ".config"
+"""The ending of files in the form of Erlang."""
+_PREFIXES: Final[Mapping[str, str]] = {
+    "rabbit": "",
+    "rabbitmq_management": "management.",
+    "rabbitmq_management_agent": "management_agent.",
+    "rabbitmq_prometheus": "prometheus.",
+    "rabbitmq_auth_backend_ldap": "auth_ldap.",
+    "rabbitmq_auth_backend_http": "auth_http.",
+    "rabbitmq_auth_backend_oauth2": "auth_oauth2.",
+    "rabbitmq_auth_backend_cache": "auth_cache.",
+    "rabbitmq_event_exchange": "event_exchange.",
+    "rabbitmq_shovel": "shovel.",
+    "rabbitmq_federation": "federation.",
+    "rabbitmq_mqtt": "mqtt.",
+    "rabbitmq_web_mqtt": "web_mqtt.",
+    "rabbitmq_stomp": "stomp.",
+    "rabbitmq_web_stomp": "web_stomp.",
+    "rabbitmq_stream": "stream.",
+    "rabbitmq_amqp1_0": "amqp1_0.",
+    "rabbitmq_trust_store": "trust_store.",
+    "rabbitmq_aws": "aws.",
+    "amqp_client": "amqp_client.",
+    "config_entry_decoder": "config_entry_decoder.",
+}
+"""The first part of the keys that stand for the settings of an application."""
+_RUNTIME: Final = frozenset((
+    "aten", "cowboy", "cowlib", "crypto", "gen_batch_server", "inets", "kernel", "khepri", "lager",
+    "mnesia", "os_mon", "osiris", "prometheus", "public_key", "ra", "ranch", "recon", "sasl", "ssl",
+    "stdlib", "sysmon_handler", "syslog", "systemd",
+))  # fmt: skip
+"""Applications of Erlang that have no settings of a broker."""
+_RENAMED: Final = (
+    (re.compile(r"(management|prometheus)\.(tcp|ssl)_config\."), r"\1.\2."),
+    (re.compile(r"log\.categories\."), "log."),
+    (re.compile(r"log\.file\.file$"), "log.file"),
+    (re.compile(r"auth_oauth2\.key_config\."), "auth_oauth2."),
+    (re.compile(r"auth_ldap\.(\w+)_access_query$"), r"auth_ldap.queries.\1_access"),
+    (re.compile(r"auth_ldap\.tag_queries$"), "auth_ldap.queries.tags"),
+)
+_PROTECTS: Final = re.compile(r"ssl|tls|auth|passw|secret|verify|restrict|cert|credential|permission|limit")
+_UNDEFINED: Final = {"consumer_timeout": "0"}
+"""Values that `undefined` stands for: no limit."""
+
+
+def file_settings(path: Path, problems: list[str], warnings: list[str]) -> Iterator[Setting]:
+    """Yield the settings of advanced.config or rabbitmq.config.
+
+    What cannot be read is added to `problems`, what has no effect to `warnings`.
+    """
+    try:
+        applications = parsed(read_named(path, is_typed=True).decode())
+    except OSError as error:
+        problems.append(f"cannot read {path}: {error.strerror or error}")
+    except ValueError as error:  # no text, or no term
+        problems.append(f"cannot read {path}: {error}")
+    else:
+        if not _is_pairs(applications):
+            problems.append(f"cannot read {path}: expected [{{application, [{{key, value}}]}}].")
+            return
+        for name, pairs in applications:
+            for setting in _application(name, pairs, str(path), problems, warnings):
+                yield Setting(setting.key, setting.value, setting.origin, path)
+
+
+def argument_settings(text: str, origin: str, problems: list[str], warnings: list[str]) -> Iterator[Setting]:
+    """Yield the settings among arguments of Erlang's virtual machine, `-application key value`; as `file_settings`."""
+    for argument in re.split(r"(?:^|\s)(?=[-+][a-zA-Z])", text):
+        name, _, rest = argument.strip().partition(" ")
+        application = name.removeprefix("-")
+        if application not in _PREFIXES:
+            continue
+        try:
+            terms = parsed_several(rest)
+        except ValueError as error:
+            problems.append(f"{origin}: cannot read {name}: {error}")
+            continue
+        pairs = [*zip(terms[::2], terms[1::2], strict=False)]
+        if len(terms) % 2 or not terms:
+            problems.append(f"{origin}: expected {name} KEY VALUE")
+        else:
+            yield from _application(application, pairs, origin, problems, warnings)
+
+
+def _application(
+    name: str, pairs: Any, origin: str, problems: list[str], warnings: list[str]
+) -> Iterator[Setting]:
+    if name in _RUNTIME:
+        return
+    if not _is_pairs(pairs):
+        problems.append(f"{origin}: the settings of {name} must be a list of {{key, value}}")
+        return
+    prefix, table = _PREFIXES.get(name, f"{name}."), KeyTable()
+    for key, value in pairs:
+        for made, text in _settings_of(f"{prefix}{key}", value):
+            if (
+                table.find(made) is not None
+                or foreign_key(made) is not None
+                or made.startswith("management.listener.")
+            ):
+                yield Setting(made, text, origin)
+            elif _PROTECTS.search(made):
+                problems.append(f"{origin}: {name}.{key} is not supported. Remove it to run without it")
+            else:
+                warnings.append(f"{origin}: {name}.{key} is not supported; ignored")
+
+
+def _settings_of(key: str, value: Any) -> Iterable[tuple[str, str]]:
+    for pattern, name in _RENAMED:
+        key = pattern.sub(name, key)
+    if key in _FORMS:
+        return _FORMS[key](key, value)
+    return _flat(key, value)
+
+
+def _flat(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the keys and values of a term: below its own name, if it is a list."""
+    match value:
+        case (Atom("encrypted"), str() as text):
+            yield key, f"encrypted:{text}"
+        case [_, *_] if _is_pairs(value):
+            for name, each in value:
+                yield from _settings_of(f"{key}.{name}", each)
+        case [_, *_] if not any(isinstance(each, list | tuple) for each in value):
+            for number, each in enumerate(value, 1):
+                yield f"{key}.{number}", _text(each)
+        case Atom("undefined") if key in _UNDEFINED:
+            yield key, _UNDEFINED[key]
+        case _:
+            yield key, _text(value)
+
+
+def _text(value: Any) -> str:
+    return written(value) if isinstance(value, list | tuple) else str(value)
+
+
+def _is_pairs(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, tuple) and len(each) == len(("key", "value")) and isinstance(each[0], str)
+        for each in value
+    )
+
+
+def _listeners(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    name = "listeners.ssl" if key == "ssl_listeners" else "listeners.tcp"
+    if value == []:
+        yield name, "none"
+    for number, each in enumerate(value if isinstance(value, list) else [value], 1):
+        match each:
+            case (str() as host, int() as port):
+                yield f"{name}.{number}", f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            case _:
+                yield f"{name}.{number}", _text(each)
+
+
+def _watermark(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    match value:
+        case (Atom("absolute" | "relative") as kind, amount):
+            yield f"{key}.{kind}", _text(amount)
+        case (Atom("mem_relative"), share):
+            yield f"{key}.relative", _text(share)
+        case _:
+            is_share = key.startswith("vm_") and isinstance(value, float)
+            yield f"{key}.{'relative' if is_share else 'absolute'}", _text(value)
+
+
+def _names(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    if key == "loopback_users":
+        yield key, "none"
+    for each in value if isinstance(value, list) else [value]:
+        yield f"{key}.{_text(each)}", "true"
+
+
+def _permissions(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    match value:
+        case [configure, write, read]:
+            for kind, pattern in (("configure", configure), ("write", write), ("read", read)):
+                yield f"{key}.{kind}", _text(pattern)
+        case _:
+            yield key, _text(value)
+
+
+def _backends(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    for number, each in enumerate(value if isinstance(value, list) else [value], 1):
+        match each:
+            case (str() as authn, str() as authz):
+                yield f"{key}.{number}.authn", authn
+                yield f"{key}.{number}.authz", authz
+            case _:
+                yield f"{key}.{number}", _text(each)
+
+
+def _socket_options(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    for each in value if isinstance(value, list) else [value]:
+        match each:
+            case (Atom("linger"), (on, seconds)):
+                yield f"{key}.linger.on", _text(on)
+                yield f"{key}.linger.timeout", _text(seconds)
+            case (Atom("packet" | "reuseaddr"), _) | Atom("binary"):
+                pass  # what every broker does
+            case (str() as name, option):
+                yield f"{key}.{name}", _text(option)
+            case _:
+                yield key, _text(each)
+
+
+def _bind(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    match value:
+        case (str() as user, str() as password):
+            yield f"{key}.user_dn", user
+            yield f"{key}.password", password
+        case _:
+            yield key, _text(value)
+
+
+def _query(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    yield key, written(value)
+
+
+def _passphrase(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    match value:
+        case (Atom("file"), str() as name):
+            yield f"{key}_file", name
+        case _:
+            yield key, _text(value)
+
+
+_FORMS: Final[Mapping[str, Callable[[str, Any], Iterator[tuple[str, str]]]]] = {
+    "tcp_listeners": _listeners,
+    "ssl_listeners": _listeners,
+    "vm_memory_high_watermark": _watermark,
+    "disk_free_limit": _watermark,
+    "loopback_users": _names,
+    "default_user_tags": _names,
+    "default_permissions": _permissions,
+    "auth_backends": _backends,
+    "tcp_listen_options": _socket_options,
+    "auth_ldap.dn_lookup_bind": _bind,
+    "auth_ldap.other_bind": _bind,
+    "auth_ldap.queries.vhost_access": _query,
+    "auth_ldap.queries.resource_access": _query,
+    "auth_ldap.queries.topic_access": _query,
+    "auth_ldap.queries.tags": _query,
+    "config_entry_decoder.passphrase": _passphrase,
+}
+"""Settings that have another form in rabbitmq.conf."""
