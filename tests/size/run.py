@@ -7,6 +7,7 @@ import ast
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -56,6 +57,7 @@ def size_of(text: str) -> tuple[int, int]:
     return len(lines), code
 
 
+@cache
 def sizes(root: Path = ROOT) -> dict[str, Size]:
     """Return the size of each folder of the product."""
     found: dict[str, Size] = {}
