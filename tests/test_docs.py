@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,7 @@ def test_every_test_says_what_is_true(path):
     ]
 
 
+@cache
 def modules() -> dict[str, object]:
     """Return every shipped module, by each of its names: `broker.amqp.codec`, `amqp.codec` and `codec`."""
     found: dict[str, object] = {}
@@ -127,6 +129,18 @@ def modules() -> dict[str, object]:
         for at in range(len(parts)):
             found.setdefault(".".join(parts[at:]), []).append(module)
     return found
+
+
+@cache
+def classes() -> set[type]:
+    """Return every class of a shipped module."""
+    return {
+        thing
+        for found in modules().values()
+        for module in found
+        for thing in vars(module).values()
+        if inspect.isclass(thing) and thing.__module__.startswith("leveret.")
+    }
 
 
 def has(thing: object, name: str) -> bool:
@@ -145,20 +159,13 @@ def has(thing: object, name: str) -> bool:
 def exists(name: str) -> bool:
     """Return whether a dotted name is a module, something in a module, or an attribute of a class in one."""
     known = modules()
-    classes = {
-        thing
-        for found in known.values()
-        for module in found
-        for thing in vars(module).values()
-        if inspect.isclass(thing) and thing.__module__.startswith("leveret.")
-    }
     parts = name.split(".")
     if name in known:
         return True
     starts = [
         (module, parts[at:]) for at in range(1, len(parts)) for module in known.get(".".join(parts[:at]), ())
     ]
-    starts += [(each, parts[1:]) for each in classes if each.__name__ == parts[0] and parts[1:]]
+    starts += [(each, parts[1:]) for each in classes() if each.__name__ == parts[0] and parts[1:]]
     for thing, rest in starts:
         for step in rest[:-1]:
             thing = getattr(thing, step, None)  # noqa: PLW2901 - one step further down

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -43,6 +44,7 @@ print(*(path for path in ours if not path.startswith(("bench", ".venv", "<frozen
 EXCEPTION = re.compile(r"# ruff: noqa.*$", re.MULTILINE)
 
 
+@cache
 def marked() -> set[str]:
     """Return the files whose docstring has the mark."""
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]

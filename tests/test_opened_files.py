@@ -2,8 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 
 from test_layering import ROOT, sources
 
@@ -55,12 +55,15 @@ def opening(call: ast.Call) -> str:
     return ""
 
 
-def opened() -> Iterator[tuple[str, str]]:
-    """Yield each call that opens a file: its module, and `file:line name`."""
-    for module, path in sources(ROOT).items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and (name := opening(node)):
-                yield module, f"{path.relative_to(ROOT)}:{node.lineno} {name}"
+@cache
+def opened() -> list[tuple[str, str]]:
+    """Return each call that opens a file: its module, and `file:line name`."""
+    return [
+        (module, f"{path.relative_to(ROOT)}:{node.lineno} {name}")
+        for module, path in sources(ROOT).items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and (name := opening(node))
+    ]
 
 
 def test_only_the_reader_opens_what_others_have_named():
