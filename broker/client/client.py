@@ -92,10 +92,9 @@ class Client(asyncio.Protocol):
     ) -> "Client":
         """Connect, log in, and open channel 1; `contexts`: of TLS, shared by the connections of a program.
 
-        Raises:
-            UnreachableError: nothing listens there, or it does not speak AMQP 0-9-1 or does not reply in time.
-            RefusedError: the broker refused the login or the vhost.
-            ReplyError: the broker closed the connection for another reason.
+        Raises UnreachableError: nothing listens there, or it does not speak AMQP 0-9-1 or does not reply in time;
+        RefusedError: the broker refused the login or the vhost; ReplyError: the broker closed the connection for
+        another reason.
         """
         tls = None if options.tls is None else await (contexts or Contexts()).get(options.tls)
         sock = await connected(address, options.seconds)

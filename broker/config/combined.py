@@ -11,27 +11,9 @@ from leveret.broker.amqp.sasl import ANONYMOUS
 from leveret.broker.auth.passwords import SHA256, SHA512
 from leveret.broker.auth.users import UserLimits, VHostLimits
 from leveret.broker.channel.settings import Compatibility, DefaultLimits, Limits
+from leveret.broker.config import sections
 from leveret.broker.config.backends import backend_settings
 from leveret.broker.config.keys import Draft, in_order
-from leveret.broker.config.sections import (
-    CATEGORIES,
-    MANAGEMENT_TLS_PORT,
-    METRICS_TLS_PORT,
-    AuditConfig,
-    Config,
-    CredentialsConfig,
-    EventsConfig,
-    ExportConfig,
-    HTTPTLSConfig,
-    LogConfig,
-    ManagementConfig,
-    PrometheusConfig,
-    ReplicationConfig,
-    ShovelConfig,
-    StorageConfig,
-    TopicPermissionConfig,
-    UserConfig,
-)
 from leveret.broker.tls.options import VERSIONS, CertificateLogin, HostOptions, TLSOptions, problems_of
 
 FRAME_MIN: Final = 4096
@@ -50,7 +32,7 @@ _DATABASE: Final = re.compile(r"postgres(ql)?://")
 PREVIEW: Final = "replication.url: replication is a preview with limits (docs/howto/replicate.md)"
 
 
-def config_of(draft: Draft) -> Config:
+def config_of(draft: Draft) -> sections.Config:
     """Return the ``Config`` of the settings; inconsistent ones are a problem of the draft."""
     parts = draft.section("")
     replication = _replication(draft)
@@ -59,11 +41,11 @@ def config_of(draft: Draft) -> Config:
         for key, attribute in _TWO_LIMITS
         if {f"{attribute}_absolute", f"{attribute}_relative"} <= parts.keys()
     ]
-    prometheus = PrometheusConfig(**_http_section("prometheus", METRICS_TLS_PORT, draft))
-    management = ManagementConfig(**_http_section("management", MANAGEMENT_TLS_PORT, draft))
+    prometheus = sections.PrometheusConfig(**_http_section("prometheus", sections.METRICS_TLS_PORT, draft))
+    management = sections.ManagementConfig(**_http_section("management", sections.MANAGEMENT_TLS_PORT, draft))
     parts["tls_listeners"] = tuple(dict.fromkeys(draft.family("listeners.ssl.$name").values()))
     parts["tls"] = _amqp_tls(draft, has_listener=bool(parts["tls_listeners"]))
-    log_dir = draft.values.get("log.dir", parts.get("data_dir", Config().data_dir) / "log")
+    log_dir = draft.values.get("log.dir", parts.get("data_dir", sections.Config().data_dir) / "log")
     parts["log"] = _log(draft, log_dir)
     parts["audit"] = _audit(draft, log_dir)
     parts["events"] = _events(draft)
@@ -74,7 +56,7 @@ def config_of(draft: Draft) -> Config:
         draft.problems.append(f"frame_max must be 0 or at least {FRAME_MIN}")
     vhosts = _vhosts(draft)
     users = tuple(_users(draft, vhosts))
-    return Config(
+    return sections.Config(
         **parts,
         users=users,
         topic_permissions=tuple(_topic_permissions(draft, users, vhosts)),
@@ -85,9 +67,9 @@ def config_of(draft: Draft) -> Config:
         loopback_users=_loopback_users(draft),
         vhosts=vhosts,
         limits=_limits(draft),
-        storage=StorageConfig(**draft.section("storage")),
-        export=ExportConfig(**draft.section("export")),
-        shovel=ShovelConfig(**draft.section("shovel")),
+        storage=sections.StorageConfig(**draft.section("storage")),
+        export=sections.ExportConfig(**draft.section("export")),
+        shovel=sections.ShovelConfig(**draft.section("shovel")),
         compatibility=Compatibility(**draft.section("compatibility")),
         replication=replication,
         prometheus=prometheus,
@@ -102,7 +84,7 @@ def config_of(draft: Draft) -> Config:
 def _listeners(draft: Draft) -> Any:
     named = draft.family("listeners.tcp.$name")
     if not named:
-        return () if "listeners.tcp" in draft.values else Config().listeners
+        return () if "listeners.tcp" in draft.values else sections.Config().listeners
     return tuple(dict.fromkeys(named.values()))
 
 
@@ -144,7 +126,7 @@ def _http_section(name: str, port: int, draft: Draft) -> dict[str, Any]:
         return given
     draft.problems += problems_of(options)
     given["has_plain"] = bool({"host", "port"} & given.keys())
-    return given | {"tls": HTTPTLSConfig(**({"port": port} | listener), options=options)}
+    return given | {"tls": sections.HTTPTLSConfig(**({"port": port} | listener), options=options)}
 
 
 def _certificate_login(draft: Draft) -> CertificateLogin:
@@ -160,10 +142,10 @@ def _certificate_login(draft: Draft) -> CertificateLogin:
 def _auth_mechanisms(draft: Draft) -> tuple[str, ...]:
     found = draft.listed("auth_mechanisms.$name")
     if draft.values.get("anonymous_user"):
-        return found or (*Config().auth_mechanisms, ANONYMOUS)
+        return found or (*sections.Config().auth_mechanisms, ANONYMOUS)
     if ANONYMOUS in found:
         draft.problems.append("auth_mechanisms: ANONYMOUS needs anonymous_login_user")
-    return found or Config().auth_mechanisms
+    return found or sections.Config().auth_mechanisms
 
 
 def _loopback_users(draft: Draft) -> frozenset[str]:
@@ -178,11 +160,11 @@ def _vhosts(draft: Draft) -> tuple[str, ...]:
     return tuple(dict.fromkeys([first, *draft.family("default_vhosts.$name.name").values()]))
 
 
-def _users(draft: Draft, vhosts: tuple[str, ...]) -> Iterator[UserConfig]:
+def _users(draft: Draft, vhosts: tuple[str, ...]) -> Iterator[sections.UserConfig]:
     tags = draft.family("default_user_tags.$name") or {"administrator": True}
     first = draft.values.get("default_user", "guest")
     given = {verb: draft.values.get(f"default_permissions.{verb}", ".*") for verb in _PERMISSIONS}
-    yield UserConfig(
+    yield sections.UserConfig(
         first,
         draft.values.get("default_pass", "guest"),
         tuple(tag for tag, on in tags.items() if on),
@@ -200,7 +182,9 @@ def _users(draft: Draft, vhosts: tuple[str, ...]) -> Iterator[UserConfig]:
         if "vhost_pattern" in row:
             matches = draft.compiled(f"{key}.vhost_pattern", row["vhost_pattern"])
             reached = tuple(vhost for vhost in vhosts if matches and matches(_octets(vhost)))
-        yield UserConfig(name, row["password"], own, dict.fromkeys(reached, _permissions(draft, key, row)))
+        yield sections.UserConfig(
+            name, row["password"], own, dict.fromkeys(reached, _permissions(draft, key, row))
+        )
 
 
 def _octets(text: str) -> bytes:
@@ -216,8 +200,8 @@ def _permissions(draft: Draft, prefix: str, given: Mapping[str, str]) -> tuple[s
 
 
 def _topic_permissions(
-    draft: Draft, users: tuple[UserConfig, ...], vhosts: tuple[str, ...]
-) -> Iterator[TopicPermissionConfig]:
+    draft: Draft, users: tuple[sections.UserConfig, ...], vhosts: tuple[str, ...]
+) -> Iterator[sections.TopicPermissionConfig]:
     for name, given in sorted(draft.rows("default_topic_permissions").items()):
         row = {"user": users[0].name, "vhost": vhosts[0]} | given
         key = f"default_topic_permissions.{name}"
@@ -228,7 +212,7 @@ def _topic_permissions(
             draft.problems.append(f"{key}.user: there is no user {row['user']}")
         if row["vhost"] not in vhosts:
             draft.problems.append(f"{key}.vhost: there is no virtual host {row['vhost']}")
-        made = TopicPermissionConfig(**row)
+        made = sections.TopicPermissionConfig(**row)
         draft.compiled(f"{key}.write", made.write)
         draft.compiled(f"{key}.read", made.read)
         yield made
@@ -254,11 +238,11 @@ def _default_limits(draft: Draft) -> Iterator[DefaultLimits]:
         yield DefaultLimits(pattern, VHostLimits(**rows[name]))
 
 
-def _credentials(draft: Draft) -> CredentialsConfig:
+def _credentials(draft: Draft) -> sections.CredentialsConfig:
     given = draft.section("credentials")
     if "validator" in given:
         given["validator"] = _VALIDATORS.get(given["validator"], given["validator"])
-    found = CredentialsConfig(**given)
+    found = sections.CredentialsConfig(**given)
     if found.validator not in _VALIDATORS.values():
         draft.problems.append(
             f"credential_validator.validation_backend must be one of {', '.join(_VALIDATORS.values())}"
@@ -277,17 +261,17 @@ def _credentials(draft: Draft) -> CredentialsConfig:
 # -- the log, the audit log, events -----------------------------------------------------------------------------------
 
 
-def _log(draft: Draft, log_dir: Path) -> LogConfig:
+def _log(draft: Draft, log_dir: Path) -> sections.LogConfig:
     given = draft.section("log")
     if (file := draft.values.get("log.file")) is not None:
         given["file"] = log_dir / file
     if given.get("rotation_size") and given.get("rotation_date"):
         draft.problems.append("log.file.rotation.size and log.file.rotation.date exclude each other")
-    levels = {name: draft.values.get(f"log.{name}.level") for name in CATEGORIES}
-    return LogConfig(levels={name: level for name, level in levels.items() if level}, **given)
+    levels = {name: draft.values.get(f"log.{name}.level") for name in sections.CATEGORIES}
+    return sections.LogConfig(levels={name: level for name, level in levels.items() if level}, **given)
 
 
-def _audit(draft: Draft, log_dir: Path) -> AuditConfig:
+def _audit(draft: Draft, log_dir: Path) -> sections.AuditConfig:
     given = draft.section("audit")
     if given.get("file") is not None:
         given["file"] = log_dir / given["file"]
@@ -297,32 +281,32 @@ def _audit(draft: Draft, log_dir: Path) -> AuditConfig:
         if given.get("rotation_size"):
             draft.problems.append("log.audit.rotation.size and log.audit.rotation.date exclude each other")
         given["rotation_size"] = 0
-    return AuditConfig(**given)
+    return sections.AuditConfig(**given)
 
 
-def _events(draft: Draft) -> EventsConfig:
+def _events(draft: Draft) -> sections.EventsConfig:
     given = draft.section("events")
     vhost = given.get("vhost") or draft.values.get("default_vhost", "/")
     if len(_octets(vhost)) > _LONGEST_NAME:
         key = "event_exchange.vhost" if given.get("vhost") else "default_vhost"
         draft.problems.append(f"{key}: the name of a virtual host has at most {_LONGEST_NAME} bytes")
-    return EventsConfig(**(given | {"vhost": vhost}))
+    return sections.EventsConfig(**(given | {"vhost": vhost}))
 
 
 # -- replication ------------------------------------------------------------------------------------------------------
 
 
-def _replication(draft: Draft) -> ReplicationConfig:
+def _replication(draft: Draft) -> sections.ReplicationConfig:
     given, problems = draft.section("replication"), draft.problems
     if not given.get("engine_url"):
-        if ReplicationConfig(**given) != ReplicationConfig():
+        if sections.ReplicationConfig(**given) != sections.ReplicationConfig():
             problems.append(
                 "replication.url is missing: the other keys of replication have no effect without it"
             )
-        return ReplicationConfig()
+        return sections.ReplicationConfig()
     for name in ("node_name", "advertised_address"):
         given[name] = given.get(name) or os.uname().nodename
-    found = ReplicationConfig(**given)
+    found = sections.ReplicationConfig(**given)
     if not _DATABASE.match(found.engine_url):
         problems.append("replication.url must begin with postgresql://")
     if len(found.node_name) > _LONGEST_NAME or not found.node_name.isprintable():

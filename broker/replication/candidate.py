@@ -10,7 +10,6 @@ class Candidate:
     Args:
         name: of the node.
         settings: times.
-
     """
 
     def __init__(self, name: str, settings: Settings) -> None:
@@ -117,7 +116,6 @@ class Roll:
             now: time.
 
         Nodes without a copy do not count, neither do those that are down.
-
         """
         indexes = [each.position.index for each in self.others_up(now)] + [position.index]
         known = [index for index in indexes if index]

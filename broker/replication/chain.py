@@ -53,7 +53,6 @@ def make_entry(before: Position, epoch: int, holder: bytes, settled: int, kind: 
         settled: the highest index whose answer the leader has, at most that of `before`.
         kind: one of the kinds above.
         payload: the bytes.
-
     """
     index = before.index + 1
     chained = _chained(before.hash, index, epoch, holder, settled, kind, payload)
@@ -63,9 +62,7 @@ def make_entry(before: Position, epoch: int, holder: bytes, settled: int, kind: 
 def check_entry(before: Position, entry: Entry) -> None:
     """Check that an entry follows a place, is intact, and is of a known kind: another one would be left out.
 
-    Raises:
-        BadEntryError: it does not, or is not.
-
+    Raises BadEntryError: it does not, or is not.
     """
     if entry.index != before.index + 1 or entry.epoch < before.epoch:
         raise BadEntryError(f"entry {entry.index} of epoch {entry.epoch} does not follow {before.index}")
@@ -105,12 +102,7 @@ def join_batches(batches: list[Batch]) -> bytes:
 
 
 def split_batches(payload: bytes) -> list[Batch]:
-    """Return the batches of a group.
-
-    Raises:
-        BadEntryError: the payload is cut.
-
-    """
+    """Return the batches of a group. Raises BadEntryError: the payload is cut."""
     found = []
     at = 0
     while at < len(payload):
@@ -134,12 +126,7 @@ def join_chunk(chunk: BodyChunk) -> bytes:
 
 
 def split_chunk(payload: bytes) -> BodyChunk:
-    """Return the piece of a body that an entry carries.
-
-    Raises:
-        BadEntryError: the payload is cut.
-
-    """
+    """Return the piece of a body that an entry carries. Raises BadEntryError: the payload is cut."""
     if len(payload) < _CHUNK.size:
         raise BadEntryError("a chunk is cut")
     body, offset, is_last = _CHUNK.unpack_from(payload)
@@ -156,7 +143,6 @@ class OpenBodies:
         epoch: of the last entry that was applied.
         sizes: bytes of each body so far.
         whole: those of them that are complete.
-
     """
 
     def __init__(
@@ -177,12 +163,7 @@ class OpenBodies:
         return left
 
     def take(self, chunk: BodyChunk) -> None:
-        """Add a chunk.
-
-        Raises:
-            BadEntryError: it does not follow the last one of its body.
-
-        """
+        """Add a chunk. Raises BadEntryError: it does not follow the last one of its body."""
         if chunk.offset != self.sizes.get(chunk.body, 0) or chunk.body in self.whole:
             raise BadEntryError(f"a chunk of the body {chunk.body} does not follow the one before it")
         self.sizes[chunk.body] = chunk.offset + len(chunk.data)
@@ -192,9 +173,7 @@ class OpenBodies:
     def close(self, batch: Batch) -> None:
         """Forget the bodies that a batch names or drops.
 
-        Raises:
-            BadEntryError: one that it names is not complete.
-
+        Raises BadEntryError: one that it names is not complete.
         """
         for body in batch.named:
             if body not in self.whole:

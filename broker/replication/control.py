@@ -28,7 +28,6 @@ class Control:
     Args:
         keeper: of the node.
         warnings: what is wrong by the configuration.
-
     """
 
     def __init__(self, keeper: Keeper, warnings: list[str]) -> None:

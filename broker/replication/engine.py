@@ -292,12 +292,7 @@ class Engine(Protocol):
     """
 
     async def perform(self, request: Request) -> Answer:
-        """Perform a request.
-
-        Raises:
-            NoAnswerError: the outcome is unknown.
-
-        """
+        """Perform a request. Raises NoAnswerError: the outcome is unknown."""
 
     def listen(self, told: Callable[[], object]) -> None:
         """Call back when the lease may have been given back. No promise: whoever waits looks from time to time."""

@@ -33,7 +33,6 @@ class Follower:
 
     Args:
         position: of the copy, as it is on disk.
-
     """
 
     def __init__(self, position: Position) -> None:
@@ -51,12 +50,7 @@ class Follower:
         """True once a read has shown that the copy fits the log."""
 
     def read(self, found: Found) -> Fit:
-        """Take the answer to a read of what follows `end`.
-
-        Raises:
-            BadEntryError: an entry is damaged.
-
-        """
+        """Take the answer to a read of what follows `end`. Raises BadEntryError: an entry is damaged."""
         if found.previous != self.end:
             return self._compare(found)
         self.is_checked = True
@@ -107,7 +101,6 @@ class Follower:
 
         Args:
             octets: bytes of payload from which no further entry is taken.
-
         """
         if self._applying is not None:
             return ()

@@ -16,16 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from leveret.broker.replication import node as events
-from leveret.broker.replication.chain import (
-    BATCHES,
-    CHUNK,
-    BadEntryError,
-    Batch,
-    OpenBodies,
-    split_batches,
-    split_chunk,
-)
+from leveret.broker.replication import chain, node as events
 from leveret.broker.replication.engine import ORIGIN, Engine, Entry, NoAnswerError, Position
 from leveret.broker.replication.node import LEASE, READ, Node, NotLeadingError
 from leveret.broker.replication.settings import MEBIBYTE, Settings
@@ -83,7 +74,6 @@ def damage_text(damage: str) -> str:
 
     Args:
         damage: the objection to the entry that cannot be applied.
-
     """
     return (
         f"the log is damaged, nothing behind it can be applied: {damage}. Keep the node that leads running: it has "
@@ -169,9 +159,9 @@ class Keeper:
     def _open(self) -> ReplicaEnvironment:
         return ReplicaEnvironment(self._data_dir, sync=self._sync)
 
-    def _open_bodies(self) -> OpenBodies:
+    def _open_bodies(self) -> chain.OpenBodies:
         sizes, whole = self.environment.open_batches()
-        return OpenBodies(unpack_place(self.environment.place).epoch, sizes, whole)
+        return chain.OpenBodies(unpack_place(self.environment.place).epoch, sizes, whole)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -252,7 +242,7 @@ class Keeper:
         calls = _Calls(logged, applied)
         try:
             if len(octets) <= WHOLE_OCTETS:
-                self._batches[self.node.submit(Batch(octets)).number] = calls
+                self._batches[self.node.submit(chain.Batch(octets)).number] = calls
             elif leader is not None:
                 number = leader.new_id()
                 self._pieces[self.node.submit_body(number, octets).number] = number, calls
@@ -362,7 +352,7 @@ class Keeper:
                 found, self.node.events = self.node.events, []
                 for event in found:
                     self._handle(event)
-        except BadEntryError as error:  # in a callback it would be logged, and the node wait for ever
+        except chain.BadEntryError as error:  # in a callback it would be logged, and the node wait for ever
             self._fail(error)
         finally:
             self._handling = False
@@ -408,7 +398,7 @@ class Keeper:
         if ticket in self._pieces:
             number, calls = self._pieces.pop(ticket)
             try:
-                self._batches[self.node.submit(Batch(b"", (number,))).number] = calls
+                self._batches[self.node.submit(chain.Batch(b"", (number,))).number] = calls
             except NotLeadingError:
                 return
         elif ticket in self._batches:
@@ -440,16 +430,16 @@ class Keeper:
         place = pack_place(entries[-1].position)
         environment = self.environment
         left: list[int] = []
-        batches: list[Batch] = []
+        batches: list[chain.Batch] = []
         for entry in entries:
             left += self._bodies.begin(entry)
-            if entry.kind == BATCHES:
-                group = split_batches(entry.payload)
+            if entry.kind == chain.BATCHES:
+                group = chain.split_batches(entry.payload)
                 for batch in group:
                     self._bodies.close(batch)
                 batches += group
-        if entries[0].kind == CHUNK:
-            chunk = split_chunk(entries[0].payload)
+        if entries[0].kind == chain.CHUNK:
+            chunk = chain.split_chunk(entries[0].payload)
             self._bodies.take(chunk)
             part = Part(chunk.body, chunk.offset, chunk.is_last)
             job = partial(environment.keep_part, place, part, chunk.data, left)

@@ -18,31 +18,7 @@ what it never sent to a standby), so it settles with the next entry that is answ
 from collections import deque
 from typing import NamedTuple
 
-from leveret.broker.replication.chain import (
-    BATCHES,
-    CHUNK,
-    EMPTY,
-    Batch,
-    BodyChunk,
-    framed_size,
-    join_batches,
-    join_chunk,
-    make_entry,
-)
-from leveret.broker.replication.engine import (
-    Answer,
-    Append,
-    Appended,
-    Entry,
-    Lease,
-    LeaseRequest,
-    Position,
-    Proof,
-    Refused,
-    Release,
-    Renew,
-    Renewed,
-)
+from leveret.broker.replication import chain, engine
 from leveret.broker.replication.settings import Settings
 
 
@@ -68,11 +44,16 @@ class Leader:
         timeline: of the answer that gave the lease.
         taken: time at which the lease was asked for, in seconds of the node's clock.
         settings: limits and times.
-
     """
 
     def __init__(
-        self, lease: Lease, tail: Position, settled: int, timeline: int, taken: float, settings: Settings
+        self,
+        lease: engine.Lease,
+        tail: engine.Position,
+        settled: int,
+        timeline: int,
+        taken: float,
+        settings: Settings,
     ) -> None:
         self.epoch = lease.epoch
         self.holder = lease.holder
@@ -80,11 +61,11 @@ class Leader:
         self._tail = tail
         """The place behind the last entry that was made."""
         self.settled = settled
-        self._unsettled: deque[tuple[Entry, tuple[Ticket, ...]]] = deque()
+        self._unsettled: deque[tuple[engine.Entry, tuple[Ticket, ...]]] = deque()
         self._sent = tail.index
         """Entries up to this index need not be sent, again or at all."""
         self._is_begun = False
-        self._batches: deque[tuple[Batch, Ticket]] = deque()
+        self._batches: deque[tuple[chain.Batch, Ticket]] = deque()
         self._bodies: deque[_Body] = deque()
         self._body_offset = 0
         self._body_is_next = False
@@ -108,16 +89,16 @@ class Leader:
         """The reason for which this node leads no more; empty while it does."""
         self.logged: list[Ticket] = []
         """Tickets whose entries are settled since this list was last emptied."""
-        self.entries: list[Entry] = []
+        self.entries: list[engine.Entry] = []
         """Entries that are settled since this list was last emptied, in order."""
 
     # -- what is to be logged ---------------------------------------------------------------------------------------
 
-    def submit(self, batch: Batch) -> Ticket:
+    def submit(self, batch: chain.Batch) -> Ticket:
         """Put a batch in line. Bodies that it names must be logged already."""
         ticket = self._new_ticket()
         self._batches.append((batch, ticket))
-        self.waiting_octets += framed_size(batch)
+        self.waiting_octets += chain.framed_size(batch)
         return ticket
 
     def submit_body(self, body: int, content: bytes) -> Ticket:
@@ -144,7 +125,6 @@ class Leader:
         Args:
             now: seconds of the node's clock.
             applying_since: time at which the apply under way began, if there is one.
-
         """
         self._may_renew = now - self._last_tick < self._settings.loop_stall
         self._last_tick = now
@@ -154,41 +134,41 @@ class Leader:
         if now - self.renewed >= self._settings.freshness and not self.reason:
             self.reason = "the lease was not renewed in time"
 
-    def next(self, now: float) -> LeaseRequest | None:
+    def next(self, now: float) -> engine.LeaseRequest | None:
         """Return the request to make now, if no other that changes the lease is under way."""
         if self.reason or self.is_released:
             return None
         self._asked = now
         if (entry := self._next_entry()) is not None:
-            return Append(entry)
+            return engine.Append(entry)
         if self._successor is not None:
-            return Release(self.epoch, self.holder, self.settled, self._successor)
+            return engine.Release(self.epoch, self.holder, self.settled, self._successor)
         if self._may_renew and now - self.renewed >= self._settings.renewal:
-            return Renew(self.epoch, self.holder, self.settled)
+            return engine.Renew(self.epoch, self.holder, self.settled)
         return None
 
-    def _next_entry(self) -> Entry | None:
+    def _next_entry(self) -> engine.Entry | None:
         for entry, _ in self._unsettled:
             if entry.index > self._sent:
                 return entry
         if not self._is_begun:
             self._is_begun = True
-            return self._make(EMPTY, b"", ())
+            return self._make(chain.EMPTY, b"", ())
         if self._bodies and (self._body_is_next or not self._batches):
             self._body_is_next = False
             return self._make_chunk()
         if self._batches:
             self._body_is_next = True
             return self._make_group()
-        return self._make(EMPTY, b"", ()) if self._unsettled else None
+        return self._make(chain.EMPTY, b"", ()) if self._unsettled else None
 
-    def _make_group(self) -> Entry:
-        group: list[Batch] = []
+    def _make_group(self) -> engine.Entry:
+        group: list[chain.Batch] = []
         tickets: list[Ticket] = []
         size = 0
         while self._batches:
             batch, ticket = self._batches[0]
-            more = framed_size(batch)
+            more = chain.framed_size(batch)
             if group and size + more > self._settings.max_batch:
                 break
             self._batches.popleft()
@@ -196,9 +176,9 @@ class Leader:
             tickets.append(ticket)
             size += more
         self.waiting_octets -= size
-        return self._make(BATCHES, join_batches(group), tuple(tickets))
+        return self._make(chain.BATCHES, chain.join_batches(group), tuple(tickets))
 
-    def _make_chunk(self) -> Entry:
+    def _make_chunk(self) -> engine.Entry:
         body, content, ticket = self._bodies[0]
         offset = self._body_offset
         data = content[offset : offset + self._settings.chunk]
@@ -210,41 +190,42 @@ class Leader:
         else:
             self._body_offset += len(data)
         return self._make(
-            CHUNK, join_chunk(BodyChunk(body, offset, is_last, data)), (ticket,) if is_last else ()
+            chain.CHUNK,
+            chain.join_chunk(chain.BodyChunk(body, offset, is_last, data)),
+            (ticket,) if is_last else (),
         )
 
-    def _make(self, kind: int, payload: bytes, tickets: tuple[Ticket, ...]) -> Entry:
-        entry = make_entry(self._tail, self.epoch, self.holder, self.settled, kind, payload)
+    def _make(self, kind: int, payload: bytes, tickets: tuple[Ticket, ...]) -> engine.Entry:
+        entry = chain.make_entry(self._tail, self.epoch, self.holder, self.settled, kind, payload)
         self._tail = entry.position
         self._unsettled.append((entry, tickets))
         return entry
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
-    def answered(self, request: LeaseRequest, answer: Answer) -> bool:
+    def answered(self, request: engine.LeaseRequest, answer: engine.Answer) -> bool:
         """Take the answer of the request under way; what it gives to do is in `logged`, `entries` and `reason`.
 
         Returns false if the next request is to wait a little: this answer has changed nothing.
-
         """
         match answer:
-            case Appended(proof) | Renewed(proof):
+            case engine.Appended(proof) | engine.Renewed(proof):
                 if not self._counts(proof):
                     return False
                 self.renewed = self._asked
-                if isinstance(request, Append):
+                if isinstance(request, engine.Append):
                     self._settle(request.entry.index)
-                elif isinstance(request, Release):
+                elif isinstance(request, engine.Release):
                     self.is_released = True
                     self.reason = self.reason or "the lease was handed over"
-            case Refused(lease):
+            case engine.Refused(lease):
                 self._refused(request, lease)
-                return isinstance(request, Append)
+                return isinstance(request, engine.Append)
             case _:
                 return False
         return True
 
-    def _counts(self, proof: Proof) -> bool:
+    def _counts(self, proof: engine.Proof) -> bool:
         """Return whether a change that was answered so is durable; otherwise it is as if there were no answer."""
         if proof.timeline < self._timeline:
             return False
@@ -260,14 +241,14 @@ class Leader:
             self.entries.append(entry)
             self.logged.extend(tickets)
 
-    def _refused(self, request: LeaseRequest, lease: Lease) -> None:
+    def _refused(self, request: engine.LeaseRequest, lease: engine.Lease) -> None:
         if (lease.epoch, lease.holder) != (self.epoch, self.holder):
-            if isinstance(request, Release) and lease.epoch == self.epoch and not lease.holder:
+            if isinstance(request, engine.Release) and lease.epoch == self.epoch and not lease.holder:
                 self.is_released = True  # the answer to the same request was lost
             self.reason = self.reason or "another node has taken the lease"
         elif lease.last < self.settled:
             self.reason = f"the log ends at {lease.last}, and {self.settled} was answered"
-        elif isinstance(request, Append):
+        elif isinstance(request, engine.Append):
             self._sent = min(lease.last, self._tail.index)
 
     # -- how long ---------------------------------------------------------------------------------------------------

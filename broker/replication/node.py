@@ -23,44 +23,15 @@ from enum import Enum
 from math import inf
 from typing import NamedTuple
 
-from leveret.broker.replication import snapshots
+from leveret.broker.replication import engine, snapshots
 from leveret.broker.replication.candidate import Candidate, Roll
 from leveret.broker.replication.chain import BadEntryError, Batch
-from leveret.broker.replication.engine import (
-    ORIGIN,
-    Answer,
-    Chunk,
-    Complete,
-    Entry,
-    FindSnapshot,
-    Forget,
-    Found,
-    GetChunk,
-    Kept,
-    Known,
-    LeaseRequest,
-    Member,
-    Members,
-    Position,
-    PutChunk,
-    Read,
-    ReadRequest,
-    Refused,
-    Report,
-    Request,
-    Snapshot,
-    Take,
-    Taken,
-    Trim,
-    Trimmed,
-)
 from leveret.broker.replication.follower import Fit, Follower, Lag
 from leveret.broker.replication.leader import Leader, Ticket
 from leveret.broker.replication.settings import Settings
 
 LEASE = 0
 READ = 1
-ID_OCTETS = 16
 UNSAFE = "synchronous_standby_names of the database is empty: a change would be answered that no standby has"
 OLD_SERVER = "the database is a server that another one has replaced"
 
@@ -84,7 +55,7 @@ class Role(Enum):
 class Apply(NamedTuple):
     """Apply entries and the position of the last one in one transaction, then call `Node.applied`."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[engine.Entry, ...]
 
 
 class Wipe(NamedTuple):
@@ -102,7 +73,7 @@ class RestoreChunk(NamedTuple):
 class Restore(NamedTuple):
     """Make the chunks kept aside the copy, with this position, in one step, then call `Node.restored`."""
 
-    position: Position
+    position: engine.Position
 
 
 class Abandon(NamedTuple):
@@ -177,14 +148,13 @@ class Node:
         now: time.
         make_id: returns 16 random bytes.
         settings: limits and times.
-
     """
 
     def __init__(
         self,
         name: str,
         address: str,
-        position: Position,
+        position: engine.Position,
         now: float,
         make_id: Callable[[], bytes],
         settings: Settings | None = None,
@@ -200,7 +170,7 @@ class Node:
         self.leader: Leader | None = None
         self.events: list[Event] = []
         """For the host, which empties it after each call."""
-        self._under_way: list[Request | None] = [None, None]
+        self._under_way: list[engine.Request | None] = [None, None]
         self._not_before = [now, now]
         self.next_read = now
         """Time from which a waiting node reads the log."""
@@ -220,7 +190,7 @@ class Node:
         self._applying_since: float | None = None
         self._apply_from = 0
         """Bytes of entries from which any are applied."""
-        self._snapshot: Snapshot | None = None
+        self._snapshot: engine.Snapshot | None = None
         """The complete one, as far as this node knows."""
         self._is_snapshot_known = False
         self._making: snapshots.Making | None = None
@@ -265,7 +235,7 @@ class Node:
             self.is_too_short = True
             self.events.append(TooShort(seen.last, self.follower.position.index))
 
-    def next(self, lane: int, now: float) -> Request | None:
+    def next(self, lane: int, now: float) -> engine.Request | None:
         """Return the request to make now on a lane; the host calls `answered` or `unanswered` with its outcome."""
         if self._under_way[lane] is not None or now < self._not_before[lane]:
             return None
@@ -278,14 +248,14 @@ class Node:
         request = self._under_way[lane]
         self._under_way[lane] = None
         self._not_before[lane] = now + self._settings.retry
-        if isinstance(request, Take) and self.role is Role.TAKING:
+        if isinstance(request, engine.Take) and self.role is Role.TAKING:
             self._wait(now)
 
-    def answered(self, lane: int, answer: Answer, now: float) -> None:
+    def answered(self, lane: int, answer: engine.Answer, now: float) -> None:
         """Take the answer to the request under way."""
         request = self._under_way[lane]
         self._under_way[lane] = None
-        if isinstance(request, Take):
+        if isinstance(request, engine.Take):
             self._take_answered(answer, now)
         elif lane == LEASE:
             self._lease_answered(request, answer, now)
@@ -318,7 +288,7 @@ class Node:
 
     def wiped(self, now: float) -> None:
         """Take note that the last `Wipe` is done."""
-        self.follower = Follower(ORIGIN)
+        self.follower = Follower(engine.ORIGIN)
         self.lag = Lag()
         self._applying_since = None
         self.role = Role.RESTORING
@@ -345,13 +315,12 @@ class Node:
         if name not in self._to_forget:
             self._to_forget.append(name)
 
-    def begin_snapshot(self, position: Position, chunks: Iterator[bytes]) -> None:
+    def begin_snapshot(self, position: engine.Position, chunks: Iterator[bytes]) -> None:
         """Put a snapshot into the engine, unless the copy that it shows was removed since it was asked for.
 
         Args:
             position: of the copy that `chunks` shows: opened together with it.
             chunks: its bytes, in pieces of at most `Settings.snapshot_chunk`.
-
         """
         if not self._is_making_asked:
             return
@@ -385,7 +354,7 @@ class Node:
             and follower.is_waiting_for_settled
         )
 
-    def entries_behind(self, member: Member) -> int:
+    def entries_behind(self, member: engine.Member) -> int:
         """Return the entries that a member lacked at its last report, of those that had two intervals' time by then."""
         return max(0, self._ends[0] - member.position.index) if len(self._ends) == self._ends.maxlen else 0
 
@@ -398,7 +367,7 @@ class Node:
 
     # -- the leader's lane ------------------------------------------------------------------------------------------
 
-    def _next_of_lease(self, now: float) -> LeaseRequest | None:
+    def _next_of_lease(self, now: float) -> engine.LeaseRequest | None:
         leader = self.leader
         if leader is not None:
             return leader.next(now)
@@ -409,10 +378,10 @@ class Node:
             return None
         self.role = Role.TAKING
         self._take_asked = now
-        return Take(seen, self._make_id(), self.name, self.address)
+        return engine.Take(seen, self._make_id(), self.name, self.address)
 
-    def _take_answered(self, answer: Answer, now: float) -> None:
-        if isinstance(answer, Taken) and answer.proof.timeline >= self._timeline and (
+    def _take_answered(self, answer: engine.Answer, now: float) -> None:
+        if isinstance(answer, engine.Taken) and answer.proof.timeline >= self._timeline and (
             answer.proof.standbys or not self._settings.require_synchronous
         ):  # fmt: skip
             self._timeline = answer.proof.timeline
@@ -434,15 +403,15 @@ class Node:
             self._own_entry = lease.last + 1
             self.role = Role.REPLAYING
             return
-        if isinstance(answer, Refused):
+        if isinstance(answer, engine.Refused):
             self.candidate.watch(answer.lease, now)
-        elif isinstance(answer, Taken):
+        elif isinstance(answer, engine.Taken):
             self.obstacle = UNSAFE if not answer.proof.standbys else OLD_SERVER
         self._wait(now)
 
-    def _lease_answered(self, request: Request | None, answer: Answer, now: float) -> None:
+    def _lease_answered(self, request: engine.Request | None, answer: engine.Answer, now: float) -> None:
         leader = self.leader
-        if leader is None or not isinstance(request, LeaseRequest):
+        if leader is None or not isinstance(request, engine.LeaseRequest):
             return
         if not leader.answered(request, answer):
             self._not_before[LEASE] = now + self._settings.retry
@@ -493,22 +462,22 @@ class Node:
 
     # -- the other lane ---------------------------------------------------------------------------------------------
 
-    def _next_of_read(self, now: float) -> ReadRequest | None:  # noqa: PLR0911 - one for each role
+    def _next_of_read(self, now: float) -> engine.ReadRequest | None:  # noqa: PLR0911 - one for each role
         if now >= self._next_report:
             self._next_report = now + self._settings.report
-            return Report(self._myself())
+            return engine.Report(self._myself())
         if self._to_forget:
-            return Forget(self._to_forget[0])
+            return engine.Forget(self._to_forget[0])
         match self.role:
             case Role.WAITING | Role.AHEAD:
                 if not self._is_snapshot_known:
-                    return FindSnapshot()
+                    return engine.FindSnapshot()
                 if now >= self.next_read and (
                     self.follower.tail_octets < self._settings.tail_octets
                     or self.follower.is_waiting_for_settled
                 ):
                     self._read_again(now + self._pause)
-                    return Read(self.follower.end.index, self._settings.read_octets)
+                    return engine.Read(self.follower.end.index, self._settings.read_octets)
                 return self._next_of_snapshot(now)
             case Role.RESTORING:
                 return self._next_of_restore(now)
@@ -522,17 +491,17 @@ class Node:
         self.next_read = at
         self._is_told = False
 
-    def _myself(self) -> Member:
-        return Member(self.name, self.address, self.follower.position)
+    def _myself(self) -> engine.Member:
+        return engine.Member(self.name, self.address, self.follower.position)
 
-    def _next_of_leader(self, now: float) -> ReadRequest | None:
+    def _next_of_leader(self, now: float) -> engine.ReadRequest | None:
         if now >= self.next_read:
             # The state of the lease, for the growth of the log; and the snapshot that a waiting node made.
             self._read_again(now + self._settings.report)
             self._is_snapshot_known = False
-            return Read(self.follower.position.index, 0)
+            return engine.Read(self.follower.position.index, 0)
         if not self._is_snapshot_known:
-            return FindSnapshot()
+            return engine.FindSnapshot()
         if lost := self.roll.lost(now):
             self.forget(lost[0])
         seen, leader = self.candidate.seen, self.leader
@@ -541,10 +510,10 @@ class Node:
             through = snapshots.trim_through(seen, self._snapshot, up, self._trimmed, self._settings)
             if through > self._trimmed and now >= self._next_trim and self.roll.is_fresh(now):
                 self._next_trim = now + self._settings.report
-                return Trim(leader.epoch, leader.holder, through)
+                return engine.Trim(leader.epoch, leader.holder, through)
         return self._next_of_snapshot(now)
 
-    def _next_of_snapshot(self, now: float) -> ReadRequest | None:
+    def _next_of_snapshot(self, now: float) -> engine.ReadRequest | None:
         making, seen = self._making, self.candidate.seen
         if making is not None:
             return making.request(now)
@@ -562,39 +531,39 @@ class Node:
             self.events.append(MakeSnapshot())
         return None
 
-    def _next_of_restore(self, now: float) -> ReadRequest | None:
+    def _next_of_restore(self, now: float) -> engine.ReadRequest | None:
         if self._fetching is None:
             if now < self.next_read:
                 return None
             self._read_again(now + self._settings.poll)
-            return FindSnapshot()
+            return engine.FindSnapshot()
         if self._fetching.is_whole:
             return None
-        return GetChunk(self._fetching.snapshot.id, self._fetching.number)
+        return engine.GetChunk(self._fetching.snapshot.id, self._fetching.number)
 
-    def _read_answered(self, request: Request | None, answer: Answer, now: float) -> None:
+    def _read_answered(self, request: engine.Request | None, answer: engine.Answer, now: float) -> None:
         match answer:
-            case Found():
+            case engine.Found():
                 self._found(request, answer, now)
-            case Members(members):
+            case engine.Members(members):
                 self.roll.note(members, now)
                 if self.leader is not None:
                     self._ends.append(self.leader.settled)
-                if isinstance(request, Forget):
+                if isinstance(request, engine.Forget):
                     self._to_forget.remove(request.name)
                     self.events.append(Forgotten(request.name))
-            case Known(snapshot):
+            case engine.Known(snapshot):
                 self._known(snapshot, now)
-            case Kept(kept):
+            case engine.Kept(kept):
                 self._kept(request, now, kept=kept)
-            case Trimmed(through):
+            case engine.Trimmed(through):
                 self._trimmed = through
-            case Chunk(data):
+            case engine.Chunk(data):
                 self._chunk_read(data)
             case _:
                 pass
 
-    def _found(self, request: Request | None, found: Found, now: float) -> None:
+    def _found(self, request: engine.Request | None, found: engine.Found, now: float) -> None:
         if found.timeline < self._timeline:  # of a server that another one has replaced
             return
         self._timeline = found.timeline
@@ -607,7 +576,7 @@ class Node:
             return
         self.candidate.watch(found.lease, now)
         self.lag.note(found.lease.last, now)
-        if not isinstance(request, Read) or request.after != self.follower.end.index:
+        if not isinstance(request, engine.Read) or request.after != self.follower.end.index:
             return
         try:
             fit = self.follower.read(found)
@@ -625,7 +594,7 @@ class Node:
             self._wipe(fit.value)
         self._apply_next(now)
 
-    def _pace(self, found: Found, now: float) -> None:
+    def _pace(self, found: engine.Found, now: float) -> None:
         """Set the time of the next read: at once if there is more, soon behind entries, later and later without."""
         settings = self._settings
         if found.entries and found.lease.last > self.follower.end.index:
@@ -645,7 +614,7 @@ class Node:
         self.role = Role.WIPING
         self.events.append(Wipe(reason))
 
-    def _known(self, snapshot: Snapshot | None, now: float) -> None:
+    def _known(self, snapshot: engine.Snapshot | None, now: float) -> None:
         self._snapshot = snapshot
         self._is_snapshot_known = True
         if self.role is not Role.RESTORING:
@@ -668,15 +637,15 @@ class Node:
             self._fetching = None
             self.events.append(Abandon())
 
-    def _kept(self, request: Request | None, now: float, *, kept: bool) -> None:
+    def _kept(self, request: engine.Request | None, now: float, *, kept: bool) -> None:
         making = self._making
         if making is None:
             return
-        if kept and isinstance(request, PutChunk):
+        if kept and isinstance(request, engine.PutChunk):
             seen = self.candidate.seen
             making.kept(now, seen.octets if seen is not None else 0)
             return
-        if kept and isinstance(request, Complete):
+        if kept and isinstance(request, engine.Complete):
             self._snapshot = request.snapshot
         self._making = None
         self._is_making_asked = False
@@ -699,21 +668,11 @@ class Node:
         return self.leader
 
     def submit(self, batch: Batch) -> Ticket:
-        """Put a batch in line.
-
-        Raises:
-            NotLeadingError: this node does not lead, or hands over.
-
-        """
+        """Put a batch in line. Raises NotLeadingError: this node does not lead, or hands over."""
         return self._leader().submit(batch)
 
     def submit_body(self, body: int, content: bytes) -> Ticket:
-        """Put a large body in line.
-
-        Raises:
-            NotLeadingError: this node does not lead, or hands over.
-
-        """
+        """Put a large body in line. Raises NotLeadingError: this node does not lead, or hands over."""
         return self._leader().submit_body(body, content)
 
     def apply_late(self) -> None:

@@ -13,41 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import IsolationLevel
 
-from leveret.broker.replication import postgresql_schema as sql
-from leveret.broker.replication.engine import (
-    ORIGIN,
-    Answer,
-    Append,
-    Appended,
-    Chunk,
-    Complete,
-    Entry,
-    FindSnapshot,
-    Forget,
-    Found,
-    GetChunk,
-    Kept,
-    Known,
-    Lease,
-    Member,
-    Members,
-    NoAnswerError,
-    Position,
-    Proof,
-    PutChunk,
-    Read,
-    Refused,
-    Release,
-    Renew,
-    Renewed,
-    Report,
-    Request,
-    Snapshot,
-    Take,
-    Taken,
-    Trim,
-    Trimmed,
-)
+from leveret.broker.replication import engine, postgresql_schema as sql
 from leveret.broker.replication.postgresql_servers import Servers
 
 SEGMENT_OCTETS = 64 * 1024 * 1024
@@ -71,7 +37,6 @@ class News:
 
     Args:
         told: called, in the event loop, when there may be something new.
-
     """
 
     def __init__(self, told: Callable[[], object]) -> None:
@@ -106,7 +71,6 @@ class PostgreSQLDriver:
     Args:
         servers: of the database; the same for all drivers of a node, so that all leave one that is replaced.
         segment_octets: size of a segment, from which the next one is begun.
-
     """
 
     def __init__(self, servers: Servers, *, segment_octets: int = SEGMENT_OCTETS) -> None:
@@ -115,21 +79,18 @@ class PostgreSQLDriver:
         """Of the server that it is connected to."""
         self._segment_octets = segment_octets
         self._connection: Any = None
-        self._under_way: asyncio.Task[Answer] | None = None
+        self._under_way: asyncio.Task[engine.Answer] | None = None
         self._was_warned = False
         self._news: News | None = None
         self._segment = 0
         self._octets = 0
         self._entries = 0
 
-    async def perform(self, request: Request) -> Answer:
+    async def perform(self, request: engine.Request) -> engine.Answer:
         """Perform a request. It goes on if the caller is cancelled: an append is never cancelled in the server.
 
-        Raises:
-            NoAnswerError: the connection broke, the server reported an error, or warned of anything, or another one
-                has replaced it, and it does not answer.
-            SchemaVersionError: see there.
-
+        Raises NoAnswerError: the connection broke, the server reported an error, or warned of anything, or another one
+        has replaced it, and it does not answer; SchemaVersionError: see there.
         """
         self._under_way = task = asyncio.create_task(self._perform(request))
         while self._servers.are_several:
@@ -165,7 +126,7 @@ class PostgreSQLDriver:
         if connection is not None:
             await connection.close()
 
-    async def _perform(self, request: Request) -> Answer:
+    async def _perform(self, request: engine.Request) -> engine.Answer:
         try:
             if self._connection is not None and self._is_replaced:
                 await self._disconnect()
@@ -177,10 +138,10 @@ class PostgreSQLDriver:
             answer = await self._dispatch(request)
         except (psycopg.Error, OSError) as error:
             await self._disconnect()
-            raise NoAnswerError(type(error).__name__) from error
+            raise engine.NoAnswerError(type(error).__name__) from error
         if self._was_warned:
             await self._disconnect()
-            raise NoAnswerError("the server warned: the answer may be one that no standby has")
+            raise engine.NoAnswerError("the server warned: the answer may be one that no standby has")
         if self._news is not None and self._connection is not None and not self._connection.closed:
             self._news.watch(self._connection)
         return answer
@@ -213,35 +174,43 @@ class PostgreSQLDriver:
         cursor = await self._connection.execute(statement, values, binary=True)
         return await cursor.fetchall()
 
-    async def _lease(self) -> Lease:
-        return Lease(*await self._row(sql.SEE))
+    async def _lease(self) -> engine.Lease:
+        return engine.Lease(*await self._row(sql.SEE))
 
-    async def _dispatch(self, request: Request) -> Answer:  # noqa: PLR0911 - one for each request
+    async def _dispatch(self, request: engine.Request) -> engine.Answer:  # noqa: PLR0911 - one for each request
         match request:
-            case Append(entry):
+            case engine.Append(entry):
                 return await self._append(entry)
-            case Take(seen, holder, name, address):
+            case engine.Take(seen, holder, name, address):
                 taking = (holder, name, address, seen.epoch, seen.holder, seen.counter, seen.last)
                 row = await self._row(sql.TAKE, taking)
                 return (
-                    Refused(await self._lease()) if row is None else Taken(Lease(*row[:8]), Proof(*row[8:]))
+                    engine.Refused(await self._lease())
+                    if row is None
+                    else engine.Taken(engine.Lease(*row[:8]), engine.Proof(*row[8:]))
                 )
-            case Renew(epoch, holder, settled):
+            case engine.Renew(epoch, holder, settled):
                 row = await self._row(sql.RENEW, (settled, epoch, holder))
-                return Refused(await self._lease()) if row is None else Renewed(Proof(*row))
-            case Release(epoch, holder, settled, successor):
+                return (
+                    engine.Refused(await self._lease()) if row is None else engine.Renewed(engine.Proof(*row))
+                )
+            case engine.Release(epoch, holder, settled, successor):
                 row = await self._row(sql.RELEASE, (settled, successor, epoch, holder))
-                return Refused(await self._lease()) if row is None else Renewed(Proof(*row[:2]))
-            case Read():
+                return (
+                    engine.Refused(await self._lease())
+                    if row is None
+                    else engine.Renewed(engine.Proof(*row[:2]))
+                )
+            case engine.Read():
                 return await self._read(request)
-            case Trim():
+            case engine.Trim():
                 return await self._trim(request)
-            case Report(member):
+            case engine.Report(member):
                 place = member.position
                 values = (member.name, member.address, place.epoch, place.index, place.hash)
                 await self._connection.execute(sql.REPORT, values)
                 return await self._members()
-            case Forget(name):
+            case engine.Forget(name):
                 await self._connection.execute(sql.FORGET, (name,))
                 return await self._members()
             case _:
@@ -256,7 +225,7 @@ class PostgreSQLDriver:
         )
         self._entries, self._octets = await self._row(counted)
 
-    async def _append(self, entry: Entry) -> Answer:
+    async def _append(self, entry: engine.Entry) -> engine.Answer:
         if self._octets >= self._segment_octets or self._entries >= SEGMENT_ENTRIES:
             await self._roll(entry)
         payload = entry.payload
@@ -276,15 +245,15 @@ class PostgreSQLDriver:
             before = self._segment
             await self._find_segment()
             if self._segment == before:
-                return Refused(await self._lease())
+                return engine.Refused(await self._lease())
             row = await self._row(sql.append(self._segment), values)  # another leader has begun it
             if row is None:
-                return Refused(await self._lease())
+                return engine.Refused(await self._lease())
         self._octets += len(payload)
         self._entries += 1
-        return Appended(Proof(*row))
+        return engine.Appended(engine.Proof(*row))
 
-    async def _roll(self, entry: Entry) -> None:
+    async def _roll(self, entry: engine.Entry) -> None:
         """Begin the next segment with an entry, if the lease is that of the entry."""
         number = self._segment + 1
         statement = sql.ROLL.format(before=sql.table(self._segment))
@@ -297,37 +266,37 @@ class PostgreSQLDriver:
                 raise psycopg.Rollback
         await self._find_segment()
 
-    async def _read(self, request: Read) -> Found:
+    async def _read(self, request: engine.Read) -> engine.Found:
         await self._connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
         try:
             async with self._connection.transaction():
                 *lease, _, timeline = await self._row(f"select {sql.LEASE}, {sql.PROOF} from leveret_lease")  # noqa: S608 - constants
                 segments = await self._rows(sql.SEGMENTS)
-                base = Position(segments[0][2], segments[0][1] - 1, bytes(segments[0][3]))
+                base = engine.Position(segments[0][2], segments[0][1] - 1, bytes(segments[0][3]))
                 previous = await self._place(request.after, base, segments)
-                found: list[Entry] = []
+                found: list[engine.Entry] = []
                 if previous is not None:
                     (number,) = [each[0] for each in segments if each[1] <= request.after + 1][-1:]
                     values = {"after": request.after, "limit": request.octets}
                     found = sql.whole(await self._rows(sql.entries(number), values))
         finally:
             await self._connection.set_isolation_level(None)
-        return Found(Lease(*lease), previous, tuple(found), base.index, timeline)
+        return engine.Found(engine.Lease(*lease), previous, tuple(found), base.index, timeline)
 
-    async def _place(self, index: int, base: Position, segments: Any) -> Position | None:
+    async def _place(self, index: int, base: engine.Position, segments: Any) -> engine.Position | None:
         if index <= base.index:
             return base if index == base.index else None
         number = [each[0] for each in segments if each[1] <= index][-1]
         row = await self._row(sql.place(number), (index,))
-        return None if row is None else Position(row[0], index, bytes(row[1]))
+        return None if row is None else engine.Position(row[0], index, bytes(row[1]))
 
-    async def _trim(self, request: Trim) -> Answer:
+    async def _trim(self, request: engine.Trim) -> engine.Answer:
         try:
             async with self._connection.transaction():
                 await self._connection.execute(f"set local lock_timeout = '{DROP_LOCK}'")
                 lease = await self._lease()
                 if (lease.epoch, lease.holder) != (request.epoch, request.holder):
-                    return Refused(lease)
+                    return engine.Refused(lease)
                 snapshot = await self._row(sql.SNAPSHOT + " for share")
                 if snapshot is not None and request.through <= snapshot[2]:
                     segments = await self._rows(sql.SEGMENTS)
@@ -340,44 +309,44 @@ class PostgreSQLDriver:
         except psycopg.errors.LockNotAvailable:
             pass  # somebody reads it; the next trim comes
         (first,) = await self._row("select min(first) from leveret_segments")
-        return Trimmed(first - 1)
+        return engine.Trimmed(first - 1)
 
     # -- members, snapshots -----------------------------------------------------------------------------------------
 
-    async def _members(self) -> Members:
-        return Members(
+    async def _members(self) -> engine.Members:
+        return engine.Members(
             tuple(
-                Member(name, address, Position(epoch, index, bytes(hash_)), counter)
+                engine.Member(name, address, engine.Position(epoch, index, bytes(hash_)), counter)
                 for name, address, epoch, index, hash_, counter in await self._rows(sql.MEMBERS)
             )
         )
 
-    async def _snapshots(self, request: Request) -> Answer:
+    async def _snapshots(self, request: engine.Request) -> engine.Answer:
         match request:
-            case PutChunk():
-                return Kept(kept=await self._put(request))
-            case GetChunk(id_, number):
+            case engine.PutChunk():
+                return engine.Kept(kept=await self._put(request))
+            case engine.GetChunk(id_, number):
                 try:
                     row = await self._row(sql.get(sql.chunks(id_)), (number,))
                 except psycopg.errors.UndefinedTable:
                     row = None
-                return Chunk(None if row is None else bytes(row[0]))
-            case FindSnapshot():
-                return Known(await self._snapshot())
-            case Complete(snapshot):
-                return Kept(kept=await self._complete(snapshot))
+                return engine.Chunk(None if row is None else bytes(row[0]))
+            case engine.FindSnapshot():
+                return engine.Known(await self._snapshot())
+            case engine.Complete(snapshot):
+                return engine.Kept(kept=await self._complete(snapshot))
             case _:
                 raise TypeError(type(request))
 
-    async def _snapshot(self) -> Snapshot | None:
+    async def _snapshot(self) -> engine.Snapshot | None:
         row = await self._row(sql.SNAPSHOT)
         if row is None:
             return None
         id_, epoch, index, hash_, chunks, octets, digest, log_octets = row
-        place = Position(epoch, index, bytes(hash_))
-        return Snapshot(bytes(id_), place, chunks, octets, bytes(digest), log_octets)
+        place = engine.Position(epoch, index, bytes(hash_))
+        return engine.Snapshot(bytes(id_), place, chunks, octets, bytes(digest), log_octets)
 
-    async def _put(self, request: PutChunk) -> bool:
+    async def _put(self, request: engine.PutChunk) -> bool:
         name = sql.chunks(request.id)
         if not request.number and not (await self._row(sql.EXISTS, (name,)))[0]:
             async with self._connection.transaction():
@@ -389,7 +358,7 @@ class PostgreSQLDriver:
             return False
         return True
 
-    async def _complete(self, snapshot: Snapshot) -> bool:
+    async def _complete(self, snapshot: engine.Snapshot) -> bool:
         try:
             async with self._connection.transaction():
                 is_kept = await self._replace(snapshot)
@@ -399,7 +368,7 @@ class PostgreSQLDriver:
             await self._drop_others()
         return is_kept
 
-    async def _replace(self, snapshot: Snapshot) -> bool:
+    async def _replace(self, snapshot: engine.Snapshot) -> bool:
         """Make a snapshot the one that counts, unless its chunks are not all there, or it is old, or does not fit."""
         await self._connection.execute(sql.LOCK)
         found = await self._row(sql.digest(sql.chunks(snapshot.id)), (snapshot.chunks,))
@@ -410,8 +379,8 @@ class PostgreSQLDriver:
         if known is not None and known.position.index > place.index:
             return False
         segments = await self._rows(sql.SEGMENTS)
-        base = Position(segments[0][2], segments[0][1] - 1, bytes(segments[0][3]))
-        if place != (ORIGIN if not place.index else await self._place(place.index, base, segments)):
+        base = engine.Position(segments[0][2], segments[0][1] - 1, bytes(segments[0][3]))
+        if place != (engine.ORIGIN if not place.index else await self._place(place.index, base, segments)):
             return False
         await self._connection.execute("delete from leveret_snapshot")
         values = (snapshot.id, place.epoch, place.index, place.hash)

@@ -35,7 +35,6 @@ class Servers:
 
     Args:
         url: as libpq takes it.
-
     """
 
     def __init__(self, url: str) -> None:
@@ -57,9 +56,7 @@ class Servers:
     async def connect(self) -> Connected:
         """Return a connection with autocommit to the newest of those that can be reached.
 
-        Raises:
-            psycopg.Error, TimeoutError: none can be reached.
-
+        Raises psycopg.Error, TimeoutError: none can be reached.
         """
         if not self.are_several:
             return Connected(await _opened(self._each[0]), 0)
@@ -168,9 +165,7 @@ _TIMEOUTS = {
 def with_timeouts(url: str) -> str:
     """Return what connects to a URL, with time limits of the connection that it does not set itself.
 
-    Raises:
-        ValueError: libpq does not understand the URL; the text does not contain it.
-
+    Raises ValueError: libpq does not understand the URL; the text does not contain it.
     """
     try:
         given = psycopg.conninfo.conninfo_to_dict(url)

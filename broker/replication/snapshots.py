@@ -30,7 +30,6 @@ def makes_it(name: str, leader: str, up: Iterable[Member], trimmed: int) -> bool
         trimmed: index of the last entry that is trimmed; nodes behind it cannot make one.
 
     The first by name of the waiting nodes; the leader if none waits.
-
     """
     waiting = sorted(each.name for each in up if each.name != leader and each.position.index >= trimmed)
     if name != leader:
@@ -50,7 +49,6 @@ def trim_through(
             `trim_cap` since: then they take the snapshot. So do, at once, those whose next entry is trimmed already.
         trimmed: index of the last entry that is trimmed.
         settings: limits.
-
     """
     if last is None:
         return 0
@@ -68,7 +66,6 @@ class Making:
         position: of the state that the chunks contain, neither before nor behind it.
         chunks: its bytes, in pieces of at most `Settings.snapshot_chunk`, at least one and none of them empty.
         log_octets: `Lease.octets` when it was begun.
-
     """
 
     def __init__(self, id: bytes, position: Position, chunks: Iterator[bytes], log_octets: int) -> None:  # noqa: A002 - the name of the field
@@ -123,7 +120,6 @@ class Fetching:
 
     Args:
         snapshot: as the engine describes it.
-
     """
 
     def __init__(self, snapshot: Snapshot) -> None:

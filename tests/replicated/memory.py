@@ -10,40 +10,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import NamedTuple
 
-from leveret.broker.replication.engine import (
-    FREE,
-    ORIGIN,
-    Answer,
-    Append,
-    Appended,
-    Chunk,
-    Complete,
-    Entry,
-    FindSnapshot,
-    Forget,
-    Found,
-    GetChunk,
-    Kept,
-    Known,
-    Member,
-    Members,
-    NoAnswerError,
-    Position,
-    Proof,
-    PutChunk,
-    Read,
-    Refused,
-    Release,
-    Renew,
-    Renewed,
-    Report,
-    Request,
-    Snapshot,
-    Take,
-    Taken,
-    Trim,
-    Trimmed,
-)
+from leveret.broker.replication import engine as protocol
 
 STANDBYS = "ANY 1 (standby)"
 
@@ -52,13 +19,13 @@ class Database:
     """The rows of a server. Each change is made on a copy."""
 
     def __init__(self) -> None:
-        self.lease = FREE
-        self.entries: dict[int, Entry] = {}
-        self.base: Position = ORIGIN
+        self.lease = protocol.FREE
+        self.entries: dict[int, protocol.Entry] = {}
+        self.base: protocol.Position = protocol.ORIGIN
         """The place behind the last entry that is trimmed."""
-        self.snapshot: Snapshot | None = None
+        self.snapshot: protocol.Snapshot | None = None
         self.chunks: dict[tuple[bytes, int], bytes] = {}
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, protocol.Member] = {}
 
     def copy(self) -> "Database":
         """Return a copy to change."""
@@ -77,17 +44,17 @@ class Database:
         """Return whether the lease is of that epoch and holder."""
         return (self.lease.epoch, self.lease.holder) == (epoch, holder)
 
-    def admits(self, entry: Entry) -> bool:
+    def admits(self, entry: protocol.Entry) -> bool:
         """Return whether an entry may be appended."""
         return self.holds(entry.epoch, entry.holder) and self.lease.last == entry.index - 1
 
-    def take(self, request: Take, proof: Proof) -> Taken | Refused:
+    def take(self, request: protocol.Take, proof: protocol.Proof) -> protocol.Taken | protocol.Refused:
         """Perform `Take`."""
         lease, seen = self.lease, request.seen
         if (lease.epoch, lease.holder, lease.counter, lease.last) != (
             seen.epoch, seen.holder, seen.counter, seen.last
         ):  # fmt: skip
-            return Refused(lease)
+            return protocol.Refused(lease)
         self.lease = lease._replace(
             epoch=lease.epoch + 1,
             holder=request.holder,
@@ -95,26 +62,28 @@ class Database:
             name=request.name,
             address=request.address,
         )
-        return Taken(self.lease, proof)
+        return protocol.Taken(self.lease, proof)
 
-    def renew(self, request: Renew | Release, proof: Proof) -> Renewed | Refused:
+    def renew(
+        self, request: protocol.Renew | protocol.Release, proof: protocol.Proof
+    ) -> protocol.Renewed | protocol.Refused:
         """Perform `Renew` and `Release`."""
         lease = self.lease
         if not self.holds(request.epoch, request.holder):
-            return Refused(lease)
+            return protocol.Refused(lease)
         self.lease = lease._replace(counter=lease.counter + 1, settled=max(lease.settled, request.settled))
-        if isinstance(request, Release):
+        if isinstance(request, protocol.Release):
             self.lease = self.lease._replace(holder=b"", name=request.successor, address="")
-        return Renewed(proof)
+        return protocol.Renewed(proof)
 
-    def append(self, request: Append, proof: Proof) -> Appended | Refused:
+    def append(self, request: protocol.Append, proof: protocol.Proof) -> protocol.Appended | protocol.Refused:
         """Perform `Append`."""
         if not self.admits(request.entry):
-            return Refused(self.lease)
+            return protocol.Refused(self.lease)
         self.put(request.entry)
-        return Appended(proof)
+        return protocol.Appended(proof)
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: protocol.Entry) -> None:
         """Write an entry and what the lease counts, without asking."""
         lease = self.lease
         self.entries[entry.index] = entry
@@ -127,16 +96,16 @@ class Database:
 
     # -- the rest ---------------------------------------------------------------------------------------------------
 
-    def place(self, index: int) -> Position | None:
+    def place(self, index: int) -> protocol.Position | None:
         """Return the place behind an entry, if it is not trimmed and exists."""
         if index == self.base.index:
             return self.base
         entry = self.entries.get(index)
         return entry.position if entry is not None else None
 
-    def read(self, request: Read, timeline: int) -> Found:
+    def read(self, request: protocol.Read, timeline: int) -> protocol.Found:
         """Perform `Read`."""
-        found: list[Entry] = []
+        found: list[protocol.Entry] = []
         previous = self.place(request.after)
         size = 0
         while (
@@ -146,15 +115,15 @@ class Database:
             size += len(entry.payload)
             if size >= request.octets:
                 break
-        return Found(self.lease, previous, tuple(found), self.base.index, timeline)
+        return protocol.Found(self.lease, previous, tuple(found), self.base.index, timeline)
 
-    def trim(self, request: Trim) -> Trimmed | Refused:
+    def trim(self, request: protocol.Trim) -> protocol.Trimmed | protocol.Refused:
         """Perform `Trim`."""
         if not self.holds(request.epoch, request.holder):
-            return Refused(self.lease)
+            return protocol.Refused(self.lease)
         if self.snapshot is not None and request.through <= self.snapshot.position.index:
             self.cut(request.through)
-        return Trimmed(self.base.index)
+        return protocol.Trimmed(self.base.index)
 
     def cut(self, through: int) -> None:
         """Remove entries up to an index."""
@@ -163,54 +132,54 @@ class Database:
             self.base = place
             self.entries = {index: entry for index, entry in self.entries.items() if index > through}
 
-    def report(self, member: Member) -> Members:
+    def report(self, member: protocol.Member) -> protocol.Members:
         """Perform `Report`."""
         known = self.members.get(member.name)
         self.members[member.name] = member._replace(counter=1 if known is None else known.counter + 1)
         return self.roll()
 
-    def forget(self, name: str) -> Members:
+    def forget(self, name: str) -> protocol.Members:
         """Perform `Forget`."""
         self.members.pop(name, None)
         return self.roll()
 
-    def roll(self) -> Members:
+    def roll(self) -> protocol.Members:
         """Return all members."""
-        return Members(tuple(self.members[name] for name in sorted(self.members)))
+        return protocol.Members(tuple(self.members[name] for name in sorted(self.members)))
 
-    def put_chunk(self, snapshot: bytes, number: int, data: bytes) -> Kept:
+    def put_chunk(self, snapshot: bytes, number: int, data: bytes) -> protocol.Kept:
         """Perform `PutChunk`."""
         if number and (snapshot, 0) not in self.chunks:
-            return Kept(kept=False)
+            return protocol.Kept(kept=False)
         self.chunks[snapshot, number] = data
-        return Kept(kept=True)
+        return protocol.Kept(kept=True)
 
-    def complete(self, snapshot: Snapshot) -> Kept:
+    def complete(self, snapshot: protocol.Snapshot) -> protocol.Kept:
         """Perform `Complete`."""
         chain = sha256()
         size = 0
         for number in range(snapshot.chunks):
             data = self.chunks.get((snapshot.id, number))
             if data is None:
-                return Kept(kept=False)
+                return protocol.Kept(kept=False)
             chain.update(sha256(data).digest())
             size += len(data)
         if (chain.digest(), size) != (snapshot.hash, snapshot.octets):
-            return Kept(kept=False)
+            return protocol.Kept(kept=False)
         if self.snapshot is not None and self.snapshot.position.index > snapshot.position.index:
-            return Kept(kept=False)
+            return protocol.Kept(kept=False)
         if self.place(snapshot.position.index) != snapshot.position:
-            return Kept(kept=False)
+            return protocol.Kept(kept=False)
         self.snapshot = snapshot
         self.chunks = {key: data for key, data in self.chunks.items() if key[0] == snapshot.id}
-        return Kept(kept=True)
+        return protocol.Kept(kept=True)
 
 
 class _Change(NamedTuple):
     """A change that the standby does not have."""
 
     database: Database
-    answer: Answer
+    answer: protocol.Answer
 
 
 class MemoryEngine:
@@ -237,57 +206,59 @@ class MemoryEngine:
         return self._change is not None
 
     @staticmethod
-    def changes(request: Request) -> bool:
+    def changes(request: protocol.Request) -> bool:
         """Return whether a request changes anything."""
-        return not isinstance(request, Read | FindSnapshot | GetChunk)
+        return not isinstance(request, protocol.Read | protocol.FindSnapshot | protocol.GetChunk)
 
-    def look(self, request: Request) -> Answer:
+    def look(self, request: protocol.Request) -> protocol.Answer:
         """Perform a request that changes nothing."""
         match request:
-            case Read():
+            case protocol.Read():
                 return self.visible.read(request, self.timeline)
-            case FindSnapshot():
-                return Known(self.visible.snapshot)
-            case GetChunk(id_, number):
-                return Chunk(self.visible.chunks.get((id_, number)))
+            case protocol.FindSnapshot():
+                return protocol.Known(self.visible.snapshot)
+            case protocol.GetChunk(id_, number):
+                return protocol.Chunk(self.visible.chunks.get((id_, number)))
             case _:
                 raise TypeError(type(request))
 
-    def begin(self, request: Request) -> None:
+    def begin(self, request: protocol.Request) -> None:
         """Perform a change that the standby does not have yet. Not while `is_locked`."""
         database = self.visible.copy()
         self._change = _Change(database, self.change(database, request))
 
-    def change(self, database: Database, request: Request) -> Answer:
+    def change(self, database: Database, request: protocol.Request) -> protocol.Answer:
         """Perform a change on a copy."""
-        proof = Proof(self.standbys, self.timeline)
+        proof = protocol.Proof(self.standbys, self.timeline)
         match request:
-            case Take():
+            case protocol.Take():
                 return database.take(request, proof)
-            case Renew() | Release():
+            case protocol.Renew() | protocol.Release():
                 return database.renew(request, proof)
-            case Append():
+            case protocol.Append():
                 return database.append(request, proof)
-            case Trim():
+            case protocol.Trim():
                 return database.trim(request)
-            case Report(member):
+            case protocol.Report(member):
                 return database.report(member)
-            case Forget(name):
+            case protocol.Forget(name):
                 return database.forget(name)
-            case PutChunk(id_, number, data):
+            case protocol.PutChunk(id_, number, data):
                 return database.put_chunk(id_, number, data)
-            case Complete(snapshot):
+            case protocol.Complete(snapshot):
                 return database.complete(snapshot)
             case _:
                 raise TypeError(type(request))
 
-    def finish(self) -> Answer:
+    def finish(self) -> protocol.Answer:
         """Give the change under way to the standby, and return its answer."""
         if self._change is None:
             raise RuntimeError("no change is under way")
         database, answer = self._change
         self._change = None
-        if not isinstance(answer, Refused):  # that changed nothing, so nothing reaches the standby with it
+        if not isinstance(
+            answer, protocol.Refused
+        ):  # that changed nothing, so nothing reaches the standby with it
             self.visible = self.standby = database
         return answer
 
@@ -303,13 +274,13 @@ class MemoryEngine:
         self.visible = self.standby
         self.timeline += 1
 
-    def perform(self, request: Request) -> Answer:
+    def perform(self, request: protocol.Request) -> protocol.Answer:
         """Perform a request without any waiting."""
         if not self.changes(request):
             return self.look(request)
         self.begin(request)
         answer = self.finish()
-        if isinstance(request, Release) and not isinstance(answer, Refused):
+        if isinstance(request, protocol.Release) and not isinstance(answer, protocol.Refused):
             for told in self.listeners:
                 told()
         return answer
@@ -325,10 +296,10 @@ class MemoryDriver:
 
     def __init__(self, engine: MemoryEngine) -> None:
         self.engine = engine
-        self.fault: Callable[[Request], str] | None = None
+        self.fault: Callable[[protocol.Request], str] | None = None
         """Returns `before` or `after` if the connection is to break before or after a request is performed."""
 
-    async def perform(self, request: Request) -> Answer:
+    async def perform(self, request: protocol.Request) -> protocol.Answer:
         """Perform a request.
 
         Raises:
@@ -337,10 +308,10 @@ class MemoryDriver:
         """
         fault = self.fault(request) if self.fault is not None else ""
         if fault == "before":
-            raise NoAnswerError("the connection broke before the request was performed")
+            raise protocol.NoAnswerError("the connection broke before the request was performed")
         answer = self.engine.perform(request)
         if fault:
-            raise NoAnswerError("the connection broke before the answer was read")
+            raise protocol.NoAnswerError("the connection broke before the answer was read")
         return answer
 
     def listen(self, told: Callable[[], object]) -> None:

@@ -5,7 +5,7 @@ from replicated.conformance import *  # noqa: F403 - the suite
 from replicated.conformance import HOLDER, OTHER, follow
 from replicated.memory import MemoryDriver, MemoryEngine
 
-from leveret.broker.replication.engine import FREE, ORIGIN, Append, NoAnswerError, Read, Refused, Renew, Take
+from leveret.broker.replication import engine as protocol
 
 
 class MemorySetup:
@@ -25,7 +25,7 @@ class MemorySetup:
 
     async def lose_answer(self, engine, request):
         engine.fault = lambda _: "after"
-        with pytest.raises(NoAnswerError):
+        with pytest.raises(protocol.NoAnswerError):
             await engine.perform(request)
         engine.fault = None
 
@@ -37,37 +37,37 @@ def setup():
 
 def taken(engine, holder=HOLDER):
     """Take the lease."""
-    return engine.perform(Take(engine.visible.lease, holder, "a", "")).lease
+    return engine.perform(protocol.Take(engine.visible.lease, holder, "a", "")).lease
 
 
 def test_a_change_is_not_seen_before_it_is_replicated():
     """While a change waits for the standby, reads show what was before, and nothing else is changed."""
     engine = MemoryEngine()
     lease = taken(engine)
-    engine.begin(Append(follow(ORIGIN, lease)))
+    engine.begin(protocol.Append(follow(protocol.ORIGIN, lease)))
 
     assert engine.is_locked
-    assert 0 == engine.look(Read(0, 0)).lease.last
+    assert 0 == engine.look(protocol.Read(0, 0)).lease.last
     engine.finish()
-    assert 1 == engine.look(Read(0, 0)).lease.last
+    assert 1 == engine.look(protocol.Read(0, 0)).lease.last
 
 
 def test_a_restart_shows_what_a_promotion_loses():
     """An entry that a restarted server shows is lost with it, unless a later change has reached the standby."""
     engine = MemoryEngine()
     lease = taken(engine)
-    entry = follow(ORIGIN, lease)
-    engine.begin(Append(entry))
+    entry = follow(protocol.ORIGIN, lease)
+    engine.begin(protocol.Append(entry))
     engine.restart()
 
-    assert isinstance(engine.perform(Append(entry)), Refused)
+    assert isinstance(engine.perform(protocol.Append(entry)), protocol.Refused)
     assert 1 == engine.visible.lease.last
     engine.promote()
     assert (0, 2) == (engine.visible.lease.last, engine.timeline)
 
-    engine.begin(Append(entry))
+    engine.begin(protocol.Append(entry))
     engine.restart()
-    engine.perform(Renew(lease.epoch, HOLDER, 0))
+    engine.perform(protocol.Renew(lease.epoch, HOLDER, 0))
     engine.promote()
     assert 1 == engine.visible.lease.last
 
@@ -77,6 +77,6 @@ async def test_a_fault_before_a_request_changes_nothing():
     driver = MemoryDriver(MemoryEngine())
     driver.fault = lambda _: "before"
 
-    with pytest.raises(NoAnswerError):
-        await driver.perform(Take(driver.engine.visible.lease, OTHER, "a", ""))
-    assert FREE == driver.engine.visible.lease
+    with pytest.raises(protocol.NoAnswerError):
+        await driver.perform(protocol.Take(driver.engine.visible.lease, OTHER, "a", ""))
+    assert protocol.FREE == driver.engine.visible.lease

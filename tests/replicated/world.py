@@ -11,28 +11,7 @@ from random import Random
 
 from replicated.memory import STANDBYS, MemoryEngine
 
-from leveret.broker.replication import node as nodes
-from leveret.broker.replication.chain import (
-    BATCHES,
-    CHUNK,
-    BadEntryError,
-    Batch,
-    OpenBodies,
-    split_batches,
-    split_chunk,
-)
-from leveret.broker.replication.engine import (
-    ORIGIN,
-    Append,
-    Appended,
-    Position,
-    Proof,
-    Refused,
-    Release,
-    Renewed,
-    Taken,
-    Trim,
-)
+from leveret.broker.replication import chain, engine as protocol, node as nodes
 from leveret.broker.replication.node import LEASE, READ, Node, Role
 from leveret.broker.replication.settings import Settings
 
@@ -57,22 +36,22 @@ class Copy:
     """The state of a node on its disk: each change is one step."""
 
     def __init__(self):
-        self.position = ORIGIN
+        self.position = protocol.ORIGIN
         self.digest = ""
         self.messages = {}
         self.parts = {}
-        self.open = OpenBodies()
+        self.open = chain.OpenBodies()
 
     def apply(self, entry):
         """Apply an entry and its position."""
         for body in self.open.begin(entry):
             self.parts.pop(body, None)
-        if entry.kind == CHUNK:
-            chunk = split_chunk(entry.payload)
+        if entry.kind == chain.CHUNK:
+            chunk = chain.split_chunk(entry.payload)
             self.open.take(chunk)
             self.parts[chunk.body] = self.parts.get(chunk.body, "") + chunk.data.decode()
-        elif entry.kind == BATCHES:
-            for batch in split_batches(entry.payload):
+        elif entry.kind == chain.BATCHES:
+            for batch in chain.split_batches(entry.payload):
                 self.open.close(batch)
                 id_, text = json.loads(batch.payload)
                 for body in batch.named:
@@ -104,7 +83,7 @@ class Copy:
         copy.digest = whole["digest"]
         copy.messages = dict(whole["messages"])
         copy.parts = dict(whole["parts"])
-        copy.open = OpenBodies(whole["epoch"], dict(whole["sizes"]), frozenset(whole["whole"]))
+        copy.open = chain.OpenBodies(whole["epoch"], dict(whole["sizes"]), frozenset(whole["whole"]))
         return copy
 
 
@@ -255,7 +234,7 @@ class Host:
         for entry in entries:
             try:
                 self.copy.apply(entry)
-            except BadEntryError as error:
+            except chain.BadEntryError as error:
                 raise AssertionError(f"{self.name} cannot apply {entry.index}: {error}") from error
             self.world.check_state(self)
         self.node.applied(self.clock())
@@ -293,7 +272,7 @@ class Host:
 
     def publish(self, text, named):
         id_ = self.new_id()
-        ticket = self.node.submit(Batch(json.dumps([id_, text]).encode(), named))
+        ticket = self.node.submit(chain.Batch(json.dumps([id_, text]).encode(), named))
         self.waiting[ticket] = text
         self.memory[id_] = text
 
@@ -314,9 +293,9 @@ class Host:
 
 def texts(entry):
     """Return the id and text of each message of an entry."""
-    if entry.kind != BATCHES:
+    if entry.kind != chain.BATCHES:
         return []
-    return [tuple(json.loads(batch.payload)) for batch in split_batches(entry.payload)]
+    return [tuple(json.loads(batch.payload)) for batch in chain.split_batches(entry.payload)]
 
 
 class World:
@@ -426,7 +405,7 @@ class World:
         work = (host, life, lane, link, request)
         if not self.engine.changes(request):
             self.answer(work, self.engine.look(request))
-        elif not self.check_has_lock and isinstance(request, Append):
+        elif not self.check_has_lock and isinstance(request, protocol.Append):
             self.append_unlocked(work)
         elif self.engine.is_locked:
             self.lock_queue.append(work)
@@ -448,7 +427,7 @@ class World:
         answer = self.engine.finish()
         self.check_change(work[-1], answer, before, self.engine.standby)
         self.answer(work, answer)
-        if isinstance(work[-1], Release) and isinstance(answer, Renewed):
+        if isinstance(work[-1], protocol.Release) and isinstance(answer, protocol.Renewed):
             self.tell_all()
         if self.lock_queue:
             self.begin(self.lock_queue.pop(0))
@@ -457,7 +436,7 @@ class World:
         """Append as a statement would that checks the lease without locking it."""
         request = work[-1]
         if not self.engine.visible.admits(request.entry):
-            self.answer(work, Refused(self.engine.visible.lease))
+            self.answer(work, protocol.Refused(self.engine.visible.lease))
             return
         random = self.random
         wait = (
@@ -472,7 +451,7 @@ class World:
         database = self.engine.visible.copy()
         database.put(work[-1].entry)
         self.engine.visible = self.engine.standby = database
-        answer = Appended(Proof(STANDBYS, self.engine.timeline))
+        answer = protocol.Appended(protocol.Proof(STANDBYS, self.engine.timeline))
         self.check_change(work[-1], answer, before, database)
         self.answer(work, answer)
 
@@ -485,7 +464,7 @@ class World:
             self.break_off(host, life, lane, link)
             return
         delay = self.delay()
-        if isinstance(answer, Taken) and random.random() < 0.3 * self.unrest and not self.is_over:
+        if isinstance(answer, protocol.Taken) and random.random() < 0.3 * self.unrest and not self.is_over:
             delay += random.uniform(
                 0.1, 2
             )  # an append of the former leader may come before the first of the new one
@@ -580,13 +559,13 @@ class World:
 
     def check_change(self, request, answer, before, after):
         """Check what the standby got with a change."""
-        if isinstance(answer, Taken):
+        if isinstance(answer, protocol.Taken):
             epoch, holder = answer.lease.epoch, answer.lease.holder
             assert epoch not in self.holders, f"epoch {epoch} has two holders"
             self.holders[epoch] = holder
-        elif isinstance(answer, Appended):
+        elif isinstance(answer, protocol.Appended):
             self.check_appended(request.entry, before)
-        elif isinstance(request, Trim) and after.base.index > before.base.index:
+        elif isinstance(request, protocol.Trim) and after.base.index > before.base.index:
             self.counts["trimmed"] += 1
             through, lease, snapshot = after.base.index, after.lease, after.snapshot
             assert snapshot is not None, "trimmed without a snapshot"
@@ -676,6 +655,3 @@ class World:
 def walk(seed, world=World, **arguments):
     """Run a seed; returns counts of what has happened."""
     return world(seed, **arguments).run()
-
-
-__all__ = ["Copy", "Host", "Position", "World", "walk"]

@@ -7,21 +7,8 @@ from processes.postgresql_server import postgresql
 from replicated.conformance import *  # noqa: F403 - the suite
 from replicated.conformance import DEADLINE, HOLDER, append, ask, fill, follow, keep_snapshot, take
 
+from leveret.broker.replication import engine as protocol
 from leveret.broker.replication.chain import BATCHES, make_entry
-from leveret.broker.replication.engine import (
-    ORIGIN,
-    Append,
-    Chunk,
-    FindSnapshot,
-    GetChunk,
-    Known,
-    NoAnswerError,
-    PutChunk,
-    Read,
-    Refused,
-    Trim,
-    Trimmed,
-)
 
 psycopg = pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 from leveret.broker.replication import postgresql_schema as sql  # noqa: E402
@@ -99,7 +86,7 @@ async def test_a_cancelled_wait_for_a_standby_is_no_answer(setup):
     """An append whose wait for standbys is cancelled counts as unanswered, although the server reports success."""
     engine = await setup.connect()
     lease = await take(engine)
-    entry = follow(ORIGIN, lease, b"alone")
+    entry = follow(protocol.ORIGIN, lease, b"alone")
     under_way = asyncio.create_task(asyncio.sleep(0))
 
     async def waits():
@@ -107,19 +94,19 @@ async def test_a_cancelled_wait_for_a_standby_is_no_answer(setup):
         if under_way.done():  # the server has not noticed the setting yet: another one
             if await under_way is not None:
                 entry = follow(entry.position, lease, b"alone")
-            under_way = asyncio.create_task(engine.perform(Append(entry)))
+            under_way = asyncio.create_task(engine.perform(protocol.Append(entry)))
         return await setup.sql("select 1 from pg_stat_activity where wait_event = 'SyncRep'")
 
     await setup.sql("alter system set synchronous_standby_names = 'nobody'", "select pg_reload_conf()")
     await until(waits)
     await setup.sql("select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'")
-    with pytest.raises(NoAnswerError):
+    with pytest.raises(protocol.NoAnswerError):
         async with asyncio.timeout(DEADLINE):
             await under_way
 
     await setup.sql("alter system reset synchronous_standby_names", "select pg_reload_conf()")
-    again = await ask(engine, Append(entry))
-    assert isinstance(again, Refused)
+    again = await ask(engine, protocol.Append(entry))
+    assert isinstance(again, protocol.Refused)
     assert entry.index == again.lease.last
 
 
@@ -127,16 +114,16 @@ async def test_a_cancelled_caller_cancels_no_append(setup):
     """An append goes on, and is found, after the task that waits for it was cancelled."""
     engine, other = await setup.connect(), await setup.connect()
     lease = await take(engine)
-    entry = follow(ORIGIN, lease, b"x" * 3_000_000)
+    entry = follow(protocol.ORIGIN, lease, b"x" * 3_000_000)
 
-    task = asyncio.create_task(engine.perform(Append(entry)))
+    task = asyncio.create_task(engine.perform(protocol.Append(entry)))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
     async def is_found():
-        return (await ask(other, Read(0, 10_000_000))).entries == (entry,)
+        return (await ask(other, protocol.Read(0, 10_000_000))).entries == (entry,)
 
     await until(is_found)
 
@@ -149,30 +136,30 @@ async def test_segments_are_dropped_whole(setup):
     entries = await fill(engine, lease, 40)
 
     read, after = [], 0
-    while found := (await ask(reader, Read(after, 1_000_000))).entries:
+    while found := (await ask(reader, protocol.Read(after, 1_000_000))).entries:
         read += found
         after = read[-1].index
     assert entries == read
     await keep_snapshot(engine, entries[30].position)
-    trimmed = await ask(engine, Trim(lease.epoch, HOLDER, 31))
+    trimmed = await ask(engine, protocol.Trim(lease.epoch, HOLDER, 31))
 
-    assert isinstance(trimmed, Trimmed)
+    assert isinstance(trimmed, protocol.Trimmed)
     assert 10 < trimmed.through <= 31
-    found = await ask(reader, Read(trimmed.through, 0))
+    found = await ask(reader, protocol.Read(trimmed.through, 0))
     assert (entries[trimmed.through - 1].position, trimmed.through) == (found.previous, found.trimmed)
-    assert None is (await ask(reader, Read(1, 0))).previous
+    assert None is (await ask(reader, protocol.Read(1, 0))).previous
     await append(await setup.connect(segment_octets=100), entries[-1].position, lease, b"next")
-    assert 41 == (await ask(reader, Read(0, 0))).lease.last
+    assert 41 == (await ask(reader, protocol.Read(0, 0))).lease.last
 
 
 async def test_a_large_entry_is_several_rows_of_one_statement(setup):
     """An entry above the size of a row comes back whole."""
     engine = await setup.connect()
     lease = await take(engine)
-    entry = make_entry(ORIGIN, lease.epoch, HOLDER, 0, BATCHES, bytes(range(256)) * 4000)
-    await ask(engine, Append(entry))
+    entry = make_entry(protocol.ORIGIN, lease.epoch, HOLDER, 0, BATCHES, bytes(range(256)) * 4000)
+    await ask(engine, protocol.Append(entry))
 
-    assert (entry,) == (await ask(engine, Read(0, 10))).entries
+    assert (entry,) == (await ask(engine, protocol.Read(0, 10))).entries
     async with await psycopg.AsyncConnection.connect(setup.url()) as connection:
         cursor = await connection.execute("select count(*) from leveret_log_1")
         assert (4,) == await cursor.fetchone()
@@ -182,7 +169,7 @@ async def test_payloads_are_sent_as_they_are(setup):
     """An append sends a few hundred bytes more than its entry has: nothing is turned into text."""
     payload = bytes(range(256)) * 1024
     values = {"index": 1, "settled": 0, "limit": 1, "epoch": 1, "holder": HOLDER, "kind": BATCHES}
-    await (await setup.connect()).perform(FindSnapshot())
+    await (await setup.connect()).perform(protocol.FindSnapshot())
     async with await psycopg.AsyncConnection.connect(setup.url()) as connection:
         cursor = connection.cursor()
         await cursor.execute(sql.append(1), {**values, "hash": b"h", "data": payload, "parts": 1})
@@ -194,7 +181,7 @@ async def test_a_snapshot_that_counts_is_the_only_one_with_a_table(setup):
     """Chunks of snapshots that were given up, or are replaced, go with their tables: no row is deleted."""
     engine = await setup.connect()
     entries = await fill(engine, await take(engine), 3)
-    await ask(engine, PutChunk(b"u" * 16, 0, b"given up"))
+    await ask(engine, protocol.PutChunk(b"u" * 16, 0, b"given up"))
     await keep_snapshot(engine, entries[0].position)
     await keep_snapshot(engine, entries[2].position, id_=b"t" * 16)
 
@@ -215,7 +202,7 @@ async def test_a_snapshot_that_is_read_is_replaced_all_the_same(setup):
     async with await psycopg.AsyncConnection.connect(setup.url()) as reader:
         await reader.execute(f"select count(*) from {name}")
         new = await keep_snapshot(engine, entries[1].position, id_=b"t" * 16)
-        assert Known(new) == await ask(engine, FindSnapshot())
+        assert protocol.Known(new) == await ask(engine, protocol.FindSnapshot())
         await append(engine, entries[-1].position, lease, b"goes on")
     await keep_snapshot(engine, entries[2].position, id_=b"u" * 16)
 
@@ -248,8 +235,8 @@ async def test_a_snapshot_that_was_completed_meanwhile_keeps_its_table(setup, mo
         go_on.set()
         await keeping
 
-    assert Known(new) == await ask(fast, FindSnapshot())
-    assert Chunk(b"last") == await ask(fast, GetChunk(new.id, 1))
+    assert protocol.Known(new) == await ask(fast, protocol.FindSnapshot())
+    assert protocol.Chunk(b"last") == await ask(fast, protocol.GetChunk(new.id, 1))
 
 
 async def test_of_two_snapshots_at_one_place_one_has_its_chunks(setup, monkeypatch):
@@ -263,12 +250,12 @@ async def test_of_two_snapshots_at_one_place_one_has_its_chunks(setup, monkeypat
         await keep_snapshot(fast, entries[0].position, id_=b"t" * 16)
         go_on.set()
         await asyncio.wait([keeping])
-        known = await ask(fast, FindSnapshot())
+        known = await ask(fast, protocol.FindSnapshot())
         keeping.exception()  # the slow one may have been refused
 
-    assert isinstance(known, Known)
+    assert isinstance(known, protocol.Known)
     assert known.snapshot is not None
-    assert Chunk(b"last") == await ask(fast, GetChunk(known.snapshot.id, 1))
+    assert protocol.Chunk(b"last") == await ask(fast, protocol.GetChunk(known.snapshot.id, 1))
 
 
 async def test_sec_50_a_role_without_rights_holds_nobody_up(setup):
@@ -289,7 +276,7 @@ async def test_sec_50_a_role_without_rights_holds_nobody_up(setup):
                         async with stranger.transaction():
                             await stranger.execute(f"lock table leveret_{name} in {mode} mode")
             kept = await keep_snapshot(engine, entries[0].position)
-            assert Known(kept) == await ask(engine, FindSnapshot())
+            assert protocol.Known(kept) == await ask(engine, protocol.FindSnapshot())
     finally:
         await stranger.close()
         await setup.sql(f"drop role {role}")
@@ -299,7 +286,7 @@ async def test_nodes_that_start_together_make_the_tables_once(setup):
     """Of several nodes that find an empty database each one can use the tables that one of them has made."""
     engines = [await setup.connect() for _ in range(4)]
     async with asyncio.timeout(DEADLINE):
-        found = await asyncio.gather(*[engine.perform(Read(0, 1000)) for engine in engines])
+        found = await asyncio.gather(*[engine.perform(protocol.Read(0, 1000)) for engine in engines])
 
     assert 1 == len(set(found))
 
@@ -311,7 +298,7 @@ async def test_sessions_wait_for_standbys_and_cancel_nothing(setup):
         f"alter database {setup.name} set statement_timeout = '5s'",
     )
     engine = await setup.connect()
-    await ask(engine, Read(0, 0))
+    await ask(engine, protocol.Read(0, 0))
 
     for name, expected in (("synchronous_commit", "on"), ("statement_timeout", "0"), ("lock_timeout", "0")):
         assert (expected,) == await engine._row(f"select current_setting('{name}')")
@@ -319,12 +306,12 @@ async def test_sessions_wait_for_standbys_and_cancel_nothing(setup):
 
 async def test_tables_of_another_version_are_refused(setup):
     """A driver does nothing with tables whose format it does not know."""
-    await ask(await setup.connect(), Read(0, 0))
+    await ask(await setup.connect(), protocol.Read(0, 0))
     async with await psycopg.AsyncConnection.connect(setup.url(), autocommit=True) as connection:
         await connection.execute("update leveret_schema set version = 99")
 
     with pytest.raises(SchemaVersionError):
-        await (await setup.connect()).perform(Read(0, 0))
+        await (await setup.connect()).perform(protocol.Read(0, 0))
 
 
 @pytest.mark.parametrize(
@@ -362,9 +349,9 @@ async def test_passwords_and_certificates_are_those_of_libpq(tmp_path):
         ):
             driver = PostgreSQLDriver(Servers(with_timeouts(f"postgresql:///postgres{server}{more}")))
             if is_known:
-                assert Known(None) == await driver.perform(FindSnapshot())
+                assert protocol.Known(None) == await driver.perform(protocol.FindSnapshot())
             else:
-                with pytest.raises(NoAnswerError) as caught:
-                    await driver.perform(FindSnapshot())
+                with pytest.raises(protocol.NoAnswerError) as caught:
+                    await driver.perform(protocol.FindSnapshot())
                 assert "hidden" not in f"{caught.value} {caught.value.__cause__}"
             await driver.close()

@@ -2,16 +2,7 @@
 
 import pytest
 
-from leveret.broker.auth.backends.ldap_queries import (
-    GROUPS,
-    PATTERNS,
-    UndecidedError,
-    answer,
-    dn_of,
-    is_plain,
-    needs_directory,
-    query_of,
-)
+from leveret.broker.auth.backends import ldap_queries as queries
 
 NESTED = '{in_group_nested, "cn=${vhost}"}'
 ANN = {
@@ -53,7 +44,7 @@ class Tree:
 
 def asked(text, tree=None, kind="resource_access", **more):
     """Return the answer of a query about Ann."""
-    return answer(query_of(kind, text), ANN | more, tree or Tree())
+    return queries.answer(queries.query_of(kind, text), ANN | more, tree or Tree())
 
 
 @pytest.mark.parametrize(
@@ -78,7 +69,7 @@ def asked(text, tree=None, kind="resource_access", **more):
 )
 def test_queries_without_a_directory(text, expected):
     """Each of these has its answer without a directory; a `for` without a case refuses, also below `not`."""
-    assert not needs_directory(query_of("resource_access", text))
+    assert not queries.needs_directory(queries.query_of("resource_access", text))
     assert expected is asked(text)
 
 
@@ -116,7 +107,7 @@ def test_nested_groups_are_found_and_circles_end():
 
 def test_too_many_groups_are_no_answer():
     """A user in more groups than are looked at is refused, also below `not`."""
-    many = {f"g{number}": {"member": ["uid=ann"]} for number in range(GROUPS + 1)}
+    many = {f"g{number}": {"member": ["uid=ann"]} for number in range(queries.GROUPS + 1)}
     tree = Tree(v={"member": ["uid=bob"]}, **many)
 
     assert not asked(NESTED, tree)
@@ -130,13 +121,13 @@ def test_a_user_without_an_entry_is_in_no_group(text):
     nameless = {name: value for name, value in ANN.items() if name != "user_dn"}
 
     for each in (text, f"{{'not', {text}}}"):
-        assert not answer(query_of("resource_access", each), nameless, tree)
+        assert not queries.answer(queries.query_of("resource_access", each), nameless, tree)
     assert asked(text, tree)
 
 
 def test_too_many_patterns_are_no_answer():
     """An attribute with more regular expressions than are compiled is refused, also below `not`."""
-    tree = Tree(v={"few": ["x"] * PATTERNS, "many": ["x"] * (PATTERNS + 1)})
+    tree = Tree(v={"few": ["x"] * queries.PATTERNS, "many": ["x"] * (queries.PATTERNS + 1)})
 
     assert asked('{match, "x", {attribute, "cn=v", "few"}}', tree)
     for query in ('{match, "x", {attribute, "cn=v", "many"}}', '{match, "y", {attribute, "cn=v", "many"}}'):
@@ -170,9 +161,9 @@ def test_too_many_patterns_are_no_answer():
 )
 def test_texts_that_a_directory_takes_for_others_are_no_values(text):
     """Spaces, controls, characters of no width and compatible forms are refused as values, also below `not`."""
-    assert not is_plain(text)
-    with pytest.raises(UndecidedError):
-        dn_of("cn=${vhost}", {"vhost": text})
+    assert not queries.is_plain(text)
+    with pytest.raises(queries.UndecidedError):
+        queries.dn_of("cn=${vhost}", {"vhost": text})
     assert not asked("{'not', {exists, \"cn=${vhost}\"}}", vhost=text)
 
 
@@ -192,14 +183,14 @@ def test_texts_that_a_directory_takes_for_others_are_no_values(text):
 )
 def test_values_are_no_syntax_of_names(text, expected):
     """Text of a client is one value in the name of an entry, whatever characters it has."""
-    assert expected == dn_of("cn=${vhost},ou=x", {"vhost": text, "user_dn": "uid=ann"})
+    assert expected == queries.dn_of("cn=${vhost},ou=x", {"vhost": text, "user_dn": "uid=ann"})
 
 
 def test_values_are_no_regular_expressions():
     """In a regular expression a variable stands for its literal text; `${user_dn}` in a name is a whole name."""
     assert not asked('{match, "${name}", "^${username}-"}', username=".*")
     assert not asked('{match, "${name}", "^${username}-"}', username="bob|ann")
-    assert "uid=ann" == dn_of("${user_dn}", ANN)
+    assert "uid=ann" == queries.dn_of("${user_dn}", ANN)
 
 
 def test_a_name_that_is_too_long_for_a_pattern_is_refused():
@@ -235,6 +226,6 @@ def test_a_name_that_is_too_long_for_a_pattern_is_refused():
 def test_a_query_that_makes_no_sense_is_an_error(kind, text, problem):
     """The error says what is wrong; nothing is left to be found out when somebody logs in."""
     with pytest.raises(ValueError, match=r".") as caught:
-        query_of(kind, text)
+        queries.query_of(kind, text)
 
     assert problem in str(caught.value)
