@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from leveret.broker.embedded.embedded_server import ClockedServer
+from leveret.broker.embedded.embedded_server import EmbeddedServer
 from leveret.broker.embedded.settable_time import MILLISECOND, SettableTime
 
 STEPS_AT_ONCE = 50
@@ -35,7 +35,7 @@ class Clock:
     refused logins and retries of a full disk follow it. It runs like the real time until it is advanced or frozen.
     """
 
-    def __init__(self, time: SettableTime, server: Callable[[], ClockedServer]) -> None:
+    def __init__(self, time: SettableTime, server: Callable[[], EmbeddedServer]) -> None:
         self._time = time
         self._server = server
         self._lock = asyncio.Lock()
@@ -100,7 +100,7 @@ class Clock:
                 if was_running:
                     time.run()
 
-    async def _move(self, server: ClockedServer, target: int, left: dict[Any, float] | None) -> None:
+    async def _move(self, server: EmbeddedServer, target: int, left: dict[Any, float] | None) -> None:
         """Move the time to a target, from one due time to the next; `left` collects suspended heartbeats."""
         time = self._time
         steps = 0

@@ -46,132 +46,6 @@ _LATE = (
 )
 
 
-class ClockedServer(Server):
-    """A server whose time can be stopped and moved: what is due, what is under way, heartbeats meanwhile."""
-
-    time_source: SettableTime
-
-    def __init__(self, config: Config, disk: "DataStore | None", time: SettableTime) -> None:
-        super().__init__(config, disk, time)
-        self._beats: dict[Connection, float] = {}
-        """By connection, while the time stands still: the real time of its last heartbeat."""
-
-    # -- what is due ------------------------------------------------------------------------------------------------
-
-    def run_timeouts(self, now: float) -> None:
-        """Carry out what is due at a tick; while the time stands still that is nothing, but clients get heartbeats."""
-        if self.time_source.stands:
-            self._keep_alive(self.now())
-        else:
-            if self._beats:  # the next ones are due by a clock that stood still
-                self._beats.clear()
-                self._keep_alive(self.now())
-                self._beats.clear()
-            super().run_timeouts(now)
-
-    def _keep_alive(self, now: float) -> None:
-        """Send heartbeats in real time: clients would miss them, and disconnect."""
-        beats = {}
-        for connection in self._beating():
-            beats[connection] = self._beats.get(connection, -inf)
-            if now - beats[connection] >= connection.heartbeat / 2:
-                connection.outbox.send(HEARTBEAT)
-                beats[connection] = now
-        self._beats = beats
-
-    def next_timeout(self, elapsed: int) -> float:
-        """Return the time of the next tick after `elapsed` that may have something to do; infinite for none.
-
-        Both in nanoseconds of the time source.
-        """
-        following = self.loop.ticks.next_due * _TICK
-        if any(map(_may_time_out, self._channels())):
-            following = min(following, (elapsed // SECOND + 1) * SECOND)
-        return max(following, elapsed)
-
-    def run_tick(self, elapsed: int) -> None:
-        """Carry out deadlines and heartbeats, and at each full second consumer and confirm timeouts."""
-        now = elapsed / SECOND + _LATE
-        self.loop.ticks.run(now)
-        if not elapsed % SECOND:
-            for connection in list(self.clients.connections):
-                connection.close_overdue(now)
-        self.loop.run_turn()
-
-    def suspend_heartbeats(self) -> dict[Connection, float]:
-        """Stop the heartbeats of open connections; return the seconds until the next one of each."""
-        now, left = self.time_source.now(), {}
-        for connection in self._beating():
-            if connection.bucket >= 0:
-                left[connection] = (
-                    connection.bucket - 0.5
-                ) * TICK_SECONDS - now  # it is put into the next bucket
-                self.loop.ticks.forget(connection)
-        return left
-
-    def resume_heartbeats(self, left: dict[Connection, float]) -> None:
-        """Resume heartbeats, with the seconds left for each connection."""
-        for connection, seconds in left.items():
-            if connection.state == OPEN and connection.bucket < 0:
-                self.loop.wake(connection, seconds)
-
-    def _beating(self) -> list[Connection]:
-        return [each for each in self.clients.connections if each.heartbeat and each.state == OPEN]
-
-    def _channels(self) -> Iterable[Channel]:
-        return chain.from_iterable(each.channels.values() for each in self.clients.connections)
-
-    # -- what is under way ------------------------------------------------------------------------------------------
-
-    @property
-    def is_busy(self) -> bool:
-        """True if work waits for a later step of the loop, for a commit or for a read."""
-        if self.loop.is_busy:
-            return True
-        return self.disk is not None and (bool(self.disk.reads_pending) or self._is_writing)
-
-    @property
-    def _is_writing(self) -> bool:
-        """True if a commit is under way or will be, unless the disk is full: then it waits for the next try."""
-        journal = self.disk.journal
-        if journal.in_flight is not None:
-            return True
-        return not self.disk.commits.is_full and bool(journal.has_work or journal.files)
-
-    async def settle(self) -> None:
-        """Wait until everything under way is carried out, including input that has arrived and its confirms.
-
-        Frames for clients are passed to the transports then.
-        """
-        calm = 0
-        received = -1
-        while calm < CALM_ROUNDS:
-            await asyncio.sleep(0)
-            before, received = received, sum([each.octets_in for each in self.clients.connections])
-            if self.is_busy:
-                calm = 0
-                await self.carry_on()
-            elif received != before:
-                calm = 0
-            else:
-                calm += 1
-
-    async def carry_on(self) -> None:
-        """Wait for some of the work that is under way."""
-        self.loop.send_withheld()
-        await self.loop.finish_jobs()
-        if self.disk is None:
-            return
-        if self._is_writing and not self.disk.commits.is_full:
-            await self.stored(files=True)
-        elif self._is_writing or self.disk.reads_pending:
-            await asyncio.sleep(READ_SECONDS)
-
-
-def _may_time_out(channel: Channel) -> bool:
-    return bool(channel.unacked) or (channel.confirms is not None and bool(channel.confirms.held))
-
-
 log = logging.getLogger("leveret")
 T = TypeVar("T")
 
@@ -312,8 +186,8 @@ class EmbeddedLoop(Loop):
         vars(self).pop("_loop", None)
 
 
-class EmbeddedServer(ClockedServer):
-    """A server in a process that is not its own, which records and has the faults of a `FaultState`.
+class EmbeddedServer(Server):
+    """A server in a process that is not its own, which records, has faults, and whose time can be stopped and moved.
 
     `failure` is the reason for which the disk has failed; None normally.
     """
@@ -325,6 +199,7 @@ class EmbeddedServer(ClockedServer):
     loop: EmbeddedLoop
     resource_monitor: FaultyMonitor
     users: FaultyUsers
+    time_source: SettableTime
     failure: BaseException | None = None
 
     def __init__(
@@ -342,6 +217,8 @@ class EmbeddedServer(ClockedServer):
         self.faults = faults
         self.held_confirms: dict[FaultyChannel, None] = {}
         """Channels with confirms that are held."""
+        self._beats: dict[Connection, float] = {}
+        """By connection, while the time stands still: the real time of its last heartbeat."""
         super().__init__(config, disk, time)
         self.users.faults = faults
         if disk is not None:
@@ -416,6 +293,117 @@ class EmbeddedServer(ClockedServer):
         self.resource_monitor.check_again()
         self.loop.run_turn()
 
+    # -- what is due ------------------------------------------------------------------------------------------------
+
+    def run_timeouts(self, now: float) -> None:
+        """Carry out what is due at a tick; while the time stands still that is nothing, but clients get heartbeats."""
+        if self.time_source.stands:
+            self._keep_alive(self.now())
+        else:
+            if self._beats:  # the next ones are due by a clock that stood still
+                self._beats.clear()
+                self._keep_alive(self.now())
+                self._beats.clear()
+            super().run_timeouts(now)
+
+    def _keep_alive(self, now: float) -> None:
+        """Send heartbeats in real time: clients would miss them, and disconnect."""
+        beats = {}
+        for connection in self._beating():
+            beats[connection] = self._beats.get(connection, -inf)
+            if now - beats[connection] >= connection.heartbeat / 2:
+                connection.outbox.send(HEARTBEAT)
+                beats[connection] = now
+        self._beats = beats
+
+    def next_timeout(self, elapsed: int) -> float:
+        """Return the time of the next tick after `elapsed` that may have something to do; infinite for none.
+
+        Both in nanoseconds of the time source.
+        """
+        following = self.loop.ticks.next_due * _TICK
+        if any(map(_may_time_out, self._channels())):
+            following = min(following, (elapsed // SECOND + 1) * SECOND)
+        return max(following, elapsed)
+
+    def run_tick(self, elapsed: int) -> None:
+        """Carry out deadlines and heartbeats, and at each full second consumer and confirm timeouts."""
+        now = elapsed / SECOND + _LATE
+        self.loop.ticks.run(now)
+        if not elapsed % SECOND:
+            for connection in list(self.clients.connections):
+                connection.close_overdue(now)
+        self.loop.run_turn()
+
+    def suspend_heartbeats(self) -> dict[Connection, float]:
+        """Stop the heartbeats of open connections; return the seconds until the next one of each."""
+        now, left = self.time_source.now(), {}
+        for connection in self._beating():
+            if connection.bucket >= 0:
+                left[connection] = (
+                    connection.bucket - 0.5
+                ) * TICK_SECONDS - now  # it is put into the next bucket
+                self.loop.ticks.forget(connection)
+        return left
+
+    def resume_heartbeats(self, left: dict[Connection, float]) -> None:
+        """Resume heartbeats, with the seconds left for each connection."""
+        for connection, seconds in left.items():
+            if connection.state == OPEN and connection.bucket < 0:
+                self.loop.wake(connection, seconds)
+
+    def _beating(self) -> list[Connection]:
+        return [each for each in self.clients.connections if each.heartbeat and each.state == OPEN]
+
+    def _channels(self) -> Iterable[Channel]:
+        return chain.from_iterable(each.channels.values() for each in self.clients.connections)
+
+    # -- what is under way ------------------------------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        """True if work waits for a later step of the loop, for a commit or for a read."""
+        if self.loop.is_busy:
+            return True
+        return self.disk is not None and (bool(self.disk.reads_pending) or self._is_writing)
+
+    @property
+    def _is_writing(self) -> bool:
+        """True if a commit is under way or will be, unless the disk is full: then it waits for the next try."""
+        journal = self.disk.journal
+        if journal.in_flight is not None:
+            return True
+        return not self.disk.commits.is_full and bool(journal.has_work or journal.files)
+
+    async def settle(self) -> None:
+        """Wait until everything under way is carried out, including input that has arrived and its confirms.
+
+        Frames for clients are passed to the transports then.
+        """
+        calm = 0
+        received = -1
+        while calm < CALM_ROUNDS:
+            await asyncio.sleep(0)
+            before, received = received, sum([each.octets_in for each in self.clients.connections])
+            if self.is_busy:
+                calm = 0
+                await self.carry_on()
+            elif received != before:
+                calm = 0
+            else:
+                calm += 1
+
+    async def carry_on(self) -> None:
+        """Wait for some of the work that is under way."""
+        self.loop.send_withheld()
+        await self.loop.finish_jobs()
+        if self.disk is None:
+            return
+        if self._is_writing and not self.disk.commits.is_full:
+            await self.stored(files=True)
+        elif self._is_writing or self.disk.reads_pending:
+            await asyncio.sleep(READ_SECONDS)
+
     # -- waits ------------------------------------------------------------------------------------------------------
 
     async def result_of(self, future: "asyncio.Future[T]") -> T:
@@ -476,3 +464,7 @@ class EmbeddedServer(ClockedServer):
         self.stop_timers()
         for driver in list(self.gate.drivers):
             driver.abort()
+
+
+def _may_time_out(channel: Channel) -> bool:
+    return bool(channel.unacked) or (channel.confirms is not None and bool(channel.confirms.held))
