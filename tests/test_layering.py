@@ -138,7 +138,6 @@ DRIVERS = (
     "broker.tls.context",
     "broker.tls.credentials",
     "broker.tls.named_certificates",
-    "broker.shovel.local",
     "broker.shovel.session",
     "broker.shovel.shovels",
     "broker.shovel.pace",
