@@ -81,7 +81,6 @@ DRIVERS = (
     "broker.auth.backends.directory",
     "broker.auth.backends.guarded",
     "broker.auth.backends.issuer",
-    "broker.auth.backends.session_renewal",
     "broker.auth.backends.http",
     "broker.auth.backends.ldap",
     "broker.cli.*",

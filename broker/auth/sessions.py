@@ -5,7 +5,7 @@ token is worth nothing. The table has the hash of each token only, so that who r
 user has a share of the sessions; a further one replaces its own oldest.
 
 A session whose login ends before it may have a refresh token of an identity provider, with which others renew it
-(`broker.auth.backends.session_renewal`). It is as long as its user is the one of the login.
+(`broker.auth.backends.issuer`). It is as long as its user is the one of the login.
 """
 
 import secrets

@@ -80,7 +80,8 @@ def session_of(call: Call, user: User, refresh: Password | None = None) -> Answe
     call.actor = user  # so that the log names who has logged in
     token = call.broker.sessions.begin(user, call.broker.now(), renewal)
     if renewal is not None:
-        call.broker.backends.keep_sessions(call.broker)
+        broker = call.broker
+        broker.backends.keep_sessions(broker.sessions, broker.audit, broker.wall_clock)
     return Item("ok", {"set-cookie": cookie_with(token, call.headers)})
 
 

@@ -39,7 +39,8 @@ from leveret.broker.process.shares import origin
 
 if TYPE_CHECKING:
     from leveret.broker.auth.backends.issuer import CodeLogin
-    from leveret.broker.auth.backends.session_renewal import SessionBroker
+    from leveret.broker.auth.sessions import Sessions
+    from leveret.broker.process.audit_log import AuditLog
 
 log = logging.getLogger("leveret.connection")
 
@@ -70,7 +71,6 @@ class AccessControl:
     """The chain.
 
     Args:
-        steps: its steps.
         users: has the names of loopback users.
         counted: the backends whose questions are counted, also those behind a cache.
         seconds: time for which a connection remembers a decision.
@@ -220,12 +220,12 @@ class AccessControl:
         tokens = await self.code_login.renewed(refresh)
         return await self._renewed(user, Password(tokens.access), peer), tokens.refresh
 
-    def keep_sessions(self, broker: "SessionBroker") -> None:
-        """Renew the sessions of a broker that have a refresh token, as long as there are any."""
-        from leveret.broker.auth.backends.session_renewal import SessionRenewal  # noqa: PLC0415 - only if it is used
+    def keep_sessions(self, sessions: "Sessions", audit: "AuditLog", wall: Callable[[], int]) -> None:
+        """Renew the sessions that have a refresh token, as long as there are any; `wall` as for `access_control`."""
+        from leveret.broker.auth.backends.issuer import SessionRenewal  # noqa: PLC0415 - only if it is used
 
         if self._renewing is None or self._renewing.done():
-            work = SessionRenewal(broker, self.renewed_by).run()
+            work = SessionRenewal(sessions, audit, self._now, wall, self.renewed_by).run()
             self._renewing = self._run(work, lambda _: None, None)
 
     # -- for the management API ---------------------------------------------------------------------------------------
@@ -372,47 +372,6 @@ def _is_text(name: str) -> bool:
 # -- a chain of the configuration -------------------------------------------------------------------------------------
 
 
-class _Maker:
-    def __init__(
-        self, settings: BackendSettings, users: Users, now: Callable[[], float], wall: Callable[[], int]
-    ) -> None:
-        self._settings = settings
-        self._users = users
-        self._now = now
-        self._wall = wall
-        self.made: dict[str, Backend] = {}
-
-    def backend(self, name: str) -> Backend:
-        if name not in self.made:
-            self.made[name] = self._new(name)
-        return self.made[name]
-
-    def _new(self, name: str) -> Backend:
-        settings = self._settings
-        if name == "internal":
-            return InternalBackend(self._users)
-        if name == "http":
-            from leveret.broker.auth.backends.http import HTTPBackend  # noqa: PLC0415 - only if it is used
-
-            return Guarded(HTTPBackend(settings.http), settings.http.request_timeout, self._now)
-        if name == "ldap":
-            from leveret.broker.auth.backends.ldap import LDAPBackend  # noqa: PLC0415 - only if it is used
-
-            return Guarded(LDAPBackend(settings.ldap), settings.ldap.timeout, self._now)
-        if name == "oauth2":
-            from leveret.broker.auth.backends.oauth2 import OAuth2Backend  # noqa: PLC0415 - only if it is used
-
-            return Counted(OAuth2Backend(settings.oauth2, self._now, self._wall), self._now)
-        return CacheBackend(
-            self.backend(settings.cache.authn),
-            self.backend(settings.cache.authz),
-            seconds=settings.cache.ttl,
-            refusals=settings.cache.refusals,
-            now=self._now,
-            wall=self._wall,
-        )
-
-
 def access_control(
     settings: BackendSettings,
     users: Users,
@@ -425,9 +384,34 @@ def access_control(
 
     Raises OSError if a file of the settings cannot be used, ValueError if one has no key.
     """
-    maker = _Maker(settings, users, now, wall)
-    steps = [ChainStep(maker.backend(step.authn), maker.backend(step.authz)) for step in settings.chain]
-    counted = [each for each in maker.made.values() if isinstance(each, Counted)]
+    made: dict[str, Backend] = {}
+
+    def backend(name: str) -> Backend:
+        if name not in made:
+            made[name] = new(name)
+        return made[name]
+
+    def new(name: str) -> Backend:
+        if name == "internal":
+            return InternalBackend(users)
+        if name == "http":
+            from leveret.broker.auth.backends.http import HTTPBackend  # noqa: PLC0415 - only if it is used
+
+            return Guarded(HTTPBackend(settings.http), settings.http.request_timeout, now)
+        if name == "ldap":
+            from leveret.broker.auth.backends.ldap import LDAPBackend  # noqa: PLC0415 - only if it is used
+
+            return Guarded(LDAPBackend(settings.ldap), settings.ldap.timeout, now)
+        if name == "oauth2":
+            from leveret.broker.auth.backends.oauth2 import OAuth2Backend  # noqa: PLC0415 - only if it is used
+
+            return Counted(OAuth2Backend(settings.oauth2, now, wall), now)
+        cache = settings.cache
+        authn, authz = backend(cache.authn), backend(cache.authz)
+        return CacheBackend(authn, authz, seconds=cache.ttl, refusals=cache.refusals, now=now, wall=wall)
+
+    steps = [ChainStep(backend(step.authn), backend(step.authz)) for step in settings.chain]
+    counted = [each for each in made.values() if isinstance(each, Counted)]
     control = AccessControl(
         steps, users, counted=counted, seconds=settings.cache.ttl, now=now, in_step=in_step
     )

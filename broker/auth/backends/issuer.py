@@ -8,8 +8,8 @@ Theory of the login: authorization code flow with PKCE, RFC 6749 and 7636. The p
 sends the browser to the provider with its hash. The browser comes back with a code, which the page gives to the broker
 together with the verifier; the broker changes both into a token at the provider. So no script ever has the token, the
 provider need not answer scripts of other origins, and a secret of the client, if there is one, stays here. The token is
-then a login like any other (`oauth2.OAuth2Backend`). A refresh token, if the provider gives one, is in the session,
-which is renewed by it (`session_renewal.SessionRenewal`).
+then a login like any other (`oauth2.OAuth2Backend`). A refresh token, if the provider gives one, is in the session, in
+memory only, and no script has it; the session is renewed by it (`SessionRenewal`).
 """
 
 import asyncio
@@ -18,7 +18,8 @@ import json
 import logging
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -30,7 +31,9 @@ from leveret.broker.auth.backends.http import octets_of
 from leveret.broker.auth.backends.settings import CodeLoginSettings, OAuth2Settings, is_protected
 from leveret.broker.auth.backends.tokens import Key, keys_of
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.auth.sessions import AGAIN_SECONDS, Renewal, Sessions, renewal_of
+from leveret.broker.auth.users import BackendUser, LoginRefusedError
+from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.shares import Shares
 from leveret.broker.tls.named_certificates import client_context
 
@@ -332,3 +335,70 @@ def _is_usable(address: str) -> bool:
         return is_protected(address) and not urlsplit(address).fragment
     except ValueError:
         return False
+
+
+# -- sessions of the web page -----------------------------------------------------------------------------------------
+
+TICK_SECONDS: Final = 1.0
+"""Time between two looks at the sessions."""
+RENEWED_AT_ONCE: Final = 4
+"""Sessions that are renewed at once."""
+
+
+@dataclass(slots=True)
+class SessionRenewal:
+    """The renewal of the sessions of one broker, before the logins of their users end.
+
+    Theory. An access token is good for minutes, a session of the page for hours. One task looks once a second at the
+    sessions that have a refresh token, and exchanges it when most of the time of the login has passed. A provider that
+    refuses ends the session; one that does not answer is asked again until the login ends. The table of sessions is the
+    bound: of memory, and of the exchanges.
+
+    `renewed` exchanges a refresh token (`AccessControl.renewed_by`); `now` is seconds of a monotonic clock, `wall`
+    milliseconds since the epoch.
+    """
+
+    sessions: Sessions
+    audit: AuditLog
+    now: Callable[[], float]
+    wall: Callable[[], int]
+    renewed: Callable[[Password, BackendUser, str], Awaitable[tuple[BackendUser, Password | None]]]
+
+    async def run(self) -> None:
+        """Renew sessions until none is left that can be renewed."""
+        while await self.look():  # noqa: ASYNC110 - logins end by the clock, not by an event
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def look(self) -> int:
+        """Renew the sessions that are due; returns the number of those that can be renewed."""
+        now = self.wall() / 1000
+        found = self.sessions.renewable(self.now())
+        due = [(key, *each) for key, each in found.items() if now >= each[1].due]
+        places = asyncio.Semaphore(RENEWED_AT_ONCE)
+
+        async def renew(key: bytes, user: BackendUser, before: Renewal) -> None:
+            async with places:
+                await self._renew(key, user, before)
+
+        await asyncio.gather(
+            *[renew(key, user, before) for key, user, before in due if isinstance(user, BackendUser)]
+        )
+        return len(found)
+
+    async def _renew(self, key: bytes, user: BackendUser, before: Renewal) -> None:
+        facts = {"actor": user.name, "peer": before.peer, "protocol": "http", "mechanism": "refresh_token"}
+        try:
+            new, secret = await self.renewed(before.secret, user, before.peer)
+        except (LoginRefusedError, BackendError) as error:
+            wall = self.wall()
+            if isinstance(error, BackendError) and not user.is_over(wall):
+                later = before._replace(due=wall / 1000 + AGAIN_SECONDS)
+                self.sessions.renew(key, before, user, later)
+            elif self.sessions.renew(key, before, None, None):
+                page_log.warning("the session of a user from %s ends: %s", before.peer, error)
+                self.audit.record("session.renew", outcome="refused", reason=str(error), **facts)
+            return
+        wall = self.wall()
+        new = new.in_session(wall)
+        if self.sessions.renew(key, before, new, renewal_of(new.expires, secret, before.peer, wall)):
+            self.audit.record("session.renew", **facts)

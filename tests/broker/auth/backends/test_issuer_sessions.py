@@ -10,9 +10,9 @@ import pytest
 from doubles.identity_provider import BACK, VERIFIER, Provider, code_of, providing, settings
 
 import leveret
-from leveret.broker.auth.backends import session_renewal
+from leveret.broker.auth.backends import issuer
 from leveret.broker.auth.backends.backend import BackendError
-from leveret.broker.auth.backends.session_renewal import SessionRenewal
+from leveret.broker.auth.backends.issuer import SessionRenewal
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.sessions import AGAIN_SECONDS, Renewal, Sessions, renewal_of
 from leveret.broker.auth.users import BackendUser, LoginRefusedError
@@ -48,13 +48,9 @@ class World:
         self.token = self.sessions.begin(ANN, 0.0, renewal_of(ANN.expires, Password(CANARY), "192.0.2.1", 0))
         self.asked: list[bytes] = []
         self.answer: Any = None
-        self.renewal = SessionRenewal(self, self._renewed)
-
-    def now(self) -> float:
-        return self.seconds
-
-    def wall_clock(self) -> int:
-        return int(self.seconds * 1000)
+        self.renewal = SessionRenewal(
+            self.sessions, self.audit, lambda: self.seconds, lambda: int(self.seconds * 1000), self._renewed
+        )
 
     def user(self) -> Any:
         return self.sessions.find(self.token, self.seconds)
@@ -192,12 +188,12 @@ def until(condition: Any) -> None:
 @pytest.fixture
 def at_once(monkeypatch):
     """Logins that are renewed all the time."""
-    monkeypatch.setattr(session_renewal, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(issuer, "TICK_SECONDS", 0.01)
 
     def due_now(_expires: Any, secret: Any, peer: str, _wall: int) -> Renewal | None:
         return None if secret is None else Renewal(secret, 0.0, peer)
 
-    monkeypatch.setattr(session_renewal, "renewal_of", due_now)
+    monkeypatch.setattr(issuer, "renewal_of", due_now)
     monkeypatch.setattr(login, "renewal_of", due_now)
 
 
