@@ -91,10 +91,7 @@ class PasswordPolicy:
     They apply to passwords in clear text that are set from now on; hashes, and passwords that are there, are not
     looked at.
 
-    Args:
-        algorithm: RabbitMQ's name of the hash algorithm of new passwords.
-        min_length: least number of bytes.
-        matches: matcher of passwords that are allowed; None for any.
+    `min_length` is in bytes; `matches` is true for passwords that are allowed, None for any.
     """
 
     __slots__ = ("_matches", "_min_length", "algorithm")

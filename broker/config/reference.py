@@ -64,10 +64,8 @@ def meaning(key: Key) -> str:
 class Overview:
     """The pages of `leveret config`: the keys with their values, RabbitMQ's keys without effect, and one key at length.
 
-    Args:
-        written: the settings in force, of which a later one for a key replaces an earlier one.
-        warnings: about settings that have no effect.
-        width: characters of a line; None for any number.
+    Of the settings that are `written` a later one for a key replaces an earlier one; `warnings` are about those that
+    have no effect. `width`: characters of a line; None for any number.
     """
 
     def __init__(

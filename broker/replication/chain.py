@@ -44,16 +44,7 @@ class BodyChunk(NamedTuple):
 
 
 def make_entry(before: Position, epoch: int, holder: bytes, settled: int, kind: int, payload: bytes) -> Entry:
-    """Return the entry that follows a place.
-
-    Args:
-        before: the place that it follows.
-        epoch: epoch of its leader.
-        holder: the leader's id, 16 bytes.
-        settled: the highest index whose answer the leader has, at most that of `before`.
-        kind: one of the kinds above.
-        payload: the bytes.
-    """
+    """Return the entry that follows a place; `settled` is at most the index of `before`."""
     index = before.index + 1
     chained = _chained(before.hash, index, epoch, holder, settled, kind, payload)
     return Entry(index, epoch, holder, settled, kind, payload, chained)
@@ -139,10 +130,7 @@ class OpenBodies:
     Those that are not named when the epoch changes never will be: their leader is gone. Open bodies are part of the
     state: a snapshot contains them, or the batch that names them could not be applied to it.
 
-    Args:
-        epoch: of the last entry that was applied.
-        sizes: bytes of each body so far.
-        whole: those of them that are complete.
+    `epoch` is that of the last entry that was applied, `sizes` has the bytes of each body so far.
     """
 
     def __init__(

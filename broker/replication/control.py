@@ -23,12 +23,7 @@ def whereabouts(node: Node) -> str:
 
 
 class Control:
-    """Shows the cluster, and changes it.
-
-    Args:
-        keeper: of the node.
-        warnings: what is wrong by the configuration.
-    """
+    """Shows the cluster, and changes it; `warnings`: what is wrong by the configuration."""
 
     def __init__(self, keeper: Keeper, warnings: list[str]) -> None:
         self._keeper = keeper

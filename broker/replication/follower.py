@@ -29,11 +29,7 @@ class Fit(Enum):
 
 
 class Follower:
-    """A copy of the log's state.
-
-    Args:
-        position: of the copy, as it is on disk.
-    """
+    """A copy of the log's state; `position` is that of the copy on disk."""
 
     def __init__(self, position: Position) -> None:
         self.position = position
@@ -97,10 +93,7 @@ class Follower:
         """Return the next entries to apply, in one transaction, once.
 
         Empty while others are being applied, and if none is settled. A piece of a large body goes alone: the entry that
-        names the body reads it from the copy.
-
-        Args:
-            octets: bytes of payload from which no further entry is taken.
+        names the body reads it from the copy. From so many `octets` of payload on no further entry is taken.
         """
         if self._applying is not None:
             return ()

@@ -70,11 +70,7 @@ def unpack_place(place: bytes) -> Position:
 
 
 def damage_text(damage: str) -> str:
-    """Return what is wrong with the log, and what to do.
-
-    Args:
-        damage: the objection to the entry that cannot be applied.
-    """
+    """Return what is wrong with the log, and what to do; `damage`: the objection to an entry (`Node.damage`)."""
     return (
         f"the log is damaged, nothing behind it can be applied: {damage}. Keep the node that leads running: it has "
         "everything. If a standby of the database has the entry whole, have it replace the primary; if none has, stop "
@@ -83,17 +79,9 @@ def damage_text(damage: str) -> str:
 
 
 class Keeper:
-    """The driver of one node.
+    """The driver of one node, with an engine for each lane. Raises what `ReplicaEnvironment` raises.
 
-    Args:
-        data_dir: the data directory, which this process has locked.
-        name: of the node, unique among all.
-        address: for clients and operators.
-        engines: a driver for each lane.
-        settings: limits and times.
-        sync: flush each change of the copy.
-
-    Raises what `ReplicaEnvironment` raises.
+    This process has locked `data_dir`; without `sync` changes of the copy are not flushed. For the others see `Node`.
     """
 
     def __init__(
@@ -242,10 +230,10 @@ class Keeper:
         calls = _Calls(logged, applied)
         try:
             if len(octets) <= WHOLE_OCTETS:
-                self._batches[self.node.submit(chain.Batch(octets)).number] = calls
+                self._batches[self.node.submit(chain.Batch(octets))] = calls
             elif leader is not None:
                 number = leader.new_id()
-                self._pieces[self.node.submit_body(number, octets).number] = number, calls
+                self._pieces[self.node.submit_body(number, octets)] = number, calls
         except NotLeadingError:
             return
         self._wakes[LEASE].set()
@@ -357,13 +345,13 @@ class Keeper:
         finally:
             self._handling = False
 
-    def _handle(self, event: events.Event) -> None:
+    def _handle(self, event: events.Event) -> None:  # noqa: C901, PLR0912 - one for each event
         match event:
             case events.Apply(entries):
                 self._apply(entries)
             case events.Logged(tickets):
                 for ticket in tickets:
-                    self._logged(ticket.number)
+                    self._logged(ticket)
             case events.Evictable(through):
                 while self._to_apply and self._to_apply[0][0] <= through:
                     self._to_apply.popleft()[1]()
@@ -378,8 +366,24 @@ class Keeper:
                 self._copying.submit(self._copy).add_done_callback(
                     lambda done: self._loop.call_soon_threadsafe(self._copied, done)
                 )
-            case _:
-                self._restoring(event)
+            case events.RestoreChunk(data):
+                self._in_thread(partial(self._keep_chunk, data), self._then())
+            case events.Abandon():
+                self._in_thread(partial(begin_restore, self._data_dir), self._then())
+            case events.Restore(position):
+                self._in_thread(partial(self._restore, pack_place(position)), self._then(self._restored))
+            case events.Forgotten(name):
+                log.info("replication: member '%s' was forgotten", name)
+                for done in self._forgetting.pop(name, []):
+                    done(None)
+            case events.TooShort(last, applied):
+                log.critical(
+                    "replication: the log ends at entry %d, and all nodes have more, this one up to %d: the database "
+                    "was restored from a backup, or is another one. No node leads. To give up what is missing in it: "
+                    "leveret ctl cluster_accept_log",
+                    last,
+                    applied,
+                )
 
     def _opened(self, epoch: int) -> None:
         log.info("replication: this node leads, epoch=%d", epoch)
@@ -398,7 +402,7 @@ class Keeper:
         if ticket in self._pieces:
             number, calls = self._pieces.pop(ticket)
             try:
-                self._batches[self.node.submit(chain.Batch(b"", (number,))).number] = calls
+                self._batches[self.node.submit(chain.Batch(b"", (number,)))] = calls
             except NotLeadingError:
                 return
         elif ticket in self._batches:
@@ -478,32 +482,6 @@ class Keeper:
         self._bodies = self._open_bodies()
         self.node.wiped(boot_time())
         self._pump()
-
-    def _restoring(self, event: events.Event) -> None:
-        match event:
-            case events.RestoreChunk(data):
-                self._in_thread(partial(self._keep_chunk, data), self._then())
-            case events.Abandon():
-                self._in_thread(partial(begin_restore, self._data_dir), self._then())
-            case events.Restore(position):
-                self._in_thread(partial(self._restore, pack_place(position)), self._then(self._restored))
-            case _:
-                self._tell(event)
-
-    def _tell(self, event: events.Event) -> None:
-        match event:
-            case events.Forgotten(name):
-                log.info("replication: member '%s' was forgotten", name)
-                for done in self._forgetting.pop(name, []):
-                    done(None)
-            case events.TooShort(last, applied):
-                log.critical(
-                    "replication: the log ends at entry %d, and all nodes have more, this one up to %d: the database "
-                    "was restored from a backup, or is another one. No node leads. To give up what is missing in it: "
-                    "leveret ctl cluster_accept_log",
-                    last,
-                    applied,
-                )
 
     def _then(self, follow: Callable[[], object] = tuple) -> JobDone:
         """Return what follows a job in the loop, unless the job has failed: the node cannot go on then."""

@@ -22,16 +22,10 @@ from leveret.broker.replication import chain, engine
 from leveret.broker.replication.settings import Settings
 
 
-class Ticket(NamedTuple):
-    """Stands for a batch or a body until it is logged; numbers rise in the order of submission."""
-
-    number: int
-
-
 class _Body(NamedTuple):
     body: int
     content: bytes
-    ticket: Ticket
+    ticket: int
 
 
 class Leader:
@@ -43,7 +37,6 @@ class Leader:
         settled: the highest index known to be settled.
         timeline: of the answer that gave the lease.
         taken: time at which the lease was asked for, in seconds of the node's clock.
-        settings: limits and times.
     """
 
     def __init__(
@@ -61,11 +54,11 @@ class Leader:
         self._tail = tail
         """The place behind the last entry that was made."""
         self.settled = settled
-        self._unsettled: deque[tuple[engine.Entry, tuple[Ticket, ...]]] = deque()
+        self._unsettled: deque[tuple[engine.Entry, tuple[int, ...]]] = deque()
         self._sent = tail.index
         """Entries up to this index need not be sent, again or at all."""
         self._is_begun = False
-        self._batches: deque[tuple[chain.Batch, Ticket]] = deque()
+        self._batches: deque[tuple[chain.Batch, int]] = deque()
         self._bodies: deque[_Body] = deque()
         self._body_offset = 0
         self._body_is_next = False
@@ -87,30 +80,31 @@ class Leader:
         """True if the last answer did not count, because no standby had to have the change."""
         self.reason = ""
         """The reason for which this node leads no more; empty while it does."""
-        self.logged: list[Ticket] = []
+        self.logged: list[int] = []
         """Tickets whose entries are settled since this list was last emptied."""
         self.entries: list[engine.Entry] = []
         """Entries that are settled since this list was last emptied, in order."""
 
     # -- what is to be logged ---------------------------------------------------------------------------------------
 
-    def submit(self, batch: chain.Batch) -> Ticket:
+    def submit(self, batch: chain.Batch) -> int:
         """Put a batch in line. Bodies that it names must be logged already."""
         ticket = self._new_ticket()
         self._batches.append((batch, ticket))
         self.waiting_octets += chain.framed_size(batch)
         return ticket
 
-    def submit_body(self, body: int, content: bytes) -> Ticket:
+    def submit_body(self, body: int, content: bytes) -> int:
         """Put a large body in line: in chunks, between which batches go on."""
         ticket = self._new_ticket()
         self._bodies.append(_Body(body, content, ticket))
         self.waiting_octets += len(content)
         return ticket
 
-    def _new_ticket(self) -> Ticket:
+    def _new_ticket(self) -> int:
+        """Return a number that stands for a batch or a body until it is logged; it rises with each submission."""
         self._numbers += 1
-        return Ticket(self._numbers)
+        return self._numbers
 
     def new_id(self) -> int:
         """Return an id that no other leader of this log gives: the epoch in the upper bits."""
@@ -120,12 +114,7 @@ class Leader:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def tick(self, now: float, *, applying_since: float | None) -> None:
-        """Take note of the time, at least four times a second.
-
-        Args:
-            now: seconds of the node's clock.
-            applying_since: time at which the apply under way began, if there is one.
-        """
+        """Take note of the time, at least four times a second, and of when the apply under way began."""
         self._may_renew = now - self._last_tick < self._settings.loop_stall
         self._last_tick = now
         if applying_since is not None and now - applying_since >= self._settings.stall_timeout:
@@ -164,7 +153,7 @@ class Leader:
 
     def _make_group(self) -> engine.Entry:
         group: list[chain.Batch] = []
-        tickets: list[Ticket] = []
+        tickets: list[int] = []
         size = 0
         while self._batches:
             batch, ticket = self._batches[0]
@@ -195,7 +184,7 @@ class Leader:
             (ticket,) if is_last else (),
         )
 
-    def _make(self, kind: int, payload: bytes, tickets: tuple[Ticket, ...]) -> engine.Entry:
+    def _make(self, kind: int, payload: bytes, tickets: tuple[int, ...]) -> engine.Entry:
         entry = chain.make_entry(self._tail, self.epoch, self.holder, self.settled, kind, payload)
         self._tail = entry.position
         self._unsettled.append((entry, tickets))

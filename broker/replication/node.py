@@ -24,16 +24,14 @@ from math import inf
 from typing import NamedTuple
 
 from leveret.broker.replication import engine, snapshots
-from leveret.broker.replication.candidate import Candidate, Roll
 from leveret.broker.replication.chain import BadEntryError, Batch
 from leveret.broker.replication.follower import Fit, Follower, Lag
-from leveret.broker.replication.leader import Leader, Ticket
+from leveret.broker.replication.leader import Leader
 from leveret.broker.replication.settings import Settings
+from leveret.broker.replication.takeover import UNSAFE, Candidate, Roll
 
 LEASE = 0
 READ = 1
-UNSAFE = "synchronous_standby_names of the database is empty: a change would be answered that no standby has"
-OLD_SERVER = "the database is a server that another one has replaced"
 
 
 class NotLeadingError(Exception):
@@ -95,7 +93,7 @@ class Close(NamedTuple):
 class Logged(NamedTuple):
     """Answers that waited for these tickets may go out."""
 
-    tickets: tuple[Ticket, ...]
+    tickets: tuple[int, ...]
 
 
 class Evictable(NamedTuple):
@@ -145,9 +143,7 @@ class Node:
         name: unique among the nodes.
         address: for clients and operators.
         position: of the copy on disk; `ORIGIN` without one.
-        now: time.
         make_id: returns 16 random bytes.
-        settings: limits and times.
     """
 
     def __init__(
@@ -318,9 +314,7 @@ class Node:
     def begin_snapshot(self, position: engine.Position, chunks: Iterator[bytes]) -> None:
         """Put a snapshot into the engine, unless the copy that it shows was removed since it was asked for.
 
-        Args:
-            position: of the copy that `chunks` shows: opened together with it.
-            chunks: its bytes, in pieces of at most `Settings.snapshot_chunk`.
+        `chunks` are the bytes of a copy at this position, in pieces of at most `Settings.snapshot_chunk`.
         """
         if not self._is_making_asked:
             return
@@ -371,43 +365,31 @@ class Node:
         leader = self.leader
         if leader is not None:
             return leader.next(now)
-        seen = self.candidate.seen
-        if seen is None or not self.is_caught_up() or not self.candidate.is_due(now):
-            return None
-        if self.is_refused(now):
+        if not self.is_caught_up() or not self.candidate.is_due(now) or self.is_refused(now):
             return None
         self.role = Role.TAKING
         self._take_asked = now
-        return engine.Take(seen, self._make_id(), self.name, self.address)
+        return self.candidate.take(self._make_id(), self.address)
 
     def _take_answered(self, answer: engine.Answer, now: float) -> None:
-        if isinstance(answer, engine.Taken) and answer.proof.timeline >= self._timeline and (
-            answer.proof.standbys or not self._settings.require_synchronous
-        ):  # fmt: skip
-            self._timeline = answer.proof.timeline
-            self.obstacle = ""
-            self._accepted = False
-            lease = answer.lease
-            if lease.last != self.follower.end.index:  # it was as seen, so its end was, too
-                self._wait(now)
-                return
-            self.leader = Leader(
-                lease,
-                self.follower.end,
-                self.follower.settled,
-                self._timeline,
-                self._take_asked,
-                self._settings,
-            )
-            self.candidate.watch(lease, now)
-            self._own_entry = lease.last + 1
-            self.role = Role.REPLAYING
-            return
-        if isinstance(answer, engine.Refused):
+        if isinstance(answer, engine.Taken):
+            self.obstacle = self.candidate.objection(answer.proof, self._timeline)
+            if not self.obstacle:
+                self._timeline = answer.proof.timeline
+                self._accepted = False
+                if answer.lease.last == self.follower.end.index:  # it was as seen, so its end was, too
+                    self._replay(answer.lease, now)
+                    return
+        elif isinstance(answer, engine.Refused):
             self.candidate.watch(answer.lease, now)
-        elif isinstance(answer, engine.Taken):
-            self.obstacle = UNSAFE if not answer.proof.standbys else OLD_SERVER
         self._wait(now)
+
+    def _replay(self, lease: engine.Lease, now: float) -> None:
+        end, settled = self.follower.end, self.follower.settled
+        self.leader = Leader(lease, end, settled, self._timeline, self._take_asked, self._settings)
+        self.candidate.watch(lease, now)
+        self._own_entry = lease.last + 1
+        self.role = Role.REPLAYING
 
     def _lease_answered(self, request: engine.Request | None, answer: engine.Answer, now: float) -> None:
         leader = self.leader
@@ -667,12 +649,12 @@ class Node:
             raise NotLeadingError
         return self.leader
 
-    def submit(self, batch: Batch) -> Ticket:
-        """Put a batch in line. Raises NotLeadingError: this node does not lead, or hands over."""
+    def submit(self, batch: Batch) -> int:
+        """Put a batch in line; returns its ticket. Raises NotLeadingError: this node does not lead, or hands over."""
         return self._leader().submit(batch)
 
-    def submit_body(self, body: int, content: bytes) -> Ticket:
-        """Put a large body in line. Raises NotLeadingError: this node does not lead, or hands over."""
+    def submit_body(self, body: int, content: bytes) -> int:
+        """Put a large body in line, as `submit`. Raises NotLeadingError: this node does not lead, or hands over."""
         return self._leader().submit_body(body, content)
 
     def apply_late(self) -> None:

@@ -33,10 +33,7 @@ class News:
     """The news of one connection: another session has given the lease back.
 
     The server sends a notification at once, also while no request is under way. The event loop watches the socket then:
-    whatever comes, or its end, is a reason to make the next request, with which it is read.
-
-    Args:
-        told: called, in the event loop, when there may be something new.
+    whatever comes, or its end, is a reason to make the next request, with which it is read; `told` is called.
     """
 
     def __init__(self, told: Callable[[], object]) -> None:
@@ -68,9 +65,7 @@ class News:
 class PostgreSQLDriver:
     """A connection to the log in PostgreSQL, made when it is needed; an `engine.Engine`.
 
-    Args:
-        servers: of the database; the same for all drivers of a node, so that all leave one that is replaced.
-        segment_octets: size of a segment, from which the next one is begun.
+    All drivers of a node have the same `servers`, so that all leave one that is replaced.
     """
 
     def __init__(self, servers: Servers, *, segment_octets: int = SEGMENT_OCTETS) -> None:
@@ -183,24 +178,11 @@ class PostgreSQLDriver:
                 return await self._append(entry)
             case engine.Take(seen, holder, name, address):
                 taking = (holder, name, address, seen.epoch, seen.holder, seen.counter, seen.last)
-                row = await self._row(sql.TAKE, taking)
-                return (
-                    engine.Refused(await self._lease())
-                    if row is None
-                    else engine.Taken(engine.Lease(*row[:8]), engine.Proof(*row[8:]))
-                )
+                return await self._change(sql.TAKE, taking, _taken)
             case engine.Renew(epoch, holder, settled):
-                row = await self._row(sql.RENEW, (settled, epoch, holder))
-                return (
-                    engine.Refused(await self._lease()) if row is None else engine.Renewed(engine.Proof(*row))
-                )
+                return await self._change(sql.RENEW, (settled, epoch, holder), _renewed)
             case engine.Release(epoch, holder, settled, successor):
-                row = await self._row(sql.RELEASE, (settled, successor, epoch, holder))
-                return (
-                    engine.Refused(await self._lease())
-                    if row is None
-                    else engine.Renewed(engine.Proof(*row[:2]))
-                )
+                return await self._change(sql.RELEASE, (settled, successor, epoch, holder), _renewed)
             case engine.Read():
                 return await self._read(request)
             case engine.Trim():
@@ -215,6 +197,13 @@ class PostgreSQLDriver:
                 return await self._members()
             case _:
                 return await self._snapshots(request)
+
+    async def _change(
+        self, statement: str, values: Any, answer: Callable[[Any], engine.Answer]
+    ) -> engine.Answer:
+        """Change the lease, which is refused if it is not as the statement says."""
+        row = await self._row(statement, values)
+        return engine.Refused(await self._lease()) if row is None else answer(row)
 
     # -- the log ----------------------------------------------------------------------------------------------------
 
@@ -398,3 +387,11 @@ class PostgreSQLDriver:
                     if known is not None and name != sql.chunks(known.id):
                         await self._connection.execute(f"set local lock_timeout = '{DROP_LOCK}'")
                         await self._connection.execute(f"drop table {name}")
+
+
+def _taken(row: Any) -> engine.Taken:
+    return engine.Taken(engine.Lease(*row[:8]), engine.Proof(*row[8:]))
+
+
+def _renewed(row: Any) -> engine.Renewed:
+    return engine.Renewed(engine.Proof(*row[:2]))

@@ -31,11 +31,7 @@ class Connected(NamedTuple):
 
 
 class Servers:
-    """The servers of a URL.
-
-    Args:
-        url: as libpq takes it.
-    """
+    """The servers of a URL, as libpq takes it."""
 
     def __init__(self, url: str) -> None:
         self._each = single_servers(url)

@@ -21,15 +21,9 @@ def is_due(lease: Lease, last: Snapshot | None, settings: Settings) -> bool:
 
 
 def makes_it(name: str, leader: str, up: Iterable[Member], trimmed: int) -> bool:
-    """Return whether a node is the one that makes the next snapshot.
+    """Return whether a node makes the next snapshot: the first by name of those that wait; the leader if none does.
 
-    Args:
-        name: of the node.
-        leader: name of the leader.
-        up: the other members that are up.
-        trimmed: index of the last entry that is trimmed; nodes behind it cannot make one.
-
-    The first by name of the waiting nodes; the leader if none waits.
+    Of the other members that are `up`, those behind the last entry that is `trimmed` cannot make one.
     """
     waiting = sorted(each.name for each in up if each.name != leader and each.position.index >= trimmed)
     if name != leader:
@@ -42,13 +36,9 @@ def trim_through(
 ) -> int:
     """Return the index up to which the log may be forgotten: 0 for nothing.
 
-    Args:
-        lease: as it was seen last.
-        last: the complete snapshot; nothing that it does not cover is forgotten.
-        up: the members that may be up. Those behind the snapshot delay the trim, until the log has grown by
-            `trim_cap` since: then they take the snapshot. So do, at once, those whose next entry is trimmed already.
-        trimmed: index of the last entry that is trimmed.
-        settings: limits.
+    Nothing is forgotten that the `last` complete snapshot does not cover. Members that may be `up` and are behind it
+    delay the trim, until the log has grown by `trim_cap` since: then they take the snapshot. So do, at once, those
+    whose next entry is trimmed already.
     """
     if last is None:
         return 0
@@ -116,11 +106,7 @@ class Making:
 
 
 class Fetching:
-    """A snapshot that is being read from the engine.
-
-    Args:
-        snapshot: as the engine describes it.
-    """
+    """A snapshot that is being read from the engine, as it describes it."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot

@@ -174,12 +174,8 @@ def scopes_of(
 ) -> Scopes:
     """Return the scopes of a token; raises ValueError if there are more than `MOST`.
 
-    Args:
-        claims: its verified claims.
-        resource: the name of the broker among the resources of the issuer.
-        prefix: what the scopes for the broker begin with.
-        additional: names of further claims with scopes, with dots for claims inside of others.
-        aliases: the scopes that other scopes stand for.
+    `resource` is the name of the broker among the resources of the issuer, `prefix` the beginning of its scopes.
+    `additional` are names of further claims with scopes, with dots for claims inside of others.
     """
     found = list(_texts(claims.get("scope"), resource))
     for path in additional:

@@ -13,7 +13,6 @@ from leveret.broker.replication.engine import ORIGIN, Found, Members, Read
 from leveret.broker.replication.node import (
     LEASE,
     READ,
-    UNSAFE,
     Apply,
     Close,
     Forgotten,
@@ -24,6 +23,7 @@ from leveret.broker.replication.node import (
     Wipe,
 )
 from leveret.broker.replication.settings import Settings
+from leveret.broker.replication.takeover import UNSAFE
 
 SETTINGS = Settings(member_forgotten=100.0)
 STEP = 0.2

@@ -1,16 +1,14 @@
-"""The candidate: watches the lease by its own clock, and says when it may be taken."""
+"""Takeover: a waiting node watches the lease by its own clock, and says when and how it takes it."""
 
-from leveret.broker.replication.engine import Lease, Member, Position
+from leveret.broker.replication.engine import Lease, Member, Position, Proof, Take
 from leveret.broker.replication.settings import Settings
+
+UNSAFE = "synchronous_standby_names of the database is empty: a change would be answered that no standby has"
+OLD_SERVER = "the database is a server that another one has replaced"
 
 
 class Candidate:
-    """A waiting node's view of the lease.
-
-    Args:
-        name: of the node.
-        settings: times.
-    """
+    """A waiting node's view of the lease; `name` is that of the node."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         self._name = name
@@ -41,6 +39,16 @@ class Candidate:
         if not seen.epoch or seen.holder or now < self._stands_back:
             return False
         return seen.name in {"", self._name}
+
+    def take(self, holder: bytes, address: str) -> Take | None:
+        """Return the request that takes the lease as it was seen; `holder` is a random id, `address` the node's."""
+        return None if self.seen is None else Take(self.seen, holder, self._name, address)
+
+    def objection(self, proof: Proof, timeline: int) -> str:
+        """Return why a lease that was taken must not be used; '' if it may. `timeline` is the highest that was seen."""
+        if not proof.standbys and self._settings.require_synchronous:
+            return UNSAFE
+        return OLD_SERVER if proof.timeline < timeline else ""
 
     def stand_back(self, now: float) -> None:
         """Leave a lease that this node has given back to the others for a while."""
@@ -110,12 +118,7 @@ class Roll:
     def shows_restored_backup(self, last: int, position: Position, now: float) -> bool:
         """Return whether the log is shorter than the copies of all nodes: the engine was restored from a backup.
 
-        Args:
-            last: index of the log's last entry.
-            position: of this node.
-            now: time.
-
-        Nodes without a copy do not count, neither do those that are down.
+        Its last entry has the index `last`. Nodes without a copy do not count, neither do those that are down.
         """
         indexes = [each.position.index for each in self.others_up(now)] + [position.index]
         known = [index for index in indexes if index]
