@@ -44,11 +44,6 @@ class Faults:
 
     Each method begins a fault at once, and returns a `Fault` with which it ends: by its method `end`, or as a context
     manager. All methods raise ClosedBrokerError if the broker is not running.
-
-    Args:
-        state: the faults of the server.
-        server: returns the running server; raises ClosedBrokerError.
-        run: runs a function in the event loop of the broker.
     """
 
     def __init__(self, state: FaultState, server: Callable[[], EmbeddedServer], run: Run) -> None:

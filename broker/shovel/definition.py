@@ -158,12 +158,8 @@ def rewriting(
 
     A message whose header would need more than a frame goes on as it is, rather than end the connection each time.
 
-    Args:
-        definition: the shovel.
-        cluster: name of this cluster.
-        shown: URIs of source and destination, without passwords.
-        seconds: returns the time since the epoch.
-        frame_max: maximum size of a frame at the destination in bytes.
+    `cluster` is the name of this cluster, `shown` are the URIs of source and destination without passwords, `seconds`
+    returns the time since the epoch, and `frame_max` is that of the destination.
     """
     to = definition.destination
     if not (to.properties or to.adds_headers or to.adds_timestamp):

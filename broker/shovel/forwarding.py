@@ -55,31 +55,22 @@ _pack_frame = Struct(">BHI").pack
 class Forwarding:
     """The messages under way between two channels.
 
-    Args:
-        ack_mode: one of `ON_CONFIRM`, `ON_PUBLISH`, `NO_ACK`.
-        exchange, routing_key: of publishes; None for those of each message.
-        rewrite: changes the properties of messages; None if they stay as they are.
-        most: number of messages after which no more are published; None for no limit.
+    Publishes have this exchange and routing key; None for those of each message.
 
     Attributes:
+        rewrite: changes the properties of messages; None if they stay as they are.
+        most: number of messages after which no more are published; None for no limit.
         published: number of messages that were begun to be published.
         settled: number of those that need no more: confirmed, or published where nothing is confirmed.
         refused: number of those that the destination has nacked; they return to their queue.
     """
 
-    def __init__(
-        self,
-        ack_mode: str,
-        exchange: str | None,
-        routing_key: str | None,
-        rewrite: Rewrite | None = None,
-        most: int | None = None,
-    ) -> None:
+    def __init__(self, ack_mode: str, exchange: str | None, routing_key: str | None) -> None:
         self._ack_mode = ack_mode
         self._exchange = exchange
         self._routing_key = routing_key
-        self.rewrite = rewrite
-        self.most = most
+        self.rewrite: Rewrite | None = None
+        self.most: int | None = None
         self.published = 0
         self.settled = 0
         self.refused = 0

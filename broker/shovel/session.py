@@ -46,14 +46,8 @@ class Shared(NamedTuple):
 class Session:
     """The connections of a shovel. Await `open`, then `run`, and in any case `close`.
 
-    Args:
-        definition: the shovel.
-        host: the broker that it runs in.
-        shared: what all its shovels share.
-        left: number of messages until it ends; None for no limit or not known yet.
-        level: level of the log lines about brokers that it cannot connect to.
-
-    `source` and `destination` are the URIs in use, without passwords.
+    `left` is the number of messages until it ends, None for no limit or not known yet; `level` is that of the log lines
+    about brokers that it cannot connect to. `source` and `destination` are the URIs in use, without passwords.
     """
 
     def __init__(

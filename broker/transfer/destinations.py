@@ -66,11 +66,8 @@ class ToQueue:
 class ToExchange:
     """To the queues of an exchange, as if published there.
 
-    Args:
-        vhost: its vhost.
-        exchange: the exchange.
-        routing_key: the routing key; None for the keys of each message, with those in its header `CC`.
-        may_write: returns whether the routing key is allowed; raises NotYet if that has to be asked for first.
+    Without a `routing_key` each message keeps its own, with those in its header `CC`. `may_write` says whether a key is
+    allowed; it raises NotYet if that has to be asked for first.
     """
 
     def __init__(

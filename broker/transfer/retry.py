@@ -82,12 +82,8 @@ def time_of(death: Mapping[str, Any]) -> int | None:
 class Retry:
     """A destination that counts retries, and sends each message to its origin or to another destination.
 
-    Args:
-        find: returns the queue of a name, or None.
-        to: another destination; None for the origin of each message.
-        first: True for the queue of the first death instead of the newest.
-        most: number of retries after which a message stays.
-        may_write: returns whether the user may write to a queue; raises NotYet if that has to be asked for first.
+    The origin is the queue of the newest death, or of the `first`; after `most` retries a message stays. `may_write`
+    says whether the user may write to a queue; it raises NotYet if that has to be asked for first.
     """
 
     def __init__(

@@ -23,14 +23,9 @@ _FORGOTTEN_AT_ONCE = 8
 
 
 class CacheBackend(Wrapper):
-    """The cache.
+    """The cache: a decision of `authn` or `authz` is good for some `seconds`, a refusal only with `refusals`.
 
-    Args:
-        authn, authz: authenticates, and decides about permissions.
-        seconds: time for which a decision is good.
-        refusals: True to keep refusals, too.
-        now: seconds of a monotonic clock.
-        wall: milliseconds since the epoch: a login that ends is not kept longer than that.
+    `now` is seconds of a monotonic clock, `wall` milliseconds since the epoch: a login that ends is not kept longer.
     """
 
     module = "rabbit_auth_backend_cache"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pika
 import pytest
 from conformance.wire import Client
 
@@ -25,3 +26,10 @@ def dial() -> Iterator[Callable[..., Client]]:
 def connect(dial: Callable[..., Client]) -> Callable[..., Client]:
     """Return a function that logs a client in to a broker, with changes of `connection.tune` as keywords."""
     return lambda broker, **tune: dial(broker).login(**tune)
+
+
+@pytest.fixture
+def channel(broker) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
+    """A client's channel."""
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        yield connection.channel()

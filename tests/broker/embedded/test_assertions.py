@@ -18,13 +18,6 @@ def broker():
         yield broker
 
 
-@pytest.fixture
-def channel(broker):
-    """A client's channel."""
-    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
-        yield connection.channel()
-
-
 def test_what_was_published(broker):
     """Body, routing key and headers of a message are compared as far as they are given."""
     broker.publish("events", "order.new", "one", headers={"n": 1, "shop": "a"})

@@ -16,13 +16,6 @@ def broker(request, tmp_path) -> Iterator[leveret.Broker]:
         yield broker
 
 
-@pytest.fixture
-def channel(broker) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
-    """A client's channel."""
-    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
-        yield connection.channel()
-
-
 def test_messages_are_seen_without_being_taken(broker, channel):
     """A look shows bodies, properties, headers and address of the messages, and changes neither order nor flags."""
     channel.queue_declare("orders", durable=True)

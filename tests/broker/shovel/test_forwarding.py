@@ -130,7 +130,8 @@ def _apply(octets: bytes, open_here: set[int], acked: set[int], nacked: set[int]
 
 def test_no_more_than_the_limit_is_published():
     """Further deliveries stay unacked."""
-    forwarding = Forwarding(ON_CONFIRM, "", "q", most=2)
+    forwarding = Forwarding(ON_CONFIRM, "", "q")
+    forwarding.most = 2
     consuming(forwarding).feed(b"".join(delivery(tag, b"b") for tag in (1, 2, 3)), 0)
 
     assert [("", "q", b"b")] * 2 == published(forwarding.take_publishes())
@@ -160,9 +161,8 @@ def test_without_confirms_a_message_is_settled_once_it_is_sent_whole(mode, settl
 
 def test_properties_are_rewritten():
     """The header frame is replaced, whether it arrives with its body or alone."""
-    forwarding = Forwarding(
-        ON_CONFIRM, "", "q", lambda payload: Properties(payload).replace(app_id="other", message_id="m")
-    )
+    forwarding = Forwarding(ON_CONFIRM, "", "q")
+    forwarding.rewrite = lambda payload: Properties(payload).replace(app_id="other", message_id="m")
     receiving = consuming(forwarding)
     octets = delivery(1, b"one") + delivery(2, b"two")
     for at in range(0, len(octets), 70):
