@@ -155,7 +155,7 @@ THREADS = ("storage.store.environment", "storage.store.lmdb_transactions", "stor
 THIRD_PARTY = {
     "jwt": ("broker.auth.backends.tokens",),
     "pamqp": ("broker.amqp.*",),
-    "re2": ("broker.auth.name_patterns", "broker.message_filter.fields", "broker.metrics.scrape"),
+    "re2": ("broker.auth.name_patterns", "broker.message_filter.message_filter", "broker.metrics.scrape"),
     "aiohttp": (
         "analytics.serving",
         "broker.auth.backends.http",

@@ -329,8 +329,10 @@ class _Place(NamedTuple):
 
 def condition_of(where: str) -> "MessageFilter":
     """Parse a condition; raises BadRequestError with the column of its first mistake."""
-    from leveret.broker.message_filter.message_filter import MessageFilter  # noqa: PLC0415
-    from leveret.broker.message_filter.tokens import FilterError  # noqa: PLC0415 - few programs have conditions
+    from leveret.broker.message_filter.message_filter import (  # noqa: PLC0415 - few programs have conditions
+        FilterError,
+        MessageFilter,
+    )
 
     try:
         return MessageFilter(where)

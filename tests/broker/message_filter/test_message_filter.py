@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from leveret.broker.message_filter.message_filter import MOST_DEPTH, MessageFilter
-from leveret.broker.message_filter.tokens import FilterError
+from leveret.broker.message_filter.message_filter import MOST_DEPTH, FilterError, MessageFilter
 
 ROOT = Path(__file__).resolve().parents[3]
 
