@@ -1,7 +1,7 @@
 """The node: what connections share of their broker. `broker.server.server.Server` is one, and gives it its parts."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION
@@ -10,9 +10,7 @@ from leveret.broker.amqp.commands import Connection as Wire, make
 from leveret.broker.amqp.sasl import ANONYMOUS, EXTERNAL, mechanisms
 from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.login_throttle import LoginSources, LoginThrottle
-from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.permissions import Decision, Rights
-from leveret.broker.auth.users import BackendUser, LoginRefusedError, Users
+from leveret.broker.auth.users import Users
 from leveret.broker.channel.channel import Channel
 from leveret.broker.channel.settings import Compatibility, Limits
 from leveret.broker.connection.connection_tracking import ConnectionTracking
@@ -26,6 +24,9 @@ from leveret.broker.scheduling.turn import Turn
 from leveret.broker.tls.options import CertificateLogin
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.vhost import VHost
+
+if TYPE_CHECKING:
+    from leveret.broker.auth.backends.access_control import AccessControl
 
 HELD_OCTETS = 1024 * 1024
 """Bytes of incomplete publishes that a connection may hold while memory is short."""
@@ -69,47 +70,6 @@ class CommitNotifier(Protocol):
         """Call back also after the bodies that are being written to files of their own."""
 
 
-class Backends(Protocol):
-    """The backends of authentication and authorisation (`broker.auth.backends.access_control.AccessControl`).
-
-    All of them answer later: `done` is called in a step of the loop, and never before the call returns.
-    """
-
-    def log_in(
-        self,
-        name: str,
-        password: Password | None,
-        peer: str,
-        done: Callable[[BackendUser | LoginRefusedError], object],
-    ) -> None:
-        """Authenticate a user; without a password, one whom a certificate or the configuration has authenticated."""
-
-    def renew(
-        self,
-        user: BackendUser,
-        password: Password,
-        peer: str,
-        done: Callable[[BackendUser | LoginRefusedError], object],
-    ) -> None:
-        """Authenticate a user again, by a new secret."""
-
-    def ask_vhost(self, user: BackendUser, vhost: str, peer: str, done: Callable[[Decision], object]) -> None:
-        """Ask whether a user may open connections to a vhost."""
-
-    @property
-    def counts(self) -> Mapping[str, tuple[Mapping[str, int], float]]:
-        """The questions by outcome, and the seconds that they have taken, by the name of the backend."""
-
-    def forget(self) -> None:
-        """Forget all decisions."""
-
-    async def close(self) -> None:
-        """End all questions, and close the backends."""
-
-    def rights(self, user: BackendUser, vhost: str, peer: str) -> Rights:
-        """Return the rights of a user in a vhost, of which none is known yet."""
-
-
 class Node:
     """Settings, users, vhosts, limits and the shared work list.
 
@@ -136,7 +96,7 @@ class Node:
     context: NodeContext
     time_source: TimeSource
     users: Users
-    backends: Backends | None
+    backends: "AccessControl | None"
     clients: ConnectionTracking
     vhosts: dict[str, VHost]
     mechanisms: tuple[str, ...]

@@ -23,7 +23,6 @@ from leveret.broker.auth.users import User
 from leveret.broker.config.config import Config, effective
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import ConnectionTracking
-from leveret.broker.connection.node import Backends
 from leveret.broker.connection.publish_limits import Buckets, PublishLimits
 from leveret.broker.metadata.directory import CLUSTER_ID, Directory
 from leveret.broker.metadata.recorder import (
@@ -57,6 +56,7 @@ from leveret.storage.queues.pager import freeing
 
 if TYPE_CHECKING:
     from leveret.broker.administration.definitions_outcome import Outcome
+    from leveret.broker.auth.backends.access_control import AccessControl
     from leveret.broker.connection.event_exchange import EventExchange
     from leveret.broker.export.writer import Export
     from leveret.broker.persistence.data_store import DataStore
@@ -292,7 +292,7 @@ class Server(AdministeredBroker):
         if self._event_exchange is not None and vhost.name == self._event_exchange.vhost:
             self._event_exchange.open(vhost)  # it was deleted with everything in it
 
-    def _make_backends(self) -> Backends | None:
+    def _make_backends(self) -> "AccessControl | None":
         """Create the backends that decide about logins, unless the internal database alone does."""
         settings = self.config.backends
         if settings.is_internal:
@@ -588,7 +588,7 @@ class Server(AdministeredBroker):
             log.error("%d more errors of %s within a second", count, client)
 
     def _all_queues(self) -> Iterable[Queue]:
-        return itertools.chain.from_iterable(vhost.all_queues() for vhost in self.vhosts.values())
+        return itertools.chain.from_iterable(vhost.queues.values() for vhost in self.vhosts.values())
 
     def _check_queue(self, queue: Queue, now: float) -> None:
         queue.sample_capacity()
