@@ -18,7 +18,7 @@ from typing import ClassVar
 from leveret.broker.amqp.properties import any_may_expire
 from leveret.broker.queue.dead_letter_line import DeadLetterLine
 from leveret.broker.queue.delivery_limit import DeliveryLimit
-from leveret.broker.queue.expiry import STEP, Expiry
+from leveret.broker.queue.expiry import Expiry
 from leveret.broker.queue.interfaces import OwningQueue, ParentVHost
 from leveret.broker.queue.max_length import MaxLength
 from leveret.broker.queue.retention import Retention
@@ -201,13 +201,11 @@ class QueueLimits:
 
     def shorten(self) -> None:
         """Drop messages over a limit from the head; also at once after a requeue, before any consumer gets them."""
-        length = self.length
-        if not length.can_exceed:
-            return
-        is_over = self._queue.turn.slices.is_over
-        while (excess := length.excess()) and not is_over():
-            if not self._drop(min(excess, STEP), MAXLEN):
-                return
+        if self.length.can_exceed:
+            self.length.drop_head(self._drop_excess)
+
+    def _drop_excess(self, count: int) -> int:
+        return self._drop(count, MAXLEN)
 
     def _drop(self, count: int, reason: str) -> int:
         """Discard messages (>= 1) from the head; return how many: 0 while it is read, or many dead letters wait."""

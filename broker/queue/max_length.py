@@ -1,13 +1,14 @@
 """The length limits of a queue: `x-max-length` and `x-max-length-bytes`, with the overflow behaviours.
 
-With `drop-head` the queue drops messages while it has an excess (`broker.queue.limits`); with the others it refuses
-publishes while it is full.
+With `drop-head` the queue drops messages from its head while it has an excess; with the others it refuses publishes
+while it is full.
 
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from leveret.broker.queue.expiry import STEP
 from leveret.broker.queue.interfaces import OwningQueue
 from leveret.broker.queue.settings import DROP_HEAD, NO_SETTINGS, QueueSettings
 from leveret.storage.message import Message
@@ -107,6 +108,13 @@ class MaxLength:
         if most is not None and ready > most:
             return ready - most
         return int(self.max_octets is not None and self._octets > self.max_octets)
+
+    def drop_head(self, drop: Callable[[int], int]) -> None:
+        """Drop messages over a limit from the head while there is time; `drop` discards some, and returns how many."""
+        is_over = self._queue.turn.slices.is_over
+        while (excess := self.excess()) and not is_over():
+            if not drop(min(excess, STEP)):
+                return
 
     def is_full_for(self, message: Message, *, is_running: bool) -> bool:
         """Return whether a publish is to be refused; arrivals are delivered first, unless the queue `is_running`."""
