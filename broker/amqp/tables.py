@@ -25,6 +25,9 @@ Field = tuple[str, Any]
 Table = dict[str, Field]
 """Field names to fields, in wire order. Must not be shared while it may still be modified."""
 
+INTEGERS = frozenset(("byte", "short", "signedint", "long", "unsignedbyte", "unsignedshort", "unsignedint"))
+"""The types of integers."""
+
 MAX_DEPTH = 32
 """Maximum nesting of tables and arrays, the outermost included."""
 
@@ -376,6 +379,12 @@ def _plain_value(field: Field) -> object:
         scale, digits = value
         return decimal.Decimal(digits).scaleb(-scale)
     return value
+
+
+def strings(field: Field) -> tuple[str, ...]:
+    """Return the strings of an array, as the headers `CC` and `BCC` have them; none of a field of another type."""
+    kind, items = field
+    return tuple(value for item_kind, value in items if item_kind == "longstr") if kind == "array" else ()
 
 
 def value_text(field: Field) -> str:

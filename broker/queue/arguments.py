@@ -26,7 +26,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
-from leveret.broker.amqp.tables import Field, Table, argument_text, string_text, term_text, value_text
+from leveret.broker.amqp.tables import (
+    INTEGERS,
+    Field,
+    Table,
+    argument_text,
+    string_text,
+    term_text,
+    value_text,
+)
 from leveret.broker.errors import AMQPError, precondition_failed, resource
 from leveret.confirm.modes import CONFIRM_MODES
 from leveret.exchanges.base import Exchange
@@ -39,7 +47,6 @@ MAX_EXPIRY_MS = 315_360_000_000
 CLASSIC = "classic"
 QUORUM = "quorum"
 
-_INTEGERS = frozenset(("byte", "short", "signedint", "long", "unsignedbyte", "unsignedshort", "unsignedint"))
 _UNDEFINED = ("longstr", "undefined")
 _DEAD_LETTER_KEY = "x-dead-letter-routing-key"
 _LEADER_LOCATORS = ("client-local", "balanced", "random", "least-leaders")  # the last two are deprecated
@@ -61,7 +68,7 @@ class _InvalidArgumentError(Exception):
 
 def _integer(field: Field) -> int:
     kind, value = field
-    if kind not in _INTEGERS or not isinstance(value, int):
+    if kind not in INTEGERS or not isinstance(value, int):
         raise _InvalidArgumentError(f'"expected integer, got {kind}"')
     return value
 

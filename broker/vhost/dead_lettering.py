@@ -36,6 +36,7 @@ from leveret.broker.amqp.fastpath import join_address, split_address
 from leveret.broker.amqp.properties import FLAGS_AT, Properties, delivery_mode, parse_expiration
 from leveret.broker.amqp.publishes import PERSISTENT_MODE
 from leveret.broker.amqp.tables import (
+    INTEGERS,
     MAX_APART,
     Field,
     Table,
@@ -46,6 +47,7 @@ from leveret.broker.amqp.tables import (
     join_fields,
     split_fields,
     split_items,
+    strings,
 )
 from leveret.broker.queue.limits import REJECTED
 from leveret.broker.queue.queue import Queue
@@ -63,9 +65,7 @@ MOST_DEATHS = 256
 """Default of the maximum number of x-death entries in a dead letter."""
 _MOST_VALUES = MAX_APART - 100
 """Maximum number of values in `x-death`, so that a client can publish again what the broker delivered."""
-_INTEGERS = frozenset(
-    ("byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long", "timestamp")
-)
+_COUNTS_OR_TIMES = INTEGERS | {"timestamp"}
 _NOTHING: Field = ("void", None)
 _MAX_COUNT = 2**63 - 1
 _ORIGINAL = b"original-expiration"
@@ -179,7 +179,7 @@ def _rewritten(
     fields = properties.split_headers()
     old_exchange, old_key = split_address(address)
     copies = fields.get(b"CC")
-    old_keys = (old_key, *_strings(_NOTHING if copies is None else decode_value(copies)))
+    old_keys = (old_key, *strings(_NOTHING if copies is None else decode_value(copies)))
     keys = old_keys
     if routing_key is not None:
         keys = (routing_key,)
@@ -286,7 +286,7 @@ def _repaired(table: Table) -> Table | None:
     if (
         any(table.get(name, _NOTHING)[0] != "longstr" for name in ("reason", "queue", "exchange"))
         or keys[0] != "array"
-        or not {count[0], time[0]} <= _INTEGERS
+        or not {count[0], time[0]} <= _COUNTS_OR_TIMES
         or not 0 <= count[1] < _MAX_COUNT
         or time[1] < 0
     ):
@@ -297,13 +297,8 @@ def _repaired(table: Table) -> Table | None:
         "queue": table["queue"],
         "time": ("timestamp", time[1]),
         "exchange": table["exchange"],
-        "routing-keys": ("array", [("longstr", key) for key in _strings(keys)]),
+        "routing-keys": ("array", [("longstr", key) for key in strings(keys)]),
     }
-
-
-def _strings(field: Field) -> tuple[str, ...]:
-    kind, items = field
-    return tuple(value for item_kind, value in items if item_kind == "longstr") if kind == "array" else ()
 
 
 def _since_reject(deaths: Sequence[Death]) -> set[str]:

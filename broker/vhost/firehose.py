@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from leveret.broker.amqp.fastpath import join_address, split_address
 from leveret.broker.amqp.properties import PROPERTIES, Properties, build
-from leveret.broker.amqp.tables import Field, Table
+from leveret.broker.amqp.tables import Field, Table, strings
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumer_rotation import ConsumerRotation
 from leveret.broker.queue.interfaces import ClientChannel
@@ -190,7 +190,7 @@ class Firehose:
     def _headers(self, traced: TraceEvent, properties: Properties) -> Table:
         """Return the headers that describe a message, in RabbitMQ's order and with its types."""
         exchange, key = split_address(traced.message.address)
-        keys = traced.keys or (key, *_copies(properties))
+        keys = traced.keys or (key, *strings((properties.headers or {}).get("CC", ("void", None))))
         return {
             "exchange_name": ("longstr", exchange),
             "routing_keys": ("array", [("longstr", key) for key in keys]),
@@ -217,11 +217,6 @@ def _shown(properties: Properties) -> Table:
         elif value is not None:
             shown[name] = "longstr", value
     return shown
-
-
-def _copies(properties: Properties) -> list[str]:
-    kind, value = (properties.headers or {}).get("CC", ("void", None))
-    return [key for item, key in value if item == "longstr"] if kind == "array" else []
 
 
 class TracedRotation(ConsumerRotation):
