@@ -21,7 +21,7 @@ from leveret.broker.errors import (
 from leveret.broker.methods.exchange import queue_name
 from leveret.broker.queue.arguments import QUORUM, check_consume_arguments
 from leveret.broker.queue.consumer import Consumer
-from leveret.broker.vhost.publish_route import REPLY_TO
+from leveret.broker.vhost.direct_reply_to import REPLY_TO
 from leveret.confirm.channel_confirms import ChannelConfirms
 
 
@@ -93,7 +93,7 @@ def _consume_replies(channel: Channel, method: Wire.Consume) -> None:
         raise precondition_failed("reply consumer already set")
     if method.consumer_tag in channel.consumers:
         raise not_allowed(f"attempt to reuse consumer tag '{method.consumer_tag}'")
-    queue = channel.vhost.create_reply_queue()
+    queue = channel.vhost.reply_queues.create()
     consumer = Consumer(method.consumer_tag or _generated_tag(), queue, channel, no_ack=True)
     channel.reply_consumer = consumer
     _start(channel, consumer, method)

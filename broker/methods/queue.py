@@ -13,13 +13,12 @@ from leveret.broker.queue.arguments import (
     with_default_type,
 )
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.publish_route import REPLY_TO
-from leveret.broker.vhost.vhost import REPLY_PREFIX
+from leveret.broker.vhost.direct_reply_to import REPLY_TO, is_reply_name
 
 
 def queue_declare(channel: Channel, method: Wire.Declare) -> None:
     """Handle `queue.declare`, with RabbitMQ's order of checks."""
-    if method.queue == REPLY_TO or method.queue.startswith(REPLY_PREFIX):
+    if is_reply_name(method.queue):
         _declare_reply_queue(channel, method)
         return
     vhost = channel.vhost
@@ -40,7 +39,7 @@ def queue_declare(channel: Channel, method: Wire.Declare) -> None:
 
 def _declare_reply_queue(channel: Channel, method: Wire.Declare) -> None:
     """Handle the declaration of a direct reply-to name, which only checks that its consumer still exists."""
-    if method.queue != REPLY_TO and not channel.vhost.default_destination(method.queue):
+    if method.queue != REPLY_TO and not channel.vhost.reply_queues.reached_by(method.queue):
         raise not_found(f"no {resource('queue', method.queue, channel.vhost.name)}")
     if not method.nowait:
         channel.send(make(Wire.DeclareOk, method.queue, 0, 1))
@@ -113,7 +112,7 @@ def queue_unbind(channel: Channel, method: Wire.Unbind) -> None:
 
 def _queue_and_key(channel: Channel, method: Wire.Bind | Wire.Unbind) -> tuple[str, str]:
     """Return the queue and the key of a binding: if neither is given, both are the last declared queue's name."""
-    if method.queue == REPLY_TO or method.queue.startswith(REPLY_PREFIX):
+    if is_reply_name(method.queue):
         raise access_refused("cannot bind or unbind to a volatile (direct reply-to) queue")
     name = queue_name(channel, method.queue)
     return name, name if not method.queue and not method.routing_key else method.routing_key

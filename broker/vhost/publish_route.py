@@ -24,11 +24,12 @@ from leveret.broker.amqp.properties import (
     reply_to,
 )
 from leveret.broker.amqp.publishes import ASKS_SOMETHING, PERSISTENT_MODE
-from leveret.broker.amqp.tables import Field, Table
+from leveret.broker.amqp.tables import Field, Table, strings
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
 from leveret.broker.queue.interfaces import ClientChannel
 from leveret.broker.queue.queue import SMALL, Queue
 from leveret.broker.vhost.copies import saved_among
+from leveret.broker.vhost.direct_reply_to import REPLY_TO
 from leveret.broker.vhost.firehose import Firehose
 from leveret.broker.vhost.tail import Tail
 from leveret.confirm.channel_confirms import ChannelConfirms
@@ -41,7 +42,6 @@ UNKNOWN: Any = object()
 """Requirements that are not known yet."""
 WIDE = 16
 """Queues per message from which a scan checks its time slice after each message; below, reads are small enough."""
-REPLY_TO = "amq.rabbitmq.reply-to"
 
 
 class Route:
@@ -242,7 +242,7 @@ class PropertyDemands:
             reason = f'{{unacceptable_type_in_header,"{name}",{kind}}}'
             self._invalid.append(precondition_failed(f"invalid message: {reason}"))
             return
-        self.extra_keys += tuple(str(key) for item_kind, key in value if item_kind == "longstr")
+        self.extra_keys += strings(field)
 
     def validate(self, user: str, *, impersonator: bool) -> None:
         """Raise the first error that RabbitMQ would report: user-id, expiration, then CC and BCC."""

@@ -2,7 +2,6 @@
 
 import secrets
 import sys
-from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain
@@ -25,10 +24,10 @@ from leveret.broker.scheduling.node_context import INTERNAL, NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.dead_lettering import MOST_DEATHS, DeadLettering
 from leveret.broker.vhost.delayed_delivery import DelayDisk, DelayLine
+from leveret.broker.vhost.direct_reply_to import ReplyQueues
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import VHostParameters
 from leveret.broker.vhost.policies import EXCHANGES, Applied, Policies, PolicyRecord, queue_kind
-from leveret.broker.vhost.publish_route import REPLY_TO
 from leveret.broker.vhost.tail import Taps
 from leveret.confirm.modes import STANDARD
 from leveret.exchanges.base import Exchange, Headers
@@ -39,10 +38,6 @@ from leveret.storage.queues.backing_queue import BackingQueue
 from leveret.storage.queues.memory_queue import MemoryQueue
 from leveret.storage.queues.priority_queue import PriorityQueue
 from leveret.storage.queues.queue_ids import retained_qid
-
-REPLY_PREFIX = REPLY_TO + "."
-_PROCESS_ID = b"\x83Xv\x00\x0freply@000000000%b\x00\x00\x00\x00\x00\x00\x00\x01"
-"""A process id in Erlang's external term format: NEW_PID_EXT with a node name, a number, serial 0 and creation 1."""
 
 
 class VHostRecord(PolicyRecord, Protocol):
@@ -62,15 +57,6 @@ class VHostRecord(PolicyRecord, Protocol):
 
         Returns the steps of a job that removes the remaining rows of the bindings.
         """
-
-
-def reply_address(number: int, key: bytes) -> str:
-    """Return the name of a direct reply-to queue in RabbitMQ's form: a process id and a key, both as base64.
-
-    The number, 1 to 2**32 - 1, is for readability only, not a secret; the key is 16 unguessable bytes.
-    """
-    process_id = _PROCESS_ID % number.to_bytes(4, "big")
-    return f"{REPLY_PREFIX}{b64encode(process_id).decode()}.{b64encode(key).decode()}"
 
 
 def make_in_memory(qid: int, arguments: Table) -> BackingQueue:
@@ -137,9 +123,7 @@ class VHost:
         self._unused: OrderedDict[Queue, bool] = OrderedDict()
         """Durable queues to be deleted because they are unused; true for those that have expired."""
         self._is_deleting = False
-        self.reply_queues: dict[str, Queue] = {}
-        """Queues of direct reply-to consumers, which are bound to no exchange."""
-        self._reply_number = 0
+        self.reply_queues = ReplyQueues(self._make_reply_queue, router)
         self.connection_count = 0
         self.channels_gone = ChannelCounts()
         """Counters of closed channels."""
@@ -206,7 +190,7 @@ class VHost:
         queues: Sequence[Queue] = self.router.route(exchange, routing_keys, headers)  # type: ignore[assignment]
         if exchange.name:
             return queues
-        replies = (self.default_destination(key) for key in dict.fromkeys(routing_keys))
+        replies = (self.reply_queues.reached_by(key) for key in dict.fromkeys(routing_keys))
         return (*queues, *chain.from_iterable(replies))
 
     def route_anyway(
@@ -538,27 +522,10 @@ class VHost:
 
     # -- direct reply-to ------------------------------------------------------------------------------------------
 
-    def create_reply_queue(self) -> Queue:
-        """Create a queue for one direct reply-to consumer, under an unguessable name."""
-        self._reply_number = self._reply_number % 0xFFFFFFFF + 1
-        name = reply_address(self._reply_number, secrets.token_bytes(16))
-        queue = queue_class(self.context)(name, self.name, self._make_backing(0, {}), self._turn)
-        self.reply_queues[name] = queue
-        self.router.generation += 1
-        return queue
+    def _make_reply_queue(self, name: str) -> Queue:
+        return queue_class(self.context)(name, self.name, self._make_backing(0, {}), self._turn)
 
     def delete_reply_queue(self, queue: Queue) -> None:
-        """Delete the queue of a direct reply-to consumer that was cancelled."""
-        del self.reply_queues[queue.name]
-        queue.delete()
+        """Delete the queue of a direct reply-to consumer that was cancelled, and keep its counts."""
+        self.reply_queues.delete(queue)
         self._keep_counts(queue)
-        self.router.generation += 1
-
-    def default_destination(self, routing_key: str) -> tuple[Queue, ...]:
-        """Return the queues of a default-exchange key that names no queue: a direct reply-to queue, or none."""
-        queue = self.reply_queues.get(routing_key)
-        return () if queue is None else (queue,)
-
-    def all_queues(self) -> Iterator[Queue]:
-        """Yield the queues that users see."""
-        return iter(self.queues.values())

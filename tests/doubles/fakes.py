@@ -362,7 +362,10 @@ class DiskNode(Node):
         while self.disk.journal.has_work:
             self.commit()
         backings = [
-            store for vhost in self.vhosts.values() for queue in vhost.all_queues() for store in queue.stores
+            store
+            for vhost in self.vhosts.values()
+            for queue in vhost.queues.values()
+            for store in queue.stores
         ]
         self.disk.environment.save(saved_rows(paging(backings)))
         return self.killed()

@@ -66,9 +66,9 @@ class Counts:
             "channels": broker.clients.channel_count,
             "channels of users": sum(map(abs, broker.clients.channels_of_users.values())),
             "reply queues": sum(len(vhost.reply_queues) for vhost in vhosts),
-            "consumers": sum(len(queue.consumers) for vhost in vhosts for queue in vhost.all_queues()),
+            "consumers": sum(len(queue.consumers) for vhost in vhosts for queue in vhost.queues.values()),
             "exclusive queues": sum(
-                queue.exclusive_owner is not None for vhost in vhosts for queue in vhost.all_queues()
+                queue.exclusive_owner is not None for vhost in vhosts for queue in vhost.queues.values()
             ),
             "queues of the strict host": sum(len(vhost.queues) for vhost in vhosts if vhost.name == "strict"),
         }

@@ -66,7 +66,9 @@ def _assert_nothing_left(client: Client) -> None:
         assert 0 == vhost.connection_count
         assert {} == vhost.reply_queues
         assert [] == [
-            queue.name for queue in vhost.all_queues() if queue.exclusive_owner is not None or queue.consumers
+            queue.name
+            for queue in vhost.queues.values()
+            if queue.exclusive_owner is not None or queue.consumers
         ]
 
 

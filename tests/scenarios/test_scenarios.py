@@ -30,7 +30,7 @@ from doubles.fakes import Client, DiskNode, Node, publish_frames, wire_name
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx, make
-from leveret.broker.vhost.vhost import REPLY_PREFIX
+from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX
 from leveret.storage.queues.memory_queue import MemoryQueue
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.txt"))
@@ -56,7 +56,8 @@ def test_scenario(path, monkeypatch, tmp_path):
     counter = itertools.count(1)
     monkeypatch.setattr("secrets.token_urlsafe", lambda _: f"random-{next(counter)}")
     monkeypatch.setattr(
-        "leveret.broker.vhost.vhost.reply_address", lambda *_: f"{REPLY_PREFIX}random-{next(counter)}"
+        "leveret.broker.vhost.direct_reply_to.reply_address",
+        lambda *_: f"{REPLY_PREFIX}random-{next(counter)}",
     )
     written = path.read_text(encoding="utf-8")
     played = play(written, tmp_path)
@@ -147,7 +148,7 @@ class Session:
 
     def queues(self) -> Iterator[str]:
         """Yield one line for each queue."""
-        for queue in self.node.vhosts["/"].all_queues():
+        for queue in self.node.vhosts["/"].queues.values():
             unacked, consumers = queue.unacked_count, queue.consumer_count
             ready: object = queue.ready_count
             if isinstance(queue.backing, MemoryQueue):

@@ -323,7 +323,7 @@ def test_the_factory_of_backing_queues_gets_the_queue():
     stored = vhost.create_queue("q", durable=True, **options)
     vhost.create_queue("t", durable=False, **options)
     vhost.create_queue("r", durable=True, qid=9, **options)
-    vhost.create_reply_queue()
+    vhost.reply_queues.create()
 
     assert [
         (stored.qid, {"x": ("bool", True)}),

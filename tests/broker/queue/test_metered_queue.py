@@ -24,8 +24,8 @@ def test_queues_are_metered_only_if_there_is_an_export(node):
         client.declare("q")
     plain, metered = quiet.node.vhosts["/"], node.vhosts["/"]
 
-    assert [Queue, Queue] == [type(plain.queues["q"]), type(plain.create_reply_queue())]
-    assert [MeteredQueue, MeteredQueue] == [type(metered.queues["q"]), type(metered.create_reply_queue())]
+    assert [Queue, Queue] == [type(plain.queues["q"]), type(plain.reply_queues.create())]
+    assert [MeteredQueue, MeteredQueue] == [type(metered.queues["q"]), type(metered.reply_queues.create())]
     assert (None, None) == (plain.queues["q"].meter, quiet.node.context.events)
     assert metered.queues["q"].meter is not None
 

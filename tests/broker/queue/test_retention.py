@@ -692,7 +692,7 @@ def test_clients_cannot_see_the_retained_messages(node):
     consume(client, b"1")
 
     assert ["q"] == [each.name for each in node.administration.listings.queues(None, "/")]
-    assert ["q"] == [each.name for each in node.vhosts["/"].all_queues()]
+    assert ["q"] == [each.name for each in node.vhosts["/"].queues.values()]
 
 
 def page_out(node: DiskNode) -> None:

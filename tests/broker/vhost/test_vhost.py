@@ -10,7 +10,7 @@ from leveret.broker.errors import AMQPError
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.vhost import REPLY_PREFIX, VHost
+from leveret.broker.vhost.vhost import VHost
 from leveret.storage.message import Message
 from leveret.storage.queues.memory_queue import MemoryQueue
 
@@ -93,7 +93,7 @@ def test_a_queue_can_be_reached_by_its_name_until_it_goes(vhost):
     assert 0 == vhost.delete_queue(queue)
     assert () == vhost.router.route_key(default, "q")
     totals = vhost.context.totals
-    assert ([], 1, 1) == (list(vhost.all_queues()), totals.queues_created, totals.queues_deleted)
+    assert ([], 1, 1) == (list(vhost.queues.values()), totals.queues_created, totals.queues_deleted)
 
 
 def test_an_exchange_in_use_can_be_protected(vhost):
@@ -116,31 +116,6 @@ def test_each_generated_name_is_new(vhost):
 
     assert 100 == len(names)
     assert all(name.startswith("amq.gen-") for name in names)
-
-
-def test_reply_queues_are_known_to_the_default_exchange_only(vhost):
-    """Reply queues are not among the queues; their routes end with them, and caches are invalidated."""
-    generation = vhost.router.generation
-    queue = vhost.create_reply_queue()
-
-    assert queue.name.startswith(REPLY_PREFIX)
-    assert (queue,) == vhost.default_destination(queue.name)
-    assert [] == list(vhost.all_queues())
-    assert generation < vhost.router.generation
-    generation = vhost.router.generation
-    vhost.delete_reply_queue(queue)
-    assert () == vhost.default_destination(queue.name)
-    assert generation < vhost.router.generation
-
-
-def test_a_message_reaches_queues_and_reply_queues_by_the_default_exchange_once_each(vhost):
-    """A message reaches each queue once, however often its keys name it; other exchanges know no reply queue."""
-    queue, reply = create(vhost, "q"), vhost.create_reply_queue()
-    vhost.router.bind("amq.direct", queue, "q")
-    keys = (reply.name, "q", "nothing", reply.name, "q")
-
-    assert (queue, reply) == vhost.route(vhost.exchange(""), keys, {})
-    assert (queue,) == vhost.route(vhost.exchange("amq.direct"), keys, {})
 
 
 def test_a_new_confirm_mode_makes_routes_anew():
@@ -168,7 +143,7 @@ def test_an_auto_delete_queue_goes_when_its_last_consumer_left(vhost):
     vhost.consumer_left(gone)
     vhost.consumer_left(gone)
 
-    assert [kept] == list(vhost.all_queues())
+    assert [kept] == list(vhost.queues.values())
 
 
 def test_the_maker_of_backing_queues_is_the_vhosts():

@@ -1,0 +1,62 @@
+"""Direct reply-to: replies to `amq.rabbitmq.reply-to` reach the client that asked, without a queue that it declares.
+
+Theory. A channel that consumes from `REPLY_TO` gets a queue of its own, in memory and under an unguessable name. Its
+requests, whose property `reply_to` is `REPLY_TO`, leave with that name instead (`Channel.publish`). Whoever publishes
+to the default exchange with the name as the routing key reaches the queue; to all else it does not exist: it is bound
+to no exchange, no user sees it, and it ends with its consumer.
+"""
+
+import secrets
+from base64 import b64encode
+from collections.abc import Callable
+
+from leveret.broker.queue.queue import Queue
+from leveret.exchanges.router import Router
+
+REPLY_TO = "amq.rabbitmq.reply-to"
+REPLY_PREFIX = REPLY_TO + "."
+_PROCESS_ID = b"\x83Xv\x00\x0freply@000000000%b\x00\x00\x00\x00\x00\x00\x00\x01"
+"""A process id in Erlang's external term format: NEW_PID_EXT with a node name, a number, serial 0 and creation 1."""
+
+
+def is_reply_name(name: str) -> bool:
+    """Return whether a name of a queue is `REPLY_TO`, or can be that of a queue of replies."""
+    return name == REPLY_TO or name.startswith(REPLY_PREFIX)
+
+
+def reply_address(number: int, key: bytes) -> str:
+    """Return the name of a direct reply-to queue in RabbitMQ's form: a process id and a key, both as base64.
+
+    The number, 1 to 2**32 - 1, is for readability only, not a secret; the key is 16 unguessable bytes.
+    """
+    process_id = _PROCESS_ID % number.to_bytes(4, "big")
+    return f"{REPLY_PREFIX}{b64encode(process_id).decode()}.{b64encode(key).decode()}"
+
+
+class ReplyQueues(dict[str, Queue]):
+    """The queues of the direct reply-to consumers of one vhost, by name; `make` creates the queue of a name."""
+
+    def __init__(self, make: Callable[[str], Queue], router: Router) -> None:
+        super().__init__()
+        self._make = make
+        self._router = router
+        self._number = 0
+
+    def create(self) -> Queue:
+        """Create the queue of one consumer."""
+        self._number = self._number % 0xFFFFFFFF + 1
+        name = reply_address(self._number, secrets.token_bytes(16))
+        self[name] = queue = self._make(name)
+        self._router.generation += 1
+        return queue
+
+    def delete(self, queue: Queue) -> None:
+        """Delete the queue of a consumer that was cancelled."""
+        del self[queue.name]
+        queue.delete()
+        self._router.generation += 1
+
+    def reached_by(self, routing_key: str) -> tuple[Queue, ...]:
+        """Return the queue that a key of the default exchange names, if it is one of these."""
+        queue = self.get(routing_key)
+        return () if queue is None else (queue,)
