@@ -6,22 +6,10 @@ from leveret.confirm.modes import CONFIRM_MODES, CONSUMER_ACK, CONSUMER_ACK_LIGH
 
 
 @pytest.mark.parametrize("asked", CONFIRM_MODES)
-def test_a_plain_queue_has_the_mode_that_was_asked_for(asked):
-    """A queue without a reason against it has the mode that it was declared with."""
-    assert asked == effective_mode(asked, is_quorum=False, needs_delivered=False)
-
-
-@pytest.mark.parametrize("asked", CONFIRM_MODES)
 @pytest.mark.parametrize("needs_delivered", [False, True])
-def test_a_quorum_queue_confirms_in_the_standard_mode(asked, needs_delivered):
-    """A message to a quorum queue goes to disk, whatever mode was asked for."""
-    assert STANDARD == effective_mode(asked, is_quorum=True, needs_delivered=needs_delivered)
-
-
-@pytest.mark.parametrize(
-    ("asked", "mode"),
-    [(STANDARD, STANDARD), (CONSUMER_ACK, CONSUMER_ACK), (CONSUMER_ACK_LIGHT, CONSUMER_ACK)],
-)
-def test_the_light_mode_gives_way_where_delivered_messages_are_needed(asked, mode):
-    """A queue that needs messages after their delivery keeps them: light becomes consumer-ack."""
-    assert mode == effective_mode(asked, is_quorum=False, needs_delivered=True)
+@pytest.mark.parametrize("is_quorum", [False, True])
+def test_the_effective_mode(asked, needs_delivered, is_quorum):
+    """A quorum queue has the standard mode, others what was asked for; light keeps no messages after delivery."""
+    gives_way = needs_delivered and asked == CONSUMER_ACK_LIGHT
+    expected = STANDARD if is_quorum else CONSUMER_ACK if gives_way else asked
+    assert expected == effective_mode(asked, is_quorum=is_quorum, needs_delivered=needs_delivered)

@@ -151,23 +151,25 @@ def test_integers_of_any_width_are_integers(kind):
     check_queue_arguments("q", "/", {"x-max-length": (kind, 7), "x-expires": (kind, 7)})
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "x-dead-letter-strategy",
-        "x-initial-cluster-size",
-        "x-max-age",
-        "x-max-in-memory-bytes",
-        "x-max-in-memory-length",
-        "x-queue-leader-locator",
-        "x-quorum-initial-group-size",
+FOREIGN = {
+    "classic": (
+        "x-dead-letter-strategy", "x-initial-cluster-size", "x-max-age", "x-max-in-memory-bytes",
+        "x-max-in-memory-length", "x-queue-leader-locator", "x-quorum-initial-group-size",
         "x-stream-max-segment-size-bytes",
-    ],
-)
-def test_arguments_of_other_queue_types_are_refused(key):
-    """An argument that only quorum queues or streams have is refused, whatever its value."""
-    assert f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_classic_queue" == refusal(
-        check_queue_arguments, "q", "/", {"x-foo": number(1), key: text("?")}
+    ),
+    "quorum": (
+        "x-confirm-mode", "x-initial-cluster-size", "x-max-age", "x-max-priority", "x-queue-master-locator",
+        "x-queue-mode", "x-queue-version", "x-stream-max-segment-size-bytes",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "key"), [(kind, key) for kind, keys in FOREIGN.items() for key in keys])
+def test_arguments_of_other_queue_types_are_refused(kind, key):
+    """An argument that only other types of queues have is refused, whatever its value."""
+    own = {"x-queue-type": text(kind)} if kind == "quorum" else {"x-foo": number(1)}
+    assert f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_{kind}_queue" == refusal(
+        check_queue_arguments, "q", "/", {**own, key: text("?")}
     )
 
 
@@ -195,15 +197,6 @@ def test_arguments_of_other_queue_types_are_refused(key):
 def test_of_several_bad_arguments_rabbitmqs_first_is_reported(arguments, reported):
     """The type is checked first, then values in RabbitMQ's order, then foreign arguments by name (as sent if typed)."""
     assert refusal(check_queue_arguments, "q", "/", arguments).startswith(f"invalid arg '{reported}' for")
-
-
-def test_quorum_queues_have_no_confirm_mode():
-    """Quorum queues refuse the confirm mode as any other argument of classic queues."""
-    arguments = {"x-queue-type": text("quorum"), "x-confirm-mode": text("standard")}
-    assert (
-        "invalid arg 'x-confirm-mode' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue"
-        == refusal(check_queue_arguments, "q", "/", arguments)
-    )
 
 
 def test_exchange_names_in_arguments_must_be_strings():
@@ -388,25 +381,6 @@ def test_a_delivery_limit_is_compared(arguments):
             check_queue_equivalence(
                 "q", "/", current, durable=False, auto_delete=False, arguments={**kind, **arguments}
             )
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "x-initial-cluster-size",
-        "x-max-age",
-        "x-max-priority",
-        "x-queue-master-locator",
-        "x-queue-mode",
-        "x-queue-version",
-        "x-stream-max-segment-size-bytes",
-    ],
-)
-def test_arguments_of_other_types_are_refused_by_quorum_queues(key):
-    """An argument that only classic queues or streams have is refused, whatever its value."""
-    assert f"invalid arg '{key}' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue" == refusal(
-        check_queue_arguments, "q", "/", {"x-queue-type": text("quorum"), key: text("?")}
-    )
 
 
 @pytest.mark.parametrize(

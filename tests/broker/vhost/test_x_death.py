@@ -107,38 +107,39 @@ def test_first_death(reason):
     )
 
 
-def test_new_address():
-    """The address is the dead-letter exchange and the old key, by which it is routed."""
-    letter = die(message())
+@pytest.mark.parametrize(
+    ("source", "setting", "address", "keys", "recorded"),
+    [
+        ({}, {}, b"\x03dlx\x01k", ("k",), ("x", ["k"])),
+        ({"exchange": ""}, {"exchange": "", "routing_key": "q2"}, b"\x00\x02q2", ("q2",), ("", ["k"])),
+        ({"headers": {"CC": array("a", "b")}}, {}, b"\x03dlx\x01k", ("k", "a", "b"), ("x", ["k", "a", "b"])),
+        (
+            {"headers": {"CC": array("a")}},
+            {"routing_key": "rk"},
+            b"\x03dlx\x02rk",
+            ("rk",),
+            ("x", ["k", "a"]),
+        ),
+        ({}, {"routing_key": ""}, b"\x03dlx\x00", ("",), ("x", ["k"])),
+        ({}, {"routing_key": "r" * 300}, b"\x03dlx\xff" + b"r" * 255, ("r" * 300,), ("x", ["k"])),
+    ],
+    ids=["old key", "default exchange", "CC", "own key", "empty key", "key that no address holds"],
+)
+def test_where_a_dead_letter_goes(source, setting, address, keys, recorded):
+    """By the old key and those of CC, or by the queue's own key, which replaces them; the death has the old ones."""
+    letter = die(message(**source), **setting)
 
-    assert (b"\x03dlx\x01k", ("k",)) == (letter.address, letter.routing_keys)
-
-
-def test_default_exchange():
-    """The default exchange can be the dead-letter exchange, and the original one."""
-    letter = die(message(exchange=""), exchange="", routing_key="q2")
-
-    assert (b"\x00\x02q2", ("q2",)) == (letter.address, letter.routing_keys)
-    assert ["", ["k"]] == [deaths(letter)[0][name] for name in ("exchange", "routing-keys")]
-
-
-def test_copies_are_routed_by_too():
-    """Without a dead-letter routing key the keys of CC are routed, recorded, and stay in the headers."""
-    letter = die(message(headers={"CC": array("a", "b")}))
-
-    assert ("k", "a", "b") == letter.routing_keys
-    assert [["k", "a", "b"]] == [death["routing-keys"] for death in deaths(letter)]
-    assert array("a", "b") == read(letter).headers["CC"]
+    assert (address, keys) == (letter.address, letter.routing_keys)
+    assert [recorded] == [(death["exchange"], death["routing-keys"]) for death in deaths(letter)]
 
 
 def test_own_key_replaces_copies():
-    """A dead-letter routing key replaces the key and CC, which are recorded, and removes the header."""
-    letter = die(message(headers={"CC": array("a"), "own": ("bool", True)}), routing_key="rk")
+    """CC stays in the headers without a dead-letter routing key, and only CC goes with one."""
+    source = message(headers={"CC": array("a"), "own": ("bool", True)})
+    kept, gone = (die(source, routing_key=key).headers for key in (None, "rk"))
 
-    assert (b"\x03dlx\x02rk", ("rk",)) == (letter.address, letter.routing_keys)
-    assert [["k", "a"]] == [death["routing-keys"] for death in deaths(letter)]
-    assert "CC" not in letter.headers
-    assert ("bool", True) == letter.headers["own"]
+    assert (array("a"), ("bool", True)) == (kept["CC"], kept["own"])
+    assert (False, ("bool", True)) == ("CC" in gone, gone["own"])
 
 
 def test_copies_are_not_recorded_again():
@@ -149,18 +150,6 @@ def test_copies_are_not_recorded_again():
 
     assert [["rk"], ["k", "a"]] == [death["routing-keys"] for death in deaths(second)]
     assert ("rk",) == second.routing_keys
-
-
-def test_empty_key():
-    """An empty dead-letter routing key is a key."""
-    assert ("",) == die(message(), routing_key="").routing_keys
-
-
-def test_key_that_no_address_holds():
-    """A key of more than 255 octets is routed in full, and cut in the address."""
-    letter = die(message(), routing_key="r" * 300)
-
-    assert (b"\x03dlx\xff" + b"r" * 255, ("r" * 300,)) == (letter.address, letter.routing_keys)
 
 
 def test_names_that_are_no_text():
