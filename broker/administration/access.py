@@ -95,7 +95,6 @@ class Delegation(NamedTuple):
         certificate_dir: directory of the certificate files that their shovels may name; '' for none.
         has_setters_rights: whether local ends of their shovels have their rights; otherwise all.
         may_reroute: whether their policies may send messages of queues and exchanges elsewhere.
-
     """
 
     certificate_dir: str = ""
@@ -121,7 +120,6 @@ class AdministeredBroker(Node):
         statistics_seconds: interval of the samples behind the management API.
         reports_url: the address of the reports of the analysis; '' if there are none.
         export_dir: the directory of the telemetry export; None if nothing is exported.
-
     """
 
     administration: Any
@@ -224,21 +222,12 @@ def authorize(
     *,
     change: bool = False,
 ) -> None:
-    """Check that a user may do something; the only place for this decision.
+    """Check that a user may do something; the only place for this decision. Raises ForbiddenError with RabbitMQ's text.
 
-    A user's permissions on single queues and exchanges are checked where clients' are
+    The actor None is the operator on the host; the vhost is None if none is concerned, or all those that the actor may
+    see. With `change`, for operations that clients can do, an administrator, too, needs access to the vhost. A user's
+    permissions on single queues and exchanges are checked where clients' are
     (`broker.channel.channel.Channel.check_permission`).
-
-    Args:
-        users: has the permissions.
-        actor: the acting user; None is the operator on the host.
-        right: the right that the operation needs.
-        vhost: the vhost concerned; None if there is none, or for all those that the actor may see.
-        change: True for operations that clients can do; an administrator, too, needs access to the vhost for them.
-
-    Raises:
-        ForbiddenError: with RabbitMQ's text.
-
     """
     if actor is None:
         return

@@ -336,7 +336,6 @@ def retention_of(queue: Queue) -> dict[str, Any] | None:
         earlier run of the broker are counted when they leave; `oldest`, the time of the first ack (ms since the epoch;
         None if there is none, or it is not in memory); `skipped`, the numbers of acked messages that were not
         retained, by cause.
-
     """
     retention = queue.retention
     retained = queue.retained

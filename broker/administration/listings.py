@@ -21,12 +21,7 @@ from leveret.broker.queue.queue import Queue
 
 
 class Listings:
-    """Objects by the rights of the acting user, whom each method takes first.
-
-    Args:
-        broker: the administered broker.
-
-    """
+    """Objects by the rights of the acting user, whom each method takes first."""
 
     def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
@@ -55,12 +50,8 @@ class Listings:
     ) -> Iterator[Connection]:
         """Return the open connections, all or those to one vhost or of one user, that the actor may see.
 
-        Args:
-            actor: sees its own; with the tag monitoring those of others, too, unless they are to be changed.
-            vhost: name of a vhost; the caller checks that the actor may know of it.
-            user: name of a user.
-            change: True for connections that the actor may close.
-
+        An actor sees its own; with the tag monitoring those of others, too, unless it is to `change` them. The caller
+        checks that the actor may know of the vhost.
         """
         return (
             each

@@ -70,7 +70,6 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
         number: its place among the ready messages, 1 for the next to be delivered; 0 if it is not known.
         age: seconds since it came to its queue; None if that is not known.
         unacked_for: seconds since it was delivered, within a second or two; None unless it is unacked by a client.
-
     """
 
     body: bytes

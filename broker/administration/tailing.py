@@ -51,7 +51,6 @@ class Wish(NamedTuple):
         where: condition that they meet (`broker.message_filter`); '' for all.
         most: number of messages after which the tail ends; None for no end.
         octets: maximum bytes of each body.
-
     """
 
     pattern: str = EVERYTHING

@@ -50,16 +50,7 @@ class UserAdministration:
         """Add a user, or set password and tags of the existing one of that name, keeping its permissions.
 
         A hash of '' disables login. With neither a password nor a hash an existing user keeps its own, and a new one
-        cannot log in. Raises BadRequestError.
-
-        Args:
-            actor: the acting user.
-            name: not empty.
-            tags: see `broker.auth.users.User`.
-            password: in clear text.
-            password_hash: or its hash.
-            hashing_algorithm: RabbitMQ's name of the hash algorithm; '' for that of new passwords.
-
+        cannot log in. The algorithm has RabbitMQ's name, '' for that of new passwords. Raises BadRequestError.
         """
         users = self._broker.users
         authorize(users, actor, Right.ADMINISTRATOR)

@@ -43,13 +43,8 @@ def compare_stored(config: Config, octets: bytes) -> Outcome:
 async def import_stored(config: Config, file: Path) -> Outcome:
     """Start a broker without listeners on the data, have it import the file as at any start, and stop it.
 
-    The caller holds the lock of the data directory.
-
-    Raises:
-        DefinitionsError: a definition is invalid; nothing has changed then.
-        DiskFullError: not all that it changes is on disk.
-        StorageError: the data cannot be read.
-
+    The caller holds the lock of the data directory. Raises DefinitionsError if a definition is invalid, nothing has
+    changed then; DiskFullError if not all changes are on disk; StorageError if the data cannot be read.
     """
     disk = DataStore(config.data_dir, config.storage, ram_limit=config.storage.ram_limit)
     shovel = msgspec.structs.replace(config.shovel, enabled=False)  # nothing moves before a broker runs

@@ -51,10 +51,7 @@ def stored_config(data_dir: Path | None) -> Config:
 def data_errors(before: str = "", advice: str = "") -> Iterator[None]:
     """End the process for data that cannot be used.
 
-    Args:
-        before: the beginning of the text if that is because of what is stored.
-        advice: the end of the text if another process uses the data.
-
+    `before` begins the text if that is because of what is stored, `advice` ends it if another process uses the data.
     """
     try:
         yield

@@ -35,14 +35,7 @@ with_where = click.option(
 
 
 class Target(NamedTuple):
-    """The broker that a command is for.
-
-    Attributes:
-        api: its API.
-        vhost: the virtual host.
-        is_json: True if the output is JSON.
-
-    """
+    """The broker that a command is for, the virtual host, and whether the output is JSON."""
 
     api: ApiClient
     vhost: str

@@ -26,7 +26,6 @@ class ConfirmTimes:
     Attributes:
         due: sequence number from which on the next sample is taken.
         watched: unconfirmed samples: number, confirm mode, time of the publish (ns), count of numbers represented.
-
     """
 
     __slots__ = ("_every", "_last", "_place", "due", "watched")
@@ -57,13 +56,9 @@ class ConfirmTimes:
     def watch(self, confirms: ChannelConfirms, came: int, mode: str, context: Any, since: int = 0) -> None:
         """Sample one of the numbers that came: record its latency, or watch it until it is confirmed.
 
-        Args:
-            confirms: the channel's confirms, with those of this turn already sent.
-            came: count of numbers published since confirms were sent before, at least one.
-            mode: confirm mode of the last of them, assumed for all.
-            context: the context of the node.
-            since: time (ns) from which on they came, if not all in this turn; 0 otherwise.
-
+        `came` is the count of numbers published since confirms were sent before, at least one; those of this turn were
+        sent. `mode` is that of the last of them, assumed for all; `since` the time (ns) from which on they came, 0 if
+        all in this turn.
         """
         last = confirms.seq_no
         self._place = next_place(self._place)
@@ -102,12 +97,9 @@ class ConfirmWait:
         """By confirm mode, the histogram that the last tick has seen, and its count and sum then."""
 
     def next(self, latencies: Mapping[str, Latency], *, is_shared: bool) -> int:
-        """Return the wait in nanoseconds until the next tick; 0 for none.
+        """Return the wait in nanoseconds until the next tick, given confirm latencies by mode; 0 for none.
 
-        Args:
-            latencies: confirm latencies by mode.
-            is_shared: whether many sockets have taken turns since the last tick.
-
+        `is_shared` is true if many sockets have taken turns since the last tick.
         """
         count = total = 0
         for mode, latency in latencies.items():

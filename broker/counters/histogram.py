@@ -47,7 +47,6 @@ class Histogram:
         counts: number of durations by bucket, without empty buckets.
         count, total: number of durations, and their sum.
         least, greatest: minimum and maximum; 0 while the histogram is empty.
-
     """
 
     counts: dict[int, int] = field(default_factory=dict)

@@ -47,7 +47,6 @@ class Latencies:
     Attributes:
         confirm: time from publish to confirm, by confirm mode.
         loop_lag: delay of the event loop's timers.
-
     """
 
     __slots__ = ("_ending", "_turning", "confirm", "loop_lag")
@@ -134,7 +133,6 @@ class QueueMeter:
         deliver: time that messages were ready.
         residence: time that messages were in the queue, in the order in which they left.
         ack: time from delivery to ack.
-
     """
 
     now: InitVar[int]

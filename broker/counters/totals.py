@@ -135,7 +135,6 @@ class Sizes:
     Attributes:
         fresh: messages by size that are in no bucket yet. The receive loop updates it directly, and must call `fold`
             when it has more than `MOST_SIZES` entries.
-
     """
 
     __slots__ = ("_counts", "_octets", "fresh")

@@ -91,15 +91,7 @@ class Seen(Generic[T]):
 
 
 class Rows:
-    """Generates the rows of one broker.
-
-    Args:
-        broker: the broker.
-        node: its name.
-        boot_id: the id of this run.
-        clock: returns nanoseconds of the clock of `Turn.now`.
-
-    """
+    """Generates the rows of one broker, of this run (`boot_id`); the clock has the nanoseconds of `Turn.now`."""
 
     def __init__(
         self, broker: AdministeredBroker, *, node: str, boot_id: str, clock: Callable[[], int]
@@ -126,16 +118,9 @@ class Rows:
             seen.forget()
 
     def take(self, ts: int, process: Process, lost: int) -> Iterator[Any]:
-        """Yield all rows that are due.
+        """Yield all rows that are due at a time (epoch ms), and None where the caller should check whether to pause.
 
-        Args:
-            ts: the time, epoch ms.
-            process: figures from the operating system.
-            lost: number of rows so far that could not be written.
-
-        Yields:
-            Rows, and None where the caller should check whether to pause.
-
+        `lost` is the number of rows so far that could not be written.
         """
         broker = self._broker
         disk = disk_of(broker)

@@ -78,12 +78,7 @@ counter, area, interval = (
 class Table:
     """A table: its columns in the order they are written, and the class of its rows.
 
-    Args:
-        name: its name.
-        doc: what its rows are.
-        columns: its columns, but for those that all tables have, or all that the broker writes itself.
-        is_ours: whether the broker writes it.
-
+    Columns are given but for those that all tables have, or all that the broker writes itself (`is_ours`).
     """
 
     def __init__(self, name: str, doc: str, *columns: Column, is_ours: bool = True) -> None:

@@ -29,7 +29,6 @@ class Patterns:
         counts: number by binding key, as far as known.
         most_matched: the binding keys that matched most messages, with their counts, at the end of `count`.
         missed: messages whose keys were not tracked: the maximum error of every count.
-
     """
 
     __slots__ = (
@@ -59,10 +58,7 @@ class Patterns:
     def count(self, exchange: Exchange, generation: int) -> Iterator[None]:
         """Count the messages published since the last time; yields where a pause is possible.
 
-        Args:
-            exchange: the same each time.
-            generation: a number that changes when bindings may have changed.
-
+        The exchange is the same each time; the generation changes when bindings may have changed.
         """
         if generation != self._generation:
             self._generation = generation

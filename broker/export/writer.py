@@ -57,13 +57,7 @@ class Names(NamedTuple):
 
 
 class Layout:
-    """The paths of one broker's files.
-
-    Args:
-        directory: the root directory, which may contain files of other nodes as well.
-        node: the broker's name.
-
-    """
+    """The paths of one broker's files, in a directory that may have files of other nodes as well."""
 
     def __init__(self, directory: Path, node: str) -> None:
         self.directory = directory
@@ -116,11 +110,7 @@ class _Batch:
 class Export:
     """The export of one broker. Create it before there are queues, because they measure times from then on.
 
-    Args:
-        broker: the broker.
-        settings: where and how often it writes (`config.sections.ExportConfig`).
-        node: the broker's name.
-
+    Settings say where and how often it writes (`config.sections.ExportConfig`).
     """
 
     def __init__(self, broker: AdministeredBroker, settings: Any, node: str) -> None:
@@ -314,9 +304,7 @@ def _readable(value: Any) -> Any:
 def lock_folders(layout: Layout) -> int:
     """Lock the folders of this node as long as the returned descriptor is open.
 
-    Raises:
-        OSError: another process holds the lock, or nothing can be written there.
-
+    Raises OSError: another process holds the lock, or nothing can be written there.
     """
     layout.directory.mkdir(parents=True, exist_ok=True)
     name = layout.directory / f".{layout.node_folder}.lock"

@@ -96,16 +96,9 @@ def audit_request(
 ) -> None:
     """Record a request that was to change something.
 
-    Args:
-        broker: the broker.
-        event: its name (`audited_event`).
-        names: the names in its path.
-        actor: the user; None for the operator.
-        peer: address of the client; '' for the operator.
-        status: status of the response; 0 if the request was broken off, so that it may have changed something or not.
-        content: its body.
-        reason: reason of a refusal.
-        states: the states of the object before and after the change (`state_of`); None for none.
+    The actor None, with a peer of '', is the operator. A status of 0 is that of a request that was broken off, so that
+    it may have changed something or not. `reason` is that of a refusal, `states` are those of the object before and
+    after the change (`state_of`).
     """
     audit = broker.audit
     if not audit.is_on:

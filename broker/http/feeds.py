@@ -35,7 +35,6 @@ class Topic(NamedTuple):
         columns: the names of the values of a row, of which the first are the key; () for a topic with one row, which
             is an object.
         seconds: time between two passes at least.
-
     """
 
     name: str
@@ -75,7 +74,6 @@ class Feed:
         due: seconds of a monotonic clock at which the next pass may begin.
         watchers: how many there are; the owner counts.
         is_broken: True if reading the topic has failed.
-
     """
 
     def __init__(self, topic: Topic, wall_clock: Callable[[], int]) -> None:

@@ -77,7 +77,6 @@ class Operation:
         is_audited: True if it is recorded although it changes nothing, because it shows messages.
         state: returns what it changes, as a value of JSON, for the audit log; None if that is not recorded.
         kind: JSON type of the answer with status 200; text for one that is not JSON, events for a stream of them.
-
     """
 
     handler: Handler
@@ -125,7 +124,6 @@ class Routes:
     Args:
         group: heading of the routes in the reference.
         defaults: fields of `Operation` that most of them have; `scope` is that of the paths with a vhost.
-
     """
 
     def __init__(self, group: str, **defaults: Any) -> None:
@@ -143,7 +141,6 @@ class Routes:
             paths: its paths.
             fields: fields of `Operation` and `Route` beside the defaults, such as another summary (`doc`); and
                 `arguments`, those of the handler that are the same for each call.
-
         """
         return self._declare("GET", paths, (200,), fields)
 

@@ -217,13 +217,7 @@ class _Recent:
         self._before: dict[str, Histogram] = {}
 
     def __call__(self, name: str, whole: Histogram) -> dict[str, int] | None:
-        """Return how many there were, their median and their 99th percentile in microseconds; None if there were none.
-
-        Args:
-            name: of what.
-            whole: all durations since the start.
-
-        """
+        """Return how many there were, their median and 99th percentile (microseconds); None if there were none."""
         before = self._before.get(name)
         self._before[name] = whole
         if before is None or whole.count <= before.count:

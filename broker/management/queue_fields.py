@@ -159,13 +159,7 @@ def queue_fields(call: Call) -> Fields:
 
 
 def queue_state(queue: Queue, now: float) -> str:
-    """Return the state of a queue: `paused` by an operator, `flow` if publishers are slowed down for it, or `running`.
-
-    Args:
-        queue: the queue.
-        now: seconds of the clock of `Queue.publishers_paused_at`.
-
-    """
+    """Return the state of a queue: `paused` by an operator, `flow` if publishers are slowed down, or `running`."""
     if queue.is_paused:
         return "paused"
     if now - queue.publishers_paused_at < FLOW_SECONDS:

@@ -16,15 +16,9 @@ QUERY = tuple(
 
 
 def asked_ranges(query: Mapping[str, str], *, one: bool = False) -> Ranges:
-    """Return the ranges of a query.
+    """Return the ranges of a query; raises ApiError if one is not positive, or has too many samples.
 
-    Args:
-        query: the query.
-        one: True if one object is asked for: RabbitMQ names the error otherwise then.
-
-    Raises:
-        ApiError: a range is not positive, or has too many samples.
-
+    `one` is true if one object is asked for: RabbitMQ names the error otherwise then.
     """
     try:
         return Ranges(*[_span(query, name) for name in _NAMES])

@@ -53,13 +53,9 @@ STALL_SECONDS = 5.0
 
 
 class Monitor:
-    """Serves HTTP requests about one broker.
+    """Serves HTTP requests about one broker, which need not have been started.
 
-    Args:
-        broker: the broker. It need not have been started.
-        identity: returns the broker's identity.
-        per_object: True if `/metrics` has a series per object.
-
+    With `per_object` `/metrics` has a series per object.
     """
 
     def __init__(
@@ -190,12 +186,7 @@ class Monitor:
 
 
 class WaitingMonitor(Monitor):
-    """Serves HTTP requests about a node that waits to lead.
-
-    Args:
-        broker: the broker of the node (`broker.server.replicated_server`).
-
-    """
+    """Serves HTTP requests about a node that waits to lead (`broker.server.replicated_server`)."""
 
     def __init__(self, broker: Any) -> None:
         super().__init__(broker, lambda: Identity("", "", ""))  # no scrape shows it

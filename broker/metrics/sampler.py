@@ -58,13 +58,9 @@ class Identity(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The parameters of a `/metrics/detailed` request.
+    """The parameters of a `/metrics/detailed` request; None for all vhosts, and for all queues.
 
-    Attributes:
-        families: the names of groups; unknown names are ignored, as in RabbitMQ.
-        vhosts: only their queues and exchanges; None for all.
-        queue: matches the bytes of a queue name; None for all.
-
+    Unknown names of groups are ignored, as in RabbitMQ; `queue` matches the bytes of a queue name.
     """
 
     families: frozenset[str] = frozenset()
@@ -77,22 +73,12 @@ class Selection(NamedTuple):
 
 
 class Kind:
-    """The objects of one kind in a sample.
+    """The objects of one kind in a sample, with the groups of their columns.
 
-    Args:
-        groups: the groups of their columns.
-        objects: those that are visited.
-        read: returns the row of an object.
-        labels: returns the values of the labels of an object, in the order of the group with most; none if it is not
-            shown, only counted. Groups with fewer labels have the first of them.
-        total: the sum over objects that are gone.
-        notice: called with objects and their rows.
-
-    Attributes:
-        groups, objects: as given.
-        total: the sum over all objects so far.
-        rows: their rows by the label names of a group, if they are kept.
-
+    `read` returns the row of an object; `labels` the values of its labels, in the order of the group with most (groups
+    with fewer have the first of them), none if it is not shown, only counted. `total` is the sum over objects that are
+    gone, at the end over all; `notice` is called with objects and their rows. `rows` has these by the label names of a
+    group, if they are kept.
     """
 
     def __init__(
@@ -129,23 +115,11 @@ class Kind:
 class Sampler:
     """One sample: sums, and rows if requested. What is not of an object is read when it is asked for.
 
-    Args:
-        broker: the broker.
-        identity: its identity.
-        endpoint: the requested endpoint.
-        process: figures from the operating system.
-        selection: selects the queues; None for all.
-        keeps_rows: True to keep a row per object.
-
     Attributes:
-        broker, identity, endpoint, process: as given.
-        clients: the connections, and how many came and went.
-        disk: the data store.
         totals: the counters of objects that are gone, and of the server.
         queues, channels, connections: the sampled objects.
         by_type: counters of all queues by type, including deleted ones.
         paced: number of publishers that are paused now and then for queues or the disk.
-
     """
 
     def __init__(

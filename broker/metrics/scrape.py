@@ -59,13 +59,9 @@ def pattern(text: str) -> Callable[[bytes], object]:
 
 
 class Scraper:
-    """Generates the responses of one broker.
+    """Generates the responses of one broker, which has been started.
 
-    Args:
-        broker: the broker, started.
-        identity: returns the broker's identity.
-        per_object: True if `metrics` has a series per object (`prometheus.return_per_object_metrics`).
-
+    With `per_object` `metrics` has a series per object (`prometheus.return_per_object_metrics`).
     """
 
     def __init__(

@@ -23,13 +23,8 @@ Read = str | Callable[[Any], Any]
 class Column(NamedTuple):
     """A family with one sample per object of a kind.
 
-    Attributes:
-        name: its name, without the prefix of the endpoint.
-        kind: its type.
-        text: its help text, one line.
-        value: returns the value of an object; None if it has none.
-        adds_up: True if the sum over all objects is meaningful.
-
+    The name is without the prefix of the endpoint, the text is one line. `value` returns the value of an object, None
+    if it has none; `adds_up` is true if the sum over all objects is meaningful.
     """
 
     name: str
@@ -108,15 +103,10 @@ def sums(prefix: str, shown: Iterable[Column], total: Any) -> str:
 def buckets(
     bounds: Iterable[str], below: Iterable[int], labels: str, count: int, total: float
 ) -> list[Sample]:
-    """Return the samples of one histogram.
+    """Return the samples of one histogram, given its count and sum.
 
-    Args:
-        bounds: its formatted upper bounds, ascending, without +Inf.
-        below: for each bound the number of values at most as large.
-        labels: formatted, '' for none.
-        count: the number of values.
-        total: their sum.
-
+    `bounds` are its formatted upper bounds, ascending, without +Inf; `below` has for each the number of values at most
+    as large; `labels` are formatted, '' for none.
     """
     before = f"{labels}," if labels else ""
     samples: list[Sample] = [

@@ -36,16 +36,7 @@ _IMPORT = re.compile(rb'^import .*?from "(\./[^"]+|\.\./[^"]+)";$', re.MULTILINE
 
 
 class Asset(NamedTuple):
-    """A file.
-
-    Attributes:
-        content: its octets.
-        packed: the same, compressed by gzip.
-        content_type: its type.
-        etag: its hash, as in the header `ETag`.
-        cache_control: how long browsers keep it.
-
-    """
+    """A file: its octets, also `packed` by gzip, its type, its hash, and how long browsers keep it."""
 
     content: bytes
     packed: bytes

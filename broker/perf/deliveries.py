@@ -35,11 +35,8 @@ def _layout(head: int, middle: int) -> struct.Struct:
 class Deliveries(Incoming):
     """The receiving side of a consumer's connection.
 
-    Args:
-        tally: counters of the run.
-        mark: first bytes of the bodies of this run; only these contain a due time.
-        ack_every: deliveries per ack; 0: none. An ack of one delivery is sent for each, others have `multiple`.
-
+    Only bodies that begin with the mark of this run contain a due time. `ack_every` are the deliveries per ack, 0 for
+    none: an ack of one delivery is sent for each, others have `multiple`.
     """
 
     def __init__(self, tally: Tally, mark: bytes, ack_every: int) -> None:

@@ -128,7 +128,6 @@ class Measurement:
         ended: time at which the producers stopped; `began` until then.
         since: beginning of the current interval.
         intervals: the intervals so far.
-
     """
 
     def __init__(self, tally: Tally, began: int) -> None:

@@ -91,14 +91,10 @@ class Schedule:
 
 
 class Producer:
-    """A producer on one channel.
+    """A producer on one channel, which sends its messages in rotation.
 
-    Args:
-        templates: the messages it sends, in rotation.
-        tally: counters of the run.
-        window: maximum number of unconfirmed messages; 0: confirms are off.
-        schedule: None to send as many messages as possible; may be set before the first `take`.
-
+    The window is the maximum number of unconfirmed messages, 0 if confirms are off. Without a schedule, which may be
+    set before the first `take`, as many messages as possible are sent.
     """
 
     def __init__(

@@ -82,13 +82,8 @@ class Publishing:
 class Run:
     """One run of a load that was checked. Await `go`; `interrupt` ends it early.
 
-    Args:
-        load: the load.
-        address: the broker.
-        on_begin: called with the broker's product and version when all connections are open.
-        on_interval: called with each interval at its end.
-        tls: the encryption of the connections; None for none.
-
+    `on_begin` is called with the broker's product and version when all connections are open, `on_interval` with each
+    interval at its end.
     """
 
     def __init__(

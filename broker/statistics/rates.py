@@ -35,7 +35,6 @@ class Family(NamedTuple):
         sums: values that are sums of others, by name, with the names of those.
         stats: names of the first values, those of `message_stats`.
         read: returns the row of an object at this moment.
-
     """
 
     tiers: tuple[Tier, ...]
@@ -61,16 +60,10 @@ def details(
     now: float,
     span: Span | None,
 ) -> Mapping[str, Any]:
-    """Return the value of a key `*_details`.
+    """Return the value of a key `*_details`: of the series of an object, None if there are no samples yet.
 
-    Args:
-        series: the samples of the object; None if there are none yet.
-        family: the kind of the object.
-        read: returns the value of a row (`Family.reader`).
-        ticks: the last tick.
-        now: seconds of the monotonic clock.
-        span: the range that was asked for; None for the rate alone.
-
+    `read` returns the value of a row (`Family.reader`); `span` is the range that was asked for, None for the rate
+    alone.
     """
     if series is None:
         return NO_RATE

@@ -15,13 +15,7 @@ START_SECONDS = 0.1
 
 
 class Sampling:
-    """Samples a broker until it is stopped.
-
-    Args:
-        broker: the broker.
-        statistics: its samples.
-
-    """
+    """Samples a broker until it is stopped."""
 
     def __init__(self, broker: Node, statistics: Statistics) -> None:
         self._broker = broker

@@ -36,7 +36,6 @@ class Ticks(NamedTuple):
         at: its time by a monotonic clock, seconds.
         wall: its time, milliseconds since the epoch.
         interval: seconds between two ticks.
-
     """
 
     number: int
@@ -51,13 +50,7 @@ class Ticks(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Ring:
-    """The last rows of an object, as one array of unsigned numbers.
-
-    Args:
-        width: numbers of a row.
-        most: maximum number of rows.
-
-    """
+    """The last rows of an object, at most so many of such a width, as one array of unsigned numbers."""
 
     _width: int
     _most: int
@@ -101,7 +94,6 @@ class Series:
         since: number of the tick of its first sample.
         changed: number of the tick of the last change; of the first sample if there was none.
         changed_wall: time of that tick, milliseconds since the epoch.
-
     """
 
     last: Row = ()
@@ -116,15 +108,7 @@ class Series:
     _rings: tuple[Ring, ...] = ()
 
     def add(self, row: Row, now: float, ticks: Ticks, tiers: tuple[Tier, ...]) -> None:
-        """Add the sample of a tick.
-
-        Args:
-            row: the values, none of them negative; always as many.
-            now: seconds of the monotonic clock.
-            ticks: the tick.
-            tiers: retention of the object.
-
-        """
+        """Add the sample of a tick, at `now` in seconds; no value is negative, and there are always as many."""
         last = self.last
         self.previous, self.previous_at, self.last_at = last, self.last_at, now
         if row == last:
@@ -156,12 +140,8 @@ class Series:
     def at(self, number: int, ticks: Ticks, age: float, tiers: tuple[Tier, ...]) -> Sequence[int] | None:
         """Return the row at an earlier tick; None if the object was not sampled then.
 
-        Args:
-            number: number of the tick.
-            ticks: the last tick.
-            age: seconds by which the oldest tick that will be asked for is older than the last; chooses the ring.
-            tiers: retention of the object.
-
+        `age` are the seconds by which the oldest tick that will be asked for is older than the last: it chooses the
+        ring.
         """
         if number < self.since:
             return None

@@ -29,13 +29,7 @@ NOTHING: Mapping[Any, Series] = {}
 
 
 class Statistics:
-    """The samples of one broker.
-
-    Args:
-        broker: the sampled broker (`broker.server.server.Server`).
-        interval: seconds between two ticks.
-
-    """
+    """The samples of one broker (`broker.server.server.Server`), with so many seconds between two ticks."""
 
     def __init__(self, broker: Node, interval: float) -> None:
         self._broker = broker
@@ -127,10 +121,7 @@ class Statistics:
     ) -> Totals:
         """Add up the counters of the channels of vhosts, or of all, closed ones too, in steps; returns the row.
 
-        Args:
-            vhosts: the vhosts; None for all.
-            sampled: series of objects whose last row may be taken, which is quicker.
-
+        `sampled` has series of objects whose last row may be taken, which is quicker.
         """
         channels = self._broker.context.totals.channels
         gone = {None: channels} if vhosts is None else {each: each.channels_gone for each in vhosts}
@@ -185,15 +176,7 @@ class Statistics:
     def detail(
         self, series: Series | None, family: Family, name: str, span: Span | None = None
     ) -> Mapping[str, Any]:
-        """Return `NAME_details` of an object.
-
-        Args:
-            series: its samples.
-            family: its kind.
-            name: the name of the value.
-            span: the range that was asked for.
-
-        """
+        """Return `NAME_details` of an object, given its samples and its kind."""
         if series is None or (span is None and series.is_still):
             return NO_RATE
         key = id(family), name

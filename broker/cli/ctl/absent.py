@@ -60,12 +60,7 @@ INSTEAD = {
 
 
 def explained(words: Sequence[str]) -> Iterator[str]:
-    """Yield lines that say why there is no such command, and what to use instead; none for other names.
-
-    Args:
-        words: the command line from the name of the command on.
-
-    """
+    """Yield lines that say why there is no such command, and what to use instead; none for other names."""
     name, rest = words[0], " ".join(words[1:])
     for subject, names in ABSENT.items():
         if name in names.split():

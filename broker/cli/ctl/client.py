@@ -124,12 +124,9 @@ class ApiClient:
     ) -> Any:
         """Send a request; returns the decoded answer, its text if it is plain text, or None for an empty one.
 
-        The path has the segments after `/api/`. A body is encoded as JSON; octets are sent as they are.
-
-        Raises:
-            ApiError: the broker answered with an error.
-            CtlError: there is no broker, or it does not let us in; or a text outside of the path is not UTF-8.
-
+        The path has the segments after `/api/`. A body is encoded as JSON; octets are sent as they are. Raises ApiError
+        if the broker answers with an error, CtlError if there is none, if it does not let us in, or if a text outside
+        of the path is not UTF-8.
         """
         target = self._target(path, query)
         octets = body if isinstance(body, bytes) else None if body is None else _json(body)

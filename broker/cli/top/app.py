@@ -63,14 +63,7 @@ class HelpScreen(ModalScreen[None]):
 
 
 class Top(App[None]):
-    """The screen.
-
-    Args:
-        source: answers questions.
-        model: what is shown.
-        interval: time between two questions in seconds.
-
-    """
+    """The screen; `interval` are the seconds between two questions."""
 
     CSS = """
     Screen { layout: vertical; overflow: hidden; }

@@ -37,14 +37,7 @@ def _cells(character: str) -> int:
 
 
 def fit(text: str, width: int, *, is_left: bool = True) -> str:
-    """Return a text in exactly this number of cells: cut with an ellipsis, or filled with spaces.
-
-    Args:
-        text: a safe text.
-        width: cells, at least 1.
-        is_left: whether the spaces come after it.
-
-    """
+    """Return a safe text in exactly this number of cells (at least 1): cut with an ellipsis, or filled with spaces."""
     taken = width_of(text)
     if taken > width:
         kept, taken = [], 1

@@ -20,13 +20,7 @@ _BAD_REQUEST: Final = 400
 
 
 class Source:
-    """Asks the API.
-
-    Args:
-        api: the API.
-        vhost: the only vhost whose lists are shown; None for all that the user may see.
-
-    """
+    """Asks the API; with a vhost only its lists are shown, otherwise those of all that the user may see."""
 
     def __init__(self, api: ApiClient, vhost: str | None = None) -> None:
         self._api = api
@@ -36,10 +30,8 @@ class Source:
     def ask(self, question: Question) -> Answer:
         """Return the answer to a question.
 
-        Raises:
-            ApiError: the broker refused it, as for a vhost that does not exist.
-            CtlError: there is no broker, or it does not let us in.
-
+        Raises ApiError if the broker refuses it, as for a vhost that does not exist; CtlError if there is no broker, or
+        it does not let us in.
         """
         try:
             overview = self._api.get("overview")
@@ -79,10 +71,7 @@ class Source:
 class Poller:
     """Asks in a thread of its own, one question after the other; a new one replaces one that waits.
 
-    Args:
-        source: answers questions.
-        deliver: gets the answer, or what was raised instead; called in the thread.
-
+    `deliver` gets the answer, or what was raised instead; it is called in the thread.
     """
 
     def __init__(self, source: Source, deliver: Callable[[Answer | Exception], object]) -> None:

@@ -19,27 +19,14 @@ LINES_AROUND = HEADER_LINES + 3
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question to the API: a page of a list, beside the figures of the broker.
-
-    Attributes:
-        view: the list.
-        query: parameters of the list.
-
-    """
+    """A question to the API: a page of a list by the parameters of the query, beside the figures of the broker."""
 
     view: View
     query: Mapping[str, str]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to a question.
-
-    Attributes:
-        question: the question.
-        broker: the overview and the node.
-        page: the page of the list, as the API gives it.
-
-    """
+    """The answer to a question: the overview and the node, and the page of the list, as the API gives it."""
 
     question: Question
     broker: Broker
@@ -47,15 +34,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class _Order(msgspec.Struct):
-    """Order and filter of one list.
-
-    Attributes:
-        sort: the column that it is sorted by.
-        is_descending: whether the largest come first.
-        filter: part of the names that are shown.
-        page: its page, from 1 on.
-
-    """
+    """Order and filter (part of the names that are shown) of one list, and its page, from 1 on."""
 
     sort: Column
     is_descending: bool
@@ -71,7 +50,6 @@ class Model:
         is_paused: whether the picture stays as it is.
         problem: sentence about why the figures are old; empty if they are not.
         cursor: position of the chosen item on the page.
-
     """
 
     def __init__(self) -> None:
@@ -219,13 +197,7 @@ class Model:
         return table.layout(self.view, self._widths[self.view.title], self._cells)
 
     def header(self, clock: str, interval: str) -> list[Line]:
-        """Return the lines above the table.
-
-        Args:
-            clock: the time of day.
-            interval: time between two pictures.
-
-        """
+        """Return the lines above the table."""
         return [
             self._title(clock, interval),
             *summary(self._broker, self._cells),

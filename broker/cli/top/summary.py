@@ -21,13 +21,7 @@ Node = Mapping[str, Any]
 
 
 class Broker(NamedTuple):
-    """Figures of a broker.
-
-    Attributes:
-        overview: `/api/overview`.
-        node: its item of `/api/nodes`; empty if the user may not see it.
-
-    """
+    """Figures of a broker: `/api/overview`, and its item of `/api/nodes`, empty if the user may not see it."""
 
     overview: Mapping[str, Any]
     node: Node

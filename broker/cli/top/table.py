@@ -25,14 +25,7 @@ def widen(widths: Widths, view: View, items: Sequence[Item]) -> None:
 
 
 def layout(view: View, widths: Mapping[str, int], total: int) -> list[tuple[Column, int]]:
-    """Return the columns that have space, in their order, each with its cells.
-
-    Args:
-        view: the list.
-        widths: as `widen` made it.
-        total: cells of the terminal.
-
-    """
+    """Return the columns that have space on a terminal of `total` cells, in their order, each with its cells."""
 
     def needed(column: Column) -> int:
         if column.kind == "text":

@@ -25,7 +25,6 @@ class Column(NamedTuple):
             `width`; a number is right-aligned.
         needs: further keys to ask for.
         whole: makes the text of a whole item instead of `show`.
-
     """
 
     title: str
@@ -55,7 +54,6 @@ class View(NamedTuple):
         sort: title of the column that it is sorted by at first.
         details: what the line about the chosen item tells: labels, and how the texts are read.
         needs: further keys that `details` needs.
-
     """
 
     title: str
