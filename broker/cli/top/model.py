@@ -5,10 +5,19 @@ from typing import Any
 
 import msgspec
 
-from leveret.broker.cli.top import table
 from leveret.broker.cli.top.cells import Line, fit, grouped, safe, shown_width
 from leveret.broker.cli.top.summary import Broker, alarms, name, summary
-from leveret.broker.cli.top.views import VIEWS, Column, Item, View
+from leveret.broker.cli.top.views import (
+    VIEWS,
+    Column,
+    Item,
+    View,
+    Widths,
+    heading,
+    layout,
+    row,
+    widen,
+)
 
 MOST_ROWS = 500
 """The most items of a page that the API gives."""
@@ -58,7 +67,7 @@ class Model:
         self.problem = ""
         self.cursor = 0
         self._orders = {view.title: _Order(view.column(view.sort), is_descending=True) for view in VIEWS}
-        self._widths: dict[str, table.Widths] = {view.title: {} for view in VIEWS}
+        self._widths: dict[str, Widths] = {view.title: {} for view in VIEWS}
         self._broker = Broker({}, {})
         self._items: Sequence[Item] = ()
         self._counts: Mapping[str, int] = {}
@@ -185,7 +194,7 @@ class Model:
         self._order.page = self._counts.get("page", 1)
         self.cursor = max(0, min(self.cursor, len(self._items) - 1))
         self._shown = self.question()
-        table.widen(self._widths[self.view.title], self.view, self._items)
+        widen(self._widths[self.view.title], self.view, self._items)
 
     def fail(self, problem: str) -> None:
         """Keep what is shown, and tell why it is old."""
@@ -194,7 +203,7 @@ class Model:
     # -- the picture --------------------------------------------------------------------------------------------
 
     def _layout(self) -> list[tuple[Column, int]]:
-        return table.layout(self.view, self._widths[self.view.title], self._cells)
+        return layout(self.view, self._widths[self.view.title], self._cells)
 
     def header(self, clock: str, interval: str) -> list[Line]:
         """Return the lines above the table."""
@@ -237,12 +246,12 @@ class Model:
         """Return the lines of the table, with its titles."""
         columns = self._layout()
         order = self._order
-        lines = [table.heading(columns, order.sort, is_descending=order.is_descending)]
+        lines = [heading(columns, order.sort, is_descending=order.is_descending)]
         if self._shown.view is not self.view:
             return lines
         for at, item in enumerate(self._items[: self.rows]):
             style = "cursor" if at == self.cursor else "dim" if self.problem else ""
-            lines.append(table.row(columns, item, style=style))
+            lines.append(row(columns, item, style=style))
         if not self._items and self._counts:
             lines.append([(self._nothing(), "label")])
         return lines

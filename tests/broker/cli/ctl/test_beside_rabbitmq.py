@@ -11,10 +11,9 @@ import pytest
 from click.testing import CliRunner
 from processes.running import Running
 
-from leveret.broker.cli.ctl.absent import ABSENT
 from leveret.broker.cli.ctl.client import ApiClient
 from leveret.broker.cli.ctl.command import COMMANDS
-from leveret.broker.cli.ctl.main import ctl
+from leveret.broker.cli.ctl.main import ABSENT, ctl
 
 RECORDED = ("rabbitmq.txt", "rabbitmq_more.txt")
 ENOUGH = 170

@@ -6,9 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl.absent import ABSENT, INSTEAD
 from leveret.broker.cli.ctl.command import COMMANDS
-from leveret.broker.cli.ctl.main import ctl
+from leveret.broker.cli.ctl.main import ABSENT, INSTEAD, ctl
 
 LEFT = "limits set by `set_vm_memory_high_watermark` and `set_disk_free_limit` stay until they are set again"
 
