@@ -13,6 +13,7 @@ delayed ones that would be routed to the queue now.
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -176,8 +177,7 @@ class MessageAdministration:
         place = entered(self._broker, actor, vhost, change=True)
         exchange = exchange_of(place, name)
         check_permission(self._broker, actor, place, "read", "exchange", name)
-        peeking = exchange.line.peek([]) if isinstance(exchange.line, DelayLine) else _nothing()
-        return _delayed(peeking, lambda _message: True)
+        return _delayed(exchange.line.peek([]) if isinstance(exchange.line, DelayLine) else _nothing())
 
     def peek(self, actor: User | None, vhost: str, name: str, wanted: Wanted = SOME) -> Steps[Found]:
         """Look at messages of a queue; the user needs the permission to read it.
@@ -200,17 +200,21 @@ class MessageAdministration:
     def _holders(self, vhost: VHost, queue: Queue) -> Iterator[tuple[Any, tuple[str, str]]]:
         """Yield the unacked messages of a queue, by their keys, with consumer tag and name of the channel."""
         left = queue.backing.unacked_count
-        for connection in self._broker.clients.connections if left else ():
-            if connection.vhost is not vhost:
-                continue
-            for channel in connection.channels.values():
-                name = f"{connection.name} ({channel.number})"
-                for consumer, key in channel.unacked.values():
-                    if consumer.queue is queue:
-                        left -= 1
-                        yield key, (getattr(consumer, "tag", ""), name)
-                if not left:
-                    return
+        for channel, name in channels_of(self._broker, vhost) if left else ():
+            for consumer, key in channel.unacked.values():
+                if consumer.queue is queue:
+                    left -= 1
+                    yield key, (getattr(consumer, "tag", ""), name)
+            if not left:
+                return
+
+
+def channels_of(broker: AdministeredBroker, vhost: VHost) -> Iterator[tuple[Channel, str]]:
+    """Yield the channels in a vhost with their names."""
+    for connection in list(broker.clients.connections):
+        if connection.vhost is vhost:
+            for channel in list(connection.channels.values()):
+                yield channel, f"{connection.name} ({channel.number})"
 
 
 def found_queue(
@@ -252,7 +256,7 @@ def _goes_to(queue: Queue, line: DelayLine, message: Message) -> bool:
 
 
 def _delayed(
-    peeking: Steps[list[tuple[int, Message]]], wants: Callable[[Message], bool]
+    peeking: Steps[list[tuple[int, Message]]], wants: Callable[[Message], bool] = lambda _message: True
 ) -> Steps[list[MessageView]]:
     found: list[MessageView] = []
     messages = yield from peeking
@@ -472,7 +476,7 @@ class _Look:
     def _holders(self, wanted: set[Any]) -> Steps[dict[Any, dict[str, Any]]]:
         """Find the consumers and channels that have unacked messages, by the keys of these."""
         found: dict[Any, dict[str, Any]] = {}
-        for channel, name in self._channels() if wanted else ():
+        for channel, name in channels_of(self._broker, self._vhost) if wanted else ():
             for number, tag in enumerate(list(channel.unacked), 1):
                 consumer, key = channel.unacked.get(tag, (None, None))
                 if key in wanted and consumer is not None and consumer.queue is self._queue:
@@ -489,12 +493,6 @@ class _Look:
                     yield None
             yield None
         return found
-
-    def _channels(self) -> Iterator[tuple[Channel, str]]:
-        for connection in list(self._broker.clients.connections):
-            if connection.vhost is self._vhost:
-                for channel in list(connection.channels.values()):
-                    yield channel, f"{connection.name} ({channel.number})"
 
     def _delayed(self) -> Steps[list[MessageView]]:
         found = yield from self._find_delayed()
@@ -542,7 +540,6 @@ class _Look:
         return found
 
     def _shown(self, peeked: Peeked, state: State, number: int = 0, **attributes: Any) -> MessageView:
-        age = self._facts(peeked).age
         return self._view(
             peeked.message,
             state=state,
@@ -550,7 +547,7 @@ class _Look:
             redelivered=peeked.redelivered,
             expires=peeked.expires or None,
             count=delivery_count(self._queue, peeked),
-            age=age,
+            age=self._facts(peeked).age,
             **attributes,
         )
 
@@ -560,9 +557,5 @@ class _Look:
 
 def _first(found: list[tuple[int, Message]], count: int, *, from_tail: bool) -> list[tuple[int, Message]]:
     """Return the first messages by the time at which they are due, or the last ones in reverse."""
-    found.sort(key=_due, reverse=from_tail)
+    found.sort(key=itemgetter(0), reverse=from_tail)
     return found[:count]
-
-
-def _due(each: tuple[int, Message]) -> int:
-    return each[0]

@@ -37,11 +37,6 @@ class TopologyAdministration:
         broker = self._broker
         return execute(broker, actor, entered(broker, actor, vhost, change=True), method)
 
-    @staticmethod
-    def arguments(arguments: Mapping[str, Any]) -> Table:
-        """Return arguments with the types that RabbitMQ's API gives them; raises BadRequestError."""
-        return _table(arguments)
-
     # -- exchanges --------------------------------------------------------------------------------------------------
 
     def declare_exchange(
@@ -59,7 +54,9 @@ class TopologyAdministration:
         """Declare an exchange of a type (`kind`); raises the errors that a client would get."""
         _check_size("exchange", name)
         flags = False, durable, auto_delete, internal, True
-        self._execute(actor, vhost, make(ExchangeMethods.Declare, 0, name, kind, *flags, _table(arguments)))
+        self._execute(
+            actor, vhost, make(ExchangeMethods.Declare, 0, name, kind, *flags, typed_arguments(arguments))
+        )
 
     def delete_exchange(self, actor: User | None, vhost: str, name: str, *, if_unused: bool = False) -> None:
         """Delete an exchange with its bindings; raises NotFoundError, BadRequestError if it is in use."""
@@ -83,7 +80,7 @@ class TopologyAdministration:
             raise BadRequestError("queue name cannot be empty")
         _check_size("queue", name)
         flags = False, durable, False, auto_delete, True
-        self._execute(actor, vhost, make(QueueMethods.Declare, 0, name, *flags, _table(arguments)))
+        self._execute(actor, vhost, make(QueueMethods.Declare, 0, name, *flags, typed_arguments(arguments)))
 
     def delete_queue(
         self, actor: User | None, vhost: str, name: str, *, if_unused: bool = False, if_empty: bool = False
@@ -127,7 +124,9 @@ class TopologyAdministration:
         """Bind a queue or an exchange (`destination_type`) to an exchange; raises the errors that clients get."""
         _check_size("routing key", routing_key)
         bind = (QueueMethods if destination_type == "queue" else ExchangeMethods).Bind
-        self._execute(actor, vhost, make(bind, 0, destination, source, routing_key, True, _table(arguments)))
+        self._execute(
+            actor, vhost, make(bind, 0, destination, source, routing_key, True, typed_arguments(arguments))
+        )
 
     def unbind(
         self,
@@ -156,7 +155,8 @@ def _check_size(what: str, name: str) -> None:
         raise BadRequestError(f"{what} should be less than {MOST_NAME} bytes, actually was {size}\n")
 
 
-def _table(arguments: Mapping[str, Any] | None) -> Table:
+def typed_arguments(arguments: Mapping[str, Any] | None) -> Table:
+    """Return arguments with the types that RabbitMQ's API gives them; raises BadRequestError."""
     try:
         return table_of(arguments or {})
     except DefinitionsError as error:

@@ -205,19 +205,15 @@ class Rows:
             meter = QueueMeter(now, since)  # which has measured nothing
         elif not queue.deleted:  # its messages at the deletion are included in its areas
             meter.update(queue, now)
-        ready, beta, gamma, delta = meter.ready, meter.beta, meter.gamma, meter.delta
+        areas = {name: getattr(meter, name) for name in ("ready", "unacked", "beta", "gamma", "delta")}
+        areas["alpha"] = areas["ready"] - areas["beta"] - areas["gamma"] - areas["delta"]
         about = SimpleNamespace(
             queue=queue,
             since=meter.since,
             counts=counts,
             levels=queue_levels(queue, paging),
             paging=paging,
-            area_ready=ready // 1000 % AREA_MODULUS,
-            area_unacked=meter.unacked // 1000 % AREA_MODULUS,
-            area_alpha=(ready - beta - gamma - delta) // 1000 % AREA_MODULUS,
-            area_beta=beta // 1000 % AREA_MODULUS,
-            area_gamma=gamma // 1000 % AREA_MODULUS,
-            area_delta=delta // 1000 % AREA_MODULUS,
+            **{f"area_{name}": value // 1000 % AREA_MODULUS for name, value in areas.items()},
         )
         return QUEUE.row(self._common(ts, now), about)
 

@@ -24,6 +24,8 @@ from leveret.broker.administration.definitions_document import encoded, readable
 from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
 from leveret.broker.http.call import Listing, flag
 from leveret.broker.http.errors import ApiError, bad_request
+from leveret.broker.http.route import Key
+from leveret.broker.statistics.rates import Ranges, Span
 
 PAGE_SIZE = 100
 MOST_PAGE_SIZE = 500
@@ -190,6 +192,37 @@ def _name_filter(query: Mapping[str, str], patterns: Patterns) -> Callable[[str]
     except InvalidPatternError:
         raise bad_request("Pagination parameters are invalid") from None
     return lambda name: search(name.encode("utf-8", "surrogateescape"))
+
+
+MOST_SAMPLES = 500
+_RANGES = ("lengths", "msg_rates", "data_rates", "node_stats")
+RANGES = tuple(
+    Key(f"{name}_{part}", "integer", doc=f"{what}, seconds")
+    for name in _RANGES
+    for part, what in (("age", "samples of this time"), ("incr", "time between two samples"))
+)
+
+
+def asked_ranges(query: Mapping[str, str], *, one: bool = False) -> Ranges:
+    """Return the ranges of a query; raises ApiError if one is not positive, or has too many samples.
+
+    `one` is true if one object is asked for: RabbitMQ names the error otherwise then.
+    """
+    try:
+        return Ranges(*[_span(query, name) for name in _RANGES])
+    except ValueError as error:
+        raise ApiError(400, "bad_request" if one else "invalid_range_parameters", str(error)) from None
+
+
+def _span(query: Mapping[str, str], name: str) -> Span | None:
+    given = query.get(f"{name}_age", ""), query.get(f"{name}_incr", "")
+    try:
+        age, increment = (int(each) for each in given)
+    except ValueError:
+        return None
+    if age <= 0 or increment <= 0 or age / increment > MOST_SAMPLES:
+        raise ValueError(f"Invalid range parameters: age {age}, incr {increment}")
+    return Span(age, increment)
 
 
 # -- values -----------------------------------------------------------------------------------------------------

@@ -2,13 +2,14 @@
 
 import struct
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus, unquote_plus
 
 from leveret.broker.administration.access import visible_vhosts
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
+from leveret.broker.administration.topology import typed_arguments
 from leveret.broker.amqp.tables import Field, Table
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, changing, found_vhost, table
 from leveret.broker.http.errors import not_found
@@ -61,17 +62,12 @@ FIELDS: Mapping[str, Callable[[BindingRow], Any]] = {
 }
 
 
-def listing(rows: Iterable[BindingRow]) -> Answer:
-    """Return the answer that lists bindings."""
-    return Listing(rows, FIELDS, _ORDER)
-
-
 @ROUTES.list("bindings")
 @ROUTES.list("bindings/{vhost}", doc="The bindings of a virtual host.")
 def list_bindings(call: Call) -> Answer:
     """All bindings."""
     vhosts = visible_vhosts(call.broker, call.actor, call.vhost)
-    return listing(chain.from_iterable(map(all_bindings, vhosts)))
+    return Listing(chain.from_iterable(map(all_bindings, vhosts)), FIELDS, _ORDER)
 
 
 def all_bindings(vhost: VHost) -> Iterator[BindingRow]:
@@ -115,14 +111,14 @@ def exchange_name(name: str) -> str:
 def list_queue_bindings(call: Call) -> Answer:
     """The bindings to a queue."""
     vhost = call.broker.vhosts[found_vhost(call)]
-    return listing(bindings_to(vhost, "queue", call.names["queue"]))
+    return Listing(bindings_to(vhost, "queue", call.names["queue"]), FIELDS, _ORDER)
 
 
 @ROUTES.list("exchanges/{vhost}/{exchange}/bindings/source")
 def list_source_bindings(call: Call) -> Answer:
     """The bindings from an exchange."""
     vhost = call.broker.vhosts[found_vhost(call)]
-    return listing(bindings_from(vhost, exchange_name(call.names["exchange"])))
+    return Listing(bindings_from(vhost, exchange_name(call.names["exchange"])), FIELDS, _ORDER)
 
 
 @ROUTES.list("exchanges/{vhost}/{exchange}/bindings/destination")
@@ -130,7 +126,7 @@ def list_destination_bindings(call: Call) -> Answer:
     """The bindings to an exchange."""
     vhost = call.broker.vhosts.get(call.names["vhost"])
     name = exchange_name(call.names["exchange"])
-    return listing(() if vhost is None else bindings_to(vhost, "exchange", name))
+    return Listing(() if vhost is None else bindings_to(vhost, "exchange", name), FIELDS, _ORDER)
 
 
 def _between(call: Call) -> Iterator[BindingRow]:
@@ -150,7 +146,7 @@ def _destination(call: Call) -> tuple[str, str]:
 @ROUTES.list(_TO_EXCHANGE)
 def list_between(call: Call) -> Answer:
     """Bindings from an exchange to an exchange."""
-    return listing(_between(call))
+    return Listing(_between(call), FIELDS, _ORDER)
 
 
 @ROUTES.post(_TO_QUEUE, doc="Bind a queue to an exchange.", body=_BODY, statuses=(201,))
@@ -161,18 +157,18 @@ def post_binding(call: Call) -> Answer:
     kind, destination = _destination(call)
     given = body.get("routing_key", "")
     routing_key = given if isinstance(given, str) else "null" if given is None else str(given)
-    source = exchange_name(call.names["source"])
     with changing(call):
+        arguments = table(body, "arguments")
         call.administration.topology.bind(
             call.actor,
             call.names["vhost"],
-            source,
+            exchange_name(call.names["source"]),
             destination,
             destination_type=kind,
             routing_key=routing_key,
-            arguments=table(body, "arguments"),
+            arguments=arguments,
         )
-    made = call.administration.topology.arguments(table(body, "arguments"))
+    made = typed_arguments(arguments)
     return Done(201, location(destination, properties_key(routing_key, made)))
 
 

@@ -17,9 +17,8 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.state import connection_state
 from leveret.broker.http.call import Call
-from leveret.broker.http.listing import ABSENT
+from leveret.broker.http.listing import ABSENT, asked_ranges
 from leveret.broker.management.queue_fields import ERLANG, idle_since, once_a_row, queue_fields
-from leveret.broker.management.ranges import asked_ranges
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.statistics import families
 from leveret.broker.statistics.rows import channel_levels

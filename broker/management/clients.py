@@ -6,6 +6,7 @@ from leveret.broker.administration.listings import is_own
 from leveret.broker.connection.connection import Connection
 from leveret.broker.http.call import DIGITS, Answer, Call, Item, Listing, found_vhost
 from leveret.broker.http.errors import not_authorised, not_found
+from leveret.broker.http.listing import RANGES
 from leveret.broker.http.route import Routes, Scope
 from leveret.broker.management.client_fields import (
     channel_fields,
@@ -14,7 +15,6 @@ from leveret.broker.management.client_fields import (
     consumer_fields,
     shown,
 )
-from leveret.broker.management.ranges import QUERY
 
 ROUTES = Routes("connections")
 CLOSED = "Closed via management plugin"
@@ -36,9 +36,9 @@ def _found(call: Call, *, change: bool = False) -> Connection:
 # -- connections ------------------------------------------------------------------------------------------------------
 
 
-@ROUTES.list("connections", query=QUERY)
+@ROUTES.list("connections", query=RANGES)
 @ROUTES.list(
-    "vhosts/{vhost}/connections", doc="The connections to a virtual host.", scope=Scope.VISIBLE, query=QUERY
+    "vhosts/{vhost}/connections", doc="The connections to a virtual host.", scope=Scope.VISIBLE, query=RANGES
 )
 def list_connections(call: Call) -> Answer:
     """Connections."""
@@ -50,7 +50,7 @@ def list_connections(call: Call) -> Answer:
     )
 
 
-@ROUTES.list("connections/username/{user}", query=QUERY)
+@ROUTES.list("connections/username/{user}", query=RANGES)
 def list_connections_of_user(call: Call, user: str) -> Answer:
     """The connections of a user."""
     rows = call.administration.listings.connections(call.actor, user=user)
@@ -64,7 +64,7 @@ def close_connections_of_user(call: Call, user: str) -> None:
     call.administration.listings.close_connections(call.actor, reason, user=user)
 
 
-@ROUTES.get("connections/{connection}", query=QUERY)
+@ROUTES.get("connections/{connection}", query=RANGES)
 def get_connection(call: Call) -> Answer:
     """One connection."""
     item = shown(connection_fields(call), _found(call))
@@ -78,7 +78,7 @@ def close_connection(call: Call) -> None:
     _found(call, change=True).force_close(call.headers.get("x-reason", CLOSED))
 
 
-@ROUTES.list("connections/{connection}/channels", query=QUERY)
+@ROUTES.list("connections/{connection}/channels", query=RANGES)
 def list_channels_of_connection(call: Call) -> Answer:
     """The channels of a connection."""
     return Listing(tuple(_found(call).channels.values()), channel_fields(call), ("name",))
@@ -87,12 +87,12 @@ def list_channels_of_connection(call: Call) -> Answer:
 # -- channels and consumers -------------------------------------------------------------------------------------------
 
 
-@ROUTES.list("channels", query=QUERY, group="channels")
+@ROUTES.list("channels", query=RANGES, group="channels")
 @ROUTES.list(
     "vhosts/{vhost}/channels",
     doc="The channels in a virtual host.",
     scope=Scope.VISIBLE,
-    query=QUERY,
+    query=RANGES,
     group="channels",
 )
 def list_channels(call: Call) -> Answer:
@@ -103,7 +103,7 @@ def list_channels(call: Call) -> Answer:
     )
 
 
-@ROUTES.get("channels/{channel}", query=QUERY, group="channels")
+@ROUTES.get("channels/{channel}", query=RANGES, group="channels")
 def get_channel(call: Call, channel: str) -> Answer:
     """One channel."""
     name, _, number = channel.removesuffix(")").rpartition(" (")

@@ -32,35 +32,15 @@ ROUTES = Routes("overview")
 STEP = 50
 """Queues that are read in one step."""
 MOST_TOPICS = 8
-QUEUE_COLUMNS = (
-    *(
-        "vhost",
-        "name",
-        "type",
-        "durable",
-        "auto_delete",
-        "exclusive",
-        "state",
-        "policy",
-        "consumers",
-        "capacity",
-    ),
-    *("messages_ready", "messages_unacknowledged", "publish", "deliver_get", "redeliver", "ack"),
-    *("dead_letter_exchange", "confirm_mode"),
-)
-_NODE = (
-    *(
-        "name",
-        "uptime",
-        "mem_used",
-        "mem_limit",
-        "mem_alarm",
-        "disk_free",
-        "disk_free_limit",
-        "disk_free_alarm",
-    ),
-    *("fd_used", "fd_total", "sockets_used", "sockets_total"),
-)
+_COLUMNS = """
+    vhost name type durable auto_delete exclusive state policy consumers capacity
+    messages_ready messages_unacknowledged publish deliver_get redeliver ack dead_letter_exchange confirm_mode
+"""
+QUEUE_COLUMNS = tuple(_COLUMNS.split())
+_NODE = """
+    name uptime mem_used mem_limit mem_alarm disk_free disk_free_limit disk_free_alarm
+    fd_used fd_total sockets_used sockets_total
+"""
 _LATENCIES = (0.5, 0.99)
 
 Vhosts = tuple[str, ...] | None
@@ -205,7 +185,7 @@ def _node(broker: AdministeredBroker, recent: "_Recent") -> dict[str, Any]:
         facts["disk_free"] = None
     return {
         "churn": broker.statistics.churn(),
-        "node": {name: facts[name] for name in _NODE},
+        "node": {name: facts[name] for name in _NODE.split()},
         "latencies": {name: recent(name, whole) for name, whole in latencies(broker).items()},
     }
 

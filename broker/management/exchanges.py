@@ -18,11 +18,10 @@ from leveret.broker.http.call import (
     text,
 )
 from leveret.broker.http.errors import not_found
-from leveret.broker.http.listing import ABSENT
+from leveret.broker.http.listing import ABSENT, RANGES, asked_ranges
 from leveret.broker.http.route import Key, Routes, Scope
 from leveret.broker.management.bindings import exchange_name
 from leveret.broker.management.client_fields import shown
-from leveret.broker.management.ranges import QUERY, asked_ranges
 from leveret.broker.statistics import families
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
@@ -71,8 +70,8 @@ def _policy(row: ExchangeRow) -> Any:
     return ABSENT if policy is None else json_text(policy.name)
 
 
-@ROUTES.list("exchanges", query=QUERY)
-@ROUTES.list("exchanges/{vhost}", doc="The exchanges of a virtual host.", query=QUERY)
+@ROUTES.list("exchanges", query=RANGES)
+@ROUTES.list("exchanges/{vhost}", doc="The exchanges of a virtual host.", query=RANGES)
 def list_exchanges(call: Call) -> Answer:
     """All exchanges."""
     return Listing(_rows(call), exchange_fields(call))
@@ -84,7 +83,7 @@ def _rows(call: Call) -> Iterator[ExchangeRow]:
             yield ExchangeRow(vhost, exchange)
 
 
-@ROUTES.get("exchanges/{vhost}/{exchange}", query=QUERY)
+@ROUTES.get("exchanges/{vhost}/{exchange}", query=RANGES)
 def get_exchange(call: Call, exchange: str) -> Answer:
     """One exchange."""
     vhost = call.broker.vhosts[found_vhost(call)]

@@ -8,9 +8,9 @@ from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.access import Right
 from leveret.broker.amqp.sasl import EXTERNAL
 from leveret.broker.http.call import Answer, Call, Item, Listing, check_node_name, flag
+from leveret.broker.http.listing import RANGES, asked_ranges
 from leveret.broker.http.route import Routes
 from leveret.broker.management.overview import contexts, exchange_types
-from leveret.broker.management.ranges import QUERY, asked_ranges
 from leveret.broker.statistics import families
 from leveret.broker.statistics.node_figures import node_counts, node_facts
 from leveret.broker.statistics.rates import NO_RATE
@@ -21,61 +21,32 @@ _MECHANISMS = {
     "AMQPLAIN": "QPid AMQPLAIN mechanism",
     EXTERNAL: "SASL EXTERNAL, by the certificate of a TLS client",
 }
-_ALWAYS_ZERO = (
-    "gc_bytes_reclaimed",
-    "io_read_bytes",
-    "io_read_avg_time",
-    "io_write_avg_time",
-    "io_sync_avg_time",
-    "io_seek_count",
-    "io_seek_avg_time",
-    "io_reopen_count",
-    "mnesia_ram_tx_count",
-    "mnesia_disk_tx_count",
-    "queue_index_write_count",
-    "queue_index_read_count",
-    "queue_index_journal_write_count",
-    "io_file_handle_open_attempt_count",
-    "io_file_handle_open_attempt_avg_time",
-)
-_PARTS = (
-    "connection_readers",
-    "connection_writers",
-    "connection_channels",
-    "connection_other",
-    "queue_procs",
-    "queue_slave_procs",
-    "quorum_queue_procs",
-    "quorum_queue_dlx_procs",
-    "stream_queue_procs",
-    "stream_queue_replica_reader_procs",
-    "stream_queue_coordinator_procs",
-    "plugins",
-    "other_proc",
-    "metrics",
-    "mgmt_db",
-    "mnesia",
-    "quorum_ets",
-    "other_ets",
-    "binary",
-    "msg_index",
-    "code",
-    "atom",
-    "other_system",
-    "allocated_unused",
-    "reserved_unallocated",
-)
+_ALWAYS_ZERO = """
+    gc_bytes_reclaimed io_read_bytes io_read_avg_time io_write_avg_time io_sync_avg_time io_seek_count io_seek_avg_time
+    io_reopen_count mnesia_ram_tx_count mnesia_disk_tx_count queue_index_write_count queue_index_read_count
+    queue_index_journal_write_count io_file_handle_open_attempt_count io_file_handle_open_attempt_avg_time
+"""
+_COLLECTED = """
+    connection_closed channel_closed consumer_deleted exchange_deleted queue_deleted vhost_deleted node_node_deleted
+    channel_consumer_deleted
+"""
+_PARTS = """
+    connection_readers connection_writers connection_channels connection_other queue_procs queue_slave_procs
+    quorum_queue_procs quorum_queue_dlx_procs stream_queue_procs stream_queue_replica_reader_procs
+    stream_queue_coordinator_procs plugins other_proc metrics mgmt_db mnesia quorum_ets other_ets binary msg_index code
+    atom other_system allocated_unused reserved_unallocated
+"""
 """RabbitMQ's parts of the memory. Python's memory is not divided: all of it is `other_system`."""
 _WHOLE = "other_system"
 
 
-@ROUTES.list("nodes", query=QUERY)
+@ROUTES.list("nodes", query=RANGES)
 def list_nodes(call: Call) -> Answer:
     """The node."""
     return Listing([_shown(call)], sort=("name",))
 
 
-@ROUTES.get("nodes/{node}", query=QUERY)
+@ROUTES.get("nodes/{node}", query=RANGES)
 def get_node(call: Call) -> Answer:
     """The node."""
     check_node_name(call)
@@ -117,22 +88,10 @@ def _shown(call: Call) -> dict[str, Any]:
         "enabled_plugins": ["rabbitmq_management"],
         "ra_open_file_metrics": {"ra_log_wal": 0, "ra_log_segment_writer": 0},
         "cluster_links": [],
-        "metrics_gc_queue_length": dict.fromkeys(
-            (
-                "connection_closed",
-                "channel_closed",
-                "consumer_deleted",
-                "exchange_deleted",
-                "queue_deleted",
-                "vhost_deleted",
-                "node_node_deleted",
-                "channel_consumer_deleted",
-            ),
-            0,
-        ),
+        "metrics_gc_queue_length": dict.fromkeys(_COLLECTED.split(), 0),
     }  # fmt: skip
     shown |= statistics.stats(statistics.node, families.NODE, node_counts(broker), span)
-    for name in _ALWAYS_ZERO:
+    for name in _ALWAYS_ZERO.split():
         shown |= {name: 0, f"{name}_details": NO_RATE}
     shown |= statistics.stats(statistics.broker, families.BROKER, statistics.churn(), span)
     return shown
@@ -147,7 +106,7 @@ def get_memory(call: Call) -> Answer:
 
 def _memory(call: Call) -> dict[str, Any]:
     used = call.broker.resource_monitor.memory.used
-    parts: dict[str, Any] = dict.fromkeys(_PARTS, 0) | {_WHOLE: used}
+    parts: dict[str, Any] = dict.fromkeys(_PARTS.split(), 0) | {_WHOLE: used}
     total = {"erlang": used, "rss": used, "allocated": used}
     return {"memory": {**parts, "strategy": "rss", "total": total}}
 
@@ -156,7 +115,7 @@ def _memory(call: Call) -> dict[str, Any]:
 def get_memory_relative(call: Call) -> Answer:
     """The memory of the node, in hundredths."""
     check_node_name(call)
-    return Item({"memory": {"total": 100, **dict.fromkeys(_PARTS, 0), _WHOLE: 100}})
+    return Item({"memory": {"total": 100, **dict.fromkeys(_PARTS.split(), 0), _WHOLE: 100}})
 
 
 @ROUTES.get("nodes/{node}/memory/ets", "nodes/{node}/memory/ets/relative")

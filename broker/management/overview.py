@@ -8,8 +8,8 @@ from leveret import __version__
 from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.access import sees_all, visible_vhosts
 from leveret.broker.http.call import Call, Item, Steps, flag
+from leveret.broker.http.listing import RANGES, asked_ranges
 from leveret.broker.http.route import Routes
-from leveret.broker.management.ranges import QUERY, asked_ranges
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics import families
 from leveret.broker.statistics.node_figures import disk_counts
@@ -68,7 +68,7 @@ def listeners(call: Call) -> list[dict[str, Any]]:
     ]
 
 
-@ROUTES.get("overview", query=QUERY)
+@ROUTES.get("overview", query=RANGES)
 def get_overview(call: Call) -> Steps:
     """The overview."""
     broker, statistics = call.broker, call.broker.statistics

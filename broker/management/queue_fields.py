@@ -12,8 +12,7 @@ from leveret.broker.amqp.properties import Properties
 from leveret.broker.connection.flow_control import Pause
 from leveret.broker.connection.state import FLOW_SECONDS
 from leveret.broker.http.call import Call, flag
-from leveret.broker.http.listing import ABSENT
-from leveret.broker.management.ranges import asked_ranges
+from leveret.broker.http.listing import ABSENT, asked_ranges
 from leveret.broker.queue.arguments import QUORUM
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue

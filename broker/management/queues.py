@@ -18,10 +18,10 @@ from leveret.broker.http.call import (
     text,
 )
 from leveret.broker.http.errors import ApiError, bad_request, not_found
+from leveret.broker.http.listing import RANGES
 from leveret.broker.http.route import Key, Routes, Scope, required
 from leveret.broker.management.client_fields import consumer_fields, shown
 from leveret.broker.management.queue_fields import queue_fields
-from leveret.broker.management.ranges import QUERY
 from leveret.broker.queue.arguments import QUORUM
 from leveret.broker.queue.queue import Queue
 
@@ -31,7 +31,7 @@ _REPLICAS = {"needs": Right.ADMINISTRATOR, "scope": Scope.NONE, "statuses": (), 
 _LIST = (
     Key("disable_stats", "boolean", doc="only what was declared"),
     Key("enable_queue_totals", "boolean", doc="with `disable_stats`: also the numbers of messages"),
-    *QUERY,
+    *RANGES,
 )
 
 

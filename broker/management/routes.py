@@ -37,14 +37,8 @@ _TABLES = (
     *(policies.ROUTES, policies.PARAMETER_ROUTES, policies.SHOVEL_ROUTES),
     *(queues.ROUTES, exchanges.ROUTES, bindings.ROUTES),
     *(messages.ROUTES, messages.EXPLANATION_ROUTES, transfers.ROUTES),
-    *(
-        clients.ROUTES,
-        overview.ROUTES,
-        nodes.ROUTES,
-        node_operations.ROUTES,
-        definitions.ROUTES,
-        health.ROUTES,
-    ),
+    *(clients.ROUTES, overview.ROUTES, nodes.ROUTES, node_operations.ROUTES),
+    *(definitions.ROUTES, health.ROUTES),
     *(node_settings.ROUTES, node_operations.CLUSTER_ROUTES, login.ROUTES, events.ROUTES, _OWN),
 )
 ROUTES: tuple[Route, ...] = tuple(route for table in _TABLES for route in table)

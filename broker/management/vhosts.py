@@ -8,8 +8,8 @@ from leveret.broker.administration.vhosts import NO_TYPE, metadata_of
 from leveret.broker.auth.users import VHOST_LIMITS, limits_by_name
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, text
 from leveret.broker.http.errors import bad_request, vhost_not_found
+from leveret.broker.http.listing import asked_ranges
 from leveret.broker.http.route import Key, Routes, Scope
-from leveret.broker.management.ranges import asked_ranges
 from leveret.broker.management.users import LIMIT, State, tags_of
 from leveret.broker.statistics import families
 from leveret.broker.statistics.rates import Span

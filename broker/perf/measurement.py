@@ -24,17 +24,7 @@ class Tally:
     redeliveries.
     """
 
-    __slots__ = (
-        "confirm_latency",
-        "confirmed",
-        "latency",
-        "nacked",
-        "own",
-        "received",
-        "returned",
-        "send_delay",
-        "sent",
-    )
+    __slots__ = (*_COUNTS, "confirm_latency", "latency", "own", "send_delay")
 
     def __init__(self) -> None:
         self.sent = self.received = self.confirmed = self.nacked = self.returned = self.own = 0
