@@ -215,12 +215,7 @@ _SEE_ALL_VHOSTS = {Right.MONITORING, Right.ADMINISTRATOR}
 
 
 def authorize(
-    users: Users,
-    actor: User | None,
-    right: Right,
-    vhost: str | None = None,
-    *,
-    change: bool = False,
+    users: Users, actor: User | None, right: Right, vhost: str | None = None, *, change: bool = False
 ) -> None:
     """Check that a user may do something; the only place for this decision. Raises ForbiddenError with RabbitMQ's text.
 

@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -49,7 +49,6 @@ from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.auth.users import User, Users, limits_by_name
 from leveret.broker.errors import AMQPError
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.parameters import GlobalParameters, Parameters
 from leveret.broker.vhost.policies import Policy
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
@@ -145,18 +144,7 @@ HEADING: Final[Mapping[str, Any]] = {
 """The keys of an export that are not sections."""
 
 
-class Defined(Protocol):
-    """The source of an export: a broker, or its stored metadata."""
-
-    users: Users
-    vhosts: dict[str, VHost]
-
-    @property
-    def global_parameters(self) -> GlobalParameters:
-        """The global parameters."""
-
-
-def exporting(defined: Defined, only: VHost | None = None) -> Generator[None, None, Document]:
+def exporting(broker: AdministeredBroker, only: VHost | None = None) -> Generator[None, None, Document]:
     """Return the definitions in RabbitMQ's form, one entry per step; of `only`, if given, what is in that vhost.
 
     What changes meanwhile is exported as it was at the first step, except bindings: those made or removed meanwhile may
@@ -166,8 +154,8 @@ def exporting(defined: Defined, only: VHost | None = None) -> Generator[None, No
     and the bindings of the default exchange. Internal exchanges are included, as in the export of its API.
     """
     document = Document(**HEADING)
-    users, scope = defined.users, None if only is None else only.name
-    vhosts = list(defined.vhosts.values()) if only is None else [only]
+    users, scope = broker.users, None if only is None else only.name
+    vhosts = list(broker.vhosts.values()) if only is None else [only]
     exchanges = [list(vhost.router.exchanges.values()) for vhost in vhosts]
     queues = [[each for each in vhost.queues.values() if each.exclusive_owner is None] for vhost in vhosts]
     of_all: dict[str, Iterable[Entry | None]] = {
@@ -183,12 +171,12 @@ def exporting(defined: Defined, only: VHost | None = None) -> Generator[None, No
         ),
         "global_parameters": (
             GlobalParameterEntry(name=name, value=value)
-            for name, value in defined.global_parameters.list().items()
+            for name, value in broker.global_parameters.list().items()
         ),
     }
     sections: dict[str, Iterable[Entry | None]] = {
         **(of_all if only is None else {}),
-        "parameters": (_entry(ParameterEntry, each) for each in Parameters(defined).list(scope)),
+        "parameters": (_entry(ParameterEntry, each) for each in broker.parameters.list(scope)),
         "policies": _policies([vhost.policies.list() for vhost in vhosts]),
         "exchanges": _exchanges(vhosts, exchanges),
         "queues": _queues(queues),
@@ -201,11 +189,6 @@ def exporting(defined: Defined, only: VHost | None = None) -> Generator[None, No
                 section.append(entry)
             yield
     return document
-
-
-def exported(defined: Defined) -> Document:
-    """Return the definitions at once; see `exporting`."""
-    return at_once(exporting(defined))
 
 
 def _entry(form: type[_EntryType], thing: Any, **given: Any) -> _EntryType:

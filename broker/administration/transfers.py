@@ -105,13 +105,7 @@ class Transfers:
         action = Action.COPY if is_copy else Action.MOVE
         return self._start(Wish(action, source, to), chosen, Needed(actor, place, queue, destination))
 
-    def start_discard(
-        self,
-        actor: User | None,
-        vhost: str,
-        queue: str,
-        chosen: Chosen = EVERYTHING,
-    ) -> int:
+    def start_discard(self, actor: User | None, vhost: str, queue: str, chosen: Chosen = EVERYTHING) -> int:
         """Discard messages, as `start_move`; the user needs to be able to read and to configure the queue.
 
         They are not dead-lettered, and publishers that wait for their consumers get nacks, as after a purge.
@@ -244,12 +238,7 @@ class Transfers:
         return ToExchange(place, exchange, key, partial(_passes, check))
 
     def _start(
-        self,
-        wish: Wish,
-        chosen: Chosen,
-        needed: Needed,
-        *,
-        also: Callable[[Peeked], bool] | None = None,
+        self, wish: Wish, chosen: Chosen, needed: Needed, *, also: Callable[[Peeked], bool] | None = None
     ) -> int:
         condition = _both(also, _condition(self._broker, wish.source, chosen.where))
         if chosen.limit is not None and chosen.limit < 0:

@@ -1,6 +1,5 @@
 """The answer to a request: who asks, which route, may they, the handler, and the response in pieces. Pure."""
 
-import logging
 from collections.abc import Generator, Hashable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
@@ -34,8 +33,6 @@ from leveret.broker.http.route import Operation, Router, Scope
 from leveret.broker.page.assets import assets
 from leveret.broker.process.shares import origin
 from leveret.broker.scheduling.node_context import INTERNAL, OPERATOR
-
-log = logging.getLogger("leveret.management")
 
 PREFIX = "/api/"
 HEADERS = {"cache-control": "no-cache", "vary": "accept, accept-encoding, origin"}

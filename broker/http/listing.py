@@ -25,7 +25,7 @@ from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
 from leveret.broker.http.call import Listing, flag
 from leveret.broker.http.errors import ApiError, bad_request
 from leveret.broker.http.route import Key
-from leveret.broker.statistics.rates import Ranges, Span
+from leveret.broker.statistics.series import Ranges, Span
 
 PAGE_SIZE = 100
 MOST_PAGE_SIZE = 500

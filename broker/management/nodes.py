@@ -13,7 +13,7 @@ from leveret.broker.http.route import Routes
 from leveret.broker.management.overview import contexts, exchange_types
 from leveret.broker.statistics import families
 from leveret.broker.statistics.node_figures import node_counts, node_facts
-from leveret.broker.statistics.rates import NO_RATE
+from leveret.broker.statistics.series import NO_RATE
 
 ROUTES = Routes("nodes", needs=Right.MONITORING)
 _MECHANISMS = {

@@ -17,9 +17,8 @@ from leveret.broker.queue.arguments import QUORUM
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics import families
-from leveret.broker.statistics.rates import NO_RATE
 from leveret.broker.statistics.rows import QueueLevels, queue_levels
-from leveret.broker.statistics.series import Series
+from leveret.broker.statistics.series import NO_RATE, Series
 from leveret.broker.statistics.statistics import Statistics
 from leveret.broker.vhost.policies import NOTHING, Applied
 from leveret.storage.queues.backing_queue import PagingCounts

@@ -12,7 +12,7 @@ from leveret.broker.http.listing import asked_ranges
 from leveret.broker.http.route import Key, Routes, Scope
 from leveret.broker.management.users import LIMIT, State, tags_of
 from leveret.broker.statistics import families
-from leveret.broker.statistics.rates import Span
+from leveret.broker.statistics.series import Span
 from leveret.broker.statistics.statistics import named
 from leveret.broker.vhost.parameters import LIMITS, LIMITS_NAME
 from leveret.broker.vhost.vhost import VHost

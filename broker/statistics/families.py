@@ -9,8 +9,7 @@ from leveret.broker.connection.connection import Connection
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics.node_figures import NODE_COUNTS
-from leveret.broker.statistics.rates import Family
-from leveret.broker.statistics.series import BASIC, DETAILED, GLOBAL, Row
+from leveret.broker.statistics.series import BASIC, DETAILED, GLOBAL, Family, Row
 
 _DELIVERIES = ("deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver", "ack")
 QUEUE_STATS = ("publish", *_DELIVERIES)

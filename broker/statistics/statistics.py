@@ -13,8 +13,7 @@ from leveret.broker.connection.node import Node
 from leveret.broker.scheduling.time_slices import portions
 from leveret.broker.statistics import families
 from leveret.broker.statistics.node_figures import disk_counts, node_counts
-from leveret.broker.statistics.rates import NO_RATE, Family, Span, details
-from leveret.broker.statistics.series import Row, Series, Ticks
+from leveret.broker.statistics.series import NO_RATE, Family, Row, Series, Span, Ticks, details
 from leveret.broker.vhost.vhost import VHost
 
 STEP = 50
@@ -196,11 +195,7 @@ class Statistics:
         return nothing
 
     def stats(
-        self,
-        series: Series | None,
-        family: Family,
-        values: Mapping[str, int],
-        span: Span | None = None,
+        self, series: Series | None, family: Family, values: Mapping[str, int], span: Span | None = None
     ) -> dict[str, Any]:
         """Return values with their `*_details`."""
         found: dict[str, Any] = {}

@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from leveret.broker.statistics.rates import NO_RATE, Family, Span, details
-from leveret.broker.statistics.series import BASIC, Series, Ticks, Tier
+from leveret.broker.statistics.series import BASIC, NO_RATE, Family, Series, Span, Ticks, Tier, details
 
 ONE = Family(BASIC, ("a", "b"), {"both": ("a", "b")})
 
