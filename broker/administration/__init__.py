@@ -9,9 +9,8 @@ Nothing here waits, reads a clock or uses a socket. Operations take effect at on
 caller must call the server's `run_turn` afterwards, and may reply only after `Journal.when_safe`.
 """
 
-from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from leveret.broker.administration.access import (
     AdministeredBroker,
@@ -25,37 +24,24 @@ from leveret.broker.administration.access import (
 )
 
 if TYPE_CHECKING:
-    from leveret.broker.administration.definitions import DefinitionsAdministration
-    from leveret.broker.administration.detached_channel import Publishing
-    from leveret.broker.administration.explaining import Explaining
-    from leveret.broker.administration.listings import Listings
-    from leveret.broker.administration.messages import MessageAdministration
-    from leveret.broker.administration.policies import PolicyAdministration
-    from leveret.broker.administration.tailing import Tailing
-    from leveret.broker.administration.topology import TopologyAdministration
-    from leveret.broker.administration.transfers import Transfers
-    from leveret.broker.administration.users import UserAdministration
-    from leveret.broker.administration.vhosts import VHostAdministration
+    from leveret.broker.administration import (
+        access as _access,
+        definitions as _definitions,
+        detached_channel as _detached_channel,
+        explaining as _explaining,
+        messages as _messages,
+        policies as _policies,
+        tailing as _tailing,
+        topology as _topology,
+        transfers as _transfers,
+        users as _users,
+        vhosts as _vhosts,
+    )  # fmt: skip
 
 __all__ = [
     "AdministeredBroker", "Administration", "AdministrationError", "BadRequestError", "BusyError", "DefinitionsError",
     "ForbiddenError", "NotFoundError", "ProtectedError",
 ]  # fmt: skip
-
-_GROUPS: Final[Mapping[str, tuple[str, str]]] = {
-    "users": ("users", "UserAdministration"),
-    "vhosts": ("vhosts", "VHostAdministration"),
-    "policies": ("policies", "PolicyAdministration"),
-    "topology": ("topology", "TopologyAdministration"),
-    "listings": ("listings", "Listings"),
-    "messages": ("messages", "MessageAdministration"),
-    "explaining": ("explaining", "Explaining"),
-    "publishing": ("detached_channel", "Publishing"),
-    "transfers": ("transfers", "Transfers"),
-    "tailing": ("tailing", "Tailing"),
-    "definitions": ("definitions", "DefinitionsAdministration"),
-}
-"""The module and the class of each group of operations."""
 
 
 class Administration:
@@ -65,17 +51,17 @@ class Administration:
     up a tenth of an import of `leveret`.
     """
 
-    users: "UserAdministration"
-    vhosts: "VHostAdministration"
-    policies: "PolicyAdministration"
-    topology: "TopologyAdministration"
-    listings: "Listings"
-    messages: "MessageAdministration"
-    explaining: "Explaining"
-    publishing: "Publishing"
-    transfers: "Transfers"
-    tailing: "Tailing"
-    definitions: "DefinitionsAdministration"
+    users: "_users.UserAdministration"
+    vhosts: "_vhosts.VHostAdministration"
+    policies: "_policies.PolicyAdministration"
+    topology: "_topology.TopologyAdministration"
+    listings: "_access.Listings"
+    messages: "_messages.MessageAdministration"
+    explaining: "_explaining.Explaining"
+    publishing: "_detached_channel.Publishing"
+    transfers: "_transfers.Transfers"
+    tailing: "_tailing.Tailing"
+    definitions: "_definitions.DefinitionsAdministration"
 
     def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
@@ -83,10 +69,10 @@ class Administration:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Load a group."""
-            if name not in _GROUPS:
+            """Load a group, whose module and class its annotation names."""
+            if name not in Administration.__annotations__:
                 raise AttributeError(name)
-            module, group = _GROUPS[name]
+            module, _, group = Administration.__annotations__[name].removeprefix("_").partition(".")
             made = getattr(import_module(f"{__name__}.{module}"), group)(self._broker)
             setattr(self, name, made)
             return made

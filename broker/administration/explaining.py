@@ -6,6 +6,7 @@ Each is a dict of facts, for programs, with `lines`, which say the same to peopl
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from leveret.broker.administration.access import (
@@ -278,21 +279,20 @@ _NUMBER_RULE = "of several limits the smallest applies"
 _ARGUMENT_RULE = "an argument goes before policies"
 _OPERATOR_RULE = "an operator policy goes before a policy"
 
-_KEYS: Mapping[str, str] = {
-    "message-ttl": "message_ttl",
-    "expires": "expires",
-    "max-length": "max_length",
-    "max-length-bytes": "max_octets",
-    "overflow": "overflow",
-    "dead-letter-exchange": "dead_letter_exchange",
-    "dead-letter-routing-key": "dead_letter_routing_key",
-    "delivery-limit": "delivery_limit",
-    "consumer-timeout": "consumer_timeout",
-    "confirm-mode": "confirm_mode",
-    "retain-for": "retain_for",
-    "retain-bytes": "retain_octets",
-}
-"""Settings that arguments (with `x-` before their names) and policies can give, and their names in `QueueSettings`."""
+_KEYS = (
+    *("message-ttl", "expires", "max-length", "max-length-bytes", "overflow", "dead-letter-exchange"),
+    *(
+        "dead-letter-routing-key",
+        "delivery-limit",
+        "consumer-timeout",
+        "confirm-mode",
+        "retain-for",
+        "retain-bytes",
+    ),
+)
+"""Settings that arguments (with `x-` before their names) and policies can give."""
+_FIELDS = {"max-length-bytes": "max_octets", "retain-bytes": "retain_octets"}
+"""Those whose names in `QueueSettings` are others."""
 _FIXED = ("max-priority", "single-active-consumer", "queue-type", "queue-mode")
 """Settings that only arguments give, or that are shown as they were given."""
 
@@ -316,15 +316,8 @@ def settings_of(queue: Queue, applied: Applied) -> list[dict[str, Any]]:
                 rows.append(_row(key, effective, Given(effective, "the configuration of the broker"), [], ""))
             continue
         chosen, rule = _chosen(key, given)
-        rows.append(
-            _row(
-                key,
-                chosen.value if effective is None else effective,
-                chosen,
-                [each for each in given if each is not chosen],
-                rule,
-            )
-        )
+        others = [each for each in given if each is not chosen]
+        rows.append(_row(key, chosen.value if effective is None else effective, chosen, others, rule))
     return rows
 
 
@@ -365,19 +358,15 @@ def _chosen(key: str, given: list[Given]) -> tuple[Given, str]:
     if len(given) == 1:
         return given[0], ""
     if key in LIMITS:
-        return min(given, key=_value), _NUMBER_RULE
+        return min(given, key=attrgetter("value")), _NUMBER_RULE
     return given[0], _ARGUMENT_RULE if given[0].source.startswith("argument") else _OPERATOR_RULE
-
-
-def _value(given: Given) -> Any:
-    return given.value
 
 
 def _effective(key: str, settings: QueueSettings) -> Any:
     """Return the value in effect; None for the default, and for what is not kept among the settings."""
-    name = _KEYS.get(key)
-    if name is None:
+    if key not in _KEYS:
         return None
+    name = _FIELDS.get(key, key.replace("-", "_"))
     value = getattr(settings, name)
     return None if value in (getattr(QueueSettings(), name), COUNTED) else value
 

@@ -217,13 +217,11 @@ def channels_of(broker: AdministeredBroker, vhost: VHost) -> Iterator[tuple[Chan
                 yield channel, f"{connection.name} ({channel.number})"
 
 
-def found_queue(
-    broker: AdministeredBroker, actor: User | None, vhost: str, name: str, permission: str = "read"
-) -> tuple[VHost, Queue]:
-    """Return a queue for whose messages a user has a permission; raises NotFoundError, ForbiddenError as a client's."""
+def found_queue(broker: AdministeredBroker, actor: User | None, vhost: str, name: str) -> tuple[VHost, Queue]:
+    """Return a queue whose messages a user may read; raises NotFoundError, ForbiddenError as a client's."""
     place = entered(broker, actor, vhost, change=True)
     queue = queue_of(place, name)
-    check_permission(broker, actor, place, permission, "queue", name)
+    check_permission(broker, actor, place, "read", "queue", name)
     if actor is not None:
         try:
             place.check_access(queue, None)

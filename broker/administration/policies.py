@@ -124,7 +124,7 @@ class PolicyAdministration:
 
     def set_parameter(self, actor: User | None, vhost: str, component: str, name: str, value: Any) -> None:
         """Set a parameter; raises NotFoundError, and BadRequestError with RabbitMQ's text."""
-        self._authorize_parameter(actor, vhost, component)
+        self._authorize_change(actor, vhost, operator=component in {LIMITS, OPERATOR_POLICY})
         found_vhost(self._broker, vhost)
         try:
             if component == SHOVEL:
@@ -150,16 +150,12 @@ class PolicyAdministration:
 
     def clear_parameter(self, actor: User | None, vhost: str, component: str, name: str) -> None:
         """Remove a parameter; raises NotFoundError."""
-        self._authorize_parameter(actor, vhost, component)
+        self._authorize_change(actor, vhost, operator=component in {LIMITS, OPERATOR_POLICY})
         found_vhost(self._broker, vhost)
         try:
             self._broker.parameters.clear(vhost, component, name)
         except ParameterError as error:
             raise NotFoundError(str(error)) from None
-
-    def _authorize_parameter(self, actor: User | None, vhost: str, component: str) -> None:
-        limiting = component in {LIMITS, OPERATOR_POLICY}
-        authorize(self._broker.users, actor, Right.ADMINISTRATOR if limiting else Right.POLICYMAKER, vhost)
 
     def global_parameters(self, actor: User | None) -> list[dict[str, Any]]:
         """Return the global parameters."""

@@ -63,20 +63,12 @@ def log_request(method: str, path: str, peer: str, actor: User | None, status: i
     log.info("%s: %s %s: %d", whom, method, shown(path), status)
 
 
-def audit_login(
-    broker: AdministeredBroker,
-    name: str,
-    peer: str,
-    reason: str = "",
-    *,
-    now: float,
-    mechanism: str = "basic",
-) -> None:
+def audit_login(broker: AdministeredBroker, name: str, peer: str, reason: str = "", *, now: float) -> None:
     """Record a login of an HTTP request; successful ones once a minute, as each request has one.
 
     `reason` is that of a refusal; '' if the login has succeeded.
     """
-    facts = {"actor": name, "peer": peer, "protocol": "http", "mechanism": mechanism}
+    facts = {"actor": name, "peer": peer, "protocol": "http", "mechanism": "basic"}
     if reason:
         broker.audit.record("login", outcome="refused", reason=reason, **facts)
     else:

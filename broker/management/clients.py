@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from leveret.broker.administration.listings import is_own
+from leveret.broker.administration.access import is_own
 from leveret.broker.connection.connection import Connection
 from leveret.broker.http.call import DIGITS, Answer, Call, Item, Listing, found_vhost
 from leveret.broker.http.errors import not_authorised, not_found

@@ -33,11 +33,6 @@ def load(node: Node, *, dry_run: bool = False, **sections: Any) -> Outcome:
     return node.administration.definitions.import_file(None, octets, dry_run=dry_run)
 
 
-@pytest.fixture
-def node() -> StoringNode:
-    return StoringNode()
-
-
 def test_an_export_of_rabbitmqs_comes_out_as_it_went_in(node):
     """Imported definitions are exported again, type by type; only their notation may differ."""
     node.administration.definitions.import_file(None, FIXTURE.read_bytes())

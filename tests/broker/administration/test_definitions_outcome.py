@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, Node, StoringNode
+from doubles.fakes import Client, Node
 
 from leveret.broker.administration import BadRequestError
 from leveret.broker.administration.definitions_document import MOST_OCTETS, MOST_PROBLEMS
@@ -32,11 +32,6 @@ DOCUMENT = {
         {"vhost": "v", "source": "amq.topic", "destination": "x", "destination_type": "exchange", "routing_key": "k"},
     ],
 }  # fmt: skip
-
-
-@pytest.fixture
-def node() -> StoringNode:
-    return StoringNode()
 
 
 def load(node: Node, document: dict[str, Any], *, dry_run: bool = False) -> Outcome:

@@ -17,7 +17,6 @@ ANN = User("ann", "", ("management",))
 
 @pytest.fixture
 def node() -> Node:
-    """A broker."""
     return Node()
 
 

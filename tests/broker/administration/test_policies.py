@@ -1,17 +1,12 @@
 """Administration of policies and parameters."""
 
 import pytest
-from doubles.fakes import Client, StoringNode
+from doubles.fakes import Client
 from services.api import OPERATOR, Api
 
 from leveret.broker.administration import BadRequestError
 
 TERM = {"pattern": "^q", "definition": {"max-length": 5}, "apply-to": "queues"}
-
-
-@pytest.fixture
-def node() -> StoringNode:
-    return StoringNode()
 
 
 @pytest.fixture

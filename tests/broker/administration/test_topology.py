@@ -3,18 +3,13 @@
 from unittest.mock import ANY
 
 import pytest
-from doubles.fakes import Client, StoringNode
+from doubles.fakes import Client
 from services.api import OPERATOR, Api
 
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
 from leveret.broker.auth.users import User
 
 ADMIN = User("guest", "", ("administrator",))
-
-
-@pytest.fixture
-def node() -> StoringNode:
-    return StoringNode()
 
 
 @pytest.fixture

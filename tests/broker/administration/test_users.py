@@ -4,7 +4,7 @@ import base64
 import json
 
 import pytest
-from doubles.fakes import Client, Node, StoringNode
+from doubles.fakes import Client, Node
 
 from leveret.broker.administration import BadRequestError, ForbiddenError
 from leveret.broker.auth.passwords import (
@@ -19,11 +19,6 @@ from leveret.broker.auth.passwords import (
 from leveret.broker.auth.users import User
 
 HASHES = {each: hash_password(Password("secret"), each) for each in ALGORITHMS}
-
-
-@pytest.fixture
-def node() -> StoringNode:
-    return StoringNode()
 
 
 @pytest.fixture

@@ -9,11 +9,6 @@ from leveret.broker.channel.settings import Limits
 
 
 @pytest.fixture
-def node() -> StoringNode:
-    return StoringNode()
-
-
-@pytest.fixture
 def vhosts(node):
     return node.administration.vhosts
 

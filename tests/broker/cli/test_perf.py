@@ -291,6 +291,10 @@ def test_a_queue_of_another_connection_is_said(broker):
         (("-x", "0", "-y", "0"), "at least one producer or consumer"),
         (("-s", str(STAMP_SIZE - 1)), "12"),
         (("-r", "0"), "0"),
+        # nobody believes that a connection is encrypted that is not
+        (("--cacert", "ca.pem"), "--cacert needs a URI that begins with amqps://"),
+        (("--insecure",), "--insecure needs a URI that begins with amqps://"),
+        (("--uri", "amqps://h", "--key", "k.pem"), "--key needs --cert"),
     ],
 )
 def test_wrong_options_are_refused(arguments, reason):
@@ -362,19 +366,3 @@ def test_it_measures_over_tls(tmp_path: Path) -> None:
         result = msgspec.json.decode(each.stdout, type=Result, strict=True)
         assert result.uri.startswith("amqps://")
         assert 0 < result.sent.count == result.received.count
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("--cacert", "ca.pem"), "--cacert needs a URI that begins with amqps://"),
-        (("--insecure",), "--insecure needs a URI that begins with amqps://"),
-        (("--uri", "amqps://h", "--key", "k.pem"), "--key needs --cert"),
-    ],
-)
-def test_options_of_tls_without_effect_are_refused(words: tuple[str, ...], reason: str) -> None:
-    """Nobody believes that a connection is encrypted that is not."""
-    done = CliRunner().invoke(main, ["perf", *words])
-
-    assert 2 == done.exit_code
-    assert reason in done.output

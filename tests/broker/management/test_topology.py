@@ -3,14 +3,7 @@
 from urllib.parse import quote
 
 import pytest
-from doubles.fakes import Client, Node
-from services.api import Api
-
-
-@pytest.fixture
-def api() -> Api:
-    """The API of a new broker, used by its administrator."""
-    return Api(Node())
+from doubles.fakes import Client
 
 
 def names(rows: list[dict[str, object]]) -> list[object]:

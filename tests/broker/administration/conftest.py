@@ -1,0 +1,10 @@
+"""The broker that is administered."""
+
+import pytest
+from doubles.fakes import StoringNode
+
+
+@pytest.fixture
+def node() -> StoringNode:
+    """A new broker."""
+    return StoringNode()
