@@ -79,51 +79,29 @@ ALLOWED = (
     Allowed(
         "tests/*/test_sec_26_*/a.conf", rb"s3cret-canary.*", "the configuration that the test has written"
     ),
-    Allowed(
-        "tests/*/test_problems_show_no_password*/a.conf",
-        rb"hunter2.*",
-        "the configuration that the test has written",
-    ),
-    Allowed(
-        "tests/*/test_a_start_finishes_what_*/definitions.json",
-        rb'"password": "[^"]*',
-        "what the test imports",
-    ),
-    Allowed(
-        "tests/*/slapd.conf", rb"\nrootpw root-secret[^\n]*", "the configuration of the test's directory"
-    ),
+    Allowed("tests/*/test_problems_show_no_password*/a.conf", rb"hunter2.*",
+            "the configuration that the test has written"),
+    Allowed("tests/*/test_a_start_finishes_what_*/definitions.json", rb'"password": "[^"]*',
+            "what the test imports"),
+    Allowed("tests/*/slapd.conf", rb"\nrootpw root-secret[^\n]*", "the configuration of the test's directory"),
     Allowed(
         "tests/*/slapd[0-9]/data/data.mdb", b"", "the test's directory, which has the passwords of its users"
     ),
-    Allowed(
-        "tests/*/test_a_directory_*/data/data.mdb",
-        b"",
-        "the test's directory, which has the passwords of its users",
-    ),
+    Allowed("tests/*/test_a_directory_*/data/data.mdb", b"",
+            "the test's directory, which has the passwords of its users"),
     Allowed(
         "tests/*/store/data.mdb", rb'"(src|dest)-uri":\[?"[^{}]*', "the broker logs in with it after a start"
     ),
-    Allowed(
-        "logs/process-*.log",
-        rb"kept\.connection INFO cannot reach amqps://me:secret[^@]*",
-        "a test of the log says it",
-    ),
-    Allowed(
-        "tests/*/test_a_migration_*/shovels.json",
-        rb'"(src|dest)-uri": ?\[?\s*"[^{}]*',
-        "shovels that a how-to writes",
-    ),
+    Allowed("logs/process-*.log", rb"kept\.connection INFO cannot reach amqps://me:secret[^@]*",
+            "a test of the log says it"),
+    Allowed("tests/*/test_a_migration_*/shovels.json", rb'"(src|dest)-uri": ?\[?\s*"[^{}]*',
+            "shovels that a how-to writes"),
     Allowed("tests/*/site[0-9]/*", b"", "the site, which is made of the pages of the copy"),
-    Allowed(
-        "tests/*/opt[0-9]/*/__pycache__/*.pyc", b"", "bytecode of the copy, which the test has installed"
-    ),
-    Allowed(
-        "tests/*/beside[0-9]/env/*/site-packages/leveret/*/__pycache__/*.pyc",
-        b"",
-        "bytecode of the copy, too",
-    ),
+    Allowed("tests/*/opt[0-9]/*/__pycache__/*.pyc", b"", "bytecode of the copy, which the test has installed"),
+    Allowed("tests/*/beside[0-9]/env/*/site-packages/leveret/*/__pycache__/*.pyc", b"",
+            "bytecode of the copy, too"),
     Allowed("tree/.hypothesis/constants/*", b"", "texts that hypothesis has read in the copy's files"),
-)
+)  # fmt: skip
 
 
 def is_allowed(find: Find) -> bool:

@@ -94,6 +94,12 @@ class Session:
         """Channel 1 of a new connection."""
         return self.login(user, virtual_host, **rest).channel(1)
 
+    def queue(self, **fields: Any) -> Channel:
+        """Declare the case's queue on a new channel, which is returned."""
+        opened = self.channel()
+        opened.queue(self.q, **fields)
+        return opened
+
     def finish(self) -> None:
         """Drop every socket."""
         for client in self._clients:

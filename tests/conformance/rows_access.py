@@ -95,11 +95,8 @@ _refused(
 _refused("106i", "basic.get", "read access to queue 'nosuch'", queue="nosuch")
 
 
-@case(
-    "104h",
-    "names are checked before permissions",
-    channel(403, "queue.declare", "queue name 'amq.foo' contains reserved prefix 'amq.*'"),
-)
+@case("104h", "names are checked before permissions",
+      channel(403, "queue.declare", "queue name 'amq.foo' contains reserved prefix 'amq.*'"))  # fmt: skip
 def _(s: Session) -> None:
     s.channel("limited").queue("amq.foo")
 
@@ -135,37 +132,24 @@ def _(s: Session) -> bytes | None:
     return mine.get(queue)
 
 
-@case(
-    "104k",
-    "declaring a server-named queue needs a permission for the generated name",
-    channel(
-        403,
-        "queue.declare",
-        "configure access to queue 'amq.gen-NAME' in vhost '/' refused for user 'limited'",
-    ),
-)
+@case("104k", "declaring a server-named queue needs a permission for the generated name",
+      channel(403, "queue.declare",
+          "configure access to queue 'amq.gen-NAME' in vhost '/' refused for user 'limited'"))  # fmt: skip
 def _(s: Session) -> None:
     s.channel("limited").queue(exclusive=True)
 
 
-@case(
-    "105k",
-    "publishing to a missing exchange without permission is refused with 403, not 404",
-    channel(
-        403, "basic.publish", "write access to exchange 'nosuch' in vhost '/' refused for user 'limited'"
-    ),
-)
+@case("105k", "publishing to a missing exchange without permission is refused with 403, not 404",
+      channel(403, "basic.publish",
+          "write access to exchange 'nosuch' in vhost '/' refused for user 'limited'"))  # fmt: skip
 def _(s: Session) -> None:
     mine = s.channel("limited")
     mine.publish("nosuch", "k", b"x")
     mine.sync()
 
 
-@case(
-    "105l",
-    "the permission is checked before whether an exchange is internal",
-    channel(403, "basic.publish", "write access to exchange '{x}' in vhost '/' refused for user 'limited'"),
-)
+@case("105l", "the permission is checked before whether an exchange is internal",
+      channel(403, "basic.publish", "write access to exchange '{x}' in vhost '/' refused for user 'limited'"))  # fmt: skip
 def _(s: Session) -> None:
     s.channel().exchange(s.x, internal=True)
     mine = s.channel("limited")
@@ -178,11 +162,8 @@ def _topic_refused(method: str, key: str, exchange: str, kind: str) -> Outcome:
     return channel(403, method, where)
 
 
-@case(
-    "107a",
-    "publishing with a routing key that the topic permissions do not allow",
-    _topic_refused("basic.publish", "other.key", "amq.topic", "write"),
-)
+@case("107a", "publishing with a routing key that the topic permissions do not allow",
+      _topic_refused("basic.publish", "other.key", "amq.topic", "write"))  # fmt: skip
 def _(s: Session) -> None:
     mine = s.channel("topical")
     mine.publish("amq.topic", "own.key", b"x")
@@ -191,11 +172,8 @@ def _(s: Session) -> None:
     mine.sync()
 
 
-@case(
-    "107b",
-    "binding a queue with a key that the topic permissions do not allow",
-    _topic_refused("queue.bind", "other.#", "amq.topic", "read"),
-)
+@case("107b", "binding a queue with a key that the topic permissions do not allow",
+      _topic_refused("queue.bind", "other.#", "amq.topic", "read"))  # fmt: skip
 def _(s: Session) -> None:
     mine = s.channel("topical")
     queue = mine.queue(exclusive=True)
@@ -203,11 +181,8 @@ def _(s: Session) -> None:
     mine.call("queue.bind", queue=queue, exchange="amq.topic", routing_key="other.#")
 
 
-@case(
-    "107c",
-    "binding an exchange with a key that the topic permissions do not allow",
-    _topic_refused("exchange.bind", "#", "amq.topic", "read"),
-)
+@case("107c", "binding an exchange with a key that the topic permissions do not allow",
+      _topic_refused("exchange.bind", "#", "amq.topic", "read"))  # fmt: skip
 def _(s: Session) -> None:
     mine = s.channel("topical")
     mine.exchange(s.x, auto_delete=True)
@@ -215,11 +190,8 @@ def _(s: Session) -> None:
     mine.call("exchange.bind", destination=s.x, source="amq.topic", routing_key="#")
 
 
-@case(
-    "107d",
-    "unbinding a queue with a key that the topic permissions do not allow",
-    _topic_refused("queue.unbind", "#", "amq.topic", "read"),
-)
+@case("107d", "unbinding a queue with a key that the topic permissions do not allow",
+      _topic_refused("queue.unbind", "#", "amq.topic", "read"))  # fmt: skip
 def _(s: Session) -> None:
     mine = s.channel("topical")
     queue = mine.queue(exclusive=True)
@@ -239,11 +211,8 @@ def _(s: Session) -> bytes | None:
     return mine.get(queue)
 
 
-@case(
-    "107f",
-    "a key that does not match a pattern with its variables replaced",
-    _topic_refused("basic.publish", "of root in /", "{x}", "write"),
-)
+@case("107f", "a key that does not match a pattern with its variables replaced",
+      _topic_refused("basic.publish", "of root in /", "{x}", "write"))  # fmt: skip
 def _(s: Session) -> None:
     mine = s.channel("topical")
     mine.exchange(s.x, "topic", auto_delete=True)
@@ -254,11 +223,9 @@ def _(s: Session) -> None:
 
 
 def _copied(header: str) -> None:
-    @case(
-        "107i" if header == "CC" else "107j",
-        f"publishing with a key in {header} that the topic permissions do not allow",
-        _topic_refused("basic.publish", "other.key", "amq.topic", "write"),
-    )
+    @case("107i" if header == "CC" else "107j",
+          f"publishing with a key in {header} that the topic permissions do not allow",
+          _topic_refused("basic.publish", "other.key", "amq.topic", "write"))  # fmt: skip
     def _(s: Session) -> None:
         mine = s.channel("topical")
         mine.publish("amq.topic", "own.key", b"x", headers={header: ["own.second", "other.key"]})
@@ -281,13 +248,9 @@ def _(s: Session) -> int:
     return mine.ready(queue, 2)
 
 
-@case(
-    "107h",
-    "the permission for the exchange is checked before the topic permissions",
-    channel(
-        403, "basic.publish", "write access to exchange 'amq.topic' in vhost '/' refused for user 'limited'"
-    ),
-)
+@case("107h", "the permission for the exchange is checked before the topic permissions",
+      channel(403, "basic.publish",
+          "write access to exchange 'amq.topic' in vhost '/' refused for user 'limited'"))  # fmt: skip
 def _(s: Session) -> None:
     mine = s.channel("limited")
     mine.publish("amq.topic", "own.key", b"x")

@@ -7,22 +7,16 @@ ROWS = Cases()
 case = ROWS.case
 
 
-@case(
-    "99",
-    "tx.select on a channel in confirm mode",
-    channel(406, "tx.select", "cannot switch from confirm to tx mode"),
-)
+@case("99", "tx.select on a channel in confirm mode",
+      channel(406, "tx.select", "cannot switch from confirm to tx mode"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.call("confirm.select")
     opened.call("tx.select")
 
 
-@case(
-    "100",
-    "confirm.select on a transactional channel",
-    channel(406, "confirm.select", "cannot switch from tx to confirm mode"),
-)
+@case("100", "confirm.select on a transactional channel",
+      channel(406, "confirm.select", "cannot switch from tx to confirm mode"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.call("tx.select")
@@ -39,14 +33,9 @@ def _(s: Session) -> None:
     s.channel().call("tx.rollback")
 
 
-@case(
-    "102",
-    "a method while a commit waits for the disk",
-    ok(),
-)
+@case("102", "a method while a commit waits for the disk", ok())
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q, durable=True)
+    opened = s.queue(durable=True)
     opened.call("tx.select")
     opened.publish("", s.q, bytes(10000), delivery_mode=2)
     opened.client.raw(
@@ -56,28 +45,20 @@ def _(s: Session) -> None:
     opened.receive("queue.declare-ok")
 
 
-@case(
-    "103",
-    "a commit with a message that a full queue rejects",
-    channel(406, "tx.commit", "partial tx completion"),
-)
+@case("103", "a commit with a message that a full queue rejects",
+      channel(406, "tx.commit", "partial tx completion"))  # fmt: skip
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    opened = s.queue(arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     opened.call("tx.select")
     opened.publish("", s.q, b"1")
     opened.publish("", s.q, b"2")
     opened.call("tx.commit")
 
 
-@case(
-    "confirm.numbering",
-    "publishes are numbered from 1, and each is confirmed exactly once",
-    ok([1, 2, 3, 4, 5]),
-)
+@case("confirm.numbering", "publishes are numbered from 1, and each is confirmed exactly once",
+      ok([1, 2, 3, 4, 5]))  # fmt: skip
 def _(s: Session) -> list[int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.publish("", s.q, b"before")
     opened.call("confirm.select")
     for number in range(5):
@@ -92,8 +73,7 @@ def _(s: Session) -> list[int]:
 
 @case("confirm.select-twice", "a second confirm.select does not reset the numbering", ok([1, 2]))
 def _(s: Session) -> list[int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     tags = []
     for _ in range(2):
         opened.call("confirm.select")
@@ -104,8 +84,7 @@ def _(s: Session) -> list[int]:
 
 @case("confirm.nowait", "confirm.select with nowait works and is not answered", ok(("basic.ack", 1)))
 def _(s: Session) -> tuple[str, int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.send("confirm.select", nowait=True)
     opened.publish("", s.q, b"x")
     got = opened.receive()
@@ -114,8 +93,7 @@ def _(s: Session) -> tuple[str, int]:
 
 @case("confirm.persistent", "a persistent message to a durable queue is confirmed", ok(1))
 def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q, durable=True)
+    opened = s.queue(durable=True)
     opened.call("confirm.select")
     opened.publish("", s.q, b"x", delivery_mode=2)
     return int(opened.receive("basic.ack").delivery_tag)
@@ -133,14 +111,10 @@ def _(s: Session) -> tuple[int, bool]:
     return opened.receive("basic.ack").delivery_tag, opened.quiet()
 
 
-@case(
-    "confirm.deleted-queue",
-    "a message whose queue is deleted before the confirm is confirmed",
-    ok({"basic.ack", "queue.delete-ok"}),
-)
+@case("confirm.deleted-queue", "a message whose queue is deleted before the confirm is confirmed",
+      ok({"basic.ack", "queue.delete-ok"}))  # fmt: skip
 def _(s: Session) -> set[str]:
-    opened = s.channel()
-    opened.queue(s.q, durable=True)
+    opened = s.queue(durable=True)
     opened.call("confirm.select")
     opened.publish("", s.q, b"x", delivery_mode=2)
     opened.send("queue.delete", queue=s.q)
@@ -159,14 +133,10 @@ def _(s: Session) -> tuple[int, int]:
     return one.receive("basic.ack").delivery_tag, two.receive("basic.ack").delivery_tag
 
 
-@case(
-    "confirm.nack-overflow",
-    "publishes that a full queue rejects are nacked",
-    ok(("basic.ack", "basic.nack")),
-)
+@case("confirm.nack-overflow", "publishes that a full queue rejects are nacked",
+      ok(("basic.ack", "basic.nack")))  # fmt: skip
 def _(s: Session) -> tuple[str, str]:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    opened = s.queue(arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     opened.call("confirm.select")
     opened.publish("", s.q, b"1")
     first = opened.receive().name
@@ -176,8 +146,7 @@ def _(s: Session) -> tuple[str, str]:
 
 @case("tx.commit", "publishes of a transaction are routed when it is committed", ok((0, 2)))
 def _(s: Session) -> tuple[int, int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.call("tx.select")
     opened.publish("", s.q, b"1")
     opened.publish("", s.q, b"2")
@@ -188,8 +157,7 @@ def _(s: Session) -> tuple[int, int]:
 
 @case("tx.rollback", "publishes of a transaction are discarded when it is rolled back", ok(0))
 def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.call("tx.select")
     opened.publish("", s.q, b"1")
     opened.call("tx.rollback")
@@ -212,11 +180,8 @@ def _(s: Session) -> tuple[int, int]:
     return before, plain.drain(s.q)
 
 
-@case(
-    "tx.ack-rollback",
-    "a rollback discards acks: the messages remain unacked, and can be acked again",
-    ok((0, 1)),
-)
+@case("tx.ack-rollback", "a rollback discards acks: the messages remain unacked, and can be acked again",
+      ok((0, 1)))  # fmt: skip
 def _(s: Session) -> tuple[int, int]:
     plain, opened = s.channel(), s.channel()
     plain.queue(s.q)
@@ -245,11 +210,8 @@ def _(s: Session) -> tuple[int, int]:
     return plain.drain(s.q), plain.ready(s.q + "2", 1)
 
 
-@case(
-    "tx.mandatory",
-    "an unroutable mandatory message of a transaction is returned before tx.commit-ok",
-    ok(("basic.return", "tx.commit-ok")),
-)
+@case("tx.mandatory", "an unroutable mandatory message of a transaction is returned before tx.commit-ok",
+      ok(("basic.return", "tx.commit-ok")))  # fmt: skip
 def _(s: Session) -> tuple[str, str]:
     opened = s.channel()
     opened.call("tx.select")
@@ -258,11 +220,8 @@ def _(s: Session) -> tuple[str, str]:
     return opened.receive().name, opened.receive().name
 
 
-@case(
-    "tx.unknown-exchange",
-    "a publish to a missing exchange fails at once in a transaction too",
-    channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"),
-)
+@case("tx.unknown-exchange", "a publish to a missing exchange fails at once in a transaction too",
+      channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.call("tx.select")
@@ -270,11 +229,8 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case(
-    "tx.ack-unknown",
-    "an unknown delivery tag fails at once in a transaction too",
-    channel(406, "basic.ack", "unknown delivery tag 9"),
-)
+@case("tx.ack-unknown", "an unknown delivery tag fails at once in a transaction too",
+      channel(406, "basic.ack", "unknown delivery tag 9"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.call("tx.select")
@@ -308,8 +264,7 @@ def _(s: Session) -> tuple[int, int]:
     "tx.order", "publishes and acks of one transaction take effect together, in order", ok((b"2", b"3", None))
 )
 def _(s: Session) -> tuple[bytes | None, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.publish("", s.q, b"1")
     opened.call("tx.select")
     got = opened.call("basic.get", queue=s.q)
@@ -320,11 +275,9 @@ def _(s: Session) -> tuple[bytes | None, ...]:
     return opened.get(s.q), opened.get(s.q), opened.get(s.q)
 
 
-@case(
-    "tx.queue-gone",
-    "a commit for a queue that was deleted and declared again fails, after all else was done",
-    ok(("PRECONDITION_FAILED - partial tx completion", 0, 1)),
-)
+@case("tx.queue-gone",
+      "a commit for a queue that was deleted and declared again fails, after all else was done",
+      ok(("PRECONDITION_FAILED - partial tx completion", 0, 1)))  # fmt: skip
 def _(s: Session) -> tuple[str, int, int]:
     opened, other = s.channel(), s.channel()
     for name in (s.q, s.q + "-other"):
@@ -341,11 +294,8 @@ def _(s: Session) -> tuple[str, int, int]:
     return text, other.ready(s.q, 0 if text else 1), other.ready(s.q + "-other", 1)
 
 
-@case(
-    "tx.ack-multiple",
-    "an ack with multiple in a transaction settles all deliveries up to its tag",
-    ok((0, 1)),
-)
+@case("tx.ack-multiple", "an ack with multiple in a transaction settles all deliveries up to its tag",
+      ok((0, 1)))  # fmt: skip
 def _(s: Session) -> tuple[int, int]:
     plain, opened = fill(s, s.channel()), s.channel()
     opened.call("tx.select")
@@ -358,11 +308,8 @@ def _(s: Session) -> tuple[int, int]:
     return before, plain.ready(s.q, 1)
 
 
-@case(
-    "tx.ack-twice",
-    "acking a tag twice in one transaction",
-    channel(406, "basic.ack", "unknown delivery tag 1"),
-)
+@case("tx.ack-twice", "acking a tag twice in one transaction",
+      channel(406, "basic.ack", "unknown delivery tag 1"))  # fmt: skip
 def _(s: Session) -> None:
     opened = fill(s, s.channel())
     opened.call("tx.select")
@@ -386,25 +333,19 @@ def _(s: Session) -> tuple[int, int]:
     return before, plain.drain(s.q)
 
 
-@case(
-    "tx.empty",
-    "an empty transaction can be committed and rolled back",
-    ok(("tx.commit-ok", "tx.rollback-ok")),
-)
+@case("tx.empty", "an empty transaction can be committed and rolled back",
+      ok(("tx.commit-ok", "tx.rollback-ok")))  # fmt: skip
 def _(s: Session) -> tuple[str, str]:
     opened = s.channel()
     opened.call("tx.select")
     return opened.call("tx.commit").name, opened.call("tx.rollback").name
 
 
-@case(
-    "confirm.error-uncounted",
-    "a publish that causes a channel error does not affect the confirms of earlier ones",
-    ok(["basic.ack", "channel.close"]),
-)
+@case("confirm.error-uncounted",
+      "a publish that causes a channel error does not affect the confirms of earlier ones",
+      ok(["basic.ack", "channel.close"]))  # fmt: skip
 def _(s: Session) -> list[str]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.call("confirm.select")
     opened.publish("", s.q, b"x")
     first = opened.receive().name
@@ -412,14 +353,10 @@ def _(s: Session) -> list[str]:
     return [first, opened.receive("channel.close", "basic.ack").name]
 
 
-@case(
-    "confirm.consumed",
-    "a message that is delivered to a consumer at once is confirmed",
-    ok({"basic.ack", "basic.deliver"}),
-)
+@case("confirm.consumed", "a message that is delivered to a consumer at once is confirmed",
+      ok({"basic.ack", "basic.deliver"}))  # fmt: skip
 def _(s: Session) -> set[str]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q)
     opened.call("confirm.select")
     opened.publish("", s.q, b"x")

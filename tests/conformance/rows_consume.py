@@ -10,46 +10,33 @@ ROWS = Cases()
 case = ROWS.case
 
 
-@case(
-    "82",
-    "consuming from a queue that does not exist",
-    channel(404, "basic.consume", "no queue '{q}' in vhost '/'"),
-)
+@case("82", "consuming from a queue that does not exist",
+      channel(404, "basic.consume", "no queue '{q}' in vhost '/'"))  # fmt: skip
 def _(s: Session) -> None:
     s.channel().consume(s.q)
 
 
-@case(
-    "83a",
-    "using a consumer tag twice on a channel",
-    connection(530, "basic.consume", "attempt to reuse consumer tag 'ct'"),
-)
+@case("83a", "using a consumer tag twice on a channel",
+      connection(530, "basic.consume", "attempt to reuse consumer tag 'ct'"))  # fmt: skip
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, "ct")
     opened.consume(s.q, "ct")
 
 
 @case("83b", "a consumer tag may be used on two channels, and again after its cancel")
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, "ct")
     opened.client.channel(2).consume(s.q, "ct")
     opened.call("basic.cancel", consumer_tag="ct")
     opened.consume(s.q, "ct")
 
 
-@case(
-    "84",
-    "the consumer limit of a channel",
-    connection(530, "basic.consume", "reached maximum (2) of consumers per channel"),
-    setup="tight",
-)
+@case("84", "the consumer limit of a channel",
+      connection(530, "basic.consume", "reached maximum (2) of consumers per channel"), setup="tight")  # fmt: skip
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     for tag in ("1", "2", "3"):
         opened.consume(s.q, tag)
 
@@ -59,35 +46,27 @@ _IN_USE = channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive u
 
 @case("85a", "consuming from a queue that has an exclusive consumer", _IN_USE)
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, "1", exclusive=True)
     opened.consume(s.q, "2")
 
 
 @case("85b", "an exclusive consumer on a queue that has another consumer", _IN_USE)
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, "1")
     opened.consume(s.q, "2", exclusive=True)
 
 
-@case(
-    "85c",
-    "an exclusive consumer on a queue with a single active consumer",
-    _IN_USE,
-)
+@case("85c", "an exclusive consumer on a queue with a single active consumer", _IN_USE)
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-single-active-consumer": True})
+    opened = s.queue(arguments={"x-single-active-consumer": True})
     opened.consume(s.q, exclusive=True)
 
 
 @case("85d", "after an exclusive consumer is cancelled, others may consume")
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, "1", exclusive=True)
     opened.call("basic.cancel", consumer_tag="1")
     opened.consume(s.q, "2", exclusive=True)
@@ -115,15 +94,9 @@ for _letter, _value, _type in (
     )(_priority)
 
 
-@case(
-    "86e",
-    "consuming from a classic queue with an argument of streams",
-    channel(
-        406,
-        "basic.consume",
-        "invalid arg 'x-stream-offset' for queue '{q}' in vhost '/' of queue type rabbit_classic_queue",
-    ),
-)
+@case("86e", "consuming from a classic queue with an argument of streams",
+      channel(406, "basic.consume",
+          "invalid arg 'x-stream-offset' for queue '{q}' in vhost '/' of queue type rabbit_classic_queue"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.consume(opened.queue(s.q), arguments={"x-stream-offset": "first"})
@@ -145,25 +118,19 @@ def _(s: Session) -> None:
     s.channel().call("basic.qos", prefetch_size=10)
 
 
-@case(
-    "basic.consume-ok-first",
-    "basic.consume-ok is sent before the first delivery",
-    ok(["basic.consume-ok", "basic.deliver", "basic.deliver"]),
-)
+@case("basic.consume-ok-first", "basic.consume-ok is sent before the first delivery",
+      ok(["basic.consume-ok", "basic.deliver", "basic.deliver"]))  # fmt: skip
 def _(s: Session) -> list[str]:
     opened = fill(s, s.channel(), 2)
     opened.send("basic.consume", queue=s.q, consumer_tag="ct")
     return [opened.receive().name for _ in range(3)]
 
 
-@case(
-    "basic.deliver",
-    "basic.deliver has its delivery tag, redelivered flag, exchange, routing key, properties and body",
-    ok(("ct", 1, False, "amq.direct", "{key}", {"type": "t", "timestamp": 7}, b"body")),
-)
+@case("basic.deliver",
+      "basic.deliver has its delivery tag, redelivered flag, exchange, routing key, properties and body",
+      ok(("ct", 1, False, "amq.direct", "{key}", {"type": "t", "timestamp": 7}, b"body")))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.call("queue.bind", queue=s.q, exchange="amq.direct", routing_key="{key}")
     opened.consume(s.q)
     opened.publish("amq.direct", "{key}", b"body", type="t", timestamp=7)
@@ -185,11 +152,8 @@ def _(s: Session) -> str:
     return opened.consume(opened.queue(s.q), "")
 
 
-@case(
-    "basic.consume-nowait",
-    "basic.consume with nowait works and is not answered",
-    ok(("basic.deliver", "given")),
-)
+@case("basic.consume-nowait", "basic.consume with nowait works and is not answered",
+      ok(("basic.deliver", "given")))  # fmt: skip
 def _(s: Session) -> tuple[str, str]:
     opened = fill(s, s.channel(), 1)
     opened.send("basic.consume", queue=s.q, consumer_tag="given", nowait=True)
@@ -199,8 +163,7 @@ def _(s: Session) -> tuple[str, str]:
 
 @case("basic.cancel-nowait", "basic.cancel with nowait works and is not answered", ok((True, 0)))
 def _(s: Session) -> tuple[bool, int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q)
     opened.send("basic.cancel", consumer_tag="ct", nowait=True)
     quiet = opened.quiet()
@@ -229,25 +192,18 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case(
-    "basic.cancel-notify",
-    "deleting a queue cancels its consumers, by basic.cancel with nowait",
-    ok(("ct", True)),
-)
+@case("basic.cancel-notify", "deleting a queue cancels its consumers, by basic.cancel with nowait",
+      ok(("ct", True)))  # fmt: skip
 def _(s: Session) -> tuple[str, bool]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q)
     s.channel().call("queue.delete", queue=s.q)
     cancel = opened.receive("basic.cancel")
     return cancel.consumer_tag, cancel.nowait
 
 
-@case(
-    "basic.cancel-notify-capability",
-    "a client without the capability consumer_cancel_notify gets no basic.cancel",
-    ok(True),
-)
+@case("basic.cancel-notify-capability",
+      "a client without the capability consumer_cancel_notify gets no basic.cancel", ok(True))  # fmt: skip
 def _(s: Session) -> bool:
     opened = s.channel(capabilities={})
     opened.queue(s.q)
@@ -256,27 +212,19 @@ def _(s: Session) -> bool:
     return opened.quiet("basic.cancel")
 
 
-@case(
-    "basic.cancel-notify-own",
-    "a channel that deletes the queue of its own consumer gets basic.cancel too",
-    ok({"queue.delete-ok", "basic.cancel"}),
-)
+@case("basic.cancel-notify-own", "a channel that deletes the queue of its own consumer gets basic.cancel too",
+      ok({"queue.delete-ok", "basic.cancel"}))  # fmt: skip
 def _(s: Session) -> set[str]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q)
     opened.send("queue.delete", queue=s.q)
     return {opened.receive().name, opened.receive().name}
 
 
-@case(
-    "basic.round-robin",
-    "messages are delivered to a queue's consumers in turn",
-    ok(["1", "2", "3", "1", "2", "3"]),
-)
+@case("basic.round-robin", "messages are delivered to a queue's consumers in turn",
+      ok(["1", "2", "3", "1", "2", "3"]))  # fmt: skip
 def _(s: Session) -> list[str]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     for tag in ("1", "2", "3"):
         opened.consume(s.q, tag, no_ack=True)
     tags = []
@@ -286,14 +234,11 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case(
-    "basic.priority",
-    "the consumer with the highest priority is served first, until its prefetch is used up",
-    ok(["high", "high", "low"]),
-)
+@case("basic.priority",
+      "the consumer with the highest priority is served first, until its prefetch is used up",
+      ok(["high", "high", "low"]))  # fmt: skip
 def _(s: Session) -> list[str]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.call("basic.qos", prefetch_count=2)
     opened.consume(s.q, "low")
     opened.consume(s.q, "high", arguments={"x-priority": 5})
@@ -304,11 +249,8 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case(
-    "basic.qos-consumer",
-    "a prefetch applies to each consumer that is started later, separately",
-    ok((3, 1, 1)),
-)
+@case("basic.qos-consumer", "a prefetch applies to each consumer that is started later, separately",
+      ok((3, 1, 1)))  # fmt: skip
 def _(s: Session) -> tuple[int, ...]:
     opened = s.channel()
     for number in range(3):

@@ -12,8 +12,7 @@ SINGLE = {"x-single-active-consumer": True}
 
 def _single(s: Session, count: int = 0) -> Channel:
     """Declare the case's queue with a single active consumer, and put the messages 1 to `count` into it."""
-    opened = s.channel()
-    opened.queue(s.q, arguments=SINGLE)
+    opened = s.queue(arguments=SINGLE)
     for number in range(1, count + 1):
         opened.publish("", s.q, str(number).encode())
     opened.ready(s.q, count)
@@ -47,18 +46,14 @@ def _(s: Session) -> int:
 
 @case("single-active.false", "x-single-active-consumer may be false", ok(["a", "b"]))
 def _(s: Session) -> list[str]:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-single-active-consumer": False})
+    opened = s.queue(arguments={"x-single-active-consumer": False})
     for tag in "ab":
         opened.consume(s.q, tag, no_ack=True)
     return _served(opened, s.q, 2)
 
 
-@case(
-    "single-active.cancel",
-    "when the active consumer is cancelled, the oldest waiting one becomes active",
-    ok(["a", "b", "c"]),
-)
+@case("single-active.cancel", "when the active consumer is cancelled, the oldest waiting one becomes active",
+      ok(["a", "b", "c"]))  # fmt: skip
 def _(s: Session) -> list[str]:
     opened = _single(s)
     for tag in "abc":
@@ -90,11 +85,8 @@ def _(s: Session) -> list[str]:
     return _served(opened, s.q)
 
 
-@case(
-    "single-active.keeps",
-    "a later consumer of higher priority does not replace the active one",
-    ok(["a", "high"]),
-)
+@case("single-active.keeps", "a later consumer of higher priority does not replace the active one",
+      ok(["a", "high"]))  # fmt: skip
 def _(s: Session) -> list[str]:
     opened = _single(s)
     opened.consume(s.q, "a", no_ack=True)
@@ -104,11 +96,8 @@ def _(s: Session) -> list[str]:
     return tags + _served(opened, s.q)
 
 
-@case(
-    "single-active.priority",
-    "the waiting consumer of the highest priority becomes active, then the oldest",
-    ok(list("adbec")),
-)
+@case("single-active.priority",
+      "the waiting consumer of the highest priority becomes active, then the oldest", ok(list("adbec")))  # fmt: skip
 def _(s: Session) -> list[str]:
     opened = _single(s)
     for tag, priority in (("a", 0), ("b", 0), ("c", -1), ("d", 5), ("e", 0)):
@@ -120,11 +109,9 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case(
-    "single-active.cancel-unacked",
-    "messages that a cancelled active consumer has not acked remain with its channel",
-    ok((["a", "a"], ("b", b"3", False), "none")),
-)
+@case("single-active.cancel-unacked",
+      "messages that a cancelled active consumer has not acked remain with its channel",
+      ok((["a", "a"], ("b", b"3", False), "none")))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     opened = _single(s, 2)
     opened.consume(s.q, "a")
@@ -137,11 +124,9 @@ def _(s: Session) -> tuple[object, ...]:
     return tags, (got.consumer_tag, got.body, got.redelivered), rest
 
 
-@case(
-    "single-active.channel-close",
-    "messages unacked by the active consumer of a closed channel go to the next one, redelivered and in order",
-    ok([(b"1", True), (b"2", True), (b"3", True)]),
-)
+@case("single-active.channel-close",
+      "messages unacked by the active consumer of a closed channel go to the next one, redelivered and in order",
+      ok([(b"1", True), (b"2", True), (b"3", True)]))  # fmt: skip
 def _(s: Session) -> list[tuple[bytes, bool]]:
     opened = _single(s, 3)
     opened.consume(s.q, "a")
@@ -153,11 +138,9 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
     return [(got.body, got.redelivered) for got in (second.deliver() for _ in range(3))]
 
 
-@case(
-    "single-active.connection-lost",
-    "messages unacked by the active consumer of a lost connection go to the next one, redelivered and in order",
-    ok([(b"1", True), (b"2", True), (b"3", False)]),
-)
+@case("single-active.connection-lost",
+      "messages unacked by the active consumer of a lost connection go to the next one, redelivered and in order",
+      ok([(b"1", True), (b"2", True), (b"3", False)]))  # fmt: skip
 def _(s: Session) -> list[tuple[bytes, bool]]:
     first = _single(s, 3)
     first.call("basic.qos", prefetch_count=2)
@@ -170,11 +153,9 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
     return [(got.body, got.redelivered) for got in (second.deliver() for _ in range(3))]
 
 
-@case(
-    "single-active.channel-of-two",
-    "when the channel of the active consumer closes, waiting consumers of that channel do not become active",
-    ok("other"),
-)
+@case("single-active.channel-of-two",
+      "when the channel of the active consumer closes, waiting consumers of that channel do not become active",
+      ok("other"))  # fmt: skip
 def _(s: Session) -> str:
     first = _single(s)
     first.consume(s.q, "a")
@@ -186,11 +167,9 @@ def _(s: Session) -> str:
     return str(second.deliver().consumer_tag)
 
 
-@case(
-    "single-active.prefetch",
-    "if the prefetch of the active consumer is used up, waiting consumers get nothing",
-    ok((2, True, ["a"])),
-)
+@case("single-active.prefetch",
+      "if the prefetch of the active consumer is used up, waiting consumers get nothing",
+      ok((2, True, ["a"])))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     opened = _single(s)
     opened.call("basic.qos", prefetch_count=2)
@@ -204,11 +183,8 @@ def _(s: Session) -> tuple[object, ...]:
     return len(tags), quiet, [opened.deliver().consumer_tag]
 
 
-@case(
-    "single-active.global-prefetch",
-    "a global prefetch applies to the active consumer and to its successor",
-    ok((["a"], True, ["b"])),
-)
+@case("single-active.global-prefetch",
+      "a global prefetch applies to the active consumer and to its successor", ok((["a"], True, ["b"])))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     opened = _single(s)
     opened.call("basic.qos", prefetch_count=1, global_=True)
@@ -223,11 +199,8 @@ def _(s: Session) -> tuple[object, ...]:
     return [got.consumer_tag], quiet, [opened.deliver().consumer_tag]
 
 
-@case(
-    "single-active.requeue",
-    "messages that the active consumer requeues are delivered to it again",
-    ok([("a", False), ("a", True), ("a", True)]),
-)
+@case("single-active.requeue", "messages that the active consumer requeues are delivered to it again",
+      ok([("a", False), ("a", True), ("a", True)]))  # fmt: skip
 def _(s: Session) -> list[tuple[str, bool]]:
     opened = _single(s, 1)
     opened.consume(s.q, "a")
@@ -250,11 +223,8 @@ def _(s: Session) -> tuple[bytes | None, bool]:
     return opened.get(s.q), opened.quiet("basic.deliver")
 
 
-@case(
-    "single-active.delete",
-    "deleting the queue cancels the active and the waiting consumers",
-    ok(["a", "b"]),
-)
+@case("single-active.delete", "deleting the queue cancels the active and the waiting consumers",
+      ok(["a", "b"]))  # fmt: skip
 def _(s: Session) -> list[str]:
     opened = _single(s)
     opened.consume(s.q, "a")
@@ -265,8 +235,7 @@ def _(s: Session) -> list[str]:
 
 @case("single-active.auto-delete", "an auto-delete queue remains while a consumer is waiting", ok([1, 0]))
 def _(s: Session) -> list[int]:
-    opened = s.channel()
-    opened.queue(s.q, auto_delete=True, arguments=SINGLE)
+    opened = s.queue(auto_delete=True, arguments=SINGLE)
     opened.consume(s.q, "a")
     opened.consume(s.q, "b")
     opened.call("basic.cancel", consumer_tag="a")
@@ -289,25 +258,20 @@ def _(s: Session) -> None:
     _single(s).queue(s.q)
 
 
-@case(
-    "single-active.exclusive-second",
-    "an exclusive consumer is refused if there is a single active consumer",
-    channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
-)
+@case("single-active.exclusive-second",
+      "an exclusive consumer is refused if there is a single active consumer",
+      channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"))  # fmt: skip
 def _(s: Session) -> None:
     opened = _single(s)
     opened.consume(s.q, "a")
     opened.consume(s.q, "b", exclusive=True)
 
 
-@case(
-    "priority.yields",
-    "while the prefetch of a consumer of high priority is used up, lower ones are served",
-    ok(["high", "low", "low", "high"]),
-)
+@case("priority.yields",
+      "while the prefetch of a consumer of high priority is used up, lower ones are served",
+      ok(["high", "low", "low", "high"]))  # fmt: skip
 def _(s: Session) -> list[str]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q, "high", arguments={"x-priority": 1})
     opened.call("basic.qos", prefetch_count=0)
@@ -325,28 +289,20 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case(
-    "priority.round-robin",
-    "messages are delivered to consumers of equal priority in turn",
-    ok(["a", "b", "a", "b"]),
-)
+@case("priority.round-robin", "messages are delivered to consumers of equal priority in turn",
+      ok(["a", "b", "a", "b"]))  # fmt: skip
 def _(s: Session) -> list[str]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, "none", no_ack=True)
     for tag in "ab":
         opened.consume(s.q, tag, no_ack=True, arguments={"x-priority": 3})
     return _served(opened, s.q, 4)
 
 
-@case(
-    "priority.negative",
-    "a consumer with a negative priority comes after one without a priority",
-    ok(["a", "a"]),
-)
+@case("priority.negative", "a consumer with a negative priority comes after one without a priority",
+      ok(["a", "a"]))  # fmt: skip
 def _(s: Session) -> list[str]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, "below", no_ack=True, arguments={"x-priority": T("I", -1)})
     opened.consume(s.q, "a", no_ack=True)
     return _served(opened, s.q, 2)
@@ -354,8 +310,7 @@ def _(s: Session) -> list[str]:
 
 @case("priority.widths", "x-priority may be an integer of any width", ok(["l", "i", "s", "b"]))
 def _(s: Session) -> list[str]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     for tag, kind, priority in (("b", "b", 1), ("s", "s", 2), ("i", "I", 3), ("l", "l", 1 << 40)):
         opened.consume(s.q, tag, no_ack=True, arguments={"x-priority": T(kind, priority)})
     tags = []
@@ -365,14 +320,11 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case(
-    "priority.backlog",
-    "a backlog is delivered to the consumer of the highest priority first, the rest to the next",
-    ok("hhhll"),
-)
+@case("priority.backlog",
+      "a backlog is delivered to the consumer of the highest priority first, the rest to the next",
+      ok("hhhll"))  # fmt: skip
 def _(s: Session) -> str:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.call("basic.qos", prefetch_count=3)
     opened.consume(s.q, "l")
     opened.consume(s.q, "h", arguments={"x-priority": 10})
@@ -383,20 +335,15 @@ def _(s: Session) -> str:
 
 @case("exclusive.served", "all messages are delivered to an exclusive consumer", ok(["a", "a"]))
 def _(s: Session) -> list[str]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, "a", exclusive=True, no_ack=True)
     return _served(opened, s.q, 2)
 
 
-@case(
-    "exclusive.other-connection",
-    "an exclusive consumer excludes consumers of other connections",
-    channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
-)
+@case("exclusive.other-connection", "an exclusive consumer excludes consumers of other connections",
+      channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"))  # fmt: skip
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, "a", exclusive=True)
     s.channel().consume(s.q, "b")
 
@@ -410,14 +357,10 @@ def _(s: Session) -> bytes | None:
     return s.channel().get(s.q)
 
 
-@case(
-    "exclusive.channel-close",
-    "after the channel of an exclusive consumer closes, others may consume",
-    ok(["b"]),
-)
+@case("exclusive.channel-close", "after the channel of an exclusive consumer closes, others may consume",
+      ok(["b"]))  # fmt: skip
 def _(s: Session) -> list[str]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, "a", exclusive=True)
     second = opened.client.channel(2)
     opened.call("channel.close", reply_code=200)
@@ -427,8 +370,7 @@ def _(s: Session) -> list[str]:
 
 @case("exclusive.priority", "an exclusive consumer may have a priority", ok(["a"]))
 def _(s: Session) -> list[str]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, "a", exclusive=True, no_ack=True, arguments={"x-priority": 4})
     return _served(opened, s.q)
 
@@ -443,29 +385,20 @@ def _wait_for_close(opened: Channel) -> None:
     opened.receive("channel.close-ok", timeout=5)
 
 
-@case(
-    "timeout.queue",
-    "a queue's consumer timeout overrides the broker's",
-    channel(406, None, _LATE.format(900)),
-    ours_only=True,
-)
+@case("timeout.queue", "a queue's consumer timeout overrides the broker's",
+      channel(406, None, _LATE.format(900)), ours_only=True)  # fmt: skip
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-consumer-timeout": 900})
+    opened = s.queue(arguments={"x-consumer-timeout": 900})
     opened.consume(s.q)
     opened.publish("", s.q, b"x")
     _wait_for_close(opened)
 
 
-@case(
-    "timeout.consumer",
-    "a consumer's own timeout overrides its queue's, even if another consumer has an older unacked delivery",
-    channel(406, None, _LATE.format(800)),
-    ours_only=True,
-)
+@case("timeout.consumer",
+      "a consumer's own timeout overrides its queue's, even if another consumer has an older unacked delivery",
+      channel(406, None, _LATE.format(800)), ours_only=True)  # fmt: skip
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-consumer-timeout": 0})
+    opened = s.queue(arguments={"x-consumer-timeout": 0})
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q, "patient")
     opened.publish("", s.q, b"1")
@@ -494,12 +427,8 @@ def _(s: Session) -> tuple[object, ...]:
     return got.body, got.redelivered, second.call("queue.declare", queue=s.q, passive=True).consumer_count
 
 
-@case(
-    "timeout.get",
-    "the consumer timeout applies to messages from basic.get too",
-    channel(406, None, _LATE.format(1000)),
-    setup="tight",
-)
+@case("timeout.get", "the consumer timeout applies to messages from basic.get too",
+      channel(406, None, _LATE.format(1000)), setup="tight")  # fmt: skip
 def _(s: Session) -> None:
     opened = fill(s, s.channel(), 1)
     opened.get(s.q, no_ack=False)
@@ -519,15 +448,7 @@ for _name, _value, _fault in (
         opened.consume(opened.queue(s.q), arguments={"x-consumer-timeout": value})
 
     _what = f"invalid arg 'x-consumer-timeout' for queue '{{q}}' in vhost '/': {_fault}"
-    case(
-        f"timeout.queue-{_name}",
-        f"declaring a queue with x-consumer-timeout {_value!r}",
-        channel(406, "queue.declare", _what),
-        ours_only=True,
-    )(_bad_queue_timeout)
-    case(
-        f"timeout.consumer-{_name}",
-        f"consuming with x-consumer-timeout {_value!r}",
-        channel(406, "basic.consume", _what),
-        ours_only=True,
-    )(_bad_consumer_timeout)
+    case(f"timeout.queue-{_name}", f"declaring a queue with x-consumer-timeout {_value!r}",
+         channel(406, "queue.declare", _what), ours_only=True)(_bad_queue_timeout)  # fmt: skip
+    case(f"timeout.consumer-{_name}", f"consuming with x-consumer-timeout {_value!r}",
+         channel(406, "basic.consume", _what), ours_only=True)(_bad_consumer_timeout)  # fmt: skip

@@ -179,47 +179,22 @@ FIELDS = {"zeta": "z", "a": 1, "list": [1, "two"], "table": {"b": True}, "B": No
 
 FORMS = {
     "none": Form("without headers", lambda _q, _r: None, lambda r, new: [new], first=lambda r: ["Q", r, ""]),
-    "own": Form(
-        "with other headers",
-        lambda _q, _r: FIELDS,
-        lambda r, new: [new],
-        first=lambda r: ["Q", r, ""],
-        own={**FIELDS, "long": 5},
-    ),
-    "other": Form(
-        "that was dead-lettered by another queue",
-        lambda _q, r: {"x-death": [former("else", r)]},
-        lambda r, new: [new, formerly("else", r)],
-    ),
-    "reason": Form(
-        "that this queue dead-lettered for another reason",
-        lambda q, r: {"x-death": [former(q, OTHER[r])]},
-        lambda r, new: [new, formerly("Q", OTHER[r])],
-    ),
-    "again": Form(
-        "that this queue dead-lettered for this reason",
-        lambda q, r: {"x-death": [former(q, r)]},
-        lambda r, _new: [formerly("Q", r, 5)],
-    ),
-    "moved": Form(
-        "that this queue, then another, dead-lettered for this reason",
-        lambda q, r: {"x-death": [former("else", r), former(q, r)]},
-        lambda r, _new: [formerly("Q", r, 5), formerly("else", r)],
-    ),
-    "first": Form(
-        "with x-first-death-* headers",
-        lambda _q, r: {**MINE, "x-death": [former("else", r)]},
-        lambda r, new: [new, formerly("else", r)],
-        first=lambda _r: ["mine", "own", "my"],
-    ),
-    "text": Form(
-        "with an x-death header that is a string",
-        lambda _q, _r: {"x-death": "{once}", "a": 1},
-        lambda r, new: [new],
-        first=lambda r: ["Q", r, ""],
-        own={"a": 1},
-    ),
-}
+    "own": Form("with other headers", lambda _q, _r: FIELDS, lambda r, new: [new],
+                first=lambda r: ["Q", r, ""], own={**FIELDS, "long": 5}),
+    "other": Form("that was dead-lettered by another queue", lambda _q, r: {"x-death": [former("else", r)]},
+                  lambda r, new: [new, formerly("else", r)]),
+    "reason": Form("that this queue dead-lettered for another reason", lambda q,
+                   r: {"x-death": [former(q, OTHER[r])]}, lambda r, new: [new, formerly("Q", OTHER[r])]),
+    "again": Form("that this queue dead-lettered for this reason", lambda q, r: {"x-death": [former(q, r)]},
+                  lambda r, _new: [formerly("Q", r, 5)]),
+    "moved": Form("that this queue, then another, dead-lettered for this reason", lambda q,
+                  r: {"x-death": [former("else", r), former(q, r)]}, lambda r,
+                  _new: [formerly("Q", r, 5), formerly("else", r)]),
+    "first": Form("with x-first-death-* headers", lambda _q, r: {**MINE, "x-death": [former("else", r)]},
+                  lambda r, new: [new, formerly("else", r)], first=lambda _r: ["mine", "own", "my"]),
+    "text": Form("with an x-death header that is a string", lambda _q, _r: {"x-death": "{once}", "a": 1},
+                 lambda r, new: [new], first=lambda r: ["Q", r, ""], own={"a": 1}),
+}  # fmt: skip
 
 
 def _die(s: Session, way: Way, headers: dict[str, Any] | None) -> Message:
@@ -242,17 +217,9 @@ for _way_name, _way in WAYS.items():
             message = _die(s, way, form.sent(s.q, way.reason))
             return first(s, message), deaths(s, message), own(s, message)
 
-        case(
-            f"dead.{_way_name}.{_form_name}",
-            f"x-death is correct after a message {_form.text} {_way.text}",
-            ok(
-                (
-                    _form.first(_way.reason) if _form.first else [None] * 3,
-                    _form.deaths(_way.reason, death(reason=_way.reason, **_way.recorded)),
-                    _form.own,
-                )
-            ),
-        )(_matrix)
+        case(f"dead.{_way_name}.{_form_name}", f"x-death is correct after a message {_form.text} {_way.text}",
+             ok((_form.first(_way.reason) if _form.first else [None] * 3, _form.deaths(_way.reason,
+                 death(reason=_way.reason, **_way.recorded)), _form.own)))(_matrix)  # fmt: skip
 
 
 # -- what is written -----------------------------------------------------------------------------------------------
@@ -266,11 +233,8 @@ def _(s: Session) -> Any:
     return first(s, message), last(s, message)
 
 
-@case(
-    "dead.last-again",
-    "x-last-death-* changes when the message is dead-lettered again",
-    ok((["Q", "rejected", ""], ["Q-dead", "rejected", "X"])),
-)
+@case("dead.last-again", "x-last-death-* changes when the message is dead-lettered again",
+      ok((["Q", "rejected", ""], ["Q-dead", "rejected", "X"])))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x, "fanout")
@@ -284,11 +248,9 @@ def _(s: Session) -> Any:
     return first(s, message), last(s, message)
 
 
-@case(
-    "dead.types",
-    "in x-death count is a long, time a timestamp, routing-keys an array of strings, and the rest are strings",
-    ok([True] * 6),
-)
+@case("dead.types",
+      "in x-death count is a long, time a timestamp, routing-keys an array of strings, and the rest are strings",
+      ok([True] * 6))  # fmt: skip
 def _(s: Session) -> list[bool]:
     opened = s.channel()
     dead = dying(s, opened)
@@ -310,11 +272,9 @@ def _(s: Session) -> list[bool]:
     return [name in payload for name in names]
 
 
-@case(
-    "dead.expiration-kept",
-    "the expiration is removed and recorded as original-expiration whatever the reason",
-    ok((None, [death(original_expiration="60000")])),
-)
+@case("dead.expiration-kept",
+      "the expiration is removed and recorded as original-expiration whatever the reason",
+      ok((None, [death(original_expiration="60000")])))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened)
@@ -333,11 +293,9 @@ def _(s: Session) -> Any:
     return [entry["original-expiration"] for entry in deaths(s, take(opened, dead))]
 
 
-@case(
-    "dead.expiration-once",
-    "original-expiration is recorded by the death that removed it, not by later ones",
-    ok([("Q-dead", None), ("Q", "60000")]),
-)
+@case("dead.expiration-once",
+      "original-expiration is recorded by the death that removed it, not by later ones",
+      ok([("Q-dead", None), ("Q", "60000")]))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.queue(f"{s.q}-end")
@@ -350,19 +308,9 @@ def _(s: Session) -> Any:
     return [(entry["queue"], entry.get("original-expiration")) for entry in deaths(s, message)]
 
 
-@case(
-    "dead.chain",
-    "each queue in a chain adds an entry to x-death, the newest first",
-    ok(
-        (
-            ["Q", "rejected", "amq.fanout"],
-            [
-                death("Q-2", "rejected", exchange="", routing_keys=["Q-2"]),
-                death("Q", "rejected", exchange="amq.fanout", routing_keys=["k"]),
-            ],
-        )
-    ),
-)
+@case("dead.chain", "each queue in a chain adds an entry to x-death, the newest first",
+      ok((["Q", "rejected", "amq.fanout"], [death("Q-2", "rejected", exchange="", routing_keys=["Q-2"]),
+          death("Q", "rejected", exchange="amq.fanout", routing_keys=["k"])])))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.queue(f"{s.q}-3")
@@ -377,24 +325,18 @@ def _(s: Session) -> Any:
     return first(s, message), deaths(s, message)
 
 
-@case(
-    "dead.order",
-    "a third death does not change the order of the other entries",
-    ok(([("Q", "rejected", 1), ("b", "expired", 4), ("a", "expired", 4)], "Q")),
-)
+@case("dead.order", "a third death does not change the order of the other entries",
+      ok(([("Q", "rejected", 1), ("b", "expired", 4), ("a", "expired", 4)], "Q")))  # fmt: skip
 def _(s: Session) -> Any:
     message = _die(s, WAYS["reject"], {"x-death": [former("b", "expired"), former("a", "expired")]})
     return brief(s, message), _named(s, message.routing_key)
 
 
-@case(
-    "dead.counted-on",
-    "repeated deaths increase the count; the entry keeps the time, exchange and keys of the first",
-    ok([death(count=3)]),
-)
+@case("dead.counted-on",
+      "repeated deaths increase the count; the entry keeps the time, exchange and keys of the first",
+      ok([death(count=3)]))  # fmt: skip
 def _(s: Session) -> Any:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": s.q})
+    opened = s.queue(arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": s.q})
     opened.publish("", s.q, b"body")
     for _ in range(3):
         reject(opened, s.q)
@@ -421,27 +363,18 @@ for _name, _text, _entries, _kept in _ENTRIES:
         newest, *others = deaths(s, _die(s, WAYS["reject"], {"x-death": entries}))
         return newest, len(others)
 
-    case(
-        f"dead.entry-{_name}",
-        f"x-death with {_text} is {'kept' if _kept else 'removed'}",
-        ok((death(), _kept)),
-    )(_foreign)
+    case(f"dead.entry-{_name}", f"x-death with {_text} is {'kept' if _kept else 'removed'}",
+         ok((death(), _kept)))(_foreign)  # fmt: skip
 
 
-@case(
-    "dead.entry-more",
-    "unknown fields of an x-death entry are removed",
-    ok([death(), formerly("else", "expired")]),
-)
+@case("dead.entry-more", "unknown fields of an x-death entry are removed",
+      ok([death(), formerly("else", "expired")]))  # fmt: skip
 def _(s: Session) -> Any:
     return deaths(s, _die(s, WAYS["reject"], {"x-death": [{**former("else", "expired"), "more": 1}]}))
 
 
-@case(
-    "dead.entry-none",
-    "a dead letter that had an empty x-death header gets no x-first-death-* headers",
-    ok(([None] * 3, [death()])),
-)
+@case("dead.entry-none", "a dead letter that had an empty x-death header gets no x-first-death-* headers",
+      ok(([None] * 3, [death()])))  # fmt: skip
 def _(s: Session) -> Any:
     message = _die(s, WAYS["reject"], {"x-death": []})
     return first(s, message), deaths(s, message)
@@ -459,18 +392,12 @@ for _name, _value in {
         message = _die(s, WAYS["ttl"], {"x-death": value})
         return first(s, message), deaths(s, message), own(s, message)
 
-    case(
-        f"dead.other.{_name}",
-        f"an x-death header of the type {_name} is replaced",
-        ok((["Q", "expired", ""], [death(reason="expired")], {})),
-    )(_malformed)
+    case(f"dead.other.{_name}", f"an x-death header of the type {_name} is replaced",
+         ok((["Q", "expired", ""], [death(reason="expired")], {})))(_malformed)  # fmt: skip
 
 
-@case(
-    "dead.first-claimed",
-    "x-first-death-* headers sent by a client are overwritten",
-    ok((["Q", "rejected", ""], [death()])),
-)
+@case("dead.first-claimed", "x-first-death-* headers sent by a client are overwritten",
+      ok((["Q", "rejected", ""], [death()])))  # fmt: skip
 def _(s: Session) -> Any:
     message = _die(s, WAYS["reject"], MINE)
     return first(s, message), deaths(s, message)
@@ -515,11 +442,8 @@ def _(s: Session) -> Any:
     return take(opened, dead).redelivered
 
 
-@case(
-    "dead.address",
-    "a dead letter has the dead letter exchange as its exchange and keeps its routing key",
-    ok(("X", "Q")),
-)
+@case("dead.address", "a dead letter has the dead letter exchange as its exchange and keeps its routing key",
+      ok(("X", "Q")))  # fmt: skip
 def _(s: Session) -> Any:
     message = _die(s, WAYS["reject"], None)
     return _named(s, message.exchange), _named(s, message.routing_key)
@@ -544,18 +468,13 @@ for _name in ("ttl", "expiration", "length", "octets", "refuse"):
         left = opened.call("queue.delete", queue=s.q).message_count
         return brief(s, message), again, left
 
-    case(
-        f"dead.cycle.{_name}",
-        f"a message that {WAYS[_name].text} is dead-lettered to other queues, not to its own",
-        ok(([("Q", WAYS[_name].reason, 1)], False, 1 if WAYS[_name].kill is push else 0)),
-    )(_itself)
+    case(f"dead.cycle.{_name}",
+         f"a message that {WAYS[_name].text} is dead-lettered to other queues, not to its own",
+         ok(([("Q", WAYS[_name].reason, 1)], False, 1 if WAYS[_name].kill is push else 0)))(_itself)  # fmt: skip
 
 
-@case(
-    "dead.cycle.reject",
-    "a rejected message returns to its own queue, each time it is rejected",
-    ok([("Q", "rejected", 2)]),
-)
+@case("dead.cycle.reject", "a rejected message returns to its own queue, each time it is rejected",
+      ok([("Q", "rejected", 2)]))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened)
@@ -598,11 +517,9 @@ def _retried(s: Session, *arguments: dict[str, Any], rejects_at: int, times: int
     return seen
 
 
-@case(
-    "dead.cycle.two",
-    "a message that expires in two queues in turn is not dead-lettered to the first one again",
-    ok(([("Q-1", "expired", 1), ("Q-0", "expired", 1)], True)),
-)
+@case("dead.cycle.two",
+      "a message that expires in two queues in turn is not dead-lettered to the first one again",
+      ok(([("Q-1", "expired", 1), ("Q-0", "expired", 1)], True)))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     _ring(s, opened, _ROUND, _ROUND)
@@ -610,11 +527,8 @@ def _(s: Session) -> Any:
     return brief(s, opened.deliver()), opened.quiet("basic.deliver")
 
 
-@case(
-    "dead.cycle.three",
-    "a cycle of three queues by TTL and x-max-length ends before the first queue",
-    ok(([("Q-2", "maxlen", 1), ("Q-1", "expired", 1), ("Q-0", "expired", 1)], True)),
-)
+@case("dead.cycle.three", "a cycle of three queues by TTL and x-max-length ends before the first queue",
+      ok(([("Q-2", "maxlen", 1), ("Q-1", "expired", 1), ("Q-0", "expired", 1)], True)))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     _ring(s, opened, _ROUND, _ROUND, {"x-max-length": 0})
@@ -622,29 +536,20 @@ def _(s: Session) -> Any:
     return brief(s, opened.deliver()), opened.quiet("basic.deliver")
 
 
-@case(
-    "dead.cycle.two-rejected",
-    "a retry cycle of TTL and reject does not end",
-    ok([[("Q-1", "rejected", n), ("Q-0", "expired", n)] for n in (1, 2, 3)]),
-)
+@case("dead.cycle.two-rejected", "a retry cycle of TTL and reject does not end",
+      ok([[("Q-1", "rejected", n), ("Q-0", "expired", n)] for n in (1, 2, 3)]))  # fmt: skip
 def _(s: Session) -> Any:
     return _retried(s, _ROUND, {}, rejects_at=1, times=3)
 
 
-@case(
-    "dead.cycle.reject-then-ttl",
-    "a retry cycle of reject and TTL does not end",
-    ok([[("Q-1", "expired", n), ("Q-0", "rejected", n)] for n in (1, 2)]),
-)
+@case("dead.cycle.reject-then-ttl", "a retry cycle of reject and TTL does not end",
+      ok([[("Q-1", "expired", n), ("Q-0", "rejected", n)] for n in (1, 2)]))  # fmt: skip
 def _(s: Session) -> Any:
     return _retried(s, {}, _ROUND, rejects_at=0, times=2)
 
 
-@case(
-    "dead.cycle.reject-before",
-    "a reject before a message entered a cycle does not keep the cycle going",
-    ok(([("Q-0", "expired", 1), ("Q", "rejected", 1)], True)),
-)
+@case("dead.cycle.reject-before", "a reject before a message entered a cycle does not keep the cycle going",
+      ok(([("Q-0", "expired", 1), ("Q", "rejected", 1)], True)))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     _ring(s, opened, _ROUND)
@@ -654,11 +559,9 @@ def _(s: Session) -> Any:
     return brief(s, opened.deliver()), opened.quiet("basic.deliver")
 
 
-@case(
-    "dead.cycle.default-exchange",
-    "a message that expires and is dead-lettered to its own queue by the default exchange is dropped",
-    ok((0, [("Q", "expired", 1)])),
-)
+@case("dead.cycle.default-exchange",
+      "a message that expires and is dead-lettered to its own queue by the default exchange is dropped",
+      ok((0, [("Q", "expired", 1)])))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -682,11 +585,9 @@ for _reason in ("expired", "rejected"):
         opened.publish("", s.q, b"marker")
         return take(opened, dead).body == b"body"
 
-    case(
-        f"dead.cycle.claimed-{_reason}",
-        f"cycle detection ignores an x-death header sent by a client: {_reason} in the target queue",
-        ok(True),
-    )(_claimed)
+    case(f"dead.cycle.claimed-{_reason}",
+         f"cycle detection ignores an x-death header sent by a client: {_reason} in the target queue",
+         ok(True))(_claimed)  # fmt: skip
 
 
 # -- keys ----------------------------------------------------------------------------------------------------------
@@ -759,11 +660,8 @@ def _(s: Session) -> Any:
     return message.routing_key, [entry["routing-keys"] for entry in deaths(s, message)]
 
 
-@case(
-    "dead.keys.twice",
-    "after x-dead-letter-routing-key was applied, the next death records only that key",
-    ok(([["dlrk"], ["k", "cc"]], {})),
-)
+@case("dead.keys.twice", "after x-dead-letter-routing-key was applied, the next death records only that key",
+      ok(([["dlrk"], ["k", "cc"]], {})))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x, "direct")
@@ -807,14 +705,10 @@ def _marked(s: Session, opened: Channel, dead: str, queue: str | None = None) ->
     return take(opened, dead).body
 
 
-@case(
-    "dead.missing",
-    "dead letters are dropped while the exchange does not exist, and routed once it does",
-    ok(b"marker"),
-)
+@case("dead.missing", "dead letters are dropped while the exchange does not exist, and routed once it does",
+      ok(b"marker"))  # fmt: skip
 def _(s: Session) -> Any:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-dead-letter-exchange": s.x})
+    opened = s.queue(arguments={"x-dead-letter-exchange": s.x})
     opened.publish("", s.q, b"body")
     reject(opened, s.q)
     opened.ready(s.q, 0)
@@ -824,11 +718,8 @@ def _(s: Session) -> Any:
     return _marked(s, opened, dead)
 
 
-@case(
-    "dead.deleted",
-    "dead letters are dropped after the dead letter exchange is deleted",
-    ok((b"1", b"marker")),
-)
+@case("dead.deleted", "dead letters are dropped after the dead letter exchange is deleted",
+      ok((b"1", b"marker")))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened)
@@ -848,19 +739,16 @@ def _(s: Session) -> Any:
     "dead.missing-ttl", "expired messages are dropped if the dead letter exchange does not exist", ok((0, 0))
 )
 def _(s: Session) -> Any:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-dead-letter-exchange": s.x, "x-message-ttl": 0})
+    opened = s.queue(arguments={"x-dead-letter-exchange": s.x, "x-message-ttl": 0})
     for _ in range(3):
         opened.publish("", s.q, b"body")
     opened.sync()
     return opened.drain(s.q), opened.call("queue.delete", queue=s.q).message_count
 
 
-@case(
-    "dead.default",
-    "the default exchange routes dead letters to the queue that x-dead-letter-routing-key names",
-    ok(("", "Q-dead")),
-)
+@case("dead.default",
+      "the default exchange routes dead letters to the queue that x-dead-letter-routing-key names",
+      ok(("", "Q-dead")))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -871,11 +759,9 @@ def _(s: Session) -> Any:
     return message.exchange, _named(s, message.routing_key)
 
 
-@case(
-    "dead.default-key",
-    "without x-dead-letter-routing-key the default exchange routes dead letters by the message's own key",
-    ok((["Q"], [["Q-dead"]])),
-)
+@case("dead.default-key",
+      "without x-dead-letter-routing-key the default exchange routes dead letters by the message's own key",
+      ok((["Q"], [["Q-dead"]])))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -900,11 +786,8 @@ def _(s: Session) -> Any:
     return _marked(s, opened, dead)
 
 
-@case(
-    "dead.alternate",
-    "dead letters that the exchange cannot route go to its alternate exchange",
-    ok(("X", ["Q"])),
-)
+@case("dead.alternate", "dead letters that the exchange cannot route go to its alternate exchange",
+      ok(("X", ["Q"])))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x + "-else", "fanout")
@@ -918,11 +801,8 @@ def _(s: Session) -> Any:
     return _named(s, message.exchange), [entry["queue"] for entry in deaths(s, message)]
 
 
-@case(
-    "dead.several",
-    "dead letters are routed to several queues, one copy each",
-    ok([[("Q", "expired", 1)]] * 3),
-)
+@case("dead.several", "dead letters are routed to several queues, one copy each",
+      ok([[("Q", "expired", 1)]] * 3))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 1})
@@ -977,18 +857,14 @@ def _(s: Session) -> Any:
 
 @case("dead.mandatory", "a mandatory message that is dead-lettered is not returned", ok(True))
 def _(s: Session) -> Any:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-dead-letter-exchange": "amq.direct", "x-message-ttl": 0})
+    opened = s.queue(arguments={"x-dead-letter-exchange": "amq.direct", "x-message-ttl": 0})
     opened.publish("", s.q, b"body", mandatory=True)
     opened.sync()
     return opened.quiet("basic.return")
 
 
-@case(
-    "dead.target-ttl",
-    "dead letters are subject to the TTL of the queue they are routed to",
-    ok([("Q-dead", "expired"), ("Q", "rejected")]),
-)
+@case("dead.target-ttl", "dead letters are subject to the TTL of the queue they are routed to",
+      ok([("Q-dead", "expired"), ("Q", "rejected")]))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x, "fanout")
@@ -1006,8 +882,7 @@ def _(s: Session) -> Any:
 
 @case("dead.no-dlx", "a queue without a dead letter exchange drops messages", ok([0, 0]))
 def _(s: Session) -> Any:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.publish("", s.q, b"body")
     reject(opened, s.q)
     opened.publish("", s.q, b"body", expiration="0")
@@ -1105,11 +980,8 @@ def _(s: Session) -> Any:
     return [take(opened, dead).body for _ in range(3)]
 
 
-@case(
-    "dead.length-order",
-    "a full queue with drop-head dead-letters the oldest messages",
-    ok(([b"1", b"2"], [b"3", b"4"])),
-)
+@case("dead.length-order", "a full queue with drop-head dead-letters the oldest messages",
+      ok(([b"1", b"2"], [b"3", b"4"])))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-max-length": 2})
@@ -1119,11 +991,8 @@ def _(s: Session) -> Any:
     return gone, [take(opened, s.q).body for _ in range(2)]
 
 
-@case(
-    "dead.refuse-order",
-    "a full queue with reject-publish-dlx dead-letters the newest messages",
-    ok(([b"3", b"4"], [b"1", b"2"])),
-)
+@case("dead.refuse-order", "a full queue with reject-publish-dlx dead-letters the newest messages",
+      ok(([b"3", b"4"], [b"1", b"2"])))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-max-length": 2, "x-overflow": "reject-publish-dlx"})
@@ -1145,11 +1014,7 @@ def _(s: Session) -> Any:
     return take(opened, s.q).body, _marked(s, opened, dead)
 
 
-@case(
-    "dead.behind",
-    "an expired message is dead-lettered when it becomes the head",
-    ok((True, b"2")),
-)
+@case("dead.behind", "an expired message is dead-lettered when it becomes the head", ok((True, b"2")))
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened)
@@ -1161,11 +1026,8 @@ def _(s: Session) -> Any:
     return before, opened.deliver().body
 
 
-@case(
-    "dead.unacked",
-    "an unacked message that has expired is dead-lettered when it is requeued",
-    ok((True, [("Q", "expired", 1)])),
-)
+@case("dead.unacked", "an unacked message that has expired is dead-lettered when it is requeued",
+      ok((True, [("Q", "expired", 1)])))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 500})
@@ -1177,11 +1039,8 @@ def _(s: Session) -> Any:
     return before, brief(s, opened.deliver())
 
 
-@case(
-    "dead.ttl-zero",
-    "with a TTL of 0 a message that no consumer takes at once is dead-lettered",
-    ok([("Q", "expired", 1)]),
-)
+@case("dead.ttl-zero", "with a TTL of 0 a message that no consumer takes at once is dead-lettered",
+      ok([("Q", "expired", 1)]))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 0})
@@ -1189,11 +1048,8 @@ def _(s: Session) -> Any:
     return brief(s, take(opened, dead))
 
 
-@case(
-    "dead.ttl-zero-consumer",
-    "with a TTL of 0 a message that a consumer takes at once is delivered",
-    ok((b"body", True)),
-)
+@case("dead.ttl-zero-consumer", "with a TTL of 0 a message that a consumer takes at once is delivered",
+      ok((b"body", True)))  # fmt: skip
 def _(s: Session) -> Any:
     opened, other = s.channel(), s.channel()
     other.consume(dying(s, opened, {"x-message-ttl": 0}), no_ack=True)
@@ -1202,11 +1058,8 @@ def _(s: Session) -> Any:
     return opened.deliver().body, other.quiet("basic.deliver")
 
 
-@case(
-    "dead.tx",
-    "messages rejected in a transaction are dead-lettered when it is committed",
-    ok((True, [("Q", "rejected", 1)])),
-)
+@case("dead.tx", "messages rejected in a transaction are dead-lettered when it is committed",
+      ok((True, [("Q", "rejected", 1)])))  # fmt: skip
 def _(s: Session) -> Any:
     opened, other = s.channel(), s.channel()
     other.consume(dying(s, opened), no_ack=True)
@@ -1218,11 +1071,8 @@ def _(s: Session) -> Any:
     return before, brief(s, other.deliver())
 
 
-@case(
-    "dead.tx-rollback",
-    "messages rejected in a transaction that is rolled back are not dead-lettered",
-    ok(True),
-)
+@case("dead.tx-rollback", "messages rejected in a transaction that is rolled back are not dead-lettered",
+      ok(True))  # fmt: skip
 def _(s: Session) -> Any:
     opened, other = s.channel(), s.channel()
     other.consume(dying(s, opened), no_ack=True)
@@ -1250,18 +1100,13 @@ for _name, _cause, _way, _answer in (
             return opened.receive("basic.ack", "basic.nack").name, take(opened, dead).body
 
         _kind = "persistent" if _durable else "transient"
-        case(
-            f"dead.confirm-{_name}-{_kind}",
-            f"a {_kind} message that is dead-lettered at once because of {_cause} is confirmed by {_answer}",
-            ok((_answer, b"body")),
-        )(_confirmed)
+        case(f"dead.confirm-{_name}-{_kind}",
+             f"a {_kind} message that is dead-lettered at once because of {_cause} is confirmed by {_answer}",
+             ok((_answer, b"body")))(_confirmed)  # fmt: skip
 
 
-@case(
-    "dead.durable",
-    "a persistent message dead-lettered from a durable queue to another remains persistent",
-    ok((2, [("Q", "rejected", 1)])),
-)
+@case("dead.durable", "a persistent message dead-lettered from a durable queue to another remains persistent",
+      ok((2, [("Q", "rejected", 1)])))  # fmt: skip
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x, "fanout", durable=True)
@@ -1288,12 +1133,9 @@ def _(s: Session) -> Any:
     return 1000, opened.ready(s.q)
 
 
-@case(
-    "dead.dlx-declared-late",
-    "the dead letter exchange need not exist when a queue is declared, and is not created by it",
-    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
-)
+@case("dead.dlx-declared-late",
+      "the dead letter exchange need not exist when a queue is declared, and is not created by it",
+      channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"))  # fmt: skip
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-dead-letter-exchange": s.x})
+    opened = s.queue(arguments={"x-dead-letter-exchange": s.x})
     opened.exchange(s.x, "fanout", passive=True)

@@ -19,8 +19,7 @@ def _(s: Session) -> tuple[int, int]:
 
 @case("delivery.qos-global-existing", "a global prefetch applies to existing consumers", ok((2, 0)))
 def _(s: Session) -> tuple[int, int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q)
     opened.call("basic.qos", prefetch_count=2, global_=True)
     for _ in range(5):
@@ -28,14 +27,11 @@ def _(s: Session) -> tuple[int, int]:
     return opened.deliveries(), opened.deliveries()
 
 
-@case(
-    "delivery.qos-global-no-ack",
-    "while the channel's global prefetch is used up, its consumers with no_ack wait too",
-    ok((["1"], ["2"])),
-)
+@case("delivery.qos-global-no-ack",
+      "while the channel's global prefetch is used up, its consumers with no_ack wait too",
+      ok((["1"], ["2"])))  # fmt: skip
 def _(s: Session) -> tuple[list[str], list[str]]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.call("basic.qos", prefetch_count=1, global_=True)
     opened.consume(s.q, "1")
     opened.publish("", s.q, b"x")
@@ -49,14 +45,10 @@ def _(s: Session) -> tuple[list[str], list[str]]:
     return before, [opened.deliver().consumer_tag]
 
 
-@case(
-    "delivery.qos-other-consumer",
-    "messages that exceed one consumer's prefetch are delivered to the other",
-    ok({"1": 1, "2": 4}),
-)
+@case("delivery.qos-other-consumer",
+      "messages that exceed one consumer's prefetch are delivered to the other", ok({"1": 1, "2": 4}))  # fmt: skip
 def _(s: Session) -> dict[str, int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q, "1")
     opened.consume(s.q, "2", no_ack=True)
@@ -68,14 +60,10 @@ def _(s: Session) -> dict[str, int]:
     return counts
 
 
-@case(
-    "delivery.cancel-passes-on",
-    "after a consumer is cancelled, messages are delivered to the others",
-    ok(["2", "2"]),
-)
+@case("delivery.cancel-passes-on", "after a consumer is cancelled, messages are delivered to the others",
+      ok(["2", "2"]))  # fmt: skip
 def _(s: Session) -> list[str]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, "1", no_ack=True)
     opened.consume(s.q, "2", no_ack=True)
     opened.call("basic.cancel", consumer_tag="1")
@@ -84,11 +72,8 @@ def _(s: Session) -> list[str]:
     return [opened.deliver().consumer_tag, opened.deliver().consumer_tag]
 
 
-@case(
-    "delivery.close-passes-on",
-    "messages of a closed channel are delivered to the remaining consumers",
-    ok([("2", b"1", True)]),
-)
+@case("delivery.close-passes-on", "messages of a closed channel are delivered to the remaining consumers",
+      ok([("2", b"1", True)]))  # fmt: skip
 def _(s: Session) -> list[tuple[str, bytes, bool]]:
     opened = fill(s, s.channel(), 1)
     opened.consume(s.q, "1")
@@ -104,8 +89,7 @@ def _(s: Session) -> list[tuple[str, bytes, bool]]:
     "delivery.priority-negative", "a consumer with a negative priority is served last", ok(["plain", "plain"])
 )
 def _(s: Session) -> list[str]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, "last", no_ack=True, arguments={"x-priority": -1})
     opened.consume(s.q, "plain", no_ack=True)
     tags = []
@@ -115,14 +99,10 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case(
-    "delivery.exclusive-other-channel",
-    "an exclusive consumer excludes consumers on every other channel",
-    channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
-)
+@case("delivery.exclusive-other-channel", "an exclusive consumer excludes consumers on every other channel",
+      channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"))  # fmt: skip
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, "1", exclusive=True)
     s.channel().consume(s.q, "2")
 
@@ -140,22 +120,15 @@ def _(s: Session) -> bytes | None:
 
 @case("delivery.no-local", "no_local is ignored", ok(b"x"))
 def _(s: Session) -> bytes:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, no_local=True)
     opened.publish("", s.q, b"x")
     return opened.deliver().body
 
 
-@case(
-    "delivery.failover-argument",
-    "x-cancel-on-ha-failover must be a boolean",
-    channel(
-        406,
-        "basic.consume",
-        "invalid arg 'x-cancel-on-ha-failover' for queue '{q}' in vhost '/': {unacceptable_type,longstr}",
-    ),
-)
+@case("delivery.failover-argument", "x-cancel-on-ha-failover must be a boolean",
+      channel(406, "basic.consume",
+          "invalid arg 'x-cancel-on-ha-failover' for queue '{q}' in vhost '/': {unacceptable_type,longstr}"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.consume(opened.queue(s.q), arguments={"x-cancel-on-ha-failover": "yes"})
@@ -177,8 +150,7 @@ def _(s: Session) -> tuple[int, int]:
 
 @case("delivery.empty-body", "an empty body is delivered without a body frame", ok([1, 2]))
 def _(s: Session) -> list[int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.publish("", s.q, b"")
     opened.ready(s.q, 1)
     opened.send("basic.get", queue=s.q, no_ack=True)
@@ -186,11 +158,8 @@ def _(s: Session) -> list[int]:
     return kinds if opened.quiet() else [*kinds, -1]
 
 
-@case(
-    "reply.other-channel",
-    "a request must be sent on the channel that consumes the replies",
-    channel(406, "basic.publish", "fast reply consumer does not exist"),
-)
+@case("reply.other-channel", "a request must be sent on the channel that consumes the replies",
+      channel(406, "basic.publish", "fast reply consumer does not exist"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.consume(REPLY_TO, no_ack=True)
@@ -199,11 +168,8 @@ def _(s: Session) -> None:
     other.sync()
 
 
-@case(
-    "reply.cancelled",
-    "after the reply consumer is cancelled a request is refused",
-    channel(406, "basic.publish", "fast reply consumer does not exist"),
-)
+@case("reply.cancelled", "after the reply consumer is cancelled a request is refused",
+      channel(406, "basic.publish", "fast reply consumer does not exist"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.consume(REPLY_TO, "r", no_ack=True)
@@ -212,11 +178,8 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case(
-    "reply.server-tag",
-    "the reply consumer may have a generated tag or one of its own",
-    ok(("amq.ctag-", "mine", b"a")),
-)
+@case("reply.server-tag", "the reply consumer may have a generated tag or one of its own",
+      ok(("amq.ctag-", "mine", b"a")))  # fmt: skip
 def _(s: Session) -> tuple[str, str, bytes]:
     opened = s.channel()
     generated = opened.consume(REPLY_TO, "", no_ack=True)
@@ -230,11 +193,8 @@ def _(s: Session) -> tuple[str, str, bytes]:
     return generated[:9], got.consumer_tag, got.body
 
 
-@case(
-    "reply.gone-declare",
-    "a passive declare of a reply address whose client has disconnected",
-    ok((404, "NOT_FOUND - no queue 'amq.rabbitmq.reply-to.", True)),
-)
+@case("reply.gone-declare", "a passive declare of a reply address whose client has disconnected",
+      ok((404, "NOT_FOUND - no queue 'amq.rabbitmq.reply-to.", True)))  # fmt: skip
 def _(s: Session) -> tuple[int, str, bool]:
     client, server = s.channel(), s.channel()
     server.queue(s.q)
@@ -248,11 +208,8 @@ def _(s: Session) -> tuple[int, str, bool]:
     return close.reply_code, close.reply_text[:44], close.reply_text.endswith("' in vhost '/'")
 
 
-@case(
-    "reply.mandatory",
-    "a mandatory reply that is delivered is not returned",
-    ok((b"answer", ["queue.declare-ok"])),
-)
+@case("reply.mandatory", "a mandatory reply that is delivered is not returned",
+      ok((b"answer", ["queue.declare-ok"])))  # fmt: skip
 def _(s: Session) -> tuple[bytes, list[str]]:
     client, server = s.channel(), s.channel()
     server.queue(s.q)
@@ -270,8 +227,7 @@ def _(s: Session) -> tuple[bytes, list[str]]:
 
 @case("reply.other-header", "other reply_to values are not changed", ok("mine"))
 def _(s: Session) -> str:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.publish("", s.q, b"x", reply_to="mine")
     return str(opened.call("basic.get", queue=s.q).properties["reply_to"])
 

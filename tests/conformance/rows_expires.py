@@ -143,16 +143,11 @@ for _letter, _what, _touch in (
 
 
 def _short(s: Session, **declare: object) -> Channel:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-expires": SOON}, **declare)
-    return opened
+    return s.queue(arguments={"x-expires": SOON}, **declare)
 
 
-@case(
-    "expires.unused",
-    "a queue that nobody uses expires",
-    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
-)
+@case("expires.unused", "a queue that nobody uses expires",
+      channel(404, "queue.declare", "no queue '{q}' in vhost '/'"))  # fmt: skip
 def _(s: Session) -> None:
     opened = _short(s)
     _ends(opened, s.q)
@@ -183,14 +178,10 @@ def _(s: Session) -> bool:
     return _ends(_short(s, auto_delete=True), s.q)
 
 
-@case(
-    "expires.consumer",
-    "a queue with a consumer does not expire, even if no messages arrive",
-    ok((True, True)),
-)
+@case("expires.consumer", "a queue with a consumer does not expire, even if no messages arrive",
+      ok((True, True)))  # fmt: skip
 def _(s: Session) -> tuple[bool, bool]:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-expires": 6 * SOON})
+    opened = s.queue(arguments={"x-expires": 6 * SOON})
     opened.consume(s.q)
     opened.lapse(9 * SOON)
     before = _alive(opened, s.q)
@@ -215,17 +206,12 @@ for _letter, _what in (
             opened.client.call(1 if how == "channel" else 0, f"{how}.close", reply_code=200)
         return _ends(other, s.q)
 
-    case(
-        f"expires.consumer-{_letter}",
-        f"x-expires starts when {_what}",
-        ok(True),
-    )(_left)
+    case(f"expires.consumer-{_letter}", f"x-expires starts when {_what}", ok(True))(_left)
 
 
 @case("expires.consumer-one-of-two", "a queue does not expire while it has one consumer left", ok(True))
 def _(s: Session) -> bool:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-expires": 6 * SOON})
+    opened = s.queue(arguments={"x-expires": 6 * SOON})
     opened.consume(s.q, "1")
     opened.consume(s.q, "2")
     opened.call("basic.cancel", consumer_tag="1")
@@ -235,8 +221,7 @@ def _(s: Session) -> bool:
 
 @case("expires.unacked", "a queue with unacked messages expires; their later acks are accepted", ok(True))
 def _(s: Session) -> bool:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-expires": 10 * SOON})
+    opened = s.queue(arguments={"x-expires": 10 * SOON})
     opened.put(s.q, b"1", b"2")
     first = opened.call("basic.get", queue=s.q).delivery_tag
     gone = _ends(opened, s.q)
@@ -247,8 +232,7 @@ def _(s: Session) -> bool:
 
 @case("expires.unacked-nack", "messages requeued to an expired queue are dropped", ok((True, 0)))
 def _(s: Session) -> tuple[bool, int]:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-expires": 10 * SOON})
+    opened = s.queue(arguments={"x-expires": 10 * SOON})
     opened.put(s.q, b"1")
     tag = opened.call("basic.get", queue=s.q).delivery_tag
     gone = _ends(opened, s.q)
@@ -287,11 +271,8 @@ def _(s: Session) -> tuple[object, ...]:
     return gone, first, opened.receive("basic.return").reply_text
 
 
-@case(
-    "expires.auto-delete-exchange",
-    "an auto-delete exchange is deleted when its last bound queue expires",
-    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
-)
+@case("expires.auto-delete-exchange", "an auto-delete exchange is deleted when its last bound queue expires",
+      channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.exchange(s.x, auto_delete=True)
@@ -301,11 +282,9 @@ def _(s: Session) -> None:
     opened.exchange(s.x, passive=True)
 
 
-@case(
-    "expires.declared-anew",
-    "after a queue has expired, its name can be declared with other arguments, without x-expires",
-    ok((True, True)),
-)
+@case("expires.declared-anew",
+      "after a queue has expired, its name can be declared with other arguments, without x-expires",
+      ok((True, True)))  # fmt: skip
 def _(s: Session) -> tuple[bool, bool]:
     opened = _short(s, durable=True)
     gone = _ends(opened, s.q)
@@ -316,8 +295,7 @@ def _(s: Session) -> tuple[bool, bool]:
 
 @case("expires.deleted", "a queue declared again after its deletion has its own x-expires", ok(True))
 def _(s: Session) -> bool:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-expires": 4 * SOON})
+    opened = s.queue(arguments={"x-expires": 4 * SOON})
     opened.call("queue.delete", queue=s.q)
     opened.queue(s.q)
     opened.lapse(6 * SOON)
@@ -326,8 +304,7 @@ def _(s: Session) -> bool:
 
 @case("expires.ttl", "messages of a queue with x-expires may expire before the queue", ok((0, True)))
 def _(s: Session) -> tuple[int, bool]:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-expires": 8 * SOON, "x-message-ttl": SOON})
+    opened = s.queue(arguments={"x-expires": 8 * SOON, "x-message-ttl": SOON})
     opened.put(s.q, b"1")
     return opened.ready(s.q, within=PATIENCE), _ends(opened, s.q)
 

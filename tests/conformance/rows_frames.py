@@ -61,12 +61,9 @@ for _letter, _octets, _shown in (
     def _quoted(client: Client, octets: bytes = _octets) -> None:
         client.frame(BODY, 0, octets)
 
-    _row(
-        f"21{_letter}",
-        f"a frame with the bytes {_octets!r} on channel 0",
-        connection(505, None, f"type 3, {'first 16' if len(_octets) > 16 else 'all'} octets = <<{_shown}>>"),
-        _quoted,
-    )
+    _row(f"21{_letter}", f"a frame with the bytes {_octets!r} on channel 0",
+         connection(505, None, f"type 3, {'first 16' if len(_octets) > 16 else 'all'} octets = <<{_shown}>>"),
+         _quoted)  # fmt: skip
 
 _row("22a", "a heartbeat frame on a channel other than 0", connection(505, None, "type 8, all octets = <<>>"),
      lambda c: c.frame(HEARTBEAT, 1, b""))  # fmt: skip
@@ -87,12 +84,8 @@ _row("24b", "a long frame that does not end in the octet 206 is quoted by its fi
      lambda c: c.frame(BODY, 1, bytes(range(40)), end=0), fatal=True)  # fmt: skip
 
 
-@case(
-    "25a",
-    "a frame larger than frame_max",
-    connection(501, None, "type 3, all octets = <<>>: {frame_too_large,4097,4088}"),
-    fatal=True,
-)
+@case("25a", "a frame larger than frame_max",
+      connection(501, None, "type 3, all octets = <<>>: {frame_too_large,4097,4088}"), fatal=True)  # fmt: skip
 def _(s: Session) -> None:
     client = s.login(frame_max=4096)
     client.channel(1)
@@ -110,11 +103,7 @@ def _(s: Session) -> int:
     return len(opened.get(s.q) or b"")
 
 
-@case(
-    "25c",
-    "a frame larger than 4096 bytes before connection.tune-ok",
-    SOCKET,
-)
+@case("25c", "a frame larger than 4096 bytes before connection.tune-ok", SOCKET)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -150,11 +139,9 @@ def _content(client: Client, channel: int = 1) -> tuple[list[int], list[int]]:
     return headers, bodies
 
 
-@case(
-    "25e",
-    "a content header larger than the consumer's frame_max is sent in one frame, the body in frames that fit",
-    ok(([20_025], [4088, 4088, 1824])),
-)
+@case("25e",
+      "a content header larger than the consumer's frame_max is sent in one frame, the body in frames that fit",
+      ok(([20_025], [4088, 4088, 1824])))  # fmt: skip
 def _(s: Session) -> tuple[list[int], list[int]]:
     sender = s.channel()
     sender.queue(s.q)
@@ -165,11 +152,9 @@ def _(s: Session) -> tuple[list[int], list[int]]:
     return _content(reader)
 
 
-@case(
-    "25f",
-    "a content header larger than the consumer's frame_max is sent in one frame, also with a large body",
-    ok(([20_025], 4088, 3_000_000)),
-)
+@case("25f",
+      "a content header larger than the consumer's frame_max is sent in one frame, also with a large body",
+      ok(([20_025], 4088, 3_000_000)))  # fmt: skip
 def _(s: Session) -> tuple[list[int], int, int]:
     sender = s.channel()
     sender.queue(s.q)
@@ -219,12 +204,8 @@ _row("28b", "a content header instead of a body frame", connection(505, "basic.p
      lambda c: c.raw(frame(METHOD, 1, PUBLISH) + frame(HEADER, 1, encode_header(5)) * 2))  # fmt: skip
 _row("29a", "a content header without basic.publish", connection(505, None, _NOT_METHOD),
      lambda c: c.frame(HEADER, 1, encode_header(0)))  # fmt: skip
-_row(
-    "29b",
-    "a body frame without basic.publish",
-    connection(505, None, _NOT_METHOD),
-    lambda c: c.frame(BODY, 1, b"x"),
-)
+_row("29b", "a body frame without basic.publish", connection(505, None, _NOT_METHOD),
+     lambda c: c.frame(BODY, 1, b"x"))  # fmt: skip
 _row("29c", "a body frame after an empty message", connection(505, None, _NOT_METHOD),
      lambda c: c.raw(frame(METHOD, 1, PUBLISH) + frame(HEADER, 1, encode_header(0)) + frame(BODY, 1, b"x")))  # fmt: skip
 _row("29d", "a content header after a method without content", connection(505, None, _NOT_METHOD),
@@ -309,8 +290,7 @@ _row(
 
 @case("channel.reopen", "the number of a closed channel can be opened again and starts afresh", ok((1, b"x")))
 def _(s: Session) -> tuple[int, bytes]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.publish("", s.q, b"x")
     opened.call("basic.get", queue=s.q)
     opened.call("channel.close", reply_code=200)
@@ -319,11 +299,8 @@ def _(s: Session) -> tuple[int, bytes]:
     return got.delivery_tag, got.body
 
 
-@case(
-    "channel.requeue-on-close",
-    "channel.close-ok is sent after the channel's unacked messages are requeued",
-    ok((2, True)),
-)
+@case("channel.requeue-on-close",
+      "channel.close-ok is sent after the channel's unacked messages are requeued", ok((2, True)))  # fmt: skip
 def _(s: Session) -> tuple[int, bool]:
     other, opened = s.channel(), s.channel()
     opened.queue(s.q)
@@ -336,11 +313,9 @@ def _(s: Session) -> tuple[int, bool]:
     return other.ready(s.q, 2), other.call("basic.get", queue=s.q).redelivered
 
 
-@case(
-    "channel.ignore-after-error",
-    "after its channel.close the broker ignores methods and content until channel.close-ok",
-    ok((True, True)),
-)
+@case("channel.ignore-after-error",
+      "after its channel.close the broker ignores methods and content until channel.close-ok",
+      ok((True, True)))  # fmt: skip
 def _(s: Session) -> tuple[bool, bool]:
     opened = s.channel()
     client = opened.client
@@ -354,11 +329,8 @@ def _(s: Session) -> tuple[bool, bool]:
     return quiet, client.channel(1).drain(s.q) == 0
 
 
-@case(
-    "channel.close-crossing",
-    "a client's channel.close that crosses the broker's is answered",
-    ok("channel.close-ok"),
-)
+@case("channel.close-crossing", "a client's channel.close that crosses the broker's is answered",
+      ok("channel.close-ok"))  # fmt: skip
 def _(s: Session) -> str:
     opened = s.channel()
     opened.send("queue.declare", queue="amq.forbidden")
@@ -397,8 +369,7 @@ def _(s: Session) -> tuple[bytes | None, bytes | None]:
 
 @case("channel.empty-body-frame", "an empty body frame within the body is accepted", ok(b"ab"))
 def _(s: Session) -> bytes | None:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.client.raw(
         frame(METHOD, 1, encode_method("basic.publish", routing_key=s.q))
         + frame(HEADER, 1, encode_header(2))
@@ -415,11 +386,8 @@ def _(s: Session) -> int:
     return int(s.channel().call("access.request", realm="/data", active=True).ticket)
 
 
-@case(
-    "channel.close-unasked",
-    "an unexpected channel.close-ok",
-    connection(503, "channel.close-ok", "unimplemented method"),
-)
+@case("channel.close-unasked", "an unexpected channel.close-ok",
+      connection(503, "channel.close-ok", "unimplemented method"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.send("channel.close-ok")

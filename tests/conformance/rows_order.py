@@ -13,53 +13,41 @@ def received(opened: Channel, count: int) -> tuple[str, ...]:
     return tuple(f"{each.name} {each.fields.get('consumer_tag', '')}".strip() for each in found)
 
 
-@case(
-    "order.delete-own-consumer",
-    "queue.delete-ok is sent before basic.cancel for the channel's own consumer",
-    ok(("queue.delete-ok", "basic.cancel ct")),
-)
+@case("order.delete-own-consumer",
+      "queue.delete-ok is sent before basic.cancel for the channel's own consumer",
+      ok(("queue.delete-ok", "basic.cancel ct")))  # fmt: skip
 def _(s: Session) -> tuple[str, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q)
     opened.send("queue.delete", queue=s.q)
     return received(opened, 2)
 
 
-@case(
-    "order.delete-own-durable",
-    "with a durable queue, queue.delete-ok is sent before basic.cancel for the channel's own consumer",
-    ok(("queue.delete-ok", "basic.cancel ct")),
-)
+@case("order.delete-own-durable",
+      "with a durable queue, queue.delete-ok is sent before basic.cancel for the channel's own consumer",
+      ok(("queue.delete-ok", "basic.cancel ct")))  # fmt: skip
 def _(s: Session) -> tuple[str, ...]:
-    opened = s.channel()
-    opened.queue(s.q, durable=True)
+    opened = s.queue(durable=True)
     opened.consume(s.q)
     opened.send("queue.delete", queue=s.q)
     return received(opened, 2)
 
 
-@case(
-    "order.delete-own-exclusive",
-    "with an exclusive queue, queue.delete-ok is sent before basic.cancel for the channel's own consumer",
-    ok(("queue.delete-ok", "basic.cancel ct")),
-)
+@case("order.delete-own-exclusive",
+      "with an exclusive queue, queue.delete-ok is sent before basic.cancel for the channel's own consumer",
+      ok(("queue.delete-ok", "basic.cancel ct")))  # fmt: skip
 def _(s: Session) -> tuple[str, ...]:
-    opened = s.channel()
-    opened.queue(s.q, exclusive=True)
+    opened = s.queue(exclusive=True)
     opened.consume(s.q)
     opened.send("queue.delete", queue=s.q)
     return received(opened, 2)
 
 
-@case(
-    "order.delete-own-consumers",
-    "queue.delete-ok is sent before basic.cancel for several consumers of the channel",
-    ok(("queue.delete-ok", "basic.cancel a", "basic.cancel b", "basic.cancel c")),
-)
+@case("order.delete-own-consumers",
+      "queue.delete-ok is sent before basic.cancel for several consumers of the channel",
+      ok(("queue.delete-ok", "basic.cancel a", "basic.cancel b", "basic.cancel c")))  # fmt: skip
 def _(s: Session) -> tuple[str, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     for tag in ("b", "a", "c"):
         opened.consume(s.q, tag)
     opened.send("queue.delete", queue=s.q)
@@ -67,14 +55,11 @@ def _(s: Session) -> tuple[str, ...]:
     return (first, *sorted(others))
 
 
-@case(
-    "order.delete-nowait",
-    "after queue.delete with nowait, basic.cancel is sent before the answer to the next method",
-    ok(("basic.cancel ct", "channel.flow-ok")),
-)
+@case("order.delete-nowait",
+      "after queue.delete with nowait, basic.cancel is sent before the answer to the next method",
+      ok(("basic.cancel ct", "channel.flow-ok")))  # fmt: skip
 def _(s: Session) -> tuple[str, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q)
     opened.send("queue.delete", queue=s.q, nowait=True)
     opened.receive("basic.cancel")
@@ -82,38 +67,29 @@ def _(s: Session) -> tuple[str, ...]:
     return ("basic.cancel ct", *received(opened, 1))
 
 
-@case(
-    "order.auto-delete-cancel",
-    "a consumer whose cancel deletes its queue gets basic.cancel-ok and no basic.cancel",
-    ok(("basic.cancel-ok ct", True)),
-)
+@case("order.auto-delete-cancel",
+      "a consumer whose cancel deletes its queue gets basic.cancel-ok and no basic.cancel",
+      ok(("basic.cancel-ok ct", True)))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
-    opened = s.channel()
-    opened.queue(s.q, auto_delete=True)
+    opened = s.queue(auto_delete=True)
     opened.consume(s.q)
     opened.send("basic.cancel", consumer_tag="ct")
     return (*received(opened, 1), opened.quiet())
 
 
-@case(
-    "order.exclusive-owner-other-channel",
-    "when an exclusive queue is deleted, its owner's other channel gets basic.cancel",
-    ok(("queue.delete-ok", "basic.cancel ct")),
-)
+@case("order.exclusive-owner-other-channel",
+      "when an exclusive queue is deleted, its owner's other channel gets basic.cancel",
+      ok(("queue.delete-ok", "basic.cancel ct")))  # fmt: skip
 def _(s: Session) -> tuple[str, ...]:
-    opened = s.channel()
-    opened.queue(s.q, exclusive=True)
+    opened = s.queue(exclusive=True)
     other = opened.client.channel(2)
     other.consume(s.q)
     opened.send("queue.delete", queue=s.q)
     return (*received(opened, 1), *received(other, 1))
 
 
-@case(
-    "order.tx-commit-returns",
-    "unroutable messages of a transaction are returned before tx.commit-ok",
-    ok(("basic.return", "basic.return", "tx.commit-ok")),
-)
+@case("order.tx-commit-returns", "unroutable messages of a transaction are returned before tx.commit-ok",
+      ok(("basic.return", "basic.return", "tx.commit-ok")))  # fmt: skip
 def _(s: Session) -> tuple[str, ...]:
     opened = s.channel()
     opened.call("tx.select")
@@ -123,14 +99,11 @@ def _(s: Session) -> tuple[str, ...]:
     return received(opened, 3)
 
 
-@case(
-    "order.tx-commit-deliveries",
-    "messages of a transaction are delivered to the channel's own consumer before tx.commit-ok",
-    ok(("basic.deliver ct", "tx.commit-ok")),
-)
+@case("order.tx-commit-deliveries",
+      "messages of a transaction are delivered to the channel's own consumer before tx.commit-ok",
+      ok(("basic.deliver ct", "tx.commit-ok")))  # fmt: skip
 def _(s: Session) -> tuple[str, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q, no_ack=True)
     opened.call("tx.select")
     opened.publish("", s.q, b"1")
@@ -138,24 +111,17 @@ def _(s: Session) -> tuple[str, ...]:
     return received(opened, 2)
 
 
-@case(
-    "order.purge-limited",
-    "queue.purge-ok counts only messages within the limit",
-    ok(("queue.purge-ok", 2)),
-)
+@case("order.purge-limited", "queue.purge-ok counts only messages within the limit",
+      ok(("queue.purge-ok", 2)))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-max-length": 2})
+    opened = s.queue(arguments={"x-max-length": 2})
     opened.put(s.q, b"1", b"2", b"3", b"4")
     purged = opened.call("queue.purge", queue=s.q)
     return purged.name, purged.message_count
 
 
-@case(
-    "order.purge-dead-letters",
-    "messages rejected before a purge are dead-lettered, purged messages are not",
-    ok((1, [b"1"])),
-)
+@case("order.purge-dead-letters",
+      "messages rejected before a purge are dead-lettered, purged messages are not", ok((1, [b"1"])))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.queue(f"{s.q}-dead")
@@ -168,11 +134,9 @@ def _(s: Session) -> tuple[object, ...]:
     return purged, [opened.get(f"{s.q}-dead") for _ in range(opened.ready(f"{s.q}-dead", 1))]
 
 
-@case(
-    "order.delete-dead-letters",
-    "messages rejected before queue.delete are dead-lettered in order, ready messages are not",
-    ok((1, [b"1", b"2", b"3"])),
-)
+@case("order.delete-dead-letters",
+      "messages rejected before queue.delete are dead-lettered in order, ready messages are not",
+      ok((1, [b"1", b"2", b"3"])))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -185,11 +149,9 @@ def _(s: Session) -> tuple[object, ...]:
     return count, [opened.get(dead) for _ in range(opened.ready(dead, 3))]
 
 
-@case(
-    "order.auto-delete-dead-letters",
-    "messages rejected by the last consumer of an auto-delete queue are dead-lettered in order",
-    ok([b"1", b"2", b"3"]),
-)
+@case("order.auto-delete-dead-letters",
+      "messages rejected by the last consumer of an auto-delete queue are dead-lettered in order",
+      ok([b"1", b"2", b"3"]))  # fmt: skip
 def _(s: Session) -> list[bytes | None]:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -204,11 +166,8 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(dead) for _ in range(opened.ready(dead, 3))]
 
 
-@case(
-    "order.delete-unacked",
-    "a message rejected after its queue is deleted is not dead-lettered",
-    ok((0, 0)),
-)
+@case("order.delete-unacked", "a message rejected after its queue is deleted is not dead-lettered",
+      ok((0, 0)))  # fmt: skip
 def _(s: Session) -> tuple[int, int]:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -222,11 +181,8 @@ def _(s: Session) -> tuple[int, int]:
     return count, opened.ready(dead, 0)
 
 
-@case(
-    "order.tx-commit-limit",
-    "a commit that exceeds x-max-length drops and dead-letters the oldest messages",
-    ok((3, b"18", 17)),
-)
+@case("order.tx-commit-limit",
+      "a commit that exceeds x-max-length drops and dead-letters the oldest messages", ok((3, b"18", 17)))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -240,11 +196,8 @@ def _(s: Session) -> tuple[object, ...]:
     return count, opened.get(s.q), opened.ready(dead, 17)
 
 
-@case(
-    "order.tx-global-prefetch",
-    "acks in a transaction make room in a global prefetch when they are committed",
-    ok((2, True, 1)),
-)
+@case("order.tx-global-prefetch",
+      "acks in a transaction make room in a global prefetch when they are committed", ok((2, True, 1)))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     opened = fill(s, s.channel(), 4)
     opened.call("tx.select")

@@ -57,8 +57,7 @@ for _name, _what, _arguments, _left in (
 ):  # fmt: skip
 
     def _holds(s: Session, arguments: dict = _arguments) -> list[bytes]:
-        opened = s.channel()
-        opened.queue(s.q, durable=True, arguments=arguments)
+        opened = s.queue(durable=True, arguments=arguments)
         opened.put(s.q, *FOUR)
         return bodies(opened, s.q)
 
@@ -85,16 +84,14 @@ for _name, _what, _fields, _queue in (
 
 @case("elsewhere", "a policy applies only to its own virtual host", ok(list(FOUR)))
 def _(s: Session) -> list[bytes]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.put(s.q, *FOUR)
     return bodies(opened, s.q)
 
 
 @case("deleted", "a policy applies again to a queue that was deleted and declared again", ok(LAST_TWO))
 def _(s: Session) -> list[bytes]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.call("queue.delete", queue=s.q)
     opened.queue(s.q)
     opened.put(s.q, *FOUR)
@@ -128,8 +125,7 @@ for _name, _what, _arguments in (
 ):  # fmt: skip
 
     def _expires(s: Session, arguments: dict = _arguments) -> int:
-        opened = s.channel()
-        opened.queue(s.q, arguments=arguments)
+        opened = s.queue(arguments=arguments)
         opened.put(s.q, *FOUR)
         return opened.ready(s.q, 0, within=PATIENCE)
 
@@ -151,8 +147,7 @@ for _name, _what, _arguments in (
 ):
 
     def _ends(s: Session, arguments: dict = _arguments) -> bool:
-        opened = s.channel()
-        opened.queue(s.q, arguments=arguments)
+        opened = s.queue(arguments=arguments)
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             opened.publish("", s.q, mandatory=True)
@@ -166,8 +161,7 @@ for _name, _what, _arguments in (
 
 @case("redeclare", "a policy is not considered when a queue is declared again", ok(2))
 def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.put(s.q, *FOUR)
     return opened.call("queue.declare", queue=s.q).message_count
 
@@ -234,8 +228,7 @@ def _(s: Session) -> str:
 
 @case("dead-gone", "a dead letter is dropped if the exchange set by the policy does not exist", ok(0))
 def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.put(s.q, b"1")
     opened.send("basic.reject", delivery_tag=opened.call("basic.get", queue=s.q).delivery_tag, requeue=False)
     return opened.ready(s.q, 0)
@@ -255,8 +248,7 @@ for _name, _what, _left in (
 ):
 
     def _quorum(s: Session, left: int = _left) -> int:
-        opened = s.channel()
-        opened.queue(s.q, durable=True, arguments=QUORUM)
+        opened = s.queue(durable=True, arguments=QUORUM)
         opened.put(s.q, *FOUR, delivery_mode=2)
         return opened.ready(s.q, left, within=PATIENCE)
 

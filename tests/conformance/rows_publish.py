@@ -8,22 +8,16 @@ case = ROWS.case
 REPLY_TO = "amq.rabbitmq.reply-to"
 
 
-@case(
-    "73a",
-    "publishing to an exchange that does not exist",
-    channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"),
-)
+@case("73a", "publishing to an exchange that does not exist",
+      channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.publish(s.x, "k", b"x")
     opened.sync()
 
 
-@case(
-    "73b",
-    "a missing exchange is reported when the whole content has arrived, and nothing is confirmed",
-    ok((True, "channel.close")),
-)
+@case("73b", "a missing exchange is reported when the whole content has arrived, and nothing is confirmed",
+      ok((True, "channel.close")))  # fmt: skip
 def _(s: Session) -> tuple[bool, str]:
     opened = s.channel()
     opened.call("confirm.select")
@@ -33,11 +27,8 @@ def _(s: Session) -> tuple[bool, str]:
     return quiet, opened.receive("channel.close", "basic.ack").name
 
 
-@case(
-    "74",
-    "publishing to an internal exchange",
-    channel(403, "basic.publish", "cannot publish to internal exchange '{x}' in vhost '/'"),
-)
+@case("74", "publishing to an internal exchange",
+      channel(403, "basic.publish", "cannot publish to internal exchange '{x}' in vhost '/'"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.publish(opened.exchange(s.x, internal=True), "k", b"x")
@@ -51,12 +42,9 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case(
-    "76a",
-    "a message larger than max_message_size",
-    channel(406, "basic.publish", "message size 1001 is larger than configured max size 1000"),
-    setup="tight",
-)
+@case("76a", "a message larger than max_message_size",
+      channel(406, "basic.publish", "message size 1001 is larger than configured max size 1000"),
+      setup="tight")  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.publish("amq.direct", "k", bytes(1001))
@@ -84,11 +72,8 @@ for _letter, _value, _text in (
         opened.publish("amq.direct", "k", b"x", expiration=value)
         opened.sync()
 
-    case(
-        f"77{_letter}",
-        f"publishing with the expiration {_value!r}",
-        channel(406, "basic.publish", f"invalid expiration '{_value}': {_text}"),
-    )(_expiration)
+    case(f"77{_letter}", f"publishing with the expiration {_value!r}",
+         channel(406, "basic.publish", f"invalid expiration '{_value}': {_text}"))(_expiration)  # fmt: skip
 
 
 for _letter, _value in (("p", "0"), ("q", "315360000000"), ("r", "+5"), ("s", "007")):
@@ -101,11 +86,8 @@ for _letter, _value in (("p", "0"), ("q", "315360000000"), ("r", "+5"), ("s", "0
     case(f"77{_letter}", f"the expiration {_value!r} is accepted")(_expires)
 
 
-@case(
-    "78a",
-    "publishing with another user's name in user_id",
-    channel(406, "basic.publish", "user_id property set to 'other' but authenticated user was 'guest'"),
-)
+@case("78a", "publishing with another user's name in user_id",
+      channel(406, "basic.publish", "user_id property set to 'other' but authenticated user was 'guest'"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.publish("amq.direct", "k", b"x", user_id="other")
@@ -133,58 +115,42 @@ for _letter, _headers, _text in (
         opened.publish("amq.direct", "k", b"x", headers=headers)
         opened.sync()
 
-    case(
-        f"79{_letter}",
-        f"publishing with the headers {_headers}",
-        channel(406, "basic.publish", f"invalid message: {_text}"),
-    )(_copies)
+    case(f"79{_letter}", f"publishing with the headers {_headers}",
+         channel(406, "basic.publish", f"invalid message: {_text}"))(_copies)  # fmt: skip
 
 
 @case("79e", "values in a CC or BCC array that are not strings are ignored", ok(1))
 def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.publish("amq.direct", "k", b"x", headers={"CC": [5, None, s.q]})
     opened.publish("", "nosuch", b"x", headers={"CC": [5, None, s.q]})
     return opened.drain(s.q)
 
 
-@case(
-    "80",
-    "publishing a direct reply-to request without a reply consumer",
-    channel(406, "basic.publish", "fast reply consumer does not exist"),
-)
+@case("80", "publishing a direct reply-to request without a reply consumer",
+      channel(406, "basic.publish", "fast reply consumer does not exist"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.publish("amq.direct", "k", b"x", reply_to=REPLY_TO)
     opened.sync()
 
 
-@case(
-    "81a",
-    "consuming from amq.rabbitmq.reply-to with acknowledgements",
-    channel(406, "basic.consume", "reply consumer cannot acknowledge"),
-)
+@case("81a", "consuming from amq.rabbitmq.reply-to with acknowledgements",
+      channel(406, "basic.consume", "reply consumer cannot acknowledge"))  # fmt: skip
 def _(s: Session) -> None:
     s.channel().consume(REPLY_TO)
 
 
-@case(
-    "81b",
-    "a second consumer of amq.rabbitmq.reply-to on a channel",
-    channel(406, "basic.consume", "reply consumer already set"),
-)
+@case("81b", "a second consumer of amq.rabbitmq.reply-to on a channel",
+      channel(406, "basic.consume", "reply consumer already set"))  # fmt: skip
 def _(s: Session) -> None:
     opened = s.channel()
     opened.consume(REPLY_TO, "1", no_ack=True)
     opened.consume(REPLY_TO, "2", no_ack=True)
 
 
-@case(
-    "110a",
-    "an unroutable mandatory message is returned with its properties and body",
-    ok((312, "NO_ROUTE", "amq.direct", "nowhere", b"body", {"headers": {"a": 1}, "priority": 3})),
-)
+@case("110a", "an unroutable mandatory message is returned with its properties and body",
+      ok((312, "NO_ROUTE", "amq.direct", "nowhere", b"body", {"headers": {"a": 1}, "priority": 3})))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.publish("amq.direct", "nowhere", b"body", mandatory=True, headers={"a": 1}, priority=3)
@@ -219,14 +185,9 @@ _PROPERTIES = {
 }  # fmt: skip
 
 
-@case(
-    "basic.properties",
-    "all fourteen properties and all field types arrive unchanged",
-    ok(True),
-)
+@case("basic.properties", "all fourteen properties and all field types arrive unchanged", ok(True))
 def _(s: Session) -> bool:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.publish("", s.q, b"x", **_PROPERTIES)
 
     def plain(value: object) -> object:
@@ -241,18 +202,14 @@ def _(s: Session) -> bool:
 
 @case("basic.big-body", "a body of many frames arrives unchanged", ok(True))
 def _(s: Session) -> bool:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     body = bytes(range(256)) * 2000
     opened.publish("", s.q, body)
     return opened.get(s.q) == body
 
 
-@case(
-    "basic.cc",
-    "CC and BCC add routing keys; BCC is removed from the message, CC is kept",
-    ok(({"CC": ["b"], "x": 1}, [1, 1, 1])),
-)
+@case("basic.cc", "CC and BCC add routing keys; BCC is removed from the message, CC is kept",
+      ok(({"CC": ["b"], "x": 1}, [1, 1, 1])))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.exchange(s.x)
@@ -264,24 +221,18 @@ def _(s: Session) -> tuple[object, ...]:
     return got.properties["headers"], [opened.drain(s.q + "a"), opened.drain(s.q + "b"), 1]
 
 
-@case(
-    "basic.cc-default",
-    "a message published to the default exchange with CC, or with a repeated key, is stored once in each queue",
-    ok((1, 1)),
-)
+@case("basic.cc-default",
+      "a message published to the default exchange with CC, or with a repeated key, is stored once in each queue",
+      ok((1, 1)))  # fmt: skip
 def _(s: Session) -> tuple[int, int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.queue(s.q + "2")
     opened.publish("", s.q, b"x", headers={"CC": [s.q, s.q + "2"]})
     return opened.drain(s.q), opened.drain(s.q + "2")
 
 
-@case(
-    "basic.reply-to",
-    "a direct reply-to reply is delivered on the channel that sent the request",
-    ok((True, b"answer", True)),
-)
+@case("basic.reply-to", "a direct reply-to reply is delivered on the channel that sent the request",
+      ok((True, b"answer", True)))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     client, server = s.channel(), s.channel()
     server.queue(s.q)
@@ -294,11 +245,8 @@ def _(s: Session) -> tuple[object, ...]:
     return name.startswith(REPLY_TO + "."), got.body, got.routing_key == name
 
 
-@case(
-    "basic.reply-to-declare",
-    "a passive declare of a reply address tells whether the client is still connected",
-    ok((0, 1)),
-)
+@case("basic.reply-to-declare",
+      "a passive declare of a reply address tells whether the client is still connected", ok((0, 1)))  # fmt: skip
 def _(s: Session) -> tuple[int, int]:
     client, server = s.channel(), s.channel()
     server.queue(s.q)
@@ -310,11 +258,8 @@ def _(s: Session) -> tuple[int, int]:
     return answer.message_count, answer.consumer_count
 
 
-@case(
-    "basic.reply-to-gone",
-    "a reply to a client that has disconnected is dropped, or returned if mandatory",
-    ok((312, "NO_ROUTE")),
-)
+@case("basic.reply-to-gone", "a reply to a client that has disconnected is dropped, or returned if mandatory",
+      ok((312, "NO_ROUTE")))  # fmt: skip
 def _(s: Session) -> tuple[int, str]:
     client, server = s.channel(), s.channel()
     server.queue(s.q)
@@ -336,23 +281,16 @@ def _(s: Session) -> tuple[object, ...]:
     return answer.queue, answer.message_count, answer.consumer_count
 
 
-@case(
-    "basic.reply-to-get",
-    "basic.get from the pseudo-queue amq.rabbitmq.reply-to",
-    channel(404, "basic.get", "no queue 'amq.rabbitmq.reply-to' in vhost '/'"),
-)
+@case("basic.reply-to-get", "basic.get from the pseudo-queue amq.rabbitmq.reply-to",
+      channel(404, "basic.get", "no queue 'amq.rabbitmq.reply-to' in vhost '/'"))  # fmt: skip
 def _(s: Session) -> None:
     s.channel().get(REPLY_TO)
 
 
-@case(
-    "basic.default-exchange",
-    "the default exchange routes by queue name, whatever bindings exist",
-    ok((1, 0)),
-)
+@case("basic.default-exchange", "the default exchange routes by queue name, whatever bindings exist",
+      ok((1, 0)))  # fmt: skip
 def _(s: Session) -> tuple[int, int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.publish("", s.q, b"x")
     count = opened.drain(s.q)
     opened.call("queue.delete", queue=s.q)

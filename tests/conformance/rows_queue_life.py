@@ -6,14 +6,10 @@ ROWS = Cases()
 case = ROWS.case
 
 
-@case(
-    "queue.last-declared",
-    "an empty queue name means the last queue that the channel declared",
-    ok((b"x", 1, 0)),
-)
+@case("queue.last-declared", "an empty queue name means the last queue that the channel declared",
+      ok((b"x", 1, 0)))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     name = opened.queue()
     opened.call("queue.bind", exchange="amq.direct")
     opened.publish("amq.direct", name, b"x")
@@ -24,31 +20,23 @@ def _(s: Session) -> tuple[object, ...]:
     return body, purged, opened.call("queue.delete").message_count
 
 
-@case(
-    "queue.last-declared-channel",
-    "each channel has its own last declared queue",
-    channel(404, "basic.get", "no previously declared queue"),
-)
+@case("queue.last-declared-channel", "each channel has its own last declared queue",
+      channel(404, "basic.get", "no previously declared queue"))  # fmt: skip
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.client.channel(2).call("basic.get", queue="")
 
 
 @case("queue.last-declared-passive", "a passive declare sets the last declared queue too", ok(0))
 def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     again = opened.client.channel(2)
     again.ready(s.q)
     return int(again.call("queue.purge", queue="").message_count)
 
 
-@case(
-    "queue.server-named",
-    "a queue declared with an empty name gets a generated, unique name",
-    ok((True, True)),
-)
+@case("queue.server-named", "a queue declared with an empty name gets a generated, unique name",
+      ok((True, True)))  # fmt: skip
 def _(s: Session) -> tuple[bool, bool]:
     opened = s.channel()
     names = [opened.queue(exclusive=True) for _ in range(3)]
@@ -57,8 +45,7 @@ def _(s: Session) -> tuple[bool, bool]:
 
 @case("queue.declare-counts", "queue.declare-ok counts ready messages and consumers", ok((2, 1)))
 def _(s: Session) -> tuple[int, int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q)
     for body in (b"1", b"2", b"3"):
@@ -71,8 +58,7 @@ def _(s: Session) -> tuple[int, int]:
 
 @case("queue.delete-count", "queue.delete-ok counts ready messages", ok(3))
 def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     for body in (b"1", b"2", b"3"):
         opened.publish("", s.q, body)
     return int(opened.call("queue.delete", queue=s.q).message_count)
@@ -80,8 +66,7 @@ def _(s: Session) -> int:
 
 @case("queue.purge", "a purge removes only ready messages, and counts them", ok((2, 0, 1)))
 def _(s: Session) -> tuple[int, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     for body in (b"1", b"2", b"3"):
         opened.publish("", s.q, body)
     opened.get(s.q, no_ack=False)
@@ -91,23 +76,16 @@ def _(s: Session) -> tuple[int, ...]:
     return purged, left, opened.ready(s.q, 1)
 
 
-@case(
-    "queue.purge-missing",
-    "purging a queue that does not exist",
-    channel(404, "queue.purge", "no queue '{q}' in vhost '/'"),
-)
+@case("queue.purge-missing", "purging a queue that does not exist",
+      channel(404, "queue.purge", "no queue '{q}' in vhost '/'"))  # fmt: skip
 def _(s: Session) -> None:
     s.channel().call("queue.purge", queue=s.q)
 
 
-@case(
-    "queue.auto-delete",
-    "an auto-delete queue is deleted when its last consumer is cancelled",
-    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
-)
+@case("queue.auto-delete", "an auto-delete queue is deleted when its last consumer is cancelled",
+      channel(404, "queue.declare", "no queue '{q}' in vhost '/'"))  # fmt: skip
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q, auto_delete=True)
+    opened = s.queue(auto_delete=True)
     opened.ready(s.q)
     opened.consume(s.q, "1")
     opened.consume(s.q, "2")
@@ -117,25 +95,20 @@ def _(s: Session) -> None:
     opened.ready(s.q)
 
 
-@case(
-    "queue.auto-delete-channel",
-    "an auto-delete queue is deleted when the channel of its last consumer closes",
-    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
-)
+@case("queue.auto-delete-channel",
+      "an auto-delete queue is deleted when the channel of its last consumer closes",
+      channel(404, "queue.declare", "no queue '{q}' in vhost '/'"))  # fmt: skip
 def _(s: Session) -> None:
-    opened = s.channel()
-    opened.queue(s.q, auto_delete=True)
+    opened = s.queue(auto_delete=True)
     opened.consume(s.q)
     other = opened.client.channel(2)
     opened.call("channel.close", reply_code=200)
     other.ready(s.q)
 
 
-@case(
-    "queue.exclusive-gone",
-    "an exclusive queue is deleted when its connection ends without connection.close",
-    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
-)
+@case("queue.exclusive-gone",
+      "an exclusive queue is deleted when its connection ends without connection.close",
+      channel(404, "queue.declare", "no queue '{q}' in vhost '/'"))  # fmt: skip
 def _(s: Session) -> None:
     owner = s.channel()
     owner.queue(s.q, exclusive=True)
@@ -146,11 +119,8 @@ def _(s: Session) -> None:
     other.ready(s.q)
 
 
-@case(
-    "queue.nowait",
-    "declare, bind, purge and delete with nowait work and are not answered",
-    ok((1, 0, True)),
-)
+@case("queue.nowait", "declare, bind, purge and delete with nowait work and are not answered",
+      ok((1, 0, True)))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.send("queue.declare", queue=s.q, nowait=True)
@@ -187,11 +157,8 @@ _nowait_error("purge-error", "queue.purge", "no queue '{q}' in vhost '/'", queue
 _nowait_error("consume-error", "basic.consume", "no queue '{q}' in vhost '/'", queue="{q}")
 
 
-@case(
-    "queue.nowait-server-named",
-    "a declare with nowait and without a name makes the new queue the channel's last declared queue",
-    ok(0),
-)
+@case("queue.nowait-server-named",
+      "a declare with nowait and without a name makes the new queue the channel's last declared queue", ok(0))  # fmt: skip
 def _(s: Session) -> int:
     opened = s.channel()
     opened.send("queue.declare", exclusive=True, nowait=True)
@@ -207,8 +174,7 @@ def _(s: Session) -> int:
 
 @case("queue.rebind", "binding twice creates one binding", ok((1, 0)))
 def _(s: Session) -> tuple[int, int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     for _ in range(2):
         opened.call("queue.bind", queue=s.q, exchange="amq.direct", routing_key=s.q)
     opened.publish("amq.direct", s.q, b"x")
@@ -222,8 +188,7 @@ def _(s: Session) -> tuple[int, int]:
     "queue.delete-unbinds", "a queue declared again after its deletion does not have its old bindings", ok(0)
 )
 def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.call("queue.bind", queue=s.q, exchange="amq.direct", routing_key=s.q)
     opened.call("queue.delete", queue=s.q)
     opened.queue(s.q)
@@ -240,22 +205,17 @@ def _(s: Session) -> tuple[int, int]:
     return one.ready(s.q, 1), two.ready(s.q)
 
 
-@case(
-    "queue.delete-nowait-error",
-    "a delete with nowait still reports its error",
-    channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"),
-)
+@case("queue.delete-nowait-error", "a delete with nowait still reports its error",
+      channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"))  # fmt: skip
 def _(s: Session) -> None:
     opened = fill(s, s.channel())
     opened.send("queue.delete", queue=s.q, if_empty=True, nowait=True)
     opened.sync()
 
 
-@case(
-    "queue.delete-other-connection",
-    "a queue can be deleted while another connection consumes from it; its unacked messages are deleted too",
-    ok((0, "channel.close")),
-)
+@case("queue.delete-other-connection",
+      "a queue can be deleted while another connection consumes from it; its unacked messages are deleted too",
+      ok((0, "channel.close")))  # fmt: skip
 def _(s: Session) -> tuple[int, str]:
     opened = fill(s, s.channel())
     opened.consume(s.q)
@@ -285,51 +245,39 @@ def _(s: Session) -> bool:
 
 @case("queue.auto-delete-get", "basic.get does not count as a consumer: an auto-delete queue remains", ok(0))
 def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q, auto_delete=True)
+    opened = s.queue(auto_delete=True)
     opened.get(s.q)
     return opened.ready(s.q)
 
 
-@case(
-    "queue.exclusive-consume-other-channel",
-    "an exclusive queue can be used on every channel of its connection",
-    ok(b"x"),
-)
+@case("queue.exclusive-consume-other-channel",
+      "an exclusive queue can be used on every channel of its connection", ok(b"x"))  # fmt: skip
 def _(s: Session) -> bytes | None:
-    opened = s.channel()
-    opened.queue(s.q, exclusive=True)
+    opened = s.queue(exclusive=True)
     opened.publish("", s.q, b"x")
     return opened.client.channel(2).get(s.q)
 
 
 @case("queue.passive-nowait", "a passive declare with nowait of an existing queue is not answered", ok(True))
 def _(s: Session) -> bool:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.send("queue.declare", queue=s.q, passive=True, nowait=True)
     return opened.quiet()
 
 
-@case(
-    "queue.order",
-    "messages are delivered in the order in which they were published, across socket reads",
-    ok(True),
-)
+@case("queue.order", "messages are delivered in the order in which they were published, across socket reads",
+      ok(True))  # fmt: skip
 def _(s: Session) -> bool:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     for number in range(500):
         opened.publish("", s.q, str(number).encode())
     opened.consume(s.q, no_ack=True)
     return [int(opened.deliver().body) for _ in range(500)] == list(range(500))
 
 
-@case(
-    "queue.bind-default-key",
-    "queue.bind with an empty queue name and routing key uses the last declared queue's name for both",
-    ok(1),
-)
+@case("queue.bind-default-key",
+      "queue.bind with an empty queue name and routing key uses the last declared queue's name for both",
+      ok(1))  # fmt: skip
 def _(s: Session) -> int:
     opened = s.channel()
     opened.exchange(s.x)
@@ -351,8 +299,7 @@ def _(s: Session) -> bytes | None:
 
 @case("queue.version", "x-queue-version makes no difference to clients", ok([b"2", b"3"]))
 def _(s: Session) -> list[bytes | None]:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-queue-version": 1})
+    opened = s.queue(arguments={"x-queue-version": 1})
     opened.queue(s.q + "2", arguments={"x-queue-version": 2, "x-max-length": 2})
     opened.call("queue.bind", queue=s.q, exchange="amq.direct", routing_key=s.q)
     for body in (b"1", b"2", b"3"):

@@ -17,9 +17,7 @@ PATIENCE = 10.0
 
 
 def _ttl(s: Session, milliseconds: int, **rest: object) -> Channel:
-    opened = s.channel()
-    opened.queue(s.q, arguments={"x-message-ttl": milliseconds}, **rest)
-    return opened
+    return s.queue(arguments={"x-message-ttl": milliseconds}, **rest)
 
 
 def _gone(opened: Channel, queue: str, left: int = 0) -> int:
@@ -47,8 +45,7 @@ for _letter, _arguments, _properties, _what in (
     def _expires(
         s: Session, arguments: dict = _arguments, properties: dict = _properties
     ) -> tuple[int, object]:
-        opened = s.channel()
-        opened.queue(s.q, arguments=arguments)
+        opened = s.queue(arguments=arguments)
         opened.put(s.q, b"1", b"2", **properties)
         return _gone(opened, s.q), opened.get(s.q)
 
@@ -64,8 +61,7 @@ for _letter, _arguments, _properties, _what in (
     def _stays(
         s: Session, arguments: dict = _arguments, properties: dict = _properties
     ) -> tuple[object, object]:
-        opened = s.channel()
-        opened.queue(s.q, arguments=arguments)
+        opened = s.queue(arguments=arguments)
         opened.put(s.q, b"1", **properties)
         opened.lapse(SOON)
         got = opened.call("basic.get", queue=s.q, no_ack=True)
@@ -85,33 +81,25 @@ def _(s: Session) -> None:
 for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), ("message", {}, 0)):
 
     def _zero(s: Session, arguments: dict = _arguments, expiration: int | None = _expiration) -> object:
-        opened = s.channel()
-        opened.queue(s.q, arguments=arguments)
+        opened = s.queue(arguments=arguments)
         _put(opened, s.q, (b"1", expiration))
         return opened.get(s.q)
 
-    case(
-        f"ttl.zero-{_letter}",
-        f"with a TTL of 0 of the {_letter}, a message expires at once if no consumer is waiting",
-        ok(),
-    )(_zero)
+    case(f"ttl.zero-{_letter}",
+         f"with a TTL of 0 of the {_letter}, a message expires at once if no consumer is waiting",
+         ok())(_zero)  # fmt: skip
 
     def _zero_taken(s: Session, arguments: dict = _arguments, expiration: int | None = _expiration) -> object:
-        opened = s.channel()
-        opened.queue(s.q, arguments=arguments)
+        opened = s.queue(arguments=arguments)
         opened.consume(s.q)
         _put(opened, s.q, (b"1", expiration))
         return opened.deliver().body
 
-    case(
-        f"ttl.zero-{_letter}-consumer",
-        f"with a TTL of 0 of the {_letter}, a waiting consumer gets the message",
-        ok(b"1"),
-    )(_zero_taken)
+    case(f"ttl.zero-{_letter}-consumer",
+         f"with a TTL of 0 of the {_letter}, a waiting consumer gets the message", ok(b"1"))(_zero_taken)  # fmt: skip
 
     def _zero_full(s: Session, arguments: dict = _arguments, expiration: int | None = _expiration) -> object:
-        opened = s.channel()
-        opened.queue(s.q, arguments=arguments)
+        opened = s.queue(arguments=arguments)
         opened.call("basic.qos", prefetch_count=1)
         opened.consume(s.q)
         _put(opened, s.q, (b"1", expiration), (b"2", expiration), (b"3", expiration))
@@ -120,54 +108,43 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
         opened.send("basic.ack", delivery_tag=got.delivery_tag)
         return got.body, left, opened.deliveries()
 
-    case(
-        f"ttl.zero-{_letter}-full",
-        f"with a TTL of 0 of the {_letter}, messages above a consumer's prefetch expire",
-        ok((b"1", 0, 0)),
-    )(_zero_full)
+    case(f"ttl.zero-{_letter}-full",
+         f"with a TTL of 0 of the {_letter}, messages above a consumer's prefetch expire",
+         ok((b"1", 0, 0)))(_zero_full)  # fmt: skip
 
     def _zero_requeued(
         s: Session, arguments: dict = _arguments, expiration: int | None = _expiration
     ) -> object:
-        opened = s.channel()
-        opened.queue(s.q, arguments=arguments)
+        opened = s.queue(arguments=arguments)
         opened.consume(s.q)
         _put(opened, s.q, (b"1", expiration))
         opened.lapse(5)
         opened.send("basic.reject", delivery_tag=opened.deliver().delivery_tag, requeue=True)
         return opened.deliveries(), opened.drain(s.q)
 
-    case(
-        f"ttl.zero-{_letter}-requeued",
-        f"with a TTL of 0 of the {_letter}, a requeued message expires even if a consumer is waiting",
-        ok((0, 0)),
-    )(_zero_requeued)
+    case(f"ttl.zero-{_letter}-requeued",
+         f"with a TTL of 0 of the {_letter}, a requeued message expires even if a consumer is waiting",
+         ok((0, 0)))(_zero_requeued)  # fmt: skip
 
     def _zero_confirmed(
         s: Session, arguments: dict = _arguments, expiration: int | None = _expiration
     ) -> str:
-        opened = s.channel()
-        opened.queue(s.q, durable=True, arguments=arguments)
+        opened = s.queue(durable=True, arguments=arguments)
         opened.call("confirm.select")
         properties = {} if expiration is None else {"expiration": str(expiration)}
         opened.publish("", s.q, b"1", delivery_mode=2, mandatory=True, **properties)
         return opened.receive().name
 
-    case(
-        f"ttl.zero-{_letter}-confirmed",
-        f"with a TTL of 0 of the {_letter}, a message is confirmed and not returned",
-        ok("basic.ack"),
-    )(_zero_confirmed)
+    case(f"ttl.zero-{_letter}-confirmed",
+         f"with a TTL of 0 of the {_letter}, a message is confirmed and not returned",
+         ok("basic.ack"))(_zero_confirmed)  # fmt: skip
 
 
-@case(
-    "ttl.head",
-    "messages expire only at the head of a queue: those behind a message that has not expired still count",
-    ok((3, 2, None)),
-)
+@case("ttl.head",
+      "messages expire only at the head of a queue: those behind a message that has not expired still count",
+      ok((3, 2, None)))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", SOON))
     opened.lapse(2 * SOON)
     before = opened.ready(s.q, 3)
@@ -175,14 +152,10 @@ def _(s: Session) -> tuple[object, ...]:
     return before, before - 1 - opened.ready(s.q), opened.get(s.q)
 
 
-@case(
-    "ttl.head-longer",
-    "an expired message behind one with a longer TTL remains until that one is removed",
-    ok((2, 0)),
-)
+@case("ttl.head-longer", "an expired message behind one with a longer TTL remains until that one is removed",
+      ok((2, 0)))  # fmt: skip
 def _(s: Session) -> tuple[int, int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     _put(opened, s.q, (b"1", LONG), (b"2", SOON))
     opened.lapse(2 * SOON)
     before = opened.ready(s.q, 2)
@@ -192,42 +165,32 @@ def _(s: Session) -> tuple[int, int]:
 
 @case("ttl.head-then", "the message behind an expired head is delivered next", ok((1, b"2")))
 def _(s: Session) -> tuple[object, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     _put(opened, s.q, (b"1", SOON), (b"2", None))
     return _gone(opened, s.q, 1), opened.get(s.q)
 
 
 @case("ttl.head-several", "each message expires in time if those before it have expired", ok((1, b"4")))
 def _(s: Session) -> tuple[object, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     _put(opened, s.q, (b"1", SOON), (b"2", 2 * SOON), (b"3", SOON // 2), (b"4", None))
     return _gone(opened, s.q, 1), opened.get(s.q)
 
 
-@case(
-    "ttl.get-count",
-    "the message count of basic.get-ok excludes expired messages behind the one delivered",
-    ok((b"1", 0)),
-)
+@case("ttl.get-count", "the message count of basic.get-ok excludes expired messages behind the one delivered",
+      ok((b"1", 0)))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", SOON))
     opened.lapse(2 * SOON)
     got = opened.call("basic.get", queue=s.q, no_ack=True)
     return got.body, got.message_count
 
 
-@case(
-    "ttl.get-order",
-    "basic.get skips expired messages and preserves the order of the others",
-    ok([b"1", b"3", b"5"]),
-)
+@case("ttl.get-order", "basic.get skips expired messages and preserves the order of the others",
+      ok([b"1", b"3", b"5"]))  # fmt: skip
 def _(s: Session) -> list[bytes | None]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", None), (b"4", SOON), (b"5", LONG))
     opened.lapse(2 * SOON)
     return [opened.get(s.q) for _ in range(3)]
@@ -235,8 +198,7 @@ def _(s: Session) -> list[bytes | None]:
 
 @case("ttl.consumer-order", "consumers get messages that have not expired, in order", ok([b"1", b"3", b"5"]))
 def _(s: Session) -> list[bytes]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", None), (b"4", SOON), (b"5", LONG))
     opened.lapse(2 * SOON)
     opened.consume(s.q, no_ack=True)
@@ -245,22 +207,18 @@ def _(s: Session) -> list[bytes]:
 
 @case("ttl.consumer-late", "a consumer that starts when all messages have expired gets none", ok(0))
 def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     _put(opened, s.q, (b"1", SOON), (b"2", SOON))
     opened.lapse(2 * SOON)
     opened.consume(s.q)
     return opened.deliveries()
 
 
-@case(
-    "ttl.prefetch-behind",
-    "messages that expire while a consumer's prefetch is used up are not delivered later",
-    ok(([b"1", b"4"], 0)),
-)
+@case("ttl.prefetch-behind",
+      "messages that expire while a consumer's prefetch is used up are not delivered later",
+      ok(([b"1", b"4"], 0)))  # fmt: skip
 def _(s: Session) -> tuple[list[bytes], int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q)
     _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", SOON), (b"4", None))
@@ -291,8 +249,7 @@ for _letter, _arguments, _expiration in (
 ):
 
     def _requeued(s: Session, arguments: dict = _arguments, expiration: int | None = _expiration) -> object:
-        opened = s.channel()
-        opened.queue(s.q, arguments=arguments)
+        opened = s.queue(arguments=arguments)
         opened.consume(s.q)
         _put(opened, s.q, (b"1", expiration))
         got = opened.deliver()
@@ -300,18 +257,13 @@ for _letter, _arguments, _expiration in (
         opened.send("basic.nack", delivery_tag=got.delivery_tag, requeue=True)
         return opened.deliveries(), opened.ready(s.q)
 
-    case(
-        f"ttl.requeued-{_letter}",
-        f"a message requeued after the TTL of the {_letter} has elapsed expires at once",
-        ok((0, 0)),
-    )(_requeued)
+    case(f"ttl.requeued-{_letter}",
+         f"a message requeued after the TTL of the {_letter} has elapsed expires at once",
+         ok((0, 0)))(_requeued)  # fmt: skip
 
 
-@case(
-    "ttl.requeued-in-time",
-    "a message requeued before it expires is ready again, with its expiration",
-    ok((True, "600000")),
-)
+@case("ttl.requeued-in-time", "a message requeued before it expires is ready again, with its expiration",
+      ok((True, "600000")))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     opened = _ttl(s, LONG)
     opened.put(s.q, b"1", expiration=str(LONG))
@@ -322,8 +274,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case("ttl.requeued-counts-on", "a requeued message expires when its original TTL has elapsed", ok(0))
 def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q)
     _put(opened, s.q, (b"1", 2 * SOON))
@@ -333,11 +284,8 @@ def _(s: Session) -> int:
     return _gone(opened, s.q)
 
 
-@case(
-    "ttl.requeued-before",
-    "a requeued message that has not expired delays the expiry of those behind it",
-    ok((2, b"1", None)),
-)
+@case("ttl.requeued-before", "a requeued message that has not expired delays the expiry of those behind it",
+      ok((2, b"1", None)))  # fmt: skip
 def _(s: Session) -> tuple[object, ...]:
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
@@ -353,8 +301,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case("ttl.recover", "basic.recover delivers again only messages that have not expired", ok([b"2"]))
 def _(s: Session) -> list[bytes]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q)
     _put(opened, s.q, (b"1", SOON), (b"2", None))
     opened.deliver()
@@ -379,8 +326,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case("ttl.purge-count", "a purge counts expired messages behind the head", ok((3, 0)))
 def _(s: Session) -> tuple[int, int]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", SOON))
     opened.lapse(2 * SOON)
     return opened.call("queue.purge", queue=s.q).message_count, opened.drain(s.q)
@@ -396,8 +342,7 @@ def _(s: Session) -> int:
 
 @case("ttl.purged-timer", "after a purge, later messages expire in time", ok((0, b"long")))
 def _(s: Session) -> tuple[object, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     _put(opened, s.q, (b"1", SOON))
     opened.call("queue.purge", queue=s.q)
     _put(opened, s.q, (b"2", SOON))
@@ -409,8 +354,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case("ttl.delete-count", "queue.delete-ok counts expired messages behind the head", ok(2))
 def _(s: Session) -> int:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON))
     opened.lapse(2 * SOON)
     return int(opened.call("queue.delete", queue=s.q).message_count)
@@ -435,8 +379,7 @@ def _(s: Session) -> tuple[object, ...]:
     "ttl.mixed", "persistent and transient messages expire in the order of their publishing", ok([b"3", b"4"])
 )
 def _(s: Session) -> list[bytes | None]:
-    opened = s.channel()
-    opened.queue(s.q, durable=True)
+    opened = s.queue(durable=True)
     for number, (mode, expiration) in enumerate(((2, SOON), (1, SOON), (2, LONG), (1, LONG)), 1):
         opened.put(s.q, str(number).encode(), delivery_mode=mode, expiration=str(expiration))
     _gone(opened, s.q, 2)
@@ -496,8 +439,7 @@ def _(s: Session) -> list[object]:
 
 @case("ttl.transaction", "the TTL of a message starts when its transaction is committed", ok((0, b"1")))
 def _(s: Session) -> tuple[object, ...]:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     opened.consume(s.q)
     other = opened.client.channel(2)
     opened.call("tx.select")
@@ -508,11 +450,8 @@ def _(s: Session) -> tuple[object, ...]:
     return before, opened.deliver().body
 
 
-@case(
-    "ttl.transaction-ack",
-    "messages published in a transaction expire, and messages acked in it are removed",
-    ok((0, 0)),
-)
+@case("ttl.transaction-ack",
+      "messages published in a transaction expire, and messages acked in it are removed", ok((0, 0)))  # fmt: skip
 def _(s: Session) -> tuple[int, int]:
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
@@ -537,14 +476,11 @@ def _(s: Session) -> list[int]:
     return tags
 
 
-@case(
-    "ttl.redelivered-flag",
-    "a message that was never delivered is not marked as redelivered when others before it have expired",
-    ok(False),
-)
+@case("ttl.redelivered-flag",
+      "a message that was never delivered is not marked as redelivered when others before it have expired",
+      ok(False))  # fmt: skip
 def _(s: Session) -> bool:
-    opened = s.channel()
-    opened.queue(s.q)
+    opened = s.queue()
     _put(opened, s.q, (b"1", SOON), (b"2", None))
     _gone(opened, s.q, 1)
     return bool(opened.call("basic.get", queue=s.q, no_ack=True).redelivered)

@@ -332,51 +332,26 @@ DEFINITIONS = [
     Asked("POST", "definitions", {"vhosts": 5}),
     Asked("POST", "definitions", {"users": [{"name": "x"}]}),
     Asked("POST", "definitions", {"queues": [{"name": "q", "vhost": "none", "durable": True}]}),
-    Asked(
-        "POST",
-        "definitions",
-        {"queues": [{"name": "q", "vhost": "own", "durable": True, "arguments": {"x-expires": "5"}}]},
-    ),
+    Asked("POST", "definitions",
+          {"queues": [{"name": "q", "vhost": "own", "durable": True, "arguments": {"x-expires": "5"}}]}),
     Asked("POST", "definitions", {"parameters": [PARAMETER_OF_NOTHING]}),
-    Asked(
-        "POST",
-        "definitions",
-        {"permissions": [{"user": "noone", "vhost": "own", "configure": "", "write": "", "read": ""}]},
-    ),
-    Asked(
-        "POST",
-        "definitions",
-        {"policies": [{"vhost": "own", "name": "p", "pattern": "(", "definition": {"max-length": 5}}]},
-    ),
-    Asked(
-        "POST",
-        "definitions",
-        {
-            "bindings": [
-                {
-                    "vhost": "own",
-                    "source": "none",
-                    "destination": "q",
-                    "destination_type": "queue",
-                    "routing_key": "",
-                    "arguments": {},
-                }
-            ]
-        },
-    ),
+    Asked("POST", "definitions",
+          {"permissions": [{"user": "noone", "vhost": "own", "configure": "", "write": "", "read": ""}]}),
+    Asked("POST", "definitions",
+          {"policies": [{"vhost": "own", "name": "p", "pattern": "(", "definition": {"max-length": 5}}]}),
+    Asked("POST", "definitions",
+          {"bindings": [{"vhost": "own", "source": "none", "destination": "q", "destination_type": "queue",
+              "routing_key": "", "arguments": {}}]}),
     Asked("POST", "definitions", {}, "monitoring"),
     Asked("PUT", "definitions", {}),
-    Asked(
-        "POST",
-        "definitions/own",
-        {"queues": [{"name": "dq", "durable": True, "auto_delete": False, "arguments": {}}]},
-    ),
+    Asked("POST", "definitions/own",
+          {"queues": [{"name": "dq", "durable": True, "auto_delete": False, "arguments": {}}]}),
     Asked("POST", "definitions/own", {"users": [{"name": "dq"}]}),
     Asked("POST", "definitions/none", {}),
     Asked("GET", "definitions/own"),
     Asked("DELETE", "vhosts/imported"),
     Asked("DELETE", "queues/own/dq"),
-]
+]  # fmt: skip
 
 HEALTH = [
     *(
