@@ -44,6 +44,7 @@ FOLDERS = (
     "broker.vhost",  # publishing, policies, dead letters, delays
     "broker.transfer",  # moving messages by a condition
     "broker.channel",  # a channel
+    "broker.config",  # keys, files, environment, flags
     "broker.methods",  # handlers of the cold methods
     "broker.connection",  # from the protocol header to the end
     "broker.metadata",  # durable topology: recorded, restored
@@ -52,7 +53,6 @@ FOLDERS = (
     "broker.page",  # the files of the web page
     "broker.http",  # requests: routes, rights, lists; and the driver
     "broker.management",  # the routes of the management API
-    "broker.config",  # keys, files, environment, flags
     "broker.metrics",  # for Prometheus
     "broker.export",  # for files
     "broker.persistence",  # the data directory of a running broker

@@ -4,11 +4,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from leveret.broker.auth.login_throttle import HTTPLogins
-from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.sessions import Sessions
 from leveret.broker.auth.users import User, Users
 from leveret.broker.channel.channel import Channel
@@ -16,13 +13,11 @@ from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.node import Node
 from leveret.broker.errors import AMQPError, ReplyCode, resource
 from leveret.broker.metadata.directory import Directory
-from leveret.broker.process.resource_alarms import Unsent
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics.node_figures import ListenerFacts
-from leveret.broker.tls.certificates import Certificates
 from leveret.broker.vhost.parameter_checks import check_keys, limit_checks
-from leveret.broker.vhost.parameters import GlobalParameters, Parameters
+from leveret.broker.vhost.parameters import Parameters
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 
@@ -112,25 +107,18 @@ class AdministeredBroker(Node):
         administration: the service layer (`administration.Administration`).
         gate: the listeners and sockets (`broker.network.gate.Gate`).
         listeners: all bound listeners; whoever starts one adds it.
-        certificates: those of all listeners.
-        unsent_answers: return what waits in memory for clients of HTTP; whoever starts the listeners adds one.
         resource_monitor: the memory and disk alarms (`broker.server.resource_monitor`).
         disk: the data store (`broker.persistence.data_store`); None for a broker without persistence.
         shovels: the shovels (`broker.server.shovel_loader`).
         process: the process (`ProcessControl`); None if it is an application's.
         cluster: the cluster (`broker.replication.control.Control`); None if the log is not replicated.
-        is_basic_disabled: true if names and passwords are not taken over the network, only tokens and sessions.
-        statistics_seconds: interval of the samples behind the management API.
-        reports_url: the address of the reports of the analysis; '' if there are none.
-        export_dir: the directory of the telemetry export; None if nothing is exported.
+
     """
 
     administration: Any
     backends: Any
     gate: Any
     listeners: list[ListenerFacts]
-    certificates: Certificates
-    unsent_answers: list[Callable[[], Iterable[Unsent]]]
     resource_monitor: Any
     disk: Any
     shovels: Any
@@ -139,15 +127,8 @@ class AdministeredBroker(Node):
     node_name: str
     directory: Directory
     parameters: Parameters
-    global_parameters: GlobalParameters
-    patterns: Patterns
     delegation: Delegation
     sessions: Sessions
-    http_logins: HTTPLogins
-    is_basic_disabled: bool
-    statistics_seconds: float
-    reports_url: str
-    export_dir: Path | None
 
     def now(self) -> float:
         """Return seconds of the event loop's monotonic clock."""
@@ -180,7 +161,7 @@ class AdministeredBroker(Node):
         """The samples behind the management API, loaded when it is first asked for."""
         from leveret.broker.statistics.statistics import Statistics  # noqa: PLC0415 - not without the API
 
-        return Statistics(self, self.statistics_seconds)
+        return Statistics(self, self.config.management.interval_ms / 1000)
 
     def forget_decisions(self) -> None:
         """Forget what authentication backends have decided, so that connections ask them again within a second."""

@@ -48,7 +48,9 @@ from leveret.broker.administration.definitions_import import RESERVED, Plan, Ste
 from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.auth.users import User, Users, limits_by_name
 from leveret.broker.errors import AMQPError
+from leveret.broker.metadata.directory import Directory
 from leveret.broker.queue.queue import Queue
+from leveret.broker.vhost.parameters import Parameters
 from leveret.broker.vhost.policies import Policy
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
@@ -70,7 +72,7 @@ class DefinitionsAdministration:
     def exporting(self, actor: User | None) -> Generator[None, None, bytes]:
         """Return all definitions as JSON in steps, between which clients may be served: see `exporting`."""
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
-        document = yield from exporting(self._broker)
+        document = yield from exporting(self._broker.directory)
         return (yield from writing(document))
 
     def import_file(self, actor: User | None, octets: bytes, *, dry_run: bool = False) -> Outcome:
@@ -144,7 +146,7 @@ HEADING: Final[Mapping[str, Any]] = {
 """The keys of an export that are not sections."""
 
 
-def exporting(broker: AdministeredBroker, only: VHost | None = None) -> Generator[None, None, Document]:
+def exporting(directory: Directory, only: VHost | None = None) -> Generator[None, None, Document]:
     """Return the definitions in RabbitMQ's form, one entry per step; of `only`, if given, what is in that vhost.
 
     What changes meanwhile is exported as it was at the first step, except bindings: those made or removed meanwhile may
@@ -154,8 +156,8 @@ def exporting(broker: AdministeredBroker, only: VHost | None = None) -> Generato
     and the bindings of the default exchange. Internal exchanges are included, as in the export of its API.
     """
     document = Document(**HEADING)
-    users, scope = broker.users, None if only is None else only.name
-    vhosts = list(broker.vhosts.values()) if only is None else [only]
+    users, scope = directory.users, None if only is None else only.name
+    vhosts = list(directory.vhosts.values()) if only is None else [only]
     exchanges = [list(vhost.router.exchanges.values()) for vhost in vhosts]
     queues = [[each for each in vhost.queues.values() if each.exclusive_owner is None] for vhost in vhosts]
     of_all: dict[str, Iterable[Entry | None]] = {
@@ -171,12 +173,12 @@ def exporting(broker: AdministeredBroker, only: VHost | None = None) -> Generato
         ),
         "global_parameters": (
             GlobalParameterEntry(name=name, value=value)
-            for name, value in broker.global_parameters.list().items()
+            for name, value in directory.global_parameters.list().items()
         ),
     }
     sections: dict[str, Iterable[Entry | None]] = {
         **(of_all if only is None else {}),
-        "parameters": (_entry(ParameterEntry, each) for each in broker.parameters.list(scope)),
+        "parameters": (_entry(ParameterEntry, each) for each in Parameters(directory).list(scope)),
         "policies": _policies([vhost.policies.list() for vhost in vhosts]),
         "exchanges": _exchanges(vhosts, exchanges),
         "queues": _queues(queues),

@@ -344,7 +344,7 @@ class Checks:
 
     def global_parameters(self, entry: GlobalParameterEntry) -> Planned:
         """Check a global parameter."""
-        parameters = self._broker.global_parameters
+        parameters = self._broker.directory.global_parameters
         value = as_object(entry.value)
         before = {"value": parameters.get(entry.name)} if entry.name in parameters else None
         return Planned(before, {"value": value}, lambda: parameters.set(entry.name, value))

@@ -111,7 +111,7 @@ class Explaining:
             raise BadRequestError(f"invalid headers: {error}") from None
         try:
             demands.validate("", impersonator=True)
-            demands.check_extra_keys(self._broker.limits.cc_keys)
+            demands.check_extra_keys(self._broker.config.limits.cc_keys)
         except AMQPError as error:
             raise translated(error) from None
         return self._routed(place, found, routing_key, demands)

@@ -160,7 +160,7 @@ class PolicyAdministration:
     def global_parameters(self, actor: User | None) -> list[dict[str, Any]]:
         """Return the global parameters."""
         authorize(self._broker.users, actor, Right.POLICYMAKER)
-        values = self._broker.global_parameters.list()
+        values = self._broker.directory.global_parameters.list()
         return [{"name": name, "value": value} for name, value in values.items()]
 
     def set_global_parameter(self, actor: User | None, name: str, value: Any) -> None:
@@ -168,13 +168,13 @@ class PolicyAdministration:
         authorize(self._broker.users, actor, Right.POLICYMAKER)
         if is_too_deep(value):
             raise BadRequestError(f"{name} is nested deeper than {MAX_DEPTH} levels")
-        self._broker.global_parameters.set(name, value)
+        self._broker.directory.global_parameters.set(name, value)
 
     def clear_global_parameter(self, actor: User | None, name: str) -> None:
         """Remove a global parameter; raises NotFoundError."""
         authorize(self._broker.users, actor, Right.POLICYMAKER)
         try:
-            self._broker.global_parameters.clear(name)
+            self._broker.directory.global_parameters.clear(name)
         except ParameterError as error:
             raise NotFoundError(str(error)) from None
 

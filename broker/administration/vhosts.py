@@ -117,7 +117,7 @@ def checked_queue_type(text: str) -> str:
 
 def check_vhost_limit(broker: AdministeredBroker, name: str, count: int) -> None:
     """Raise BadRequestError if `count` vhosts, including a new one of that name, exceed the limit."""
-    if (most := broker.limits.vhost_max) is not None and count > most:
+    if (most := broker.config.limits.vhost_max) is not None and count > most:
         raise BadRequestError(f"cannot create vhost '{name}': vhost limit of {most} is reached")
 
 

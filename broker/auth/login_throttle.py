@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from leveret.broker.auth.users import LoginRefusedError, is_loopback
+from leveret.broker.process.log_limit import LogLimit
 from leveret.broker.process.shares import origin
 
 K = TypeVar("K")
@@ -181,6 +182,25 @@ class LoginSources:
     def reset(self) -> None:
         """Count from now on."""
         self._counts.clear()
+
+
+class Logins:
+    """What a broker remembers of logins by any protocol.
+
+    Args: those of `LoginThrottle`.
+
+    Attributes:
+        throttle: delays the answers to failed ones.
+        sources, http: count them.
+        refusal_log: limits the lines of the log about clients that were refused.
+
+    """
+
+    def __init__(self, max_failures: int | None, period: float) -> None:
+        self.throttle = LoginThrottle(max_failures, period)
+        self.sources = LoginSources()
+        self.http = HTTPLogins()
+        self.refusal_log = LogLimit()
 
 
 def shown(name: str) -> str:

@@ -233,7 +233,7 @@ async def _start(
         server = make_server()
         outputs.add(open_audit_log(config, server.audit, ending))
         server.process = _Process(stopping, outputs)
-        handle_hang_up(outputs, server.certificates.reload)
+        handle_hang_up(outputs, server.gate.certificates.reload)
         open_listeners(server, config, ending)
         await server.start()
     except DefinitionsError as error:

@@ -176,8 +176,8 @@ class Standby:
             self._ending.callback(self._outputs.remove, writer)
         handle_hang_up(self._outputs, self._reload_tls)
         listen(broker, self._config, self._ending, self._monitor, self._management)
-        broker.certificates.watch(self._config.tls.reload_interval)
-        self._ending.push_async_callback(broker.certificates.forget)
+        broker.gate.certificates.watch(self._config.tls.reload_interval)
+        self._ending.push_async_callback(broker.gate.certificates.forget)
         open_control_socket(self._config, self._ending, self._management)
 
     async def stop(self) -> None:
@@ -185,7 +185,7 @@ class Standby:
         await self._ending.aclose()
 
     def _reload_tls(self) -> None:
-        self._broker.certificates.reload()
+        self._broker.gate.certificates.reload()
 
     def _obstacle(self) -> str:
         return whereabouts(self._keeper.node)

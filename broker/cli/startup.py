@@ -204,7 +204,7 @@ def _listen_for(
             tls = Credentials(wanted.tls.options, config.tls_handshake_timeout)
         except TLSFileError as error:
             raise StartupError(str(error), exit_codes.CONFIG) from None
-        server.certificates.credentials.append(tls)
+        server.gate.certificates.credentials.append(tls)
         found = _listen(server, protocol.replace("http", "https", 1), use, wanted.tls, load, ending, tls)
     if wanted.has_plain and wanted.port:
         found = _listen(server, protocol, use, wanted, load, ending) or found

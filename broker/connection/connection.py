@@ -135,8 +135,8 @@ class Connection(ReceiveLoop):
     ) -> None:
         super().__init__(node, f"{peer[0]}:{peer[1]} -> {local[0]}:{local[1]}")
         # per process
-        self.limits = node.limits
-        self.compatibility = node.compatibility
+        self.limits = node.config.limits
+        self.compatibility = node.config.compatibility
         # per connection
         self.driver = driver
         self.peer = peer
@@ -176,7 +176,7 @@ class Connection(ReceiveLoop):
         self._has_waited = False
         """True if the next method has already waited for the queues that were deferred when it arrived."""
         self._is_tracked = False
-        self._deadline: float | None = now + node.handshake_timeout
+        self._deadline: float | None = now + node.config.handshake_timeout
         self._scan = Handshake(self).scan
 
     def enter(self, state: str) -> None:
@@ -271,7 +271,7 @@ class Connection(ReceiveLoop):
             audited.executed(self.user.name, self.peer[0])
 
     def _audited(self, channel: Channel, method: Any) -> TopologyAudit | None:
-        objects = self.node.audited_objects
+        objects = self.node.config.audit.objects
         if objects == "none" or self.is_trusted:
             return None
         return TopologyAudit(self.node.audit, objects, channel, method)
@@ -809,7 +809,7 @@ class Connection(ReceiveLoop):
                 deadline = min(deadline, now + self.heartbeat / 2)
             return deadline
         if deadline is not None:
-            if self.state in HANDSHAKE and self.node.refusal_log.admit(self.peer[0], now):
+            if self.state in HANDSHAKE and self.node.logins.refusal_log.admit(self.peer[0], now):
                 log.warning("closing connection %s: handshake_timeout", self.name)
             self.end(0.0)
             return None
@@ -845,11 +845,11 @@ class Connection(ReceiveLoop):
             self._check_rights(self.rights)
         if self.pending_reply is not None:  # a channel's reply may be on its way
             return
-        confirm_timeout = self.node.confirm_timeout
+        confirm_timeout = self.node.config.confirm_timeout
         for channel in list(self.channels.values()):
             if confirm_timeout:
                 channel.nack_overdue(now, confirm_timeout)
-            late = channel.overdue(now, self.node.consumer_timeout)
+            late = channel.overdue(now, round(self.node.config.consumer_timeout * 1000))
             if late is not None:
                 self._timed_out(channel, *late)
 

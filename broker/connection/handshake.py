@@ -66,7 +66,7 @@ class Handshake:
         ):
             kind, number, length = unpack_frame(data, at)
             end = at + length + FRAME_OVERHEAD
-            if length > self._node.initial_frame_max:
+            if length > self._node.config.initial_frame_max:
                 return self._close_silently(size, f"frame of {length} bytes before connection.open")
             if end > size:
                 return at
@@ -145,7 +145,7 @@ class Handshake:
             return
         node, mechanism, address = self._node, method.mechanism, connection.peer[0]
         try:
-            node.login_throttle.check(address, name, node.time_source.now)
+            node.logins.throttle.check(address, name, node.time_source.now)
         except LoginRefusedError as error:
             self._login_failed(mechanism, name, error)
             return
@@ -170,33 +170,37 @@ class Handshake:
             self._login_failed(mechanism, name, user)
             return
         self._user = user
-        node.login_throttle.succeeded(address, name)
+        node.logins.throttle.succeeded(address, name)
         node.audit.record("login", actor=name, peer=address, protocol="amqp", mechanism=mechanism)
         connection.auth_mechanism = mechanism
         node.context.tell("auth_succeeded", "", name, connection, mechanism)
         node.context.totals.auth_succeeded += 1
-        node.login_sources.count(address, name, "amqp091", ok=True)
+        node.logins.sources.count(address, name, "amqp091", ok=True)
         connection.enter(TUNING)
-        connection.outbox.send(encode_method(0, Wire.Tune(node.channel_max, node.frame_max, node.heartbeat)))
+        connection.outbox.send(
+            encode_method(0, Wire.Tune(node.config.channel_max, node.config.frame_max, node.config.heartbeat))
+        )
 
     def _credentials(self, method: Any) -> tuple[str, Password | None]:
         """Return the user's name and password; raises as `read_response`, and LoginRefusedError."""
-        if method.mechanism == ANONYMOUS and ANONYMOUS in self._node.mechanisms:
-            return self._node.anonymous_user, None
+        if method.mechanism == ANONYMOUS and ANONYMOUS in self._node.config.auth_mechanisms:
+            return self._node.config.anonymous_user, None
         if method.mechanism != EXTERNAL:
-            return read_response(method.mechanism, method.response, self._node.mechanisms)
+            return read_response(method.mechanism, method.response, self._node.config.auth_mechanisms)
         tls = self._connection.tls
-        if tls is None or EXTERNAL not in self._node.mechanisms:
+        if tls is None or EXTERNAL not in self._node.config.auth_mechanisms:
             raise UnknownMechanism(f"invalid authentication mechanism '{EXTERNAL}'")
         from leveret.broker.auth.external import certificate_user  # noqa: PLC0415 - only if it is used
 
-        return certificate_user(tls, self._node.certificate_login), None
+        return certificate_user(tls, self._node.config.certificate_login), None
 
     def _login_failed(self, mechanism: str, name: str, error: LoginRefusedError) -> None:
         node, address = self._node, self._connection.peer[0]
-        delay = node.auth_failure_delay * node.login_throttle.failed(address, name, node.time_source.now())
+        delay = node.config.auth_failure_delay * node.logins.throttle.failed(
+            address, name, node.time_source.now()
+        )
         node.context.totals.auth_failed += 1
-        node.login_sources.count(address, name, "amqp091", ok=False)
+        node.logins.sources.count(address, name, "amqp091", ok=False)
         reason = str(error).replace(name, shown(name)) if name else str(error)
         subject = self._connection, mechanism, reason
         node.context.note("auth_failed", "", shown(name), *subject, peer=address, mechanism=mechanism)
@@ -227,14 +231,14 @@ class Handshake:
 
     def _tune_ok(self, method: Any) -> None:
         node, connection = self._node, self._connection
-        least = node.compatibility.frame_min
+        least = node.config.compatibility.frame_min
         if 0 < method.frame_max < least:
             raise not_allowed(
                 f"negotiated frame_max = {method.frame_max} is lower than the minimum allowed value ({least})"
             )
         for name, asked, limit in (
-            ("frame_max", method.frame_max, node.frame_max),
-            ("channel_max", method.channel_max, node.channel_max),
+            ("frame_max", method.frame_max, node.config.frame_max),
+            ("channel_max", method.channel_max, node.config.channel_max),
         ):
             if limit and (asked == 0 or asked > limit):
                 shown = "0 (no limit)" if asked == 0 else str(asked)
@@ -283,11 +287,11 @@ class Handshake:
 
     def _close_silently(self, at: int, reason: str) -> int:
         self._log("closing connection %s: handshake error: %s", reason)
-        self._connection.end(self._node.auth_failure_delay)
+        self._connection.end(self._node.config.auth_failure_delay)
         return at
 
     def _log(self, text: str, *values: object) -> None:
         """Log a line, at most one per second for the client's address."""
         connection = self._connection
-        if self._node.refusal_log.admit(connection.peer[0], self._node.time_source.now()):
+        if self._node.logins.refusal_log.admit(connection.peer[0], self._node.time_source.now()):
             log.error(text, connection.name, *values)

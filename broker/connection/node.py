@@ -9,10 +9,10 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
 from leveret.broker.amqp.sasl import ANONYMOUS, EXTERNAL, mechanisms
 from leveret.broker.amqp.tables import typed
-from leveret.broker.auth.login_throttle import LoginSources, LoginThrottle
+from leveret.broker.auth.login_throttle import Logins
 from leveret.broker.auth.users import Users
 from leveret.broker.channel.channel import Channel
-from leveret.broker.channel.settings import Compatibility, Limits
+from leveret.broker.config.sections import Config
 from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.publish_limits import Buckets, PublishLimits
 from leveret.broker.process.audit_log import AuditLog
@@ -21,7 +21,6 @@ from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.tls.options import CertificateLogin
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.vhost import VHost
 
@@ -76,14 +75,11 @@ class Node:
     Attributes:
         turn, context, time_source: those of the loop; read for each read from a socket.
         backends: decide about logins; None if the internal database alone does.
-        anonymous_user: name of the user of clients without credentials, if ANONYMOUS is among the mechanisms.
-        consumer_timeout: default of the time in ms that a delivery may stay unacked; 0 for no limit.
-        confirm_timeout: time in seconds until an unconfirmed publish is nacked; 0 for no limit.
+        config: the configuration; the settings of clients are read from it.
         alarm: reason why publishers are blocked, in RabbitMQ's words ("low on memory"); '' if they are not.
         blocked: the connections that are blocked.
         publish_limits: limits of each connection.
         publish_buckets: limits that connections share.
-        audited_objects: objects whose changes by clients are recorded: durable, all or none.
         journal: what must be on disk before clients get a reply.
         is_open: true once clients may connect.
         is_stopping: true once no more sockets are let in.
@@ -91,6 +87,7 @@ class Node:
     """
 
     channel_class: Callable[[int, Any], Channel] = Channel
+    config: Config
     loop: Loop
     turn: Turn
     context: NodeContext
@@ -99,29 +96,13 @@ class Node:
     backends: "AccessControl | None"
     clients: ConnectionTracking
     vhosts: dict[str, VHost]
-    mechanisms: tuple[str, ...]
-    anonymous_user: str
-    certificate_login: CertificateLogin
-    handshake_timeout: float
-    auth_failure_delay: float
-    initial_frame_max: int
-    frame_max: int
-    channel_max: int
-    heartbeat: int
-    consumer_timeout: int
-    confirm_timeout: float
     object_limits: ObjectLimits
-    limits: Limits
-    compatibility: Compatibility
     alarm: str
     blocked: set[Any]
     publish_limits: PublishLimits
     publish_buckets: Buckets
     audit: AuditLog
-    audited_objects: str
-    login_throttle: LoginThrottle
-    login_sources: LoginSources
-    refusal_log: LogLimit
+    logins: Logins
     error_log: LogLimit
     journal: CommitNotifier
     is_open: bool
@@ -179,7 +160,10 @@ class Node:
             properties = typed(server_properties(name))
             plain, secure = (
                 encode_method(
-                    0, make(Wire.Start, 0, 9, properties, mechanisms(self.mechanisms, more), "en_US")
+                    0,
+                    make(
+                        Wire.Start, 0, 9, properties, mechanisms(self.config.auth_mechanisms, more), "en_US"
+                    ),
                 )
                 for more in ((ANONYMOUS,), (ANONYMOUS, EXTERNAL))
             )

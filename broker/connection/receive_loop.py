@@ -187,13 +187,13 @@ class ReceiveLoop:
     def __init__(self, node: Node, name: str) -> None:
         # per process
         self.node = node
-        self.max_message_size = node.limits.max_message_size
+        self.max_message_size = node.config.limits.max_message_size
         self._sizes = node.context.totals.sizes
         # per connection
         self.name = name
         self.state = HEADER
         self.channels: dict[int, Channel] = {}
-        self.frame_limit = node.initial_frame_max
+        self.frame_limit = node.config.initial_frame_max
         self.received = False
         self.is_trusted = False
         """True for a connection of the broker's own without a user: it may do everything, whatever users may."""

@@ -230,7 +230,7 @@ def _rendered(
 ) -> Generator[Need, Any, Response]:
     match answer:
         case Listing():
-            made = encode_listing(answer, call.query, broker.patterns)
+            made = encode_listing(answer, call.query, broker.directory.patterns)
             pieces = made if lists is None or asked is None else lists.collect(asked, made)
             # up to the first piece, because until then it may still be an error
             while (first := next(pieces)) is None:

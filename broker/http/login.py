@@ -108,7 +108,7 @@ def _credentials(broker: AdministeredBroker, header: str) -> tuple[str, str]:
         return "", given.strip()
     if scheme.lower() != "basic":
         raise login_required()
-    if broker.is_basic_disabled:
+    if broker.config.management.disable_basic_auth:
         raise basic_disabled()
     try:
         octets = base64.b64decode(given.strip(), validate=True)
@@ -137,7 +137,7 @@ def _of_session(broker: AdministeredBroker, request: Request) -> User:
 def check_failures(broker: AdministeredBroker, name: str, peer: str) -> None:
     """Refuse a login unread if too many from the address have failed; raises ApiError."""
     try:
-        broker.login_throttle.check(peer, name, broker.now)
+        broker.logins.throttle.check(peer, name, broker.now)
     except TooManyFailuresError as error:
         judged(broker, name, peer, error)
 
@@ -169,24 +169,24 @@ def judged(broker: AdministeredBroker, name: str, peer: str, verdict: User | Log
     """
     now = broker.now()
     if not isinstance(verdict, LoginRefusedError):
-        broker.login_throttle.succeeded(peer, name)
-        broker.http_logins.succeeded += 1
-        broker.login_sources.count(peer, name, "http", ok=True)
+        broker.logins.throttle.succeeded(peer, name)
+        broker.logins.http.succeeded += 1
+        broker.logins.sources.count(peer, name, "http", ok=True)
         audit_login(broker, name, peer, now=now)
         return verdict
-    times = broker.login_throttle.failed(peer, name, now)
+    times = broker.logins.throttle.failed(peer, name, now)
     broker.context.totals.auth_failed += 1
-    broker.http_logins.failed += 1
-    broker.login_sources.count(peer, name, "http", ok=False)
+    broker.logins.http.failed += 1
+    broker.logins.sources.count(peer, name, "http", ok=False)
     text = str(verdict).replace(name, shown(name)) if name else str(verdict)
     audit_login(broker, name, peer, text, now=now)
-    if broker.refusal_log.admit(peer, now):
+    if broker.logins.refusal_log.admit(peer, now):
         log.warning("HTTP request from %s: login refused: %s", peer, text)
     if isinstance(verdict, TooManyFailuresError):
         raise too_many_logins(verdict.seconds)
     if isinstance(verdict, LoopbackOnlyError):
         raise not_authorised("User can only log in via localhost")
-    raise not_authorized(broker.auth_failure_delay * times)
+    raise not_authorized(broker.config.auth_failure_delay * times)
 
 
 # -- browsers ---------------------------------------------------------------------------------------------------------

@@ -135,8 +135,8 @@ class ManagementServer:
             else:
                 listener = Acceptor(sock, accept, tls, "the management API")
         self._listeners.append(listener)
-        if self._unsent not in self._broker.unsent_answers:
-            self._broker.unsent_answers.append(self._unsent)
+        if self._unsent not in self._broker.gate.unsent_answers:
+            self._broker.gate.unsent_answers.append(self._unsent)
         RECENT.begin()
         self._sampling.start()
 
@@ -146,8 +146,8 @@ class ManagementServer:
             listener.close()
             RECENT.end()
         self._listeners.clear()
-        if self._unsent in self._broker.unsent_answers:
-            self._broker.unsent_answers.remove(self._unsent)
+        if self._unsent in self._broker.gate.unsent_answers:
+            self._broker.gate.unsent_answers.remove(self._unsent)
         await self._event_streams.close()
         if self._expiry is not None:
             self._expiry.cancel()

@@ -45,7 +45,7 @@ def get_definitions(call: Call) -> Steps:
         if not _FILE_NAME.fullmatch(file):
             raise bad_request("invalid name of a file")
         headers["content-disposition"] = f"attachment; filename={file}"
-    document = yield from exporting(call.broker, None if name is None else call.broker.vhosts[name])
+    document = yield from exporting(call.broker.directory, None if name is None else call.broker.vhosts[name])
     parts: Iterable[tuple[str, Iterable[Any]]] = (
         (section, getattr(document, section))
         for section in SECTIONS

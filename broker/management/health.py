@@ -55,7 +55,7 @@ def check_certificates(call: Call, within: str, unit: str) -> Answer:
     expired = [
         {"node": call.broker.node_name, "key": key, "subject": each.subject,
          "certfile_expires_on": f"{each.ends:%Y-%m-%d %H:%M:%S}"}
-        for key, each in call.broker.certificates.facts.items()
+        for key, each in call.broker.gate.certificates.facts.items()
         if each.ends.timestamp() <= limit
     ]  # fmt: skip
     return failed("Certificates expiring", expired=expired) if expired else passed()

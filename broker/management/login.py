@@ -48,7 +48,9 @@ def get_auth(call: Call) -> Answer:
 def _takes_no_passwords(call: Call) -> bool:
     backends = call.broker.backends
     provider = None if backends is None else backends.code_login
-    return call.broker.is_basic_disabled or (provider is not None and provider.settings.disable_basic_auth)
+    return call.broker.config.management.disable_basic_auth or (
+        provider is not None and provider.settings.disable_basic_auth
+    )
 
 
 @ROUTES.post("login", needs=None, body=(required("username"), required("password")), is_stored=False)

@@ -126,10 +126,10 @@ def _process(call: Call) -> ProcessControl:
 @ROUTES.post("leveret/reload-tls")
 def reload_tls(call: Call) -> Steps:
     """Read the certificates of TLS listeners again."""
-    problems = yield Callback(call.broker.certificates.reload)
+    problems = yield Callback(call.broker.gate.certificates.reload)
     if problems:
         raise bad_request(f"The old certificates stay in use: {'; '.join(problems)}")
-    rows = call.broker.certificates.facts
+    rows = call.broker.gate.certificates.facts
     return Item({
         "certificates": [
             {"key": key, "subject": each.subject, "issuer": each.issuer, "validity": each.validity}
@@ -229,10 +229,10 @@ def get_reports(call: Call) -> Steps:
     """The `url` of the reports of the analysis (`management.reports_url`), and the directory of the
     `export` that they are made from; null for what is not configured.
     """
-    exported = call.broker.export_dir
+    exported = call.broker.config.export.dir
     yield from ()
     shown = None if exported is None else json_text(str(exported))
-    return Item({"url": call.broker.reports_url or None, "export": shown})
+    return Item({"url": call.broker.config.management.reports_url or None, "export": shown})
 
 
 # -- backups ----------------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def enable_feature_flag(_call: Call, name: str) -> None:
 def list_deprecated_features(call: Call) -> Answer:
     """Features that RabbitMQ deprecates."""
     denied = {name for name, (phase, _) in DEPRECATED.items() if phase == _REMOVED}
-    switches = call.broker.compatibility
+    switches = call.broker.config.compatibility
     denied |= {"transient_nonexcl_queues"} if switches.transient_nonexcl_queues == "denied" else set()
     denied |= set() if switches.global_qos == "permitted" else {"global_qos"}
     rows = [
@@ -125,7 +125,7 @@ def get_auth_attempts(call: Call) -> Answer:
     """Numbers of logins by protocol."""
     check_node_name(call)
     totals = call.broker.context.totals
-    found = call.broker.http_logins.attempts(totals.auth_failed, totals.auth_succeeded)
+    found = call.broker.logins.http.attempts(totals.auth_failed, totals.auth_succeeded)
     rows = [{"protocol": protocol, **_attempts(counts)} for protocol, counts in found.items()]
     return Listing(rows, sort=(), is_paged=False)
 
@@ -144,7 +144,7 @@ def get_auth_attempts_by_source(call: Call) -> Answer:
     check_node_name(call)
     rows = [
         {"remote_address": address, "username": json_text(name), "protocol": protocol, **_attempts(counts)}
-        for (address, name, protocol), counts in call.broker.login_sources.rows()
+        for (address, name, protocol), counts in call.broker.logins.sources.rows()
     ]
     return Listing(rows, sort=(), is_paged=False)
 
@@ -154,8 +154,8 @@ def reset_auth_attempts(call: Call) -> None:
     """Count logins from now on."""
     check_node_name(call)
     totals = call.broker.context.totals
-    call.broker.http_logins.reset(totals.auth_failed, totals.auth_succeeded)
-    call.broker.login_sources.reset()
+    call.broker.logins.http.reset(totals.auth_failed, totals.auth_succeeded)
+    call.broker.logins.sources.reset()
 
 
 @ROUTES.delete("reset", "reset/{node}")

@@ -115,7 +115,7 @@ def _parameter_state(call: Call) -> Any:
 
 def _global_parameter_state(call: Call) -> Any:
     """Return the value of a global parameter, under its name, which may tell that it is secret, for the audit log."""
-    name, values = call.names["name"], call.broker.global_parameters.list()
+    name, values = call.names["name"], call.broker.directory.global_parameters.list()
     return {name: values[name]} if name in values else None
 
 
@@ -184,7 +184,7 @@ def get_global_parameter(call: Call, name: str) -> Answer:
 def put_global_parameter(call: Call, name: str) -> Answer:
     """Set a global parameter."""
     value = call.body("value")["value"]
-    is_new = name not in call.broker.global_parameters.list()
+    is_new = name not in call.broker.directory.global_parameters.list()
     call.administration.policies.set_global_parameter(call.actor, name, value)
     return Done(201 if is_new else 204)
 

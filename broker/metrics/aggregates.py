@@ -376,10 +376,10 @@ OWN: tuple[Family, ...] = (
            lambda n: sum([line.count for vhost in n.broker.vhosts.values() for line in vhost.delay_lines()])),
     _by_label("leveret_tls_certificate_not_after_seconds", GAUGE,
               "End of the validity of a TLS listener's certificate, Unix time", "listener",
-              lambda n: {key: each.ends.timestamp() for key, each in n.broker.certificates.facts.items()}),
+              lambda n: {key: each.ends.timestamp() for key, each in n.broker.gate.certificates.facts.items()}),
     _by_label("leveret_tls_certificate_reloads_total", COUNTER,
               "Total number of times that the certificates of a kind of TLS listeners were read again", "outcome",
-              attrgetter("broker.certificates.reloads")),
+              attrgetter("broker.gate.certificates.reloads")),
     Family("leveret_auth_backend_requests_total", COUNTER, "Questions to authentication backends, by outcome: "
            "allowed, refused, failed (no decision: refused), not_asked (refused at once, because the backend is down)",
            ("backend", "outcome"), _auth_requests),

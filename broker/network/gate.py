@@ -114,7 +114,7 @@ class Gate:
 
     def log_refusal(self, host: str, name: str, reason: str) -> None:
         """Log that a client was refused before it got a connection, at most one line per second for its address."""
-        if self.node.refusal_log.admit(host, self.loop.time_source.now()):
+        if self.node.logins.refusal_log.admit(host, self.loop.time_source.now()):
             log.error("closing connection %s: %s", name, reason)
 
     # -- sockets ----------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Gate:
             self._refused_count += 1
             return False
         self.drivers.add(driver)
-        self.loop.wake(driver.connection, self.node.handshake_timeout)
+        self.loop.wake(driver.connection, self.node.config.handshake_timeout)
         return True
 
     def unregister(self, driver: CheckedDriver) -> None:
@@ -164,7 +164,7 @@ class Gate:
         if self._refused_count:
             log.error("refused %d connections: the limit of file descriptors is reached", self._refused_count)
             self._refused_count = 0
-        for address, count in self.node.refusal_log.take_suppressed(self.loop.time_source.now()):
+        for address, count in self.node.logins.refusal_log.take_suppressed(self.loop.time_source.now()):
             log.error("refused %d more connections from %s that did not log in", count, address)
 
     def _check_unsent(self, now: float) -> None:

@@ -11,7 +11,9 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,19 +21,21 @@ from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.committer import Committer
+from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.persistence.space_reclaim import SpaceReclaim
 from leveret.broker.persistence.worker_thread import WorkerThread
 from leveret.broker.queue.arguments import max_priority
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.delayed_delivery import DelayLine
+from leveret.broker.vhost.vhost import VHost
 from leveret.storage.damage import Damages
 from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded, LoadRequest
 from leveret.storage.queues.backing_queue import BackingQueue, Read
-from leveret.storage.queues.memory_monitor import MemoryMonitor
+from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.priority_queue import PriorityQueue, parts
 from leveret.storage.queues.queue_ids import level_qid, queue_qid
@@ -168,11 +172,37 @@ class DataStore:
         """Number of commits by which the oldest read transaction was behind at the last check (`disk_usage`)."""
         self._ids = count((boot << 32) + 1)
         self.first_seq = boot << 40
+        self.is_recovered = False
+        """True once queues have the messages of the last run."""
+        self._paging_due = 0.0
+        self._damage_log: DamageLog | None = None
         self._queue_class = _checking(self.queue_class) if config.check_invariants else self.queue_class
         self._host: Loop
         self.commits: Committer
         self._backups: Backups | None = None
         self._reader: MessageReader
+
+    def attach(self, loop: Loop, vhosts: dict[str, VHost]) -> None:
+        """Have the ticks of a server update its queues' memory limits, and log damaged data with their names."""
+        self._damage_log = DamageLog(self.damages, vhosts)
+        loop.on_tick += [partial(self._page, loop), self.log_damage]
+
+    def _page(self, loop: Loop, now: float) -> None:
+        if now >= self._paging_due:
+            self._paging_due = inf
+            loop.turn.slices.add(self._update_ram_targets(loop, now), "memory monitor")
+
+    def _update_ram_targets(self, loop: Loop, now: float) -> Iterator[None]:
+        """Update the queues' memory limits; with very many queues this takes longer than the interval of checks."""
+        try:
+            yield from self.monitor.steps(now)
+        finally:
+            self._paging_due = loop.now() + PAGING_SECONDS
+
+    def log_damage(self, now: float = inf) -> None:
+        """Log unreadable data; by default also what is held back to be summed up."""
+        for line in self._damage_log.lines(now) if self._damage_log is not None else ():
+            log.error("%s", line)
 
     def start(
         self,

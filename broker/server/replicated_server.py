@@ -158,7 +158,6 @@ class WaitingBroker(Server):
         super().__init__(alone)
         self.load_definitions(rows)
         self.config = config
-        self.export_dir = config.export.dir
         self.cluster = cluster
         if former is not None:
             self._take_over(former)
@@ -166,12 +165,9 @@ class WaitingBroker(Server):
     def _take_over(self, former: "WaitingBroker") -> None:
         self.loop.attach(former.loop.running)
         self.audit = former.audit
-        self.login_throttle = former.login_throttle
-        self.login_sources = former.login_sources
-        self.http_logins = former.http_logins
-        self.refusal_log = former.refusal_log
+        self.logins = former.logins
         self.listeners = former.listeners
-        self.certificates = former.certificates
+        self.gate.certificates = former.gate.certificates
 
     @property
     def obstacle(self) -> str:

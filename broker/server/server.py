@@ -8,14 +8,13 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from leveret.broker import exit_codes
 from leveret.broker.administration import Administration, BadRequestError, DefinitionsError
 from leveret.broker.administration.access import AdministeredBroker, Delegation
-from leveret.broker.auth.login_throttle import HTTPLogins, LoginSources, LoginThrottle
+from leveret.broker.auth.login_throttle import Logins
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.passwords import Password, PasswordPolicy, WeakPasswordError
 from leveret.broker.auth.sessions import Sessions
@@ -33,7 +32,6 @@ from leveret.broker.metadata.recorder import (
 )
 from leveret.broker.network.gate import Gate
 from leveret.broker.network.socket_driver import SocketDriver
-from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.garbage_collector import COLLECTIONS, Collector
 from leveret.broker.process.log_limit import LogLimit
@@ -51,7 +49,6 @@ from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import Parameters
 from leveret.broker.vhost.vhost import VHost, make_in_memory
 from leveret.confirm.deadlock import FORSAKEN, TRAP, TRAP_SECONDS, is_forsaken, is_trapped
-from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
 from leveret.storage.queues.pager import freeing
 
 if TYPE_CHECKING:
@@ -124,29 +121,14 @@ class Server(AdministeredBroker):
         self.time_source, self.turn, self.context = loop.time_source, loop.turn, loop.context
         self.turn.is_backlogged = self._is_backlogged
         self.turn.is_full = self._is_full
-        self.limits = limits = config.limits
-        self.compatibility = config.compatibility
-        self.mechanisms = config.auth_mechanisms
-        self.anonymous_user = config.anonymous_user
-        self.certificate_login = config.certificate_login
-        self.handshake_timeout = config.handshake_timeout
-        self.auth_failure_delay = config.auth_failure_delay
-        self.initial_frame_max = config.initial_frame_max
-        self.frame_max = config.frame_max
-        self.channel_max = config.channel_max
-        self.heartbeat = config.heartbeat
-        self.consumer_timeout = round(config.consumer_timeout * 1000)
-        self.confirm_timeout = config.confirm_timeout
+        limits = config.limits
         self.audit = AuditLog(self.time_source.wall, is_on=False)
         self.audit.is_required = config.audit.required
-        self.audited_objects = config.audit.objects
         self.publish_limits = PublishLimits(
             limits.connection_max_publish_rate, limits.connection_max_publish_bytes
         )
         self.publish_buckets = Buckets()
-        self.login_throttle = LoginThrottle(config.auth_max_failures, config.auth_failure_period)
-        self.login_sources = LoginSources()
-        self.refusal_log = LogLimit()
+        self.logins = Logins(config.auth_max_failures, config.auth_failure_period)
         self.error_log = LogLimit(ERROR_LINES)
         self.alarm = ""
         self.blocked = set()
@@ -158,17 +140,17 @@ class Server(AdministeredBroker):
         self.journal = journal
         # users, vhosts and parameters
         definitions = Definitions(journal, next_id, self.context)
-        self.patterns = Patterns(python=config.compatibility.python_patterns)
-        self.users = self.users_class(definitions, config.loopback_users, self.patterns)
+        patterns = Patterns(python=config.compatibility.python_patterns)
+        self.users = self.users_class(definitions, config.loopback_users, patterns)
         rules = config.credentials
         self.users.passwords = PasswordPolicy(
             rules.hashing,
             (rules.min_length or 0) if rules.validator == "min_length" else 0,
-            self.patterns.compile(rules.regexp) if rules.validator == "regexp" else None,
+            patterns.compile(rules.regexp) if rules.validator == "regexp" else None,
         )
         self.backends = self._make_backends()
         self.directory = Directory(
-            loop, definitions, self.users, self.patterns, limits.default_limits, self._make_vhost
+            loop, definitions, self.users, patterns, limits.default_limits, self._make_vhost
         )
         self.directory.on_add = self._vhost_added
         self.vhosts = self.directory.vhosts
@@ -180,7 +162,6 @@ class Server(AdministeredBroker):
             argument_octets=limits.argument_octets,
         )
         self.parameters = Parameters(self)
-        self.global_parameters = self.directory.global_parameters
         # the process
         self.collector = Collector()
         self.resource_monitor = self.monitor_class(
@@ -193,8 +174,6 @@ class Server(AdministeredBroker):
         self.gate: Gate = Gate(
             config, loop, self, lambda: self.driver_class(self.gate), self.resource_monitor.memory.limit
         )
-        self.certificates = self.gate.certificates
-        self.unsent_answers = self.gate.unsent_answers
         self.clients = ConnectionTracking(
             self.turn,
             self.context,
@@ -205,9 +184,6 @@ class Server(AdministeredBroker):
             channel_max=limits.channel_max_per_node,
             most_sockets=self.gate.most_sockets,
         )
-        self.damage_log = None if disk is None else DamageLog(disk.damages, self.vhosts)
-        self.http_logins = HTTPLogins()
-        self.is_basic_disabled = config.management.disable_basic_auth
         self.sessions = Sessions(self.users, config.management.session_seconds)
         self.delegation = Delegation(
             "" if config.shovel.certificate_dir is None else str(config.shovel.certificate_dir.absolute()),
@@ -215,20 +191,16 @@ class Server(AdministeredBroker):
             config.rerouting == "policymaker",
         )
         self.node_name = config.node_name
-        self.statistics_seconds = config.management.interval_ms / 1000
-        self.reports_url = config.management.reports_url
-        self.export_dir = config.export.dir
         self.shovels = ShovelLoader(self, is_enabled=config.shovel.enabled)
-        self._is_recovered = False
-        """True once queues have the messages of the last run."""
         self.goes_on = False
         """True if the process goes on, as a node that waits, once the server is stopped."""
         self.process = self.cluster = None
-        self._paging_due = 0.0
         self._overdue = PeriodicSweep(lambda: self.clients.connections, Connection.close_overdue)
         self._queue_checks = PeriodicSweep(self._all_queues, self._check_queue)
         loop.on_tick += [self._collect, self._queue_checks.run, self.resource_monitor.check_memory]
-        loop.on_tick += [self._page, self.log_damage, self._log_repeated]
+        if disk is not None:
+            disk.attach(loop, self.vhosts)
+        loop.on_tick.append(self._log_repeated)
         self.administration: Administration = Administration(self)
         self._recovered = self.load_definitions(self._stored_rows())
 
@@ -280,11 +252,11 @@ class Server(AdministeredBroker):
             make_backing=make_in_memory if self.disk is None else self.disk.make_backing,
             delay_disk=self.disk,
             confirm_mode=self.config.confirm_mode,
-            most_deaths=self.limits.most_deaths,
-            patterns=self.patterns,
+            most_deaths=self.config.limits.most_deaths,
+            patterns=self.directory.patterns,
             object_limits=self.object_limits,
         )
-        vhost.router.hop_limit = self.limits.exchange_hops
+        vhost.router.hop_limit = self.config.limits.exchange_hops
         vhost.parameters.on_change = self.shovels.parameter_changed
         return vhost
 
@@ -350,9 +322,10 @@ class Server(AdministeredBroker):
             self.loop.run_step("job", self.turn.slices.run)
             await asyncio.sleep(0)
         self.turn.slices.on_waiting = self.loop.schedule_jobs
-        if CLUSTER_ID not in self.global_parameters:
+        parameters = self.directory.global_parameters
+        if CLUSTER_ID not in parameters:
             new = secrets.token_urlsafe(CLUSTER_ID_OCTETS)
-            self.global_parameters.set(CLUSTER_ID, f"rabbitmq-cluster-id-{new}")
+            parameters.set(CLUSTER_ID, f"rabbitmq-cluster-id-{new}")
         try:
             await self.gate.bind()
             clients = 0
@@ -375,7 +348,7 @@ class Server(AdministeredBroker):
             raise
         self.loop.start()
         self.is_open = True
-        self.certificates.watch(self.config.tls.reload_interval)
+        self.gate.certificates.watch(self.config.tls.reload_interval)
         if self.export is not None:
             self.export.start(loop)
         if any(vhost.parameters for vhost in self.vhosts.values()):
@@ -386,7 +359,7 @@ class Server(AdministeredBroker):
         self.resource_monitor.stop()
         if self.disk is None:
             return
-        if self._is_recovered:
+        if self.disk.is_recovered:
             await self.disk.stop(
                 store
                 for vhost in self.vhosts.values()
@@ -413,7 +386,7 @@ class Server(AdministeredBroker):
         for queue in self._recovered:
             queue.recovered()
         self._recovered = []
-        self._is_recovered = True
+        disk.is_recovered = True
         delayed = disk.recover_delayed(line for vhost in self.vhosts.values() for line in vhost.delay_lines())
         if delayed:
             log.info("recovered %d delayed messages", delayed)
@@ -458,7 +431,7 @@ class Server(AdministeredBroker):
         entries, messages and definitions, that are lost because the disk is full; none of them was confirmed.
         """
         self.is_stopping = True
-        await self.certificates.forget()
+        await self.gate.certificates.forget()
         slices = self.turn.slices
         slices.watch(on=False)
         loop_log.info(
@@ -472,8 +445,10 @@ class Server(AdministeredBroker):
         for vhost in self.vhosts.values():
             for line in vhost.delay_lines():
                 line.stop()
-        lost = 0 if self.disk is None else await shutdown.close_store(self.disk)
-        self.log_damage()
+        lost = 0
+        if self.disk is not None:
+            lost = await shutdown.close_store(self.disk)
+            self.disk.log_damage()
         if self.export is not None:  # last, as its folder may be on a disk that does not respond
             await self.export.stop(reason)
         done = self.context.totals.channels
@@ -555,24 +530,6 @@ class Server(AdministeredBroker):
         """
         self.loop.ticks.run(now)
         self._overdue.run(now)
-
-    def _update_ram_targets(self, monitor: MemoryMonitor, now: float) -> Iterator[None]:
-        """Update the queues' memory limits; with very many queues this takes longer than the interval of checks."""
-        try:
-            yield from monitor.steps(now)
-        finally:
-            self._paging_due = self.now() + PAGING_SECONDS
-
-    def log_damage(self, now: float = inf) -> None:
-        """Log unreadable data; by default also what is held back to be summed up."""
-        if self.damage_log is not None:
-            for line in self.damage_log.lines(now):
-                storage_log.error("%s", line)
-
-    def _page(self, now: float) -> None:
-        if self.disk is not None and now >= self._paging_due:
-            self._paging_due = inf
-            self.turn.slices.add(self._update_ram_targets(self.disk.monitor, now), "memory monitor")
 
     def _collect(self, now: float) -> None:
         self.collector.collect_due(now, self.resource_monitor.memory.used, self.turn.reads)

@@ -430,5 +430,5 @@ def _begin(
     connection.auth_mechanism = MECHANISM
     connection.frame_max = connection.frame_limit = frame_max
     connection.outbox.limit = BUFFER
-    connection.channel_max = connection.node.channel_max
+    connection.channel_max = connection.node.config.channel_max
     connection.opened(OPERATOR if user is None else user, vhost)

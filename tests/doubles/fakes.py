@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from leveret.broker.amqp.codec import decode_method, encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Connection as Wire, Queue, make
 from leveret.broker.amqp.errors import MalformedMethod
@@ -115,6 +117,12 @@ class Node(Server):
         self.clock.now += milliseconds / 1000
         self.context.timers.run(self.wall_clock())
         self.run_turn()
+
+
+def configure(node: Server, section: str = "", **values: Any) -> None:
+    """Change settings of the configuration, or of a section of it, of a node that has been made."""
+    changed = msgspec.structs.replace(getattr(node.config, section), **values) if section else None
+    node.config = msgspec.structs.replace(node.config, **({section: changed} if section else values))
 
 
 def hurry(node: Node, *, looks: int) -> None:

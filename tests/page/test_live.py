@@ -4,6 +4,7 @@ import json
 import logging
 
 import pytest
+from doubles.fakes import configure
 from services.browsing import ask, opened, publish
 
 import leveret
@@ -166,7 +167,7 @@ def test_the_navigation_leads_to_the_reports(browser, monkeypatch):
 
     def with_reports(server: Server, *given: object) -> None:
         made(server, *given)
-        server.reports_url = address
+        configure(server, "management", reports_url=address)
 
     monkeypatch.setattr(Server, "__init__", with_reports)
     with leveret.Broker(management=True) as broker:

@@ -341,7 +341,7 @@ def test_sec_33_an_address_with_too_many_failures_is_refused_over_amqp():
     node = Node()
     node.users.loopback_users = frozenset()
     for number in range(10):
-        node.login_throttle.failed("192.0.2.1", str(number), node.clock.now)
+        node.logins.throttle.failed("192.0.2.1", str(number), node.clock.now)
     client = PureClient(node, connect=False)
     client.connection.peer = ("192.0.2.1", 50000)
     client.receive(PROTOCOL_HEADER)
@@ -350,4 +350,4 @@ def test_sec_33_an_address_with_too_many_failures_is_refused_over_amqp():
     client.send(make(Wire.StartOk, polite, "PLAIN", "\0guest\0guest", "en_US"), 0)
 
     assert "403" in client.sent()[0]
-    assert client.driver.closed == node.auth_failure_delay
+    assert client.driver.closed == node.config.auth_failure_delay

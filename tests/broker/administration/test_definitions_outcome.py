@@ -139,7 +139,7 @@ def test_the_last_of_two_entries_counts(node):
     load(node, {"global_parameters": [parameter]})
     load(node, {"global_parameters": [parameter | {"value": 2}, parameter]})
 
-    assert 1 == node.global_parameters.get("g")
+    assert 1 == node.directory.global_parameters.get("g")
 
 
 WRONG = {

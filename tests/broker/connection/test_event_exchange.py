@@ -220,7 +220,7 @@ def test_secrets_are_not_published(client: Client) -> None:
         None, "/", "shovel", "s",
         {"src-uri": "amqp://a:canary@host", "src-queue": "q", "dest-uri": "amqp://", "dest-queue": "r"},
     )  # fmt: skip
-    node.global_parameters.set("mail_password", "canary")
+    node.directory.global_parameters.set("mail_password", "canary")
 
     found = told(client)
 

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, Node
+from doubles.fakes import Client, Node, configure
 from services.api import OPERATOR, Api
 
 from leveret.broker.amqp.commands import Basic, Channel, Connection as Wire, Exchange, Queue, make
@@ -346,7 +346,7 @@ def test_declarations_of_clients_have_entries(node):
 @pytest.mark.parametrize(("objects", "count"), [("durable", 0), ("all", 1), ("none", 0)])
 def test_transient_objects_have_entries_if_they_are_wanted(node, objects, count):
     """Most of them are there for one connection only."""
-    node.audited_objects = objects
+    configure(node, "audit", objects=objects)
     client = Client(node)
     entries(node)
     client.declare("", exclusive=True)

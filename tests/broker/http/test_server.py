@@ -14,7 +14,7 @@ from functools import partial
 
 import aiohttp
 import pytest
-from doubles.fakes import Client, Node
+from doubles.fakes import Client, Node, configure
 
 from leveret.broker.amqp.commands import Queue as Wire, make
 from leveret.broker.http import server as driver
@@ -218,7 +218,7 @@ async def test_a_few_requests_are_worked_on_at_once():
 async def test_a_wrong_login_is_answered_later():
     """Its answer takes the time that is set."""
     async with serving() as tried:
-        tried.node.auth_failure_delay = 0.2
+        configure(tried.node, auth_failure_delay=0.2)
         began = time.monotonic()
         status, _ = await tried.ask("GET", "whoami", headers={"authorization": WRONG[0]})
 
@@ -229,7 +229,7 @@ async def test_a_wrong_login_is_answered_later():
 async def test_wrong_logins_hold_nobody():
     """While they wait for their answers others are served, however many they are."""
     async with serving() as tried:
-        tried.node.auth_failure_delay = 3600.0
+        configure(tried.node, auth_failure_delay=3600.0)
         wrong = [
             asyncio.create_task(tried.ask("GET", "whoami", headers={"authorization": each})) for each in WRONG
         ]

@@ -1,13 +1,12 @@
 """The name of the cluster, features, logins, and what is not here, in the API."""
 
 import pytest
-from doubles.fakes import Client, Node, StoringNode
+from doubles.fakes import Client, Node, StoringNode, configure
 from services.api import Api
 
 from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.definitions_document import at_once
 from leveret.broker.auth.passwords import Password, check_password
-from leveret.broker.channel.settings import Compatibility
 
 
 def test_the_cluster_name_is_set_permanently():
@@ -170,7 +169,7 @@ def test_deprecated_features_have_their_state(api):
         states()["ram_node_type"],
         api.get("deprecated-features")[3]["deprecation_phase"],
     )
-    api.node.compatibility = Compatibility(global_qos="ignored", transient_nonexcl_queues="denied")
+    configure(api.node, "compatibility", global_qos="ignored", transient_nonexcl_queues="denied")
     assert ("denied", "denied") == (states()["global_qos"], states()["transient_nonexcl_queues"])
 
 

@@ -56,7 +56,7 @@ def consumer_timeout(node: Node, seconds: int) -> Ended:
 
 def confirm_timeout(node: Node, seconds: int) -> Ended:
     """A client whose message nobody acks."""
-    assert node.confirm_timeout == seconds
+    assert node.config.confirm_timeout == seconds
     client = Client(node)
     client.declare("awaited", arguments={"x-confirm-mode": ("longstr", "consumer-ack")})
     client.send(make(Confirm.Select, False))

@@ -112,16 +112,16 @@ def test_what_is_not_there_cannot_be_cleared(node, component, name, text):
 def test_global_parameters_are_kept(node):
     """A global parameter has any name and any JSON value, and survives a restart."""
     value = {"a": [1, 2.5, None, True, 10**30, "\xe9\ud800"]}
-    node.global_parameters.set("cluster_name", "first")
-    node.global_parameters.set("cluster_name", value)
-    node.global_parameters.set("n\udcff", 1)
-    node.global_parameters.set("gone", 1)
-    node.global_parameters.clear("gone")
+    node.directory.global_parameters.set("cluster_name", "first")
+    node.directory.global_parameters.set("cluster_name", value)
+    node.directory.global_parameters.set("n\udcff", 1)
+    node.directory.global_parameters.set("gone", 1)
+    node.directory.global_parameters.clear("gone")
     node.commit()
 
     assert {"cluster_name": value, "n\udcff": 1} == node.restarted().global_parameters.list()
     with pytest.raises(ParameterError, match=r"^Parameter does not exist$"):
-        node.global_parameters.clear("gone")
+        node.directory.global_parameters.clear("gone")
 
 
 def test_parameters_of_vhosts_are_kept(node):

@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 import pytest
-from doubles.fakes import Node
+from doubles.fakes import Node, configure
 from doubles.identity_provider import BACK, VERIFIER, code_of, providing
 from services.api import Api
 
@@ -168,7 +168,7 @@ def test_without_a_provider_there_is_no_such_login(method):
 def test_names_and_passwords_can_be_refused():
     """With `management.disable_basic_auth`, in RabbitMQ's words; neither the form takes them."""
     node = Node()
-    node.is_basic_disabled = True
+    configure(node, "management", disable_basic_auth=True)
     header = base64.b64encode(b"guest:guest").decode()
 
     for answer in (
