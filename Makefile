@@ -89,7 +89,9 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# In a new checkout one process compiles the tests for all workers, which would each do it at the same time.
 pytest: $(VENV)/.installed-test
+	@test -d tests/__pycache__ || $(BIN)/pytest -q --collect-only --ignore=tests/page $(ARGS) >/dev/null || true
 	@$(PYTEST) --ignore=tests/page $(ARGS) || $(call second,--ignore=tests/page $(ARGS))
 
 test-ui: $(VENV)/.installed-test
