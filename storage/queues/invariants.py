@@ -31,13 +31,13 @@ def check(queue: VariableQueue) -> None:
 def _facts(queue: VariableQueue) -> dict[str, bool]:
     """Return whether each invariant holds, by what is wrong if it does not."""
     q1, q2, q3, q4 = queue.q1, queue.q2, queue.q3, queue.q4
-    delta = queue.delta_count
+    delta = queue.delta.count
     on_disk = bool(q3) or bool(delta)
     returned = list(queue.returned.items)
     in_reach = bool(returned) or bool(q4) or bool(q3)
     unacked = [*queue._unacked.items(), *queue._unacked_out.items()]
     seq_ids = _seq_ids(queue)
-    ends = {queue.delta_start, queue.delta_stop - 1} if delta else set()
+    ends = {queue.delta.start, queue.delta.stop - 1} if delta else set()
     entries = [item for item in (*q4, *q3, *q2, *q1, *returned) if type(item) is Entry]
     in_memory: list[Item] = [
         item for item in (*q4, *q3, *q2, *q1, *returned) if type(item) is not Entry or item.message
@@ -47,7 +47,7 @@ def _facts(queue: VariableQueue) -> dict[str, bool]:
         octets -= sum(size_of(item) for item in q4)
     ready = len(returned) + len(q4) + len(q3) + delta + len(q2) + len(q1)
     fetched = [*(seq_id for seq_id, _ in queue.returned), *(seq_id for seq_id, _ in unacked)]
-    delivered = [seq_id for seq_id in fetched if seq_id not in queue.gaps]
+    delivered = [seq_id for seq_id in fetched if seq_id not in queue.delta.gaps]
     return {
         "I1: q1 has messages, q3 and delta have none": not q1 or on_disk,
         "I2: q2 has messages, delta has none": not q2 or bool(delta),
@@ -62,7 +62,7 @@ def _facts(queue: VariableQueue) -> dict[str, bool]:
         or not queue._asked,
         "I4: a fetch waits for the head, and no read is in progress": queue.loading or not queue._starved,
         f"I10: {queue.ready_count} messages are ready, the parts have {ready}": queue.ready_count == ready,
-        "I5: delta has more messages than its range": queue.delta_start + delta <= queue.delta_stop,
+        "I5: delta has more messages than its range": queue.delta.start + delta <= queue.delta.stop,
         "I7: a body is neither in memory nor on disk": all(e.message or e.state == STORED for e in entries),
         "a ready message is missing": all(e.state != GONE for e in entries),
         "I8: more messages in memory than are ready": 0 <= queue.ram_msg_count <= queue.ready_count,
@@ -80,7 +80,7 @@ def _facts(queue: VariableQueue) -> dict[str, bool]:
         or not seq_ids
         or max(delivered) < seq_ids[0],
         "a message that was withdrawn is ready": not any(
-            seq_id in queue.gaps and seq_id not in ends for seq_id in seq_ids
+            seq_id in queue.delta.gaps and seq_id not in ends for seq_id in seq_ids
         ),
         "I9: a message is requeued and unacked": len(set(fetched)) == len(fetched),
         "a seq_id was never assigned": all(seq_id < queue.next_seq for seq_id in (*seq_ids, *fetched)),
@@ -109,14 +109,14 @@ def _facts(queue: VariableQueue) -> dict[str, bool]:
         "an alpha is to be evicted": not any(e.evict for e in (*q4, *q1, *returned) if type(e) is Entry),
         "prefetched messages are missing": queue._ahead <= len(q3)
         and all(entry.message for entry in islice(q3, queue._ahead)),
-        f"{queue.delta_paged} transient messages and {queue.delta_octets} bytes in a delta of {delta}": 0
-        <= queue.delta_paged
+        f"{queue.delta.paged} transient messages and {queue.delta.octets} bytes in a delta of {delta}": 0
+        <= queue.delta.paged
         <= max(0, delta)
-        and queue.delta_octets >= 0,
+        and queue.delta.octets >= 0,
         f"{queue.state_counts()} messages by state are {_states(queue)}": len(entries) > SAMPLE
         or queue.state_counts() == _states(queue),
         "a block is miscounted": all(
-            block.away >= 0 and block.live >= block.away for block in queue.blocks.values()
+            block.away >= 0 and block.live >= block.away for block in queue.delta.blocks.values()
         ),
     }
 
@@ -126,7 +126,7 @@ def _states(queue: VariableQueue) -> tuple[int, int, int, int]:
     away = [item for item in queue.returned.items if type(item) is Entry and item.message is None]
     kinds = [entry.durable for entry in (*away, *queue.q3, *queue.q2)]
     alphas = queue.ram_msg_count - len(away)
-    return alphas, kinds.count(False), kinds.count(True), queue.delta_count
+    return alphas, kinds.count(False), kinds.count(True), queue.delta.count
 
 
 def _seq_ids(queue: VariableQueue) -> list[int]:
@@ -135,6 +135,6 @@ def _seq_ids(queue: VariableQueue) -> list[int]:
     for part in queue._parts()[1:]:
         if part is not None:
             found += part.between(-inf, inf, maxsize, backwards=False)[0]
-        elif queue.delta_count:
-            found += sorted({queue.delta_start, queue.delta_stop - 1})
+        elif queue.delta.count:
+            found += sorted({queue.delta.start, queue.delta.stop - 1})
     return found

@@ -58,7 +58,7 @@ class Reading(Paging):
 
     def _keep_ahead(self) -> None:
         """Start a read if no message is in memory for the next fetch."""
-        if self.delta_count and self._asked and not (self.returned or self.q4 or self.q3):
+        if self.delta.count and self._asked and not (self.returned or self.q4 or self.q3):
             self._prefetch()
 
     def _prefetch(self) -> None:
@@ -94,9 +94,9 @@ class Reading(Paging):
         self._ahead = ahead
         if wanted:
             self._load([Range(self.qid, wanted[0].seq_id, wanted[-1].seq_id + 1)], BODIES, wanted)
-        elif self.delta_count and ahead < enough:
-            boundary = (self.delta_start // enough + 1) * enough
-            self._load([Range(self.qid, self.delta_start, min(boundary, self.delta_stop))], DELTA)
+        elif self.delta.count and ahead < enough:
+            boundary = (self.delta.start // enough + 1) * enough
+            self._load([Range(self.qid, self.delta.start, min(boundary, self.delta.stop))], DELTA)
 
     def _load_bodies(self, items: Iterable[tuple[int, Item]], what: str) -> None:
         """Start a read of the missing bodies of some messages (ascending by seq_id)."""
@@ -112,7 +112,7 @@ class Reading(Paging):
             self._load(ranges_of(self.qid, map(_seq_id, wanted)), what, wanted)
 
     def _load(self, ranges: Sequence[Range], what: str, entries: Sequence[Entry] = ()) -> None:
-        request = LoadRequest(self, tuple(ranges), self.pager.load_octets, what, entries, self.delta_stop)
+        request = LoadRequest(self, tuple(ranges), self.pager.load_octets, what, entries, self.delta.stop)
         self._loading = request
         self.pager.load(request)
 
@@ -135,25 +135,26 @@ class Reading(Paging):
 
     def _take_delta(self, request: LoadRequest, found: Loaded, reads: Reads) -> None:
         """Append a part of the delta to q3."""
-        first = self.delta_start
+        delta = self.delta
+        first = delta.start
         damaged = self.damaged
         stop = min(found.stop, request.horizon)
         entries: list[Entry] = []
         for raw, header in self._headed(request, found):
             slot = slot_of(raw, header)
-            block = self.blocks.get(slot)
+            block = delta.blocks.get(slot)
             bitmap = read_bitmap(raw.dead, header)
             if bitmap.is_damaged:
                 bitmap = self._without_bitmap(raw, header, block, first)
             if block is None:
-                block = self._new_block(raw, header, bitmap)
-                if header.first < first or self.gaps:
+                block = delta.new_block(raw, header, bitmap)
+                if header.first < first or delta.gaps:
                     self._note_ended(block, raw, header, first)
             dead = bitmap.dead | block.bits | block.noted  # ends that were not on disk when this was read
             source = _Source(block, raw, header, dead)
             entries += self._take_block(source, range(first, stop), found)
             if not block.live:  # all of it was withdrawn, after the read began
-                self.blocks.pop(slot, None)
+                delta.blocks.pop(slot, None)
                 block.home = None
             elif block.away and header.last < stop:  # all that could be read of it is in memory now
                 self._give_up_damaged(source)
@@ -161,35 +162,23 @@ class Reading(Paging):
         self._q3().extend(entries)
         self._ahead = 0
         self.ram_octets += sum([entry.size for entry in entries])
-        self.delta_start = stop
-        self.delta_count -= len(entries)
-        self.gaps.forget_before(self._first_unfetched())
+        delta.start = stop
+        delta.count -= len(entries)
+        delta.gaps.forget_before(self._first_unfetched())
         self._moved("from_delta", len(entries))
         reads.messages += len(entries)
-        lost = self.delta_count - (self.delta_stop - stop)
+        lost = delta.count - (delta.stop - stop)
         if lost > 0:  # damaged ones were counted, or some twice; they do not exist
-            missing = min(lost, self.delta_count) - self.delta_twice
+            missing = min(lost, delta.count) - delta.twice
             if self.damaged == damaged and missing > 0:
                 self._note_damage(first, MISSING, missing)
-            self.delta_twice = max(0, self.delta_twice - lost)
-            self.delta_count -= lost
+            delta.twice = max(0, delta.twice - lost)
+            delta.count -= lost
             self._leave_ready(lost)
-        if self.delta_count <= 0 or stop >= self.delta_stop:
+        if delta.count <= 0 or stop >= delta.stop:
             self._delta_exhausted()
-        if not entries and self.delta_count:
+        if not entries and delta.count:
             self._prefetch()
-
-    def _new_block(self, raw: RawBlock, header: Header, bitmap: Bitmap) -> Block:
-        """Return the state of a block of which memory knew nothing."""
-        block = Block(self.qid, header.first, header.records, paged=raw.paged)
-        block.live = block.away = header.records - bitmap.dead.bit_count()
-        block.bits = bitmap.dead
-        block.marked = raw.dead is not None
-        block.has_bad_bitmap = bitmap.is_damaged
-        block.returns = bitmap.returns
-        block.home = self.blocks
-        self.blocks[block.slot] = block
-        return block
 
     def _note_ended(self, block: Block, raw: RawBlock, header: Header, first: int) -> None:
         """Note records that have ended, although a read of a block that memory did not know any more has found them.
@@ -197,7 +186,7 @@ class Reading(Paging):
         They are those before `first`, and those that were withdrawn: with the last of them memory forgot the block.
         """
         for record in read_records(raw.value, header, block.bits):
-            if not isinstance(record, int) and (record.seq_id < first or record.seq_id in self.gaps):
+            if not isinstance(record, int) and (record.seq_id < first or record.seq_id in self.delta.gaps):
                 block.live -= 1
                 block.away -= 1
                 block.bits |= 1 << record.place
@@ -219,16 +208,11 @@ class Reading(Paging):
         octets = [
             bodies[record.place]
             for record in read_records(raw.value, header)
-            if not isinstance(record, int) and first <= record.seq_id < self.delta_stop
+            if not isinstance(record, int) and first <= record.seq_id < self.delta.stop
         ]
-        self.delta_count += len(octets)
+        self.delta.count_again(sum(octets), len(octets), paged=raw.paged)
         self._leave_ready(-len(octets))
-        self.delta_twice += len(octets)
-        self.delta_octets += sum(octets)
         self.lost_octets -= sum(octets)
-        if raw.paged:
-            self.delta_paged += len(octets)
-            self.delta_octets_paged += sum(octets)
         return Bitmap(is_damaged=True)
 
     def _note_damage(self, position: int, kind: str, count: int = 1) -> None:
@@ -247,9 +231,9 @@ class Reading(Paging):
         taken = plain_entries(raw.value, header, dead, block, wanted, durable=durable)
         if taken is None:
             taken = self._take_records(source, wanted, found, durable=durable)
-        if self.gaps:
-            taken = [entry for entry in taken if entry.seq_id not in self.gaps]
-        self._leave_delta(block, len(taken), sum([entry.body for entry in taken]))
+        if self.delta.gaps:
+            taken = [entry for entry in taken if entry.seq_id not in self.delta.gaps]
+        self.delta.leave(block, len(taken), sum([entry.body for entry in taken]))
         self._note_stored_returns(block, taken)
         return taken
 
@@ -262,14 +246,6 @@ class Reading(Paging):
                 self.stored_returns.update(stored)
             else:
                 self.stored_returns = stored
-
-    def _leave_delta(self, block: Block, count: int, octets: int) -> None:
-        """Remove `count` messages of one block, with `octets` bytes of bodies, from the delta."""
-        block.away -= count
-        self.delta_octets -= octets
-        if block.paged:
-            self.delta_paged -= count
-            self.delta_octets_paged -= octets
 
     def _take_records(self, source: _Source, wanted: range, found: Loaded, *, durable: bool) -> list[Entry]:
         """Return entries of a block's records that belong to a part of the delta; drop damaged ones."""
@@ -285,7 +261,7 @@ class Reading(Paging):
             message = message_of(record, found, address)
             entry = entry_of(record, block, message, bodies[record.place], durable=durable)
             # the body of one that was withdrawn may be gone, as it is read later than the block
-            if message is None and record.seq_id not in self.gaps:  # damaged: it cannot be delivered
+            if message is None and record.seq_id not in self.delta.gaps:  # damaged: it cannot be delivered
                 self._note_damage(record.seq_id, _kind(record.msg_id, found))
                 self._give_up(entry)
             else:
@@ -299,9 +275,9 @@ class Reading(Paging):
 
     def _give_up(self, entry: Entry) -> None:
         """Drop a damaged message of the delta: note its record as dead and stop counting it."""
-        self._leave_delta(entry.block, 1, entry.body)
+        self.delta.leave(entry.block, 1, entry.body)
         self.lost_octets += entry.body
-        self.delta_count -= 1
+        self.delta.count -= 1
         self._leave_ready(1)
         self._journal.dead(entry)
 
@@ -322,10 +298,10 @@ class Reading(Paging):
 
     def _delta_exhausted(self) -> None:
         """Handle the end of the delta: q2 follows q3."""
-        if self.delta_count:  # damaged ones were counted; they do not exist
-            self._leave_ready(self.delta_count)
-        self.lost_octets += self.delta_octets  # the count may be right already if a whole block is lost
-        self._clear_delta()
+        if self.delta.count:  # damaged ones were counted; they do not exist
+            self._leave_ready(self.delta.count)
+        self.lost_octets += self.delta.octets  # the count may be right already if a whole block is lost
+        self.delta.clear()
         if self.q2:
             self._q3().extend(self.q2)
             self.q2 = NO_ENTRIES
@@ -385,7 +361,7 @@ class Reading(Paging):
             return
         self.q3.remove(entry)
         self._ahead = 0
-        if not self.q3 and not self.delta_count:
+        if not self.q3 and not self.delta.count:
             self._q1_to_q4()
 
 

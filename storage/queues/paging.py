@@ -241,7 +241,7 @@ class Paging(SubQueues):
         self._q1_first += count
         popleft = self.q1.popleft
         entries = change(range(first, first + count), [popleft() for _ in range(count)])
-        if not self.delta_count:
+        if not self.delta.count:
             self._q3().extend(entries)
         elif self.q2 is NO_ENTRIES:
             self.q2 = deque(entries)
@@ -336,24 +336,24 @@ class Paging(SubQueues):
                 taken.append(q3.pop())
             if taken:
                 self._to_delta(taken)
-                self.delta_start = taken[-1].seq_id
-                if not self.delta_count:
-                    self.delta_stop = taken[0].seq_id + 1
-                self.delta_count += len(taken)
+                self.delta.start = taken[-1].seq_id
+                if not self.delta.count:
+                    self.delta.stop = taken[0].seq_id + 1
+                self.delta.count += len(taken)
                 pushed = len(taken)
-            if young and self.delta_count:
+            if young and self.delta.count:
                 q2 = self.q2 = deque(young)
             else:
                 q3.extend(young)
             self._ahead = min(self._ahead, len(q3))
-        if self.delta_count:
+        if self.delta.count:
             taken = []
             while pushed + len(taken) < quota and q2 and q2[0].state == STORED:
                 taken.append(q2.popleft())
             if taken:
                 self._to_delta(taken)
-                self.delta_stop = taken[-1].seq_id + 1
-                self.delta_count += len(taken)
+                self.delta.stop = taken[-1].seq_id + 1
+                self.delta.count += len(taken)
                 pushed += len(taken)
         if pushed:
             self._moved("to_delta", pushed)
@@ -365,16 +365,15 @@ class Paging(SubQueues):
         """
         q3 = self.q3
         young: list[Entry] = []
-        if not self.delta_count and len(q3) > self.segment and q3[self.segment].state == STORED:
+        if not self.delta.count and len(q3) > self.segment and q3[self.segment].state == STORED:
             while q3[-1].state != STORED and q3[-1].seq_id >= boundary:
                 young.append(q3.pop())
             young.reverse()
         return young
 
     def _to_delta(self, entries: list[Entry]) -> None:
-        """Forget entries that are all neighbours; their blocks count these records as away."""
-        blocks = self.blocks
-        for block, run in groupby(entries, _block_of):
+        """Forget entries that are all neighbours."""
+        for _, run in groupby(entries, _block_of):
             members = list(run)
             for entry in members:
                 if entry.message is not None:  # read ahead
@@ -382,15 +381,4 @@ class Paging(SubQueues):
                     self.ram_octets -= entry.size
                 else:
                     self.away_octets -= entry.size
-            octets = sum([entry.body for entry in members])
-            self.delta_octets += octets
-            if block.paged:
-                self.delta_paged += len(members)
-                self.delta_octets_paged += octets
-            block.away = away = block.away + len(members)
-            if away == block.count:  # none of it is in memory any more, and none of it is dead
-                blocks.pop(block.slot, None)
-                block.home = None
-            else:
-                blocks[block.slot] = block
-                block.home = blocks
+            self.delta.enter(members)

@@ -28,7 +28,6 @@ from math import inf
 from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from leveret.storage.empty import EmptyDict
 from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import (
     NO_RETURNS,
@@ -53,6 +52,7 @@ from leveret.storage.queues.backing_queue import (
     Read,
     Walk,
 )
+from leveret.storage.queues.delta import NO_DELTA, Delta, Gaps
 from leveret.storage.queues.requeued import Item, size_of, trimmed
 
 T = TypeVar("T")
@@ -72,8 +72,6 @@ READ_OCTETS = 64 * 1024
 _WINDOW = 512
 """Positions of the delta that a portion covers on the way to the head."""
 _NO_LIMIT = 1 << 62
-_BITS = 4096
-"""Positions in one bitmap of `Gaps`."""
 
 _seq_id = attrgetter("seq_id")
 
@@ -86,46 +84,6 @@ class Snapshot(Protocol):
 
     def close(self) -> None:
         """Release the pages of that moment. Also done when the last reference is gone."""
-
-
-class Gaps:
-    """The positions from which messages were withdrawn, one bit each, until everything before them has left the queue.
-
-    Such a message may still be on disk when its neighbours are read: its end is written by the next commit, and a read
-    may have begun before.
-
-    Args:
-        bitmaps: where they are kept; given for the set that stays empty (`storage.empty`).
-
-    """
-
-    __slots__ = ("_bitmaps",)
-
-    def __init__(self, bitmaps: dict[int, int] | None = None) -> None:
-        self._bitmaps: dict[int, int] = {} if bitmaps is None else bitmaps
-
-    def __bool__(self) -> bool:
-        return bool(self._bitmaps)
-
-    def __contains__(self, seq_id: int) -> bool:
-        return bool(self._bitmaps.get(seq_id // _BITS, 0) >> seq_id % _BITS & 1)
-
-    def add(self, seq_id: int) -> None:
-        """Add a position."""
-        self._bitmaps[seq_id // _BITS] = self._bitmaps.get(seq_id // _BITS, 0) | 1 << seq_id % _BITS
-
-    def forget_before(self, seq_id: int) -> None:
-        """Remove positions below `seq_id`, if not all of them: whole bitmaps only."""
-        for number in [number for number in self._bitmaps if number < seq_id // _BITS]:
-            del self._bitmaps[number]
-
-    def copy(self) -> "Gaps":
-        """Return a copy."""
-        return Gaps(dict(self._bitmaps))
-
-
-NO_GAPS = Gaps(EmptyDict())
-"""Shared by all queues from which nothing was withdrawn."""
 
 
 class Part(NamedTuple):
@@ -227,7 +185,7 @@ class Looks:
     __slots__ = ()
 
     deleted: bool = False
-    delta_octets: int = 0
+    delta: Delta = NO_DELTA
     stored_returns: dict[int, int] = NO_RETURNS
     """Delivery counts of messages read from disk and not fetched since, by seq_id."""
 
@@ -290,7 +248,7 @@ class Looks:
         """Yield the body bytes of all ready messages in partial sums; see `Inspection`."""
         known = [part.between for part in self._parts() if part is not None]
         items = [between(-inf, inf, sys.maxsize, backwards=False)[1] for between in known]
-        return chain((self.delta_octets,), octets_in_pieces(list(chain.from_iterable(items))))
+        return chain((self.delta.octets,), octets_in_pieces(list(chain.from_iterable(items))))
 
     def peek(self, most: int | None = None) -> Peeking:
         """Look at the messages as they are now; see `Inspection.peek`."""

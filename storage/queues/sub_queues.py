@@ -3,7 +3,8 @@
 The theory is in `storage.queues.variable_queue`, which has the operations; `storage.queues.paging` moves messages out
 of memory, `storage.queues.loading` reads them back. They are a chain of classes, of which this one is the base.
 
-It has more than forty fields, because one push, load or fetch changes most of them together, and each object between
+What is touched once per run of messages is an object with fields of its own (`storage.queues.delta`). The others are
+fifty fields of one object, because a push, load or fetch changes most of them together, and each object between
 costs its attribute for every message. What only looks at a queue (`storage.queues.peek`) or withdraws from it
 (`storage.queues.withdrawal`) has none of them.
 
@@ -25,7 +26,6 @@ from leveret.storage.journal.blocks import (
     NO_RETURNS,
     STORED,
     WRITING,
-    Block,
     Entry,
     octets_of,
 )
@@ -33,11 +33,11 @@ from leveret.storage.journal.reads import LoadRequest, Range
 from leveret.storage.large_table import fitting
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import NO_TRANSITIONS, PagingCounts, never
+from leveret.storage.queues.delta import Delta
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.peek import (
     AHEAD,
     ALWAYS,
-    NO_GAPS,
     Looks,
     Part,
     Snapshot,
@@ -85,20 +85,12 @@ class SubQueues(Looks):
         "_unacked_out",
         "acked",
         "away_octets",
-        "blocks",
         "counts_returns",
         "damaged",
         "deleted",
-        "delta_count",
-        "delta_octets",
-        "delta_octets_paged",
-        "delta_paged",
-        "delta_start",
-        "delta_stop",
-        "delta_twice",
+        "delta",
         "durable",
         "expiring",
-        "gaps",
         "journal_fresh",
         "journal_paged",
         "journal_returns",
@@ -142,11 +134,7 @@ class SubQueues(Looks):
         self.returned: Requeued[Item] = NONE_REQUEUED
         self.q4: deque[Item] = NOTHING
         self.q3: deque[Entry] = NO_ENTRIES
-        self.delta_start = self.delta_count = self.delta_stop = 0
-        self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
-        """Body bytes of all messages in the delta; the number of its transient messages, and their body bytes."""
-        self.delta_twice = 0
-        """Messages of the delta that may be counted twice, because a bitmap was damaged."""
+        self.delta = Delta()
         self.q2: deque[Entry] = NO_ENTRIES
         self.q1: deque[Item] = NOTHING
         self._q4_first = self._q1_first = self.next_seq = next_seq
@@ -164,8 +152,6 @@ class SubQueues(Looks):
         self.redelivered_below = 0
         """Messages with a lower seq_id may have been delivered before the broker was started."""
         # disk
-        self.blocks: dict[int, Block] = {}
-        """Blocks with records in the delta that are known in memory."""
         self.journal_fresh: list[Entry] = []
         self.journal_paged: list[Entry] = []
         self.journal_returns: dict[int, int] = NO_RETURNS
@@ -178,8 +164,6 @@ class SubQueues(Looks):
         self._settled_early: dict[int, Entry] | None = None if pager.early_confirm else {}
         """Entries that are settled and not on disk yet, by seq_id, if these are written nevertheless."""
         self.deleted = False
-        self.gaps = NO_GAPS
-        """Positions of withdrawn messages, at least those behind the head."""
         self._loading: LoadRequest | None = None
         self._asked = False
         """True if messages on disk were requested, since the start or since the queue was last emptied."""
@@ -248,7 +232,7 @@ class SubQueues(Looks):
         more than that were requeued: then it is estimated from a sample.
         """
         returned = self.returned
-        if not self.q3 and not self.delta_count and not returned:
+        if not self.q3 and not self.delta.count and not returned:
             return len(self.q4) + len(self.q1), 0, 0, 0
         some = returned.sample(SAMPLE)
         without = [item.durable for item in some if type(item) is Entry and item.message is None]
@@ -265,18 +249,18 @@ class SubQueues(Looks):
             transient = kinds.count(False) * entries // max(1, len(kinds))
             betas += transient
             gammas += entries - transient
-        return alphas, betas, gammas, self.delta_count
+        return alphas, betas, gammas, self.delta.count
 
     def paging_counts(self) -> PagingCounts:
         """Return what is where now, and the rates."""
         self.count_octets()
-        has_delta = self.delta_count > 0
+        has_delta = self.delta.count > 0
         return PagingCounts(
             ram_msg_count=self.ram_msg_count,
             ram_ack_count=self.ram_ack_count,
             ram_octets=self.ram_octets,
             unacked_octets=self.unacked_octets,
-            delta_octets=self.delta_octets,
+            delta_octets=self.delta.octets,
             away_octets=self.away_octets,
             unacked_away_octets=self.unacked_away_octets,
             target_ram_count=self.target_ram_count,
@@ -288,10 +272,10 @@ class SubQueues(Looks):
             q2=len(self.q2),
             q3=len(self.q3),
             q4=len(self.returned) + len(self.q4),
-            delta=self.delta_count,
-            delta_transient=self.delta_paged,
-            delta_start=self.delta_start if has_delta else None,
-            delta_stop=self.delta_stop if has_delta else None,
+            delta=self.delta.count,
+            delta_transient=self.delta.paged,
+            delta_start=self.delta.start if has_delta else None,
+            delta_stop=self.delta.stop if has_delta else None,
             next_seq=self.next_seq,
             next_deliver=self._first_unfetched(),
             transitions=dict(self.transitions) if self.transitions else NO_TRANSITIONS,
@@ -352,11 +336,12 @@ class SubQueues(Looks):
         return self.pager.snapshot()
 
     def _stretch(self, low: float, high: float, *, is_whole: bool = False) -> Stretch | None:
-        first, stop = int(max(self.delta_start, low)), int(min(self.delta_stop, high))
-        if first >= stop or not self.delta_count:
+        delta = self.delta
+        first, stop = int(max(delta.start, low)), int(min(delta.stop, high))
+        if first >= stop or not delta.count:
             return None
         segment = first // self.segment * self.segment
-        known = self._blocks_in(segment, stop if is_whole else min(stop, segment + self.segment))
+        known = delta.blocks_in(segment, stop if is_whole else min(stop, segment + self.segment))
         return Stretch(
             Range(self.qid, first, stop),
             self.segment,
@@ -364,15 +349,8 @@ class SubQueues(Looks):
             self.redelivered_below,
             {block.slot: (block.bits | block.noted, dict(block.returns)) for block in known},
             self.counts_returns,
-            self.gaps.copy(),
+            delta.gaps.copy(),
         )
-
-    def _blocks_in(self, start: int, stop: int) -> Iterable[Block]:
-        """Return the known blocks that begin in a range of positions."""
-        blocks = self.blocks
-        if len(blocks) <= stop - start:
-            return [block for block in blocks.values() if block.first < stop]
-        return [blocks[slot] for slot in range(start * 2, stop * 2) if slot in blocks]
 
     def came_before(self, seq_id: int) -> float | None:
         """Return a time before which a message came; see `BackingQueue.came_before`."""
@@ -396,7 +374,7 @@ class SubQueues(Looks):
             return self._q4_first
         if self.q3:
             return self.q3[0].seq_id
-        return self.delta_start if self.delta_count else self.next_seq
+        return self.delta.start if self.delta.count else self.next_seq
 
     def _forget(self, items: Iterable[Item], *, moved: bool = False) -> None:
         """Settle messages: the journal drops unwritten ones and notes the end of the others.
@@ -461,10 +439,6 @@ class SubQueues(Looks):
                 entry.evict = False
                 entry.message.accepted()  # type: ignore[union-attr]
 
-    def _clear_delta(self) -> None:
-        self.delta_start = self.delta_count = self.delta_stop = self.delta_twice = 0
-        self.delta_octets = self.delta_paged = self.delta_octets_paged = 0
-
     def _fit_unacked(self) -> None:
         self._unacked = fitting(self._unacked)
         self._unacked_out = fitting(self._unacked_out)
@@ -491,10 +465,11 @@ class SubQueues(Looks):
         `octets` is the size of all their bodies in bytes.
         """
         self.expiring = expiring
-        self.ready_count = self.delta_count = count
+        self.ready_count = count
         self._not_fetched -= count
-        self.delta_start, self.delta_stop = (first, stop) if count else (0, 0)
-        self.delta_octets = octets
+        delta = self.delta
+        delta.count, delta.octets = count, octets
+        delta.start, delta.stop = (first, stop) if count else (0, 0)
         self.redelivered_below = redelivered_below
 
     def saved(self) -> tuple[int, int, int, int, int, bool]:
@@ -509,11 +484,11 @@ class SubQueues(Looks):
             for item in chain(self.returned.items, unacked, self.q4, self.q3, self.q2, self.q1)
             if type(item) is Entry and item.durable
         ]
-        count = self.delta_count - self.delta_paged
-        octets = self.delta_octets - self.delta_octets_paged
+        count = self.delta.count - self.delta.paged
+        octets = self.delta.octets - self.delta.octets_paged
         seq_ids = [entry.seq_id for entry in kept]
         if count:
-            seq_ids += [self.delta_start, self.delta_stop - 1]
+            seq_ids += [self.delta.start, self.delta.stop - 1]
         if not seq_ids:
             return 0, 0, 0, 0, 0, False
         octets = max(0, octets + octets_of(kept))  # a damaged bitmap's messages were not counted

@@ -61,9 +61,10 @@ from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Dated, Message, dated, withhold
 from leveret.storage.queues.backing_queue import Fetched, Peeked, Piece, never
+from leveret.storage.queues.delta import Delta
 from leveret.storage.queues.loading import Reading
 from leveret.storage.queues.pager import LARGE, Releasable
-from leveret.storage.queues.peek import NO_GAPS, Places
+from leveret.storage.queues.peek import Places
 from leveret.storage.queues.requeued import NONE_REQUEUED, Item, Requeued
 from leveret.storage.queues.sub_queues import NO_ENTRIES, NOTHING
 from leveret.storage.queues.withdrawal import Withdrawal
@@ -96,7 +97,7 @@ class VariableQueue(Reading):
             self.expiring = True
             if not (persistent and self.durable):
                 messages = dated(messages, expires)
-        if self.q3 or self.delta_count:
+        if self.q3 or self.delta.count:
             run = self.q1
             if run is NOTHING:
                 run = self.q1 = deque()
@@ -278,11 +279,11 @@ class VariableQueue(Reading):
             batch = self._take(taken, ack_required=ack_required, redelivered=redelivered)
             if self.unacked_octets + OVERHEAD * len(self._unacked) > self.ram_limit:
                 self.reduce_memory_use(len(taken))
-        if not q3 and not self.delta_count:
+        if not q3 and not self.delta.count:
             self._q1_to_q4()
         elif not taken:
             self._want()
-        elif self._ahead < self.read_ahead and (self._ahead < len(q3) or self.delta_count):
+        elif self._ahead < self.read_ahead and (self._ahead < len(q3) or self.delta.count):
             self._asked = True
             self._prefetch()
         return batch
@@ -383,7 +384,7 @@ class VariableQueue(Reading):
             elif self.q3:
                 item = self.q3.popleft()
                 self._ahead = max(0, self._ahead - 1)
-                if not self.q3 and not self.delta_count:
+                if not self.q3 and not self.delta.count:
                     self._q1_to_q4()
             else:
                 self._want()
@@ -410,7 +411,7 @@ class VariableQueue(Reading):
 
     def _head_item(self) -> Item | None:
         head = next(iter(self._front()), None)
-        if head is None and self.delta_count:
+        if head is None and self.delta.count:
             self._want()
         return head
 
@@ -423,7 +424,7 @@ class VariableQueue(Reading):
             (self.returned.items, len(self.returned)),
             *[(part, len(part)) for part in others],
         )
-        return max(0, self.delta_count - self.delta_paged) + sum([_durable_of(*part) for part in parts])
+        return max(0, self.delta.count - self.delta.paged) + sum([_durable_of(*part) for part in parts])
 
     def octets_of(self, seq_ids: Iterable[int]) -> int:
         """Return the body bytes of unacked messages; see `BackingQueue.octets_of`."""
@@ -508,11 +509,11 @@ class VariableQueue(Reading):
                 self._forget(run)
         self._forget(self.q3)
         self._forget(self.q2)
-        if self.delta_count:
+        if self.delta.count:
             paged = self.transitions is not None
             for first, stop in self._swept_ranges():
                 self._journal.sweep(self.qid, first, stop, paged=paged)
-            for block in self.blocks.values():
+            for block in self.delta.blocks.values():
                 block.swept = block.marked = True
         if tell is not None:
             self._journal.when_all_safe(tell)
@@ -527,24 +528,22 @@ class VariableQueue(Reading):
 
     def _swept_ranges(self) -> Iterator[tuple[int, int]]:
         """Yield the parts of the delta without messages that were withdrawn and are still unacked."""
-        first = self.delta_start
-        delta = range(first, self.delta_stop)
-        held = chain(self._unacked, self._unacked_out) if self.gaps else ()
+        first = self.delta.start
+        delta = range(first, self.delta.stop)
+        held = chain(self._unacked, self._unacked_out) if self.delta.gaps else ()
         for seq_id in sorted([seq_id for seq_id in held if seq_id in delta]):
             if first < seq_id:
                 yield first, seq_id
             first = seq_id + 1
-        if first < self.delta_stop:
-            yield first, self.delta_stop
+        if first < self.delta.stop:
+            yield first, self.delta.stop
 
     def _empty(self) -> None:
         self._release(self.returned, self.q4, self.q1, self.q3, self.q2)
         self.returned = NONE_REQUEUED
         self.q4 = self.q1 = NOTHING
         self.q3 = self.q2 = NO_ENTRIES
-        self.blocks = {}
-        self.gaps = NO_GAPS
-        self._clear_delta()
+        self.delta = Delta()
         self.stored_returns = NO_RETURNS
         self._q4_counted = self._asked = self._starved = False
         self._not_fetched += self.ready_count

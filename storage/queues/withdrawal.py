@@ -4,7 +4,7 @@ Theory. Withdrawn messages become unacked, so they are settled like deliveries; 
 positions follow from places, which have no gaps. So before a message is withdrawn from there the messages around it go
 where each has its position, to q3 and q2, with their bodies (`prepare`): q4 from its tail, q1 from its head; if there
 is nothing else, all of q4 becomes q1 first. A message in the delta gets its entry from what the walk has read. Its
-neighbours may be read before its end is on disk, hence `storage.queues.peek.Gaps`.
+neighbours may be read before its end is on disk, hence `storage.queues.delta.Gaps`.
 """
 # ruff: noqa: SLF001 - friends: it changes the sub-queues, as the methods of the queue do
 
@@ -17,7 +17,7 @@ from leveret.storage.journal.blocks import GONE, NEW, Entry
 from leveret.storage.journal.reads import DELTA
 from leveret.storage.message import body_octets
 from leveret.storage.queues.loading import Reading, entry_of
-from leveret.storage.queues.peek import NO_GAPS, PREPARED, Gaps, Places, slot_of
+from leveret.storage.queues.peek import PREPARED, Places, slot_of
 from leveret.storage.queues.requeued import Item, size_of
 from leveret.storage.queues.sub_queues import NOTHING
 
@@ -66,7 +66,7 @@ class Withdrawal:
         q4_stop = queue._q4_first + len(queue.q4)
         if queue.q4 and first < q4_stop and last >= queue._q4_first:
             queue.count_octets()
-            if queue.q3 or queue.delta_count:
+            if queue.q3 or queue.delta.count:
                 first = max(first, queue._q4_first)
                 count = min(PREPARED, q4_stop - first)
                 queue._shift_q4(count, queue.exposed)
@@ -104,41 +104,38 @@ class Withdrawal:
     def _paged_since(self, wanted: Collection[int]) -> list[int]:
         """Return positions from the first one on that is missed, or whose message memory and the walk do not have."""
         queue, places = self._queue, self._places
-        delta = range(queue.delta_start, queue.delta_stop if queue.delta_count else 0)
-        paged = [each for each in wanted if each in delta and each not in places and each not in queue.gaps]
+        away, gaps = queue.delta.positions, queue.delta.gaps
+        paged = [each for each in wanted if each in away and each not in places and each not in gaps]
         first = min([*self._missed[:1], *paged], default=queue.next_seq)
         return sorted([each for each in wanted if each >= first])
 
     def _from_delta(self, wanted: Collection[int]) -> list[tuple[int, Item]]:
         """Take messages out of the delta; they get entries."""
         taken: list[tuple[int, Item]] = []
-        queue = self._queue
-        delta = range(queue.delta_start, queue.delta_stop)
+        queue, delta = self._queue, self._queue.delta
         for seq_id in wanted:
             place = self._places.get(seq_id)
-            if place is None or not queue.delta_count or seq_id not in delta or seq_id in queue.gaps:
+            if place is None or seq_id not in delta.positions or seq_id in delta.gaps:
                 continue
             raw, header, bitmap, record, message = place
-            block = queue.blocks.get(slot_of(raw, header))
+            block = delta.blocks.get(slot_of(raw, header))
             if block is None:
                 # how many of its records are counted is found out when they are read in order
                 if bitmap.is_damaged:
                     continue
-                block = queue._new_block(raw, header, bitmap)
+                block = delta.new_block(raw, header, bitmap)
             durable = queue.durable and not raw.paged
             entry = entry_of(record, block, None, body_octets(message.content), durable=durable)
             queue._note_stored_returns(block, [entry])
-            queue._leave_delta(block, 1, entry.body)
-            queue.delta_count -= 1
+            delta.leave(block, 1, entry.body)
+            delta.count -= 1
             taken.append((seq_id, entry))
         return taken
 
     def _hold(self, seq_id: int, item: Item) -> None:
         """Add a withdrawn message to the unacked ones."""
         queue = self._queue
-        if queue.gaps is NO_GAPS:
-            queue.gaps = Gaps()
-        queue.gaps.add(seq_id)
+        queue.delta.note_withdrawn(seq_id)
         queue._unacked_entries += type(item) is Entry
         if type(item) is Entry and item.message is None:
             queue._unacked_out[seq_id] = item
@@ -150,13 +147,13 @@ class Withdrawal:
     def _close_up(self) -> None:
         """Restore the order of the sub-queues after messages were withdrawn."""
         queue = self._queue
-        if queue.delta_stop and not queue.delta_count:
+        if queue.delta.stop and not queue.delta.count:
             if queue._loading is not None and queue._loading.what == DELTA:
                 queue._loading = None
             queue._delta_exhausted()
-        elif not queue.q3 and not queue.delta_count:
+        elif not queue.q3 and not queue.delta.count:
             queue._q1_to_q4()
-        queue.gaps.forget_before(queue._first_unfetched())
+        queue.delta.gaps.forget_before(queue._first_unfetched())
         if queue._starved and queue._loading is None:
             queue._starved = False
             queue.on_loaded()

@@ -187,7 +187,7 @@ class Machine(RuleBasedStateMachine):
         self.copies = [copy for copy in self.copies if copy.state != GONE]
         for queue in self.variable:
             check(queue)
-            if queue.delta_count:
+            if queue.delta.count:
                 self.note("delta")
 
     # -- rules ------------------------------------------------------------------------------------------------------

@@ -127,13 +127,13 @@ class Recount:
     def check(self) -> None:
         """Compare them."""
         queue, told, status = self.queue, self.told, self.told["backing_queue_status"]
-        delta = ["delta", queue.delta_start, queue.delta_count, queue.delta_paged, queue.delta_stop]
+        delta = ["delta", queue.delta.start, queue.delta.count, queue.delta.paged, queue.delta.stop]
         assert {
             "q1": len(queue.q1),
             "q2": len(queue.q2),
             "q3": len(queue.q3),
             "q4": len(queue.q4) + len(queue.returned),
-            "delta": delta if queue.delta_count else ["delta", "undefined", 0, 0, "undefined"],
+            "delta": delta if queue.delta.count else ["delta", "undefined", 0, 0, "undefined"],
             "len": told["messages_ready"],
             "next_seq_id": queue.next_seq,
             "avg_ack_egress_rate": queue.rates.acked,
@@ -142,7 +142,7 @@ class Recount:
             told["messages_ready"]
             == sum(status[part] for part in ("q1", "q2", "q3", "q4")) + status["delta"][2]
         )
-        ready, unacked = self.octets(self.ready) + queue.delta_octets, self.octets(self.unacked)
+        ready, unacked = self.octets(self.ready) + queue.delta.octets, self.octets(self.unacked)
         assert (ready, unacked) == (told["message_bytes_ready"], told["message_bytes_unacknowledged"])
         assert (
             ready + unacked

@@ -121,7 +121,7 @@ def test_publishing_does_not_hold_up_a_load(disk: Disk) -> None:
     disk.page()
     disk.page()
 
-    assert disk.queue.delta_count
+    assert disk.queue.delta.count
 
     while len(disk.queue.q3) > 1 or not disk.requests:
         disk.fetch(1)

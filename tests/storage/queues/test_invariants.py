@@ -69,7 +69,7 @@ def test_whoever_wants_what_is_on_disk_waits_for_a_load(
 def test_whoever_wants_a_body_waits_for_a_load(tmp_path: Path) -> None:
     """A consumer waits for a load where the position of the head is in memory, and its body is not."""
     queue = Disk(tmp_path).queue
-    assert (SEGMENT, 40 - SEGMENT) == (len(queue.q3), queue.delta_count)
+    assert (SEGMENT, 40 - SEGMENT) == (len(queue.q3), queue.delta.count)
     with patch.object(VariableQueue, "_prefetch", lambda _: None):
         fetch(queue)
         with pytest.raises(InvariantError, match="I4: a fetch waits"):

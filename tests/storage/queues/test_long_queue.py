@@ -23,7 +23,7 @@ def publish(made: VariableQueue, count: int) -> None:
 
 def in_memory(made: VariableQueue) -> int:
     """Return the number of ready messages that have anything in memory."""
-    return made.ready_count - made.delta_count
+    return made.ready_count - made.delta.count
 
 
 def test_a_delta_forms_though_the_youngest_messages_are_never_on_disk() -> None:

@@ -66,12 +66,12 @@ def test_positions_leave_memory_in_batches() -> None:
     disk = Disk()
     disk.publish(SEGMENT + IO_BATCH - 1)
     disk.page(0)
-    before = disk.queue.delta_count
+    before = disk.queue.delta.count
     disk.publish(1)
     disk.page(0)
 
     assert 0 == before
-    assert IO_BATCH - 1 == disk.queue.delta_count, "but for the youngest, which is not on disk yet"
+    assert IO_BATCH - 1 == disk.queue.delta.count, "but for the youngest, which is not on disk yet"
 
 
 def test_the_more_are_paged_the_fewer_positions_stay() -> None:
@@ -80,14 +80,14 @@ def test_the_more_are_paged_the_fewer_positions_stay() -> None:
     disk.publish(160)
     disk.page(60)
 
-    assert (60, 100) == (disk.queue.ram_msg_count, disk.betas + disk.queue.delta_count)
+    assert (60, 100) == (disk.queue.ram_msg_count, disk.betas + disk.queue.delta.count)
     assert -(-100 * 60 // 160) == disk.betas
 
     few = Disk()
     few.publish(20)
     few.page(4)
 
-    assert (4, 16, 0) == (few.queue.ram_msg_count, few.betas, few.queue.delta_count)
+    assert (4, 16, 0) == (few.queue.ram_msg_count, few.betas, few.queue.delta.count)
 
 
 def test_the_youngest_unacked_are_paged_first() -> None:

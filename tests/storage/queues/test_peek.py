@@ -14,7 +14,7 @@ from leveret.storage.journal.blocks import Entry
 from leveret.storage.message import Message, Promised
 from leveret.storage.queues.backing_queue import BackingQueue, Look, Peeking, Piece
 from leveret.storage.queues.memory_queue import MemoryQueue
-from leveret.storage.queues.peek import NO_GAPS, PIECE, PREPARED, Gaps, sparse
+from leveret.storage.queues.peek import PIECE, PREPARED, sparse
 from leveret.storage.queues.priority_queue import PriorityQueue
 from leveret.storage.queues.withdrawal import take_out
 
@@ -249,25 +249,3 @@ def test_members_are_taken_out_of_a_run(run, wanted, at):
     taken = [entry.seq_id for entry in take_out(members, wanted)]
     assert [each for each in run if each in wanted] == taken
     assert [each for each in run if each not in wanted] == [entry.seq_id for entry in members]
-
-
-@given(positions=st.sets(st.integers(0, 20_000)), before=st.integers(0, 20_000))
-def test_gaps_are_a_set(positions, before):
-    """Gaps hold what was added and, once they may be forgotten, at least those behind the given position."""
-    gaps = Gaps()
-    for position in positions:
-        gaps.add(position)
-    copy = gaps.copy()
-    gaps.forget_before(before)
-
-    assert bool(positions) is bool(copy)
-    assert all(position in copy for position in positions)
-    assert all((position in gaps) for position in positions if position >= before)
-    assert not any(position in gaps for position in range(before, before + 50) if position not in positions)
-
-
-def test_the_shared_set_stays_empty():
-    """Nothing can be added to the set that all queues share."""
-    with pytest.raises(TypeError):
-        NO_GAPS.add(1)
-    assert not NO_GAPS

@@ -268,7 +268,7 @@ class HalfWalk:
         left = [seq_id for seq_id in chosen if copies[seq_id].state == READY]
         assert taken == left[: len(taken)]
         if len(taken) < len(left):
-            assert queue.delta_start <= left[len(taken)] < queue.delta_stop
+            assert queue.delta.start <= left[len(taken)] < queue.delta.stop
             self.again.update(chosen)
             machine.note("left what was paged meanwhile")
         for seq_id in taken:
@@ -416,9 +416,9 @@ class Machine(RuleBasedStateMachine):
             assert sum(copy.body for copy in model.having(READY)) == sum(queue.ready_octets())
             assert model.fetched == queue.fetched
             assert not queue.lost_octets
-            if queue.delta_count:
+            if queue.delta.count:
                 self.note("delta")
-                assert queue.delta_start >= model.read_to, "what was read from the delta went back to it"
+                assert queue.delta.start >= model.read_to, "what was read from the delta went back to it"
             if queue.q2:
                 self.note("q2")
             if any(c.name for c in model.copies.values() if c.redelivered and c.state == READY):
@@ -751,7 +751,7 @@ class Machine(RuleBasedStateMachine):
     def purge(self, number: int) -> None:
         model = self.pick(number)
         ready = model.having(READY)
-        if model.queue.delta_count:
+        if model.queue.delta.count:
             self.note("purged a delta")
         model.drop(ready)
 
@@ -1121,7 +1121,7 @@ class Machine(RuleBasedStateMachine):
         model = self.pick(number, _ready)
         before = (
             model.queue.state_counts(),
-            dict(model.queue.blocks),
+            dict(model.queue.delta.blocks),
             model.queue.ram_octets,
             model.queue.loading,
         )
@@ -1138,7 +1138,7 @@ class Machine(RuleBasedStateMachine):
                     assert min(copy.noted_returns, most_returns) <= peeked.returns <= most_returns
         assert before == (
             model.queue.state_counts(),
-            dict(model.queue.blocks),
+            dict(model.queue.delta.blocks),
             model.queue.ram_octets,
             model.queue.loading,
         )
@@ -1643,7 +1643,7 @@ def test_a_load_finds_bodies_gone_whose_messages_were_withdrawn_meanwhile(size: 
             state.read(is_whole=True)
             state.finish_load()
     state.read(is_whole=False)
-    _withdrawn(state, model, {model.queue.delta_start, model.queue.delta_start + 2})
+    _withdrawn(state, model, {model.queue.delta.start, model.queue.delta.start + 2})
     state.commit_all()
     state.finish_load()
     state.teardown()
@@ -1672,7 +1672,7 @@ def _published(state: Machine, count: int, size: int) -> None:
 
 def _read_on(state: Machine, queue: VariableQueue) -> None:
     """Read from disk as long as the queue wants to."""
-    while not state.requests and queue.delta_count:
+    while not state.requests and queue.delta.count:
         count = len(queue.q3)
         queue._prefetch()
         state.load_at_once()
@@ -1714,7 +1714,7 @@ def test_a_block_of_withdrawn_messages_that_is_read_in_parts_is_not_damaged() ->
         _published(state, 12, 20)
     model = state.pick(0, _ready)
     queue = model.queue
-    found = state.environment.read([Range(queue.qid, queue.delta_start, queue.delta_stop)], 1 << 40)
+    found = state.environment.read([Range(queue.qid, queue.delta.start, queue.delta.stop)], 1 << 40)
     block = min([read_header(raw.key, raw.value) for raw in found.blocks], key=attrgetter("first"))
     assert block.last - block.first > queue.read_ahead
     _withdrawn(state, model, set(range(block.first, block.last + 1)))
@@ -1752,7 +1752,7 @@ def test_a_record_is_given_up_once() -> None:
         _published(state, 40, 400)
     model = state.pick(0, _ready)
     queue = model.queue
-    found = state.environment.read([Range(queue.qid, queue.delta_start, queue.delta_stop)], 1 << 40)
+    found = state.environment.read([Range(queue.qid, queue.delta.start, queue.delta.stop)], 1 << 40)
     records = [
         record
         for raw in found.blocks
@@ -1772,11 +1772,11 @@ def test_a_record_is_given_up_once() -> None:
 
     queue.set_ram_target(inf, 1 << 40)
     taken = 0
-    while queue.delta_start <= bad.seq_id:
+    while queue.delta.start <= bad.seq_id:
         taken += read_all()
     queue.set_ram_target(0, 0)
     queue.publish([state.new([model], 20, persistent=True) for _ in range(60)], persistent=True)
-    while queue.delta_count:
+    while queue.delta.count:
         taken += read_all()
 
     assert (1, ready - 1 + 60) == (queue.damaged, queue.ready_count + taken)

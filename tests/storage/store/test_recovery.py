@@ -182,7 +182,7 @@ def test_a_bitmap_that_is_damaged_after_a_clean_start_hides_nothing(tmp_path):
 
     assert (3 + LATER, 3 * 2 + 3 * LATER) == counted
     assert 3 * FULL + LATER == taken
-    assert (0, 0, 0) == (queue.ready_count, queue.delta_count, queue.delta_twice)
+    assert (0, 0, 0) == (queue.ready_count, queue.delta.count, queue.delta.twice)
     assert -2 * 3 * (FULL - 1) == queue.lost_octets
     assert {BITMAP: 3} == {each.kind: 1 + each.others for each in environment.damages.take()}
     environment.close()
@@ -203,8 +203,8 @@ def test_a_bitmap_that_memory_knows_brings_nothing_back(tmp_path):
     entries = list(queue.q3)
     queue.q3.clear()
     queue._to_delta(entries)
-    queue.delta_start, queue.delta_stop = entries[0].seq_id, entries[-1].seq_id + 1
-    queue.delta_count, queue._ahead, queue._asked = len(entries), 0, False
+    queue.delta.start, queue.delta.stop = entries[0].seq_id, entries[-1].seq_id + 1
+    queue.delta.count, queue._ahead, queue._asked = len(entries), 0, False
     check(queue)
     flip(environment, "acks", -1)
 
