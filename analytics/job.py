@@ -151,11 +151,8 @@ def run(job: Job, data: Input, output: Location, report_progress: Callable[[str]
     for name in job.needs:
         report_progress(f"reading {name}")
         data.table(name)
-    try:
-        made = job.compute(data)
-        report_progress(f"computing {', '.join(made)}")
-        write_all({url((output / name).resolve()): table for name, table in made.items()})
-    finally:
-        data.release()
+    made = job.compute(data)
+    report_progress(f"computing {', '.join(made)}")
+    write_all({url((output / name).resolve()): table for name, table in made.items()})
     report_progress("drawing")
     return job.describe(Written(data.spark, output, {name: table.schema for name, table in made.items()}))

@@ -18,6 +18,7 @@ from leveret.analytics.objective import DEFAULT, Objective
 from leveret.analytics.schemas import CORRUPT, VERSION, Table, tables
 from leveret.analytics.scope import EVERYTHING, Scope
 from leveret.analytics.series import bin_seconds, clocks
+from leveret.analytics.session import KEEPING
 from leveret.analytics.writing import write_all
 
 UNREADABLE: Final = "not a row of the table"
@@ -113,9 +114,9 @@ class Input:
         self.seen: dict[str, Seen] = {}
         self._aside = aside or {}
         self._rows: dict[str, DataFrame] = {}
-        self._kept: list[DataFrame] = []
         self._shared: dict[str, DataFrame] = {}
         self._versions: Mapping[str, str] | None = None
+        self._is_cut = spark.conf.get(KEEPING, "") == "cut"
 
     def has(self, name: str) -> bool:
         """Return whether a table has any files."""
@@ -193,23 +194,18 @@ class Input:
         return self._rows[name]
 
     def keep(self, rows: DataFrame) -> DataFrame:
-        """Cache rows used by several results on disk until `release`; return them."""
+        """Return rows that are computed once, when they are first used: on disk, or as a table without a plan."""
+        if self._is_cut:
+            return rows.localCheckpoint(eager=False)
         # Spark identifies cached data by its plan, in which directories appear only by name.
         rows.unpersist()
-        self._kept.append(rows.persist(StorageLevel.DISK_ONLY))
-        return rows
+        return rows.persist(StorageLevel.DISK_ONLY)
 
     def shared(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
-        """Return rows that several jobs use under this name, kept as by `keep` until `release`."""
+        """Return rows that several jobs use under this name, kept as by `keep`."""
         if name not in self._shared:
             self._shared[name] = self.keep(make())
         return self._shared[name]
-
-    def release(self) -> None:
-        """Drop all cached rows."""
-        self._shared.clear()
-        while self._kept:
-            self._kept.pop().unpersist()
 
     def _compacted(self, table: Table) -> DataFrame:
         rows = self._judged(table)
@@ -242,8 +238,7 @@ class Input:
         read = self._lines(table)
         if self.scope.has_range and set(PLACE) <= set(read.columns):
             read = read.filter(self.scope.hours())
-        read.unpersist()  # parsed only once: cached as by `keep`
-        read.persist(StorageLevel.DISK_ONLY)
+        read = self.keep(read)
         place = [name for name in PLACE if name in read.columns]
         aside: dict[str, int] = {}
         hours: dict[tuple[str, str], int] = {}

@@ -93,6 +93,13 @@ def is_small(directory: Location) -> bool:
     return size is not None and size < LIGHT_BYTES
 
 
+def forget(spark: SparkSession) -> None:
+    """Drop all rows that Spark keeps for queries."""
+    spark.catalog.clearCache()
+    for rows in spark.sparkContext._jsc.getPersistentRDDs().values():  # noqa: SLF001 - no other way
+        rows.unpersist(False)
+
+
 def deliver(
     names: Sequence[str],
     data: Input,
@@ -289,7 +296,9 @@ def keep_looking(
 
     while not stopping.is_set():
         try:
-            analyse(asked.names, follower.catch_up(needed), output, report_or_stop, source=asked.source)
+            rows = follower.catch_up(needed)
+            analyse(asked.names, rows, output, report_or_stop, source=asked.source)
+            forget(rows.spark)
         except InputError as error:
             report_progress(f"{error}; waiting")
         except Stopped:

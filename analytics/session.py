@@ -33,14 +33,22 @@ DEFAULTS: Final = {
     # Made for each query, and again when a plan changes, though only that page would show it.
     "spark.sql.ui.explainMode": "simple",
 }
+KEEPING: Final = "spark.leveret.keeping"
+"""Setting of ours: `cut` if what several queries use is kept as rows without the plan that made them."""
 LIGHT: Final = {
     # A query over a few megabytes takes less time than compiling it, twice: Spark's to Java, Java's to the machine's.
     # The default of 48 MiB for compiled code is not enough for all jobs: what was thrown away is compiled again.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
+    # The heap has from the start what it would grow to, with a collection at each step.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m "
+    "-Xms640m -Xmn384m -XX:MetaspaceSize=320m",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
     # Plans are not changed while they run: there is little to learn from a few thousand rows.
     "spark.sql.adaptive.enabled": "false",
+    # A task costs more than its rows, and to put rows in order Spark would look at all of them twice.
+    "spark.sql.shuffle.partitions": "1",
+    # Every query has the plan of its input to analyse: to read and to check 60 columns.
+    KEEPING: "cut",
 }
 """Settings for inputs of less than `LIGHT_BYTES`."""
 LIGHT_BYTES: Final = 256 << 20
@@ -70,7 +78,7 @@ def settings(
         if master.startswith("local"):
             made |= LOOPBACK
             # Adaptive execution coalesces small partitions.
-            made["spark.sql.shuffle.partitions"] = str(cores if light else 4 * cores)
+            made["spark.sql.shuffle.partitions"] = str(4 * cores)
             if light:
                 made |= LIGHT
     return made | dict(chosen)

@@ -9,7 +9,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from leveret.analytics.asked import Asked
-from leveret.analytics.running import is_small, judged, once
+from leveret.analytics.running import forget, is_small, judged, once
 from leveret.analytics.session import session
 
 
@@ -63,7 +63,7 @@ class WarmSession:
             return judged(lambda: once(asked, spark, report_progress))
         finally:
             with contextlib.suppress(Py4JError, OSError):
-                spark.catalog.clearCache()
+                forget(spark)
 
     def is_alive(self) -> bool:
         """Return whether Spark can run more jobs: its Java may have been killed."""

@@ -74,14 +74,8 @@ def tables_of(spark: SparkSession, directory: Path) -> Tables:
         leveret.analytics.reading.InputError: there is no run.
     """
     with tempfile.TemporaryDirectory() as aside:
-        data = Input(spark, directory, Path(aside))
-        try:
-            made = compute(data)
-            return Tables(
-                *(made[field.name].collect() for field in dataclasses.fields(Tables)),
-            )
-        finally:
-            data.release()
+        made = compute(Input(spark, directory, Path(aside)))
+        return Tables(*(made[field.name].collect() for field in dataclasses.fields(Tables)))
 
 
 def ratio_text(found: Row | Effect | None) -> str:

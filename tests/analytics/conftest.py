@@ -29,19 +29,11 @@ def spark(tmp_path_factory):
     # Rows made by hand come through a process of its own, of the first Python in the PATH otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
-        "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
-        # A query over ten rows takes less time than compiling it, twice: Spark's to Java, Java's to the machine's. The
-        # tests of the command run as users do.
-        # The default of 48 MiB for compiled code is not enough for one session of all tests: what was thrown away is
-        # compiled again.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.codegen.wholeStage": "false",
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    with session("local[2]", settings) as started:
+    with session("local[2]", settings, light=True) as started:
         yield started
 
 
