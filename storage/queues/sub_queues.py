@@ -4,8 +4,8 @@ The theory is in `storage.queues.variable_queue`, which has the operations; `sto
 of memory, `storage.queues.loading` reads them back. They are a chain of classes, of which this one is the base.
 
 What is touched once per run of messages is an object with fields of its own (`storage.queues.delta`). The others
-stay fields of one object (fifty in all), because a push, load or fetch changes most of them together, and each object between
-costs its attribute for every message. What only looks at a queue (`storage.queues.peek`) or withdraws from it
+stay fields of one object (fifty in all), because a push, load or fetch changes most of them together, and each object
+between costs its attribute for every message. What only looks at a queue (`storage.queues.peek`) or withdraws from it
 (`storage.queues.withdrawal`) has none of them.
 
 Hot path: see docs/performance.md.
