@@ -8,14 +8,13 @@ import base64
 import http.client
 import json
 import random
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from crash.answered_state import Change, State, found
 from crash.changes import ADMINISTRATOR, KINDS, Changes
-from crash.kills import Totals, check_store
+from crash.kills import Totals, campaign, check_store
 from crash.site import Site
 from processes.running import BROKER, free_port
 
@@ -135,10 +134,9 @@ def answers(
     settings = ("management.enabled=true", f"management.tcp.port={port}")
     words = [word for setting in settings for word in ("--set", setting)]
     site = Site(home, *words, program=program, allowance=allowance)
-    totals, run = Totals("answered"), Answers(site, rng)
-    began = time.monotonic()
+    run = Answers(site, rng)
     order = rng.sample(KINDS, len(KINDS))
-    try:
+    with campaign("answered", site) as totals:
         site.start()
         requests = Requests(port)
         run.begin(requests)
@@ -159,14 +157,7 @@ def answers(
                 f"kill {number}, after {what}: start {site.ready_after:.2f} s, {keys} objects and values compared"
             )
         requests.close()
-        if (code := site.stop()) != 0:
-            site.ledger.broke("O10", f"exit code {code} after SIGTERM")
+        site.finish()
         check_store(site)
-    except AssertionError as error:
-        site.ledger.broke("O1", f"the campaign cannot go on: {error}")
-    finally:
-        site.close()
-    totals.add(site.ledger)
     totals.notes["changes answered"] = run.made
-    totals.seconds = time.monotonic() - began
     return totals

@@ -175,8 +175,7 @@ class Backups:
 
     async def stop(self) -> None:
         """Stop the broker in good order."""
-        if (code := await asyncio.to_thread(self.site.stop)) != 0:
-            self.site.ledger.broke("O10", f"exit code {code} after SIGTERM")
+        await asyncio.to_thread(self.site.finish)
         self.cycles.stopped()
 
     async def cycle(self) -> bool:
@@ -307,8 +306,7 @@ class Backups:
             await self._compare_queues(link, site, there, deleted)
             await link.close()
             await drain(fork, port, ready, receipts="")
-            if (code := await asyncio.to_thread(site.stop)) != 0:
-                fork.broke("O10", f"exit code {code} after SIGTERM")
+            await asyncio.to_thread(site.finish)
             await asyncio.to_thread(check_store, site)
         except AssertionError as error:
             fork.broke("O1", f"no broker starts on the copy: {error}")

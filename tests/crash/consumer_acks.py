@@ -25,6 +25,7 @@ from crash.kills import (
     VARIANTS,
     WARM_SECONDS,
     Totals,
+    campaign,
     check_store,
     since,
     tally,
@@ -369,8 +370,7 @@ class _Cycles:
         await asyncio.gather(*[publisher.quiet() for publisher in load.publishers])
         for each in (*load.links, load.unconfirmed.link, link):
             await each.close()
-        if (code := self.site.stop()) != 0:
-            self.ledger.broke("O10", f"exit code {code} after SIGTERM")
+        self.site.finish()
         self.ledger.stopped()
 
 
@@ -398,9 +398,7 @@ async def consumer_acks(
         modes(mode), without_acks={GREEDY}, letters={REJECTED: LETTERS}, unordered={SORTED}
     )
     cycles = _Cycles(site, ledger, rng, stall)
-    totals = Totals(mode)
-    began = time.monotonic()
-    try:
+    with campaign(mode, site) as totals:
         stopped = False
         while totals.counted < count and totals.cycles < 2 * count + 5:
             before = Counter(ledger.counts)
@@ -432,11 +430,5 @@ async def consumer_acks(
                 ledger.broke("O10", f"only {totals.counted} of {totals.cycles} count: the broker is too slow")
             await cycles.finish()
             check_store(site)
-    except AssertionError as error:
-        ledger.broke("O1", f"the broker does not start any more: {error}")
-    finally:
-        site.close()
-    totals.add(ledger)
     totals.notes.update({name: ledger.counts[name] for name in NOTED})
-    totals.seconds = time.monotonic() - began
     return totals

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from crash import moves, pipeline
-from crash.kills import DRAIN_EVERY, LITTLE_WINDOW, Cycles, Mix, Totals, check_store, since, tally
+from crash.kills import DRAIN_EVERY, LITTLE_WINDOW, Cycles, Mix, Totals, campaign, check_store, since, tally
 from crash.link import Link, LostError
 from crash.load import CONSUMED, KEPT, Publisher, declare, drain
 from crash.loopdisk import MemoryDisk, why_no_small_disks
@@ -286,12 +286,10 @@ async def faults(
     rng = random.Random(seed)
     if kinds is None:
         kinds = [*(() if why_not() else INJECTED), *(() if why_no_small_disks() else ON_SMALL_DISKS)]
-    totals = Totals("faults")
-    began = time.monotonic()
     site = Site(home, **options)
     cycles = Cycles(site, rng, moving=moving)
     cycles.journeys.may_be_full = True
-    try:
+    with campaign("faults", site) as totals:
         if any(kind in INJECTED for kind in kinds):
             await cycles.begin(drain_now=False)
             site.stop()
@@ -304,8 +302,7 @@ async def faults(
                 what, hit = await _run_cycle(cycles, kind)
                 drain_now = totals.cycles % DRAIN_EVERY == 0
                 ready = await cycles.begin(drain_now=drain_now)
-                if site.stop() != 0:
-                    site.ledger.broke("O10", f"exit code {site.exit_code} after SIGTERM")
+                site.finish()
                 cycles.stopped()
                 check_store(site)
                 counts = since(site.ledger.counts, before)
@@ -322,10 +319,4 @@ async def faults(
         if cycles.declared:
             await cycles.finish()
             check_store(site)
-    except AssertionError as error:
-        site.ledger.broke("O1", f"the broker does not start any more: {error}")
-    finally:
-        site.close()
-    totals.add(site.ledger)
-    totals.seconds = time.monotonic() - began
     return totals

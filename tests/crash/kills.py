@@ -10,6 +10,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,11 @@ class Totals:
         self.counts.update(ledger.counts)
         self.violations += ledger.violations
 
+    def broke(self, oracle: str, text: str) -> None:
+        """Note a violation that no ledger has."""
+        self.counts["violations"] += 1
+        self.violations.append(Violation(oracle, text))
+
     @property
     def failed(self) -> bool:
         """True if an oracle objected."""
@@ -80,6 +86,21 @@ class Totals:
             yield f"{self.name}: " + ", ".join(f"{count} {what}" for what, count in self.notes.items())
         yield from (f"VIOLATION {violation}" for violation in self.violations[:40])
         yield f"{self.name}: {self.counts['violations']} violations"
+
+
+@contextmanager
+def campaign(name: str, site: Site) -> Iterator[Totals]:
+    """Yield the totals of a campaign; in the end they have what the ledger found, and no broker is left."""
+    totals = Totals(name)
+    began = time.monotonic()
+    try:
+        yield totals
+    except AssertionError as error:
+        site.ledger.broke("O1", f"the broker does not start or answer any more: {error}")
+    finally:
+        site.close()
+    totals.add(site.ledger)
+    totals.seconds = time.monotonic() - began
 
 
 def tally(counts: Counter[str]) -> str:
@@ -196,8 +217,7 @@ class Cycles:
         """Take everything out, stop the broker in good order, and look at its data."""
         await self.begin(*arguments, drain_now=True)
         await asyncio.sleep(0)
-        if (code := self.site.stop()) != 0:
-            self.site.ledger.broke("O10", f"exit code {code} after SIGTERM")
+        self.site.finish()
         self.stopped()
 
     def died(self) -> None:
@@ -245,9 +265,7 @@ async def kills(
     site = Site(home, *settings, **options)
     shipped = site.program
     cycles = Cycles(site, rng, stall, moving)
-    totals = Totals("crash" if disk is None else "powercut")
-    began = time.monotonic()
-    try:
+    with campaign("crash" if disk is None else "powercut", site) as totals:
         while totals.counted < count and totals.cycles < count + count // 10 + 5:
             before = Counter(site.ledger.counts)
             name, variant = variants[totals.cycles % len(variants)]
@@ -279,15 +297,9 @@ async def kills(
                 )
             await cycles.finish()
             check_store(site)
-    except AssertionError as error:
-        site.ledger.broke("O1", f"the broker does not start any more: {error}")
-    finally:
-        site.close()
-    totals.add(site.ledger)
     totals.notes["given back"] = site.given_back
     totals.notes["starts with a redo log"] = site.replayed
     totals.notes.update({name: cycles.journeys.counts[name] for name in NOTED if moving})
-    totals.seconds = time.monotonic() - began
     return totals
 
 

@@ -75,8 +75,7 @@ class _Place:
     async def finish(self) -> None:
         """Judge for the last time, stop in good order, and look at the data."""
         await self.begin()
-        if (code := self.site.stop()) != 0:
-            self.site.ledger.broke("O10", f"exit code {code} after SIGTERM")
+        self.site.finish()
         check_store(self.site)
 
 

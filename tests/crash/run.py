@@ -9,9 +9,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
@@ -69,29 +69,22 @@ class Progress:
         print(f"[{self.lines}/{self.total} {seconds:.0f} s, {max(0, left):.0f} s left] {line}", flush=True)
 
 
-def crash(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
-    """Kill the broker with `kill -9` at random."""
-    return uvloop.run(kills.kills(home, count, seed, say=say))
+def _run(campaign: Callable[..., Coroutine[Any, Any, Totals]], *more: object) -> Callable[..., Totals]:
+    """Return a campaign that is run to its end, with more arguments behind its seed."""
+
+    def run(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
+        return uvloop.run(campaign(home, count, seed, *more, say=say))
+
+    return run
 
 
-def answered(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
-    """Kill the broker right after its answers to changes."""
-    return answers.answers(home, count, seed, say=say)
+def _torn(**options: Any) -> Callable[..., Totals]:
+    """Return a campaign of damaged copies, which prints a hundred lines."""
 
+    def run(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
+        return uvloop.run(torn.torn(home, count, seed, say=say, every=max(1, count // 100), **options))
 
-def backup(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
-    """Make backups beside the load, and start a broker on each."""
-    return uvloop.run(backups.backups(home, count, seed, say=say))
-
-
-def carry(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
-    """Kill the broker in the middle of transfers, so often for each kind."""
-    return uvloop.run(transfers.transfers(home, count, seed, say=say))
-
-
-def consumer_ack(home: Path, count: int, seed: int, say: Callable[[str], object], *, mode: str) -> Totals:
-    """`kill -9` at random where consumers answer for messages, and stops at work."""
-    return uvloop.run(consumer_acks.consumer_acks(home, count, seed, mode, say=say))
+    return run
 
 
 def powercut(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
@@ -133,27 +126,6 @@ def crash_points(home: Path, count: int, seed: int, say: Callable[[str], object]
     return last
 
 
-def fail(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
-    """Run on a disk that fails."""
-    return uvloop.run(faults.faults(home, count, seed, say=say))
-
-
-def transact(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
-    """Kill the broker under transactions."""
-    return uvloop.run(pipelines.pipelines(home, count, seed, say=say))
-
-
-def tear(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
-    """Start on damaged copies."""
-    return uvloop.run(torn.torn(home, count, seed, say=say, every=max(1, count // 100)))
-
-
-def flip(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
-    """Copies whose store has a bit turned round."""
-    every = max(1, count // 100)
-    return uvloop.run(torn.torn(home, count, seed, say=say, every=every, damage=torn.flip, name="flips"))
-
-
 def whole(home: Path, _count: int, seed: int, say: Callable[[str], object]) -> Totals:
     """Copies of which one file is missing, or another one, once each; writes the table."""
     totals, outcomes = uvloop.run(whole_files.whole_files(home, whole_files.cases(), seed, say=say))
@@ -161,27 +133,19 @@ def whole(home: Path, _count: int, seed: int, say: Callable[[str], object]) -> T
     return totals
 
 
-def exchange(home: Path, count: int, seed: int, say: Callable[[str], object]) -> Totals:
-    """Copies whose store has pages in each other's place."""
-    every = max(1, count // 100)
-    return uvloop.run(
-        torn.torn(home, count, seed, say=say, every=every, damage=torn.exchange, name="exchange")
-    )
-
-
 CAMPAIGNS: dict[str, tuple[Callable[..., Totals], Callable[[], str], str]] = {
-    "crash": (crash, str, ""),
-    "answered": (answered, str, ""),
-    "backup": (backup, str, ""),
-    "transfers": (carry, str, ""),
-    **{mode: (partial(consumer_ack, mode=mode), str, "") for mode in promises.MODES},
+    "crash": (_run(kills.kills), str, ""),
+    "answered": (answers.answers, str, ""),
+    "backup": (_run(backups.backups), str, ""),
+    "transfers": (_run(transfers.transfers), str, ""),
+    **{mode: (_run(consumer_acks.consumer_acks, mode), str, "") for mode in promises.MODES},
     "powercut": (powercut, loopdisk.why_no_power_cuts, ""),
     "points": (crash_points, tracer.why_not, ""),
-    "faults": (fail, tracer.why_not, ""),
-    "pipeline": (transact, str, ""),
-    "torn": (tear, str, "memory"),
-    "flips": (flip, str, "memory"),
-    "exchange": (exchange, str, "memory"),
+    "faults": (_run(faults.faults), tracer.why_not, ""),
+    "pipeline": (_run(pipelines.pipelines), str, ""),
+    "torn": (_torn(), str, "memory"),
+    "flips": (_torn(damage=torn.flip, name="flips"), str, "memory"),
+    "exchange": (_torn(damage=torn.exchange, name="exchange"), str, "memory"),
     "whole-files": (whole, str, "memory"),
 }
 
@@ -206,7 +170,7 @@ def main() -> int:
     folder = arguments.home or (MEMORY if where == "memory" and MEMORY.is_dir() else None)
     with tempfile.TemporaryDirectory(prefix="leveret-crash-", dir=folder) as home:
         lines = int(count * LINES.get(arguments.campaign, 1)) or 100
-        totals = campaign(Path(home), count, arguments.seed, Progress(lines))
+        totals = campaign(Path(home), count, arguments.seed, say=Progress(lines))
     print("\n".join(totals.lines()))
     return 1 if totals.failed else 0
 

@@ -104,6 +104,11 @@ class Site:
             self.running.process.kill()
         return self._collect()
 
+    def finish(self) -> None:
+        """Stop the broker in good order, and note in the ledger an exit code that is not 0."""
+        if (code := self.stop()) != 0:
+            self.ledger.broke("O10", f"exit code {code} after SIGTERM")
+
     def ended(self, seconds: float = STOP_SECONDS) -> int:
         """Wait until the broker has ended by itself; returns its exit code, negative for a signal.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from crash.judged import needs_small_disks
 from crash.loopdisk import MemoryDisk
-from processes.running import Running
+from processes.running import serving
 
 pytestmark = [pytest.mark.timeout(240), needs_small_disks]
 
@@ -94,8 +94,7 @@ def test_commands_without_a_broker_tell_that_nothing_is_written(disk, words):
 @contextmanager
 def running(disk: Path) -> Iterator[Path]:
     """Run a broker on the disk, and fill that; gives the data directory."""
-    with Running(disk, is_judged=False) as broker:
-        broker.wait_for("Server startup complete")
+    with serving(disk, is_judged=False) as broker:
         fill(disk)
         yield broker.data_dir
 

@@ -6,14 +6,13 @@ import signal
 import pika
 import pytest
 from crash.mutants.run import MUTANTS, program
-from processes.running import Running
+from processes.running import serving
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_works_until_something_goes_wrong(tmp_path, mutant):
     """A mutant starts, confirms, delivers and stops without a traceback: only its bug is caught."""
-    with Running(tmp_path, program=program(mutant)) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, program=program(mutant)) as running:
         parameters = pika.ConnectionParameters(*running.address)
         with contextlib.closing(pika.BlockingConnection(parameters)) as client:
             channel = client.channel()

@@ -7,7 +7,7 @@ import threading
 import pika
 import pika.exceptions
 import pytest
-from processes.running import Running
+from processes.running import serving
 
 from leveret.broker.embedded.synchronous import Broker
 
@@ -57,8 +57,7 @@ def test_confirmed_messages_are_in_their_queue_or_retained(tmp_path, kind):
     chance = random.Random(7)
     retained: list[int] = []
     for _ in range(KILLS):
-        with Running(tmp_path) as running:
-            running.wait_for("Server startup complete")
+        with serving(tmp_path) as running:
             with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
                 connection.channel().queue_declare("q", durable=True, arguments={**RETAIN, **kind})
             threads = [

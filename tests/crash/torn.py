@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Self
 
 from crash.kills import Totals
-from crash.ledger import BodyError, Id, Ledger, Violation, make_body, read_body
+from crash.ledger import BodyError, Id, Ledger, make_body, read_body
 from crash.link import Link, LostError, publish_frames
 from crash.load import fill
 from crash.site import Site, until
@@ -524,8 +524,7 @@ async def torn(
                 totals.notes["found by store check"] += bool(said)
             totals.notes[outcome] += 1
             for problem in problems:
-                totals.counts["violations"] += 1
-                totals.violations.append(Violation("O5", f"copy {number}, {what}: {problem}"))
+                totals.broke("O5", f"copy {number}, {what}: {problem}")
                 say(f"copy {number}, {what}: VIOLATION {problem}")
             if number % every == 0 and number:
                 say(f"copy {number}: {dict(totals.notes)}")

@@ -20,7 +20,7 @@ import aiohttp
 from crash import moves
 from crash.answers import LOGIN
 from crash.journeys import CARRIED, EXPIRED, MAXLEN, NOWHERE, REJECTED, Death, Delivery, Journeys, Way
-from crash.kills import VARIANTS, Totals, check_store, since, tally
+from crash.kills import VARIANTS, Totals, campaign, check_store, since, tally
 from crash.ledger import MANY, BodyError, Id, read_body
 from crash.link import Link, LostError, headers_of
 from crash.load import STALL_SECONDS
@@ -627,10 +627,8 @@ async def transfers(
     ledger = site.ledger
     journeys = Journeys(ledger)
     books = Books(journeys)
-    totals = Totals("transfers-killed")
     killed: Counter[str] = Counter()
-    began = time.monotonic()
-    try:
+    with campaign("transfers-killed", site) as totals:
         while not _has_seen(killed, books.counts, count) and totals.cycles < 3 * count + SPARE:
             before = Counter(ledger.counts)
             name, variant = VARIANTS[totals.cycles % len(VARIANTS)]
@@ -671,15 +669,8 @@ async def transfers(
             await declare(port)
             await drain(books, port, stall)
             await asyncio.sleep(0)
-            if (code := site.stop()) != 0:
-                ledger.broke("O10", f"exit code {code} after SIGTERM")
+            site.finish()
             check_store(site)
-    except AssertionError as error:
-        ledger.broke("O1", f"the broker does not start or answer any more: {error}")
-    finally:
-        site.close()
-    totals.add(ledger)
     totals.notes.update({f"kills during {action}": killed[action] for action in ACTIONS})
     totals.notes.update({f"messages: {what}": number for what, number in sorted(books.counts.items())})
-    totals.seconds = time.monotonic() - began
     return totals

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from checks.repository import ROOT
 from crash.kills import Totals
-from crash.ledger import Violation, make_body
+from crash.ledger import make_body
 from crash.link import Link, publish_frames
 from crash.load import fill
 from crash.site import Site
@@ -192,8 +192,7 @@ async def whole_files(
             totals.counted += 1
             totals.notes[outcomes[case]] += 1
             for problem in wrong:
-                totals.counts["violations"] += 1
-                totals.violations.append(Violation("O5", f"{case}: {problem}"))
+                totals.broke("O5", f"{case}: {problem}")
             say(f"{case.file} {case.deed}, {case.state}: {outcomes[case]} {'; '.join(wrong)}")
     totals.seconds = time.monotonic() - began
     return totals, outcomes
