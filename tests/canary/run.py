@@ -39,14 +39,13 @@ CONTROL_TEXT = '''"""Writes the secret, and logs in with it."""
 import base64
 
 from conformance.wire import Client
-from processes.running import Running
+from processes.running import Running, serving
 
 
 def test_the_secret_is_left(tmp_path):
     """A file has it in a form that none has by accident; a broker takes it as the password of guest."""
     (tmp_path / "{file}").write_bytes(b"{file}: " + base64.b64encode(b"guest:{word}"))
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         Client(running.address).login().close_socket()
         running.wait_for("user 'guest' authenticated")
 '''

@@ -16,7 +16,7 @@ from canary.planting import RULES, TESTS, PlantingError, Rule, chosen, plant, re
 from canary.search import PIECE, encoded, forms, search
 from checks.repository import git
 from conformance.wire import Client, ClosedError
-from processes.running import Running, free_port
+from processes.running import Running, free_port, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 WORD = chosen()
@@ -218,8 +218,7 @@ def test_a_broker_leaves_no_password_in_any_file(tmp_path):
 
 def test_a_login_that_is_written_would_be_seen(tmp_path):
     """A password in a place that is written, the name of a queue, is found, and not allowed."""
-    with Running(tmp_path, "--set", f"default_pass={WORD}") as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--set", f"default_pass={WORD}") as running:
         client = Client(running.address).login(password=str(WORD))
         client.channel().queue(f"q {WORD}", durable=True)
         client.close_socket()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from processes.running import Running, environment, write_command
+from processes.running import environment, serving, write_command
 
 BLOCK = re.compile(r"^```(python|sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SECONDS = 60
@@ -28,8 +28,7 @@ def follow(page: Path, folder: Path, same: Callable[[str], object], *arguments: 
     binaries = write_command(folder / "bin")
     printed = ""
     compared = 0
-    with Running(folder, *arguments) as running:
-        running.wait_for("Server startup complete")
+    with serving(folder, *arguments) as running:
         environ = {**environment(), "LEVERET_DATA_DIR": str(running.data_dir)}
         environ["PATH"] = f"{binaries}:{environ['PATH']}"
         for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):

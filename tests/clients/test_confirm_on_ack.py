@@ -9,7 +9,7 @@ import pika
 import pytest
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.blocking_connection import BlockingChannel
-from processes.running import Running
+from processes.running import serving
 
 SECONDS = 20
 MODE = ("--set", "confirm.mode=consumer-ack")
@@ -63,8 +63,7 @@ class Publisher:
 @pytest.fixture(scope="module")
 def address(tmp_path_factory) -> Iterator[tuple[str, int]]:
     """The address of a broker that waits for consumers."""
-    with Running(tmp_path_factory.mktemp("broker"), *MODE) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path_factory.mktemp("broker"), *MODE) as running:
         yield running.address
 
 
@@ -170,8 +169,7 @@ async def test_the_broker_gives_it_up(publisher, consumer):
 
 async def test_a_stop_keeps_what_was_not_confirmed(tmp_path):
     """Persistent messages that nobody has consumed are there after a stop, in order, and were never confirmed."""
-    with Running(tmp_path, *MODE) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *MODE) as running:
         publisher = Publisher(running.address)
         await publisher.ready()
         publisher.channel.queue_declare("q", durable=True)
@@ -184,12 +182,13 @@ async def test_a_stop_keeps_what_was_not_confirmed(tmp_path):
     assert (0, "") == (code, err)
     assert publisher.confirms.empty()
 
-    with Running(tmp_path, *MODE) as running:
-        running.wait_for("Server startup complete")
-        with closing(pika.BlockingConnection(pika.ConnectionParameters(*running.address))) as connection:
-            channel = connection.channel()
-            count = channel.queue_declare("q", passive=True).method.message_count
-            found = [channel.basic_get("q", auto_ack=True) for _ in range(count)]
+    with (
+        serving(tmp_path, *MODE) as running,
+        closing(pika.BlockingConnection(pika.ConnectionParameters(*running.address))) as connection,
+    ):
+        channel = connection.channel()
+        count = channel.queue_declare("q", passive=True).method.message_count
+        found = [channel.basic_get("q", auto_ack=True) for _ in range(count)]
 
     assert [(number, False) for number in range(600)] == [
         (int(body), method.redelivered) for method, _, body in found

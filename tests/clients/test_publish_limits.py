@@ -3,7 +3,7 @@
 import time
 
 import pika
-from processes.running import Running
+from processes.running import serving
 
 RATE = 200
 COUNT = 700
@@ -13,8 +13,7 @@ LEAST_SECONDS = (COUNT - RATE) / RATE / 2
 
 def test_a_fast_publisher_is_slowed_down(tmp_path):
     """It takes as long as the limit says, and every message is confirmed, in its order, and consumed meanwhile."""
-    with Running(tmp_path, "--set", f"connection_max_publish_rate={RATE}") as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--set", f"connection_max_publish_rate={RATE}") as running:
         host, port = running.address
         with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
             channel = connection.channel()
@@ -32,8 +31,7 @@ def test_a_fast_publisher_is_slowed_down(tmp_path):
 
 def test_acks_beside_a_paced_publisher_are_taken_at_once(tmp_path):
     """A consumer on another connection has taken and acked everything before the publisher has been read."""
-    with Running(tmp_path, "--set", f"connection_max_publish_rate={RATE}") as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--set", f"connection_max_publish_rate={RATE}") as running:
         parameters = pika.ConnectionParameters(*running.address)
         with pika.BlockingConnection(parameters) as paced, pika.BlockingConnection(parameters) as other:
             publisher, consumer = paced.channel(), other.channel()

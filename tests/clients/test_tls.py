@@ -22,7 +22,7 @@ import pytest
 from celery import Celery
 from kombu import pools
 from pika.credentials import ExternalCredentials, PlainCredentials
-from processes.running import Running
+from processes.running import serving
 from samples.certificates import Authority, Issued, client_context
 
 # Celery and kombu warn about their own use of the standard library on recent Pythons
@@ -85,22 +85,21 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("stranger"), "stranger")
 
 
-def serving(folder: Path, ca: Authority, *settings: str) -> Iterator[tuple[str, int]]:
+def serving_tls(folder: Path, ca: Authority, *settings: str) -> Iterator[tuple[str, int]]:
     """Run a broker with a listener for TLS; yields its address."""
     server = ca.server()
     every = (
         "listeners.ssl.default=127.0.0.1:0", f"ssl_options.certfile={server.certfile}",
         f"ssl_options.keyfile={server.keyfile}", "auth.failure_delay=0", *settings,
     )  # fmt: skip
-    with Running(folder, *(word for setting in every for word in ("--set", setting))) as running:
-        running.wait_for("Server startup complete")
+    with serving(folder, *(word for setting in every for word in ("--set", setting))) as running:
         yield running.tls_address
 
 
 @pytest.fixture(scope="module")
 def by_password(tmp_path_factory: pytest.TempPathFactory, ca: Authority) -> Iterator[Login]:
     """A broker that asks for no certificate."""
-    for address in serving(tmp_path_factory.mktemp("password"), ca):
+    for address in serving_tls(tmp_path_factory.mktemp("password"), ca):
         yield Login(address, ca)
 
 
@@ -111,7 +110,7 @@ def by_certificate(tmp_path_factory: pytest.TempPathFactory, ca: Authority) -> I
         "ssl_options.verify=verify_peer", "ssl_options.fail_if_no_peer_cert=true", f"ssl_options.cacertfile={ca.file}",
         "auth_mechanisms.1=EXTERNAL", "ssl_cert_login_from=common_name", f"default_users.{USER}.password=unused",
     )  # fmt: skip
-    for address in serving(tmp_path_factory.mktemp("certificate"), ca, *settings):
+    for address in serving_tls(tmp_path_factory.mktemp("certificate"), ca, *settings):
         yield Login(address, ca, ca.issue(USER), is_external=True)
 
 

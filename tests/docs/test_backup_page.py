@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import pika
-from processes.running import ROOT, UNWATCHED, Running, environment, write_command
+from processes.running import ROOT, UNWATCHED, Running, environment, serving, write_command
 
 PAGE = ROOT / "docs" / "howto" / "back-up-and-restore.md"
 SERVE = (*UNWATCHED, "--set", "management.enabled=false")
@@ -57,8 +57,7 @@ def test_the_commands_of_the_page(tmp_path):
         assert 0 == done.returncode, done.stderr
         return done.stdout
 
-    with Running(tmp_path, *SERVE) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *SERVE) as running:
         publish(running, b"before")
         assert "clean: 1 queues, 1 messages" in run(back_up)
         publish(running, b"after")
@@ -66,6 +65,5 @@ def test_the_commands_of_the_page(tmp_path):
         running.process.terminate()
         running.process.wait(60)
     run(restore)
-    with Running(tmp_path, *SERVE) as restored:
-        restored.wait_for("Server startup complete")
+    with serving(tmp_path, *SERVE) as restored:
         assert [b"before"] == taken(restored)

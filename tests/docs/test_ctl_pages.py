@@ -5,7 +5,7 @@ import shlex
 import pika
 import pytest
 from click.testing import CliRunner
-from processes.running import ROOT, Running
+from processes.running import ROOT, serving
 
 from leveret.broker.cli.ctl.command import COMMANDS, CtlCommand
 from leveret.broker.cli.ctl.main import ctl
@@ -43,8 +43,7 @@ def order(name: str) -> int:
 def test_the_examples_run(tmp_path, monkeypatch):
     """In the order of the declarations, on a new broker; but those that need a client, or another file, or end it."""
     monkeypatch.chdir(tmp_path)
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         monkeypatch.setenv("LEVERET_CTL_DATA_DIR", str(running.data_dir))
         host, port = running.address
         with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
@@ -74,8 +73,7 @@ def test_the_commands_of_the_how_to_run(tmp_path):
     lines = HOW_TO.read_text(encoding="utf-8").splitlines()
     commands = [words[2:] for line in lines if tuple((words := line.split(" "))[:2]) == WORDS]
     commands = [shlex.split(" ".join(words)) for words in commands]
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         failed = [
             (words, result.output)
             for words in commands

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from processes import slapd
-from processes.running import ROOT, Running
+from processes.running import ROOT, serving
 
 from leveret.broker.config.config import load
 
@@ -31,8 +31,7 @@ def test_the_directory_of_the_page_decides(tmp_path):
     with slapd.served(lambda port: [each.replace("3389", str(port)) for each in words], cwd=tmp_path) as port:
         config = tmp_path / "leveret.conf"
         config.write_text(blocks("ini")[0].replace("3389", str(port)), encoding="utf-8")
-        with Running(tmp_path, "--config", str(config)) as running:
-            running.wait_for("Server startup complete")
+        with serving(tmp_path, "--config", str(config)) as running:
             done = subprocess.run(
                 [sys.executable, "-c", program.replace("5672", str(running.address[1]))],
                 capture_output=True,

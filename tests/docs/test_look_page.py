@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner
-from processes.running import ROOT, Running, environment
+from processes.running import ROOT, Running, environment, serving
 
 from leveret.broker.cli import entry
 from leveret.broker.embedded.synchronous import Broker
@@ -30,8 +30,7 @@ def same(text: str) -> list[str]:
 @pytest.fixture
 def shop(tmp_path) -> Iterator[Running]:
     """A broker on which the program of the page has run, and that knows how old its messages are."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         program = PROGRAM.replace(PORT, str(running.address[1]))
         subprocess.run([sys.executable, "-c", program], check=True, timeout=SECONDS, env=environment())
         while '"age":null' in command(running, "leveret peek orders --format json").replace(" ", ""):

@@ -18,7 +18,7 @@ import pika
 import pytest
 from click.testing import CliRunner
 from conformance.brokers import Broker, SetUp, rabbitmq_server, start_rabbitmq
-from processes.running import ROOT, Running
+from processes.running import ROOT, Running, serving
 from services.shovelling import await_true
 
 from leveret.broker.cli.ctl.main import ctl
@@ -205,8 +205,7 @@ def test_a_migration_and_the_way_back_lose_nothing(tmp_path, rabbitmq):
         published, consumed = publisher.confirmed + AT_LEAST, len(received) + AT_LEAST
         await_true(lambda: publisher.confirmed >= published and len(received) >= consumed)
 
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         reader = Reader(tmp_path, rabbitmq, running)
         publisher.start()
         consumer = Consumer(url(rabbitmq.address), received)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import click
 import pytest
 import yaml
-from processes.running import ROOT, Running, environment
+from processes.running import ROOT, Running, environment, serving
 
 from leveret.analytics.command import main as analyze
 from leveret.broker.cli.main import main
@@ -94,8 +94,7 @@ def test_the_tutorial_knows_what_a_restart_logs(tmp_path):
     """The line of the tutorial about a restart is in the log of a broker that was killed with three messages."""
     (line,) = re.findall(r"`(recovered [^`]*)`", (DOCS / "tutorial.md").read_text(encoding="utf-8"))
     send = next(text for language, text in blocks(DOCS / "tutorial.md") if language == "python")
-    with Running(tmp_path) as broker:
-        broker.wait_for("Server startup complete")
+    with serving(tmp_path) as broker:
         run(send.replace(PORT, str(broker.address[1])), tmp_path)
         broker.process.kill()
         broker.process.wait(SECONDS)

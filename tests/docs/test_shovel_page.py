@@ -4,7 +4,7 @@ import re
 import shlex
 
 from click.testing import CliRunner
-from processes.running import ROOT, Running
+from processes.running import ROOT, serving
 
 from leveret.broker.cli.ctl.main import ctl
 from leveret.broker.vhost import shovel_keys
@@ -27,8 +27,7 @@ def test_the_commands_of_the_page_run(tmp_path):
     lines = [
         line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("leveret ctl ")
     ]
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         words = [["--data-dir", str(running.data_dir), *shlex.split(line)[2:]] for line in lines]
         results = [CliRunner().invoke(ctl, each) for each in words]
 

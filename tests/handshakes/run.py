@@ -30,7 +30,7 @@ from handshakes.attacks import (
     stalled,
     words,
 )
-from processes.running import Running
+from processes.running import Running, serving
 from samples.certificates import Authority, Issued
 
 STALLED = 2000
@@ -107,8 +107,7 @@ def reload(folder: Path, count: int) -> None:
     current = Issued(folder, "current", names[0].certificate, names[0].key)
     audit = folder / "audit.log"
     settings = ("ssl_handshake_rate=infinity", f"log.audit.file={audit}")
-    with Running(folder, *words(folder, current, *settings), is_judged=False) as running:
-        running.wait_for("Server startup complete")
+    with serving(folder, *words(folder, current, *settings), is_judged=False) as running:
         counts, failures = reload_under_load(running, current, names, count)
         code, out, _ = running.stopped_by(signal.SIGTERM)
     recorded = audit.read_text().count('"tls.reload"')
@@ -145,8 +144,7 @@ def main() -> None:
             own = folder / name
             own.mkdir()
             settings = words(own, server, "ssl_handshake_rate=infinity")
-            with Running(own, *settings, is_judged=False, is_forked=False) as running:
-                running.wait_for("Server startup complete")
+            with serving(own, *settings, is_judged=False, is_forked=False) as running:
                 reader = Reader(running)
                 log_in(running.tls_address)
                 part(running)

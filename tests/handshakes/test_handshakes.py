@@ -23,7 +23,7 @@ from handshakes.attacks import (
     stalled,
     words,
 )
-from processes.running import Running
+from processes.running import serving
 from samples.certificates import Authority, Issued
 
 STALLED = 300
@@ -41,8 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Issued:
 def test_stalled_handshakes_keep_nobody_out(tmp_path: Path, server: Issued) -> None:
     """A client that is connected goes on, a new one gets in, and the places of those that stall are limited."""
     limits = ("max_half_open=120", "max_half_open_per_address=40", "ssl_handshake_timeout=2000")
-    with Running(tmp_path, *words(tmp_path, server, *limits)) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *words(tmp_path, server, *limits)) as running:
         log_in(running.tls_address)
         before = open_files(running)
         with Healthy(running.tls_address) as healthy:
@@ -62,8 +61,7 @@ def test_stalled_handshakes_keep_nobody_out(tmp_path: Path, server: Issued) -> N
 def test_the_rate_of_handshakes_is_limited(tmp_path: Path, server: Issued) -> None:
     """Clients beyond the rate wait to be accepted, and all are served in the end; those without TLS do not wait."""
     rate, clients = 5, 20
-    with Running(tmp_path, *words(tmp_path, server, f"ssl_handshake_rate={rate}")) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *words(tmp_path, server, f"ssl_handshake_rate={rate}")) as running:
         began = time.monotonic()
         waiting = threading.Thread(target=come_and_go, args=(running.tls_address, clients))
         waiting.start()
@@ -83,8 +81,7 @@ def test_mutated_client_hellos_end_their_connections_only(tmp_path: Path, server
     """Whatever a client sends first, its connection ends, nothing is left open, and nobody else notices."""
     chance = random.Random(SEED)
     hellos = [client_hello(), client_hello(ssl.TLSVersion.TLSv1_2)]
-    with Running(tmp_path, *words(tmp_path, server, "ssl_handshake_timeout=2000")) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *words(tmp_path, server, "ssl_handshake_timeout=2000")) as running:
         log_in(running.tls_address)
         before = open_files(running)
         with Healthy(running.tls_address) as healthy:
@@ -105,8 +102,7 @@ def test_no_handshake_fails_while_certificates_are_replaced(tmp_path: Path, serv
     placed = tmp_path / "placed"
     placed.mkdir()
     current = Issued(placed, "current", server.certificate, server.key)
-    with Running(tmp_path, *words(tmp_path, current)) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *words(tmp_path, current)) as running:
         counts, failures = reload_under_load(running, current, names, RELOADS)
         code, out, _ = running.stopped_by(signal.SIGTERM)
     assert [] == failures
@@ -117,8 +113,7 @@ def test_no_handshake_fails_while_certificates_are_replaced(tmp_path: Path, serv
 def test_a_closed_connection_leaves_no_garbage(tmp_path: Path, server: Issued) -> None:
     """The objects of TLS are freed when a connection closes: memory does not grow until the collector runs."""
     program = Path(__file__).with_name("garbage.py")
-    with Running(tmp_path, *words(tmp_path, server), program=[str(program)]) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *words(tmp_path, server), program=[str(program)]) as running:
         come_and_go(running.tls_address, 40)
         before = open_files(running)
         settle(running, before)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conformance.codec import PROTOCOL_HEADER
 from conformance.wire import Client, ClosedError, QuietError
-from processes.running import Running
+from processes.running import Running, serving
 
 SOON = 10.0
 HALF_OPEN = 8
@@ -23,8 +23,7 @@ def from_host(running: Running, host: str) -> Client:
 def narrow(tmp_path) -> Iterator[Running]:
     """A broker with little room for those who have not logged in, and much time."""
     flags = (f"max_half_open={HALF_OPEN}", "handshake_timeout=60s")
-    with Running(tmp_path, *(word for flag in flags for word in ("--set", flag))) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *(word for flag in flags for word in ("--set", flag))) as running:
         yield running
 
 
@@ -83,8 +82,7 @@ def guessed(tmp_path) -> Iterator[tuple[Running, Path]]:
     """A broker that is short with those who guess, and its log."""
     log = tmp_path / "a.log"
     flags = ("auth.failure_delay=50ms", f"log.file={log}", "default_users.bob.password=bob")
-    with Running(tmp_path, *(word for flag in flags for word in ("--set", flag))) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *(word for flag in flags for word in ("--set", flag))) as running:
         yield running, log
 
 

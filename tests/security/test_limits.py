@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from conformance.wire import Channel, Client, ClosedError
 from doubles.fakes import Client as PureClient, Node
-from processes.running import Running
+from processes.running import Running, serving
 from services.api import Api
 
 from leveret.broker.amqp.codec import encode_method
@@ -282,8 +282,7 @@ def unread(running: Running, count: int, octets: int) -> list[Channel]:
 @pytest.fixture
 def bounded(tmp_path) -> Iterator[Running]:
     """A broker that keeps little for those who do not read."""
-    with Running(tmp_path, "--set", "limits.unsent_bytes=4MiB") as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--set", "limits.unsent_bytes=4MiB") as running:
         yield running
 
 
@@ -303,8 +302,7 @@ def test_sec_32_readers_that_do_not_read_cost_little(bounded):
 
 def test_sec_32_a_reader_that_does_not_read_is_cut_in_time(tmp_path):
     """A client that takes nothing for `send_timeout` is cut although it sends heartbeats; its messages go back."""
-    with Running(tmp_path, "--set", "tcp_listen_options.send_timeout=1000") as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--set", "tcp_listen_options.send_timeout=1000") as running:
         (reader,) = unread(running, 1, 20_000_000)
         line = running.wait_for("closing connection")
         other = Client(running.address, timeout=SOON).login().channel()

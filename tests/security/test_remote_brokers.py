@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from conformance.wire import Client
 from doubles.hostile_broker import LOGIN
-from processes.running import Running
+from processes.running import serving
 from services.shovelling import Http, await_true
 
 import leveret
@@ -211,8 +211,7 @@ def test_sec_40_shovels_have_the_rights_of_their_setters(governed):
 
 def test_sec_41_exports_are_for_their_owner(tmp_path):
     """Definitions with password hashes are readable for the owner only, whoever may read the file before."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         data = ("--data-dir", str(running.data_dir))
         for words in (("ctl", *data, "export_definitions"), ("definitions", "export", *data)):
             file = tmp_path / f"{words[0]}.json"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from churn.governed import ADMIN_SOCKET, PROGRAM
 from conformance.wire import Channel, Client, ClosedError
-from processes.running import Running
+from processes.running import Running, serving
 
 from leveret.broker.http.socket_path import in_directory
 
@@ -20,21 +20,19 @@ Order = Callable[..., Any]
 def governed(tmp_path) -> Iterator[tuple[Running, Order]]:
     """A broker with a user `bob`, and what carries out an operation of its service layer."""
     flags = ("--set", "default_users.bob.password=bob")
-    with Running(tmp_path, *flags, program=PROGRAM) as running:
-        running.wait_for("Server startup complete")
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(SOON)
-            in_directory(tmp_path, ADMIN_SOCKET, sock.connect)
-            lines = sock.makefile("r")
+    with serving(tmp_path, *flags, program=PROGRAM) as running, socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(SOON)
+        in_directory(tmp_path, ADMIN_SOCKET, sock.connect)
+        lines = sock.makefile("r")
 
-            def order(area: str, operation: str, *arguments: Any, **options: Any) -> Any:
-                sock.sendall(json.dumps([area, operation, arguments, options]).encode() + b"\n")
-                answer = json.loads(lines.readline())
-                assert "error" not in answer, answer
-                return answer["done"]
+        def order(area: str, operation: str, *arguments: Any, **options: Any) -> Any:
+            sock.sendall(json.dumps([area, operation, arguments, options]).encode() + b"\n")
+            answer = json.loads(lines.readline())
+            assert "error" not in answer, answer
+            return answer["done"]
 
-            yield running, order
-            lines.close()
+        yield running, order
+        lines.close()
 
 
 def bob(running: Running) -> Channel:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from conformance.wire import Client as WireClient
 from doubles.fakes import Client, Node
-from processes.running import Running, finished
+from processes.running import finished, serving
 
 from leveret.broker import exit_codes
 from leveret.broker.administration import BadRequestError
@@ -49,8 +49,7 @@ def test_sec_26_configuration_errors_show_no_passwords(tmp_path, line):
 def test_sec_26_passwords_are_in_no_output(tmp_path):
     """Passwords are not in clear in the log at its most talkative level, nor the store, nor in `leveret config`."""
     (tmp_path / "a.conf").write_text(f"default_pass = {SECRET}\nlog.console.level = debug\n")
-    with Running(tmp_path, "--config", "a.conf") as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--config", "a.conf") as running:
         WireClient(running.address).login(password=SECRET).close_socket()
         _, out, err = running.stopped_by(signal.SIGTERM)
     shown = run(tmp_path, "config", "--config", "a.conf")
@@ -64,8 +63,7 @@ def test_sec_26_passwords_are_in_no_output(tmp_path):
 
 def test_sec_26_data_are_for_their_owner(tmp_path):
     """Data are readable by their owner alone, with any umask: hashes and messages; a lock leads nowhere else."""
-    with Running(tmp_path, before=("/bin/sh", "-c", 'umask 000 && exec "$@"', "sh")) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, before=("/bin/sh", "-c", 'umask 000 && exec "$@"', "sh")) as running:
         channel = WireClient(running.address).login().channel()
         channel.queue("q", durable=True)
         channel.put("q", bytes(5_000_000), delivery_mode=2)

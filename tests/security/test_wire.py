@@ -18,7 +18,7 @@ from conformance.codec import (
 )
 from conformance.wire import Client, ClosedError, QuietError
 from doubles.fakes import Client as PureClient, Node
-from processes.running import Running
+from processes.running import Running, serving
 
 from leveret.broker.amqp.commands import Queue, make
 from leveret.broker.amqp.properties import Properties, build
@@ -423,8 +423,7 @@ def test_sec_31_heartbeats_have_no_channel(client):
 @pytest.fixture
 def alarmed(tmp_path) -> Iterator[Running]:
     """A broker whose memory is short."""
-    with Running(tmp_path, "--set", "vm_memory_high_watermark.absolute=1") as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--set", "vm_memory_high_watermark.absolute=1") as running:
         yield running
 
 
