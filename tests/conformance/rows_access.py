@@ -95,8 +95,11 @@ _refused(
 _refused("106i", "basic.get", "read access to queue 'nosuch'", queue="nosuch")
 
 
-@case("104h", "names are checked before permissions",
-      channel(403, "queue.declare", "queue name 'amq.foo' contains reserved prefix 'amq.*'"))  # fmt: skip
+@case(
+    "104h",
+    "names are checked before permissions",
+    channel(403, "queue.declare", "queue name 'amq.foo' contains reserved prefix 'amq.*'"),
+)
 def _(s: Session) -> None:
     s.channel("limited").queue("amq.foo")
 
@@ -132,24 +135,37 @@ def _(s: Session) -> bytes | None:
     return mine.get(queue)
 
 
-@case("104k", "declaring a server-named queue needs a permission for the generated name",
-      channel(403, "queue.declare",
-          "configure access to queue 'amq.gen-NAME' in vhost '/' refused for user 'limited'"))  # fmt: skip
+@case(
+    "104k",
+    "declaring a server-named queue needs a permission for the generated name",
+    channel(
+        403,
+        "queue.declare",
+        "configure access to queue 'amq.gen-NAME' in vhost '/' refused for user 'limited'",
+    ),
+)
 def _(s: Session) -> None:
     s.channel("limited").queue(exclusive=True)
 
 
-@case("105k", "publishing to a missing exchange without permission is refused with 403, not 404",
-      channel(403, "basic.publish",
-          "write access to exchange 'nosuch' in vhost '/' refused for user 'limited'"))  # fmt: skip
+@case(
+    "105k",
+    "publishing to a missing exchange without permission is refused with 403, not 404",
+    channel(
+        403, "basic.publish", "write access to exchange 'nosuch' in vhost '/' refused for user 'limited'"
+    ),
+)
 def _(s: Session) -> None:
     mine = s.channel("limited")
     mine.publish("nosuch", "k", b"x")
     mine.sync()
 
 
-@case("105l", "the permission is checked before whether an exchange is internal",
-      channel(403, "basic.publish", "write access to exchange '{x}' in vhost '/' refused for user 'limited'"))  # fmt: skip
+@case(
+    "105l",
+    "the permission is checked before whether an exchange is internal",
+    channel(403, "basic.publish", "write access to exchange '{x}' in vhost '/' refused for user 'limited'"),
+)
 def _(s: Session) -> None:
     s.channel().exchange(s.x, internal=True)
     mine = s.channel("limited")
@@ -162,8 +178,11 @@ def _topic_refused(method: str, key: str, exchange: str, kind: str) -> Outcome:
     return channel(403, method, where)
 
 
-@case("107a", "publishing with a routing key that the topic permissions do not allow",
-      _topic_refused("basic.publish", "other.key", "amq.topic", "write"))  # fmt: skip
+@case(
+    "107a",
+    "publishing with a routing key that the topic permissions do not allow",
+    _topic_refused("basic.publish", "other.key", "amq.topic", "write"),
+)
 def _(s: Session) -> None:
     mine = s.channel("topical")
     mine.publish("amq.topic", "own.key", b"x")
@@ -172,8 +191,11 @@ def _(s: Session) -> None:
     mine.sync()
 
 
-@case("107b", "binding a queue with a key that the topic permissions do not allow",
-      _topic_refused("queue.bind", "other.#", "amq.topic", "read"))  # fmt: skip
+@case(
+    "107b",
+    "binding a queue with a key that the topic permissions do not allow",
+    _topic_refused("queue.bind", "other.#", "amq.topic", "read"),
+)
 def _(s: Session) -> None:
     mine = s.channel("topical")
     queue = mine.queue(exclusive=True)
@@ -181,8 +203,11 @@ def _(s: Session) -> None:
     mine.call("queue.bind", queue=queue, exchange="amq.topic", routing_key="other.#")
 
 
-@case("107c", "binding an exchange with a key that the topic permissions do not allow",
-      _topic_refused("exchange.bind", "#", "amq.topic", "read"))  # fmt: skip
+@case(
+    "107c",
+    "binding an exchange with a key that the topic permissions do not allow",
+    _topic_refused("exchange.bind", "#", "amq.topic", "read"),
+)
 def _(s: Session) -> None:
     mine = s.channel("topical")
     mine.exchange(s.x, auto_delete=True)
@@ -190,8 +215,11 @@ def _(s: Session) -> None:
     mine.call("exchange.bind", destination=s.x, source="amq.topic", routing_key="#")
 
 
-@case("107d", "unbinding a queue with a key that the topic permissions do not allow",
-      _topic_refused("queue.unbind", "#", "amq.topic", "read"))  # fmt: skip
+@case(
+    "107d",
+    "unbinding a queue with a key that the topic permissions do not allow",
+    _topic_refused("queue.unbind", "#", "amq.topic", "read"),
+)
 def _(s: Session) -> None:
     mine = s.channel("topical")
     queue = mine.queue(exclusive=True)
@@ -211,8 +239,11 @@ def _(s: Session) -> bytes | None:
     return mine.get(queue)
 
 
-@case("107f", "a key that does not match a pattern with its variables replaced",
-      _topic_refused("basic.publish", "of root in /", "{x}", "write"))  # fmt: skip
+@case(
+    "107f",
+    "a key that does not match a pattern with its variables replaced",
+    _topic_refused("basic.publish", "of root in /", "{x}", "write"),
+)
 def _(s: Session) -> None:
     mine = s.channel("topical")
     mine.exchange(s.x, "topic", auto_delete=True)
@@ -223,9 +254,11 @@ def _(s: Session) -> None:
 
 
 def _copied(header: str) -> None:
-    @case("107i" if header == "CC" else "107j",
-          f"publishing with a key in {header} that the topic permissions do not allow",
-          _topic_refused("basic.publish", "other.key", "amq.topic", "write"))  # fmt: skip
+    @case(
+        "107i" if header == "CC" else "107j",
+        f"publishing with a key in {header} that the topic permissions do not allow",
+        _topic_refused("basic.publish", "other.key", "amq.topic", "write"),
+    )
     def _(s: Session) -> None:
         mine = s.channel("topical")
         mine.publish("amq.topic", "own.key", b"x", headers={header: ["own.second", "other.key"]})
@@ -248,9 +281,13 @@ def _(s: Session) -> int:
     return mine.ready(queue, 2)
 
 
-@case("107h", "the permission for the exchange is checked before the topic permissions",
-      channel(403, "basic.publish",
-          "write access to exchange 'amq.topic' in vhost '/' refused for user 'limited'"))  # fmt: skip
+@case(
+    "107h",
+    "the permission for the exchange is checked before the topic permissions",
+    channel(
+        403, "basic.publish", "write access to exchange 'amq.topic' in vhost '/' refused for user 'limited'"
+    ),
+)
 def _(s: Session) -> None:
     mine = s.channel("limited")
     mine.publish("amq.topic", "own.key", b"x")

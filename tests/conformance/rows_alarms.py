@@ -75,8 +75,12 @@ def published(s: Session) -> Channel:
     return opened
 
 
-@case("alarm.earlier", "a client that published before an alarm is not notified unless it publishes again",
-      ok("nothing"), setup="short")  # fmt: skip
+@case(
+    "alarm.earlier",
+    "a client that published before an alarm is not notified unless it publishes again",
+    ok("nothing"),
+    setup="short",
+)
 def _(s: Session) -> str:
     opened = published(s)
     with short_of(s, "memory"):
@@ -84,8 +88,12 @@ def _(s: Session) -> str:
         return notice(opened, 0.5)
 
 
-@case("alarm.never", "a client that has never published is notified when it publishes",
-      ok(("nothing", "low on memory")), setup="short")  # fmt: skip
+@case(
+    "alarm.never",
+    "a client that has never published is notified when it publishes",
+    ok(("nothing", "low on memory")),
+    setup="short",
+)
 def _(s: Session) -> tuple[str, str]:
     free(s)
     opened = s.channel()
@@ -96,9 +104,12 @@ def _(s: Session) -> tuple[str, str]:
         return before, notice(opened)
 
 
-@case("alarm.cleared",
-      "a blocked client gets connection.unblocked when the alarm clears, and its pending publishes are confirmed",
-      ok(("unblocked", 6)), setup="short")  # fmt: skip
+@case(
+    "alarm.cleared",
+    "a blocked client gets connection.unblocked when the alarm clears, and its pending publishes are confirmed",
+    ok(("unblocked", 6)),
+    setup="short",
+)
 def _(s: Session) -> tuple[str, int]:
     opened = s.channel()
     opened.call("confirm.select")
@@ -115,8 +126,12 @@ def _(s: Session) -> tuple[str, int]:
     return said, last
 
 
-@case("alarm.again", "a client that published before is notified of the next alarm when it publishes again",
-      ok(("nothing", "nothing", "nothing", "low on memory", "unblocked")), setup="short")  # fmt: skip
+@case(
+    "alarm.again",
+    "a client that published before is notified of the next alarm when it publishes again",
+    ok(("nothing", "nothing", "nothing", "low on memory", "unblocked")),
+    setup="short",
+)
 def _(s: Session) -> tuple[str, ...]:
     opened = published(s)
     said = []
@@ -134,8 +149,12 @@ def _(s: Session) -> tuple[str, ...]:
     return tuple(said)
 
 
-@case("alarm.second", "a client that is already blocked is not notified of a second alarm",
-      ok(("nothing", "nothing", "unblocked")), setup="short")  # fmt: skip
+@case(
+    "alarm.second",
+    "a client that is already blocked is not notified of a second alarm",
+    ok(("nothing", "nothing", "unblocked")),
+    setup="short",
+)
 def _(s: Session) -> tuple[str, ...]:
     free(s)
     said = []
@@ -149,8 +168,12 @@ def _(s: Session) -> tuple[str, ...]:
     return tuple(said)
 
 
-@case("alarm.order", "connection.blocked names both alarms, the disk first", ok("low on disk & memory"),
-      setup="short")  # fmt: skip
+@case(
+    "alarm.order",
+    "connection.blocked names both alarms, the disk first",
+    ok("low on disk & memory"),
+    setup="short",
+)
 def _(s: Session) -> str:
     free(s)
     opened = s.channel()
@@ -161,8 +184,12 @@ def _(s: Session) -> str:
         return notice(opened)
 
 
-@case("alarm.disk", "a client that does not publish is not notified of a disk alarm",
-      ok(("nothing", "nothing")), setup="short")  # fmt: skip
+@case(
+    "alarm.disk",
+    "a client that does not publish is not notified of a disk alarm",
+    ok(("nothing", "nothing")),
+    setup="short",
+)
 def _(s: Session) -> tuple[str, str]:
     opened = published(s)
     with short_of(s, "disk"):
@@ -172,9 +199,12 @@ def _(s: Session) -> tuple[str, str]:
     return said, notice(opened, 0.3)
 
 
-@case("alarm.untold",
-      "a client without the capability is not notified; it is not read during the alarm, and continues afterwards",
-      ok((True, True)), setup="short")  # fmt: skip
+@case(
+    "alarm.untold",
+    "a client without the capability is not notified; it is not read during the alarm, and continues afterwards",
+    ok((True, True)),
+    setup="short",
+)
 def _(s: Session) -> tuple[bool, bool]:
     free(s)
     opened = s.channel(capabilities={})
@@ -187,9 +217,12 @@ def _(s: Session) -> tuple[bool, bool]:
     return quiet, opened.receive("exchange.declare-ok", timeout=WAIT).name == "exchange.declare-ok"
 
 
-@case("alarm.consumes",
-      "consumers of a blocked connection get deliveries; its acks are processed after the alarm",
-      ok((b"1", True, b"2")), setup="short")  # fmt: skip
+@case(
+    "alarm.consumes",
+    "consumers of a blocked connection get deliveries; its acks are processed after the alarm",
+    ok((b"1", True, b"2")),
+    setup="short",
+)
 def _(s: Session) -> tuple[bytes, bool, bytes]:
     free(s)
     opened, other = s.channel(), s.channel()
@@ -209,8 +242,12 @@ def _(s: Session) -> tuple[bytes, bool, bytes]:
     return delivered.body, waits, opened.receive("basic.deliver", timeout=WAIT).body
 
 
-@case("alarm.heartbeats", "a blocked client gets heartbeats, and is not disconnected for missing its own",
-      ok((True, "unblocked")), setup="short")  # fmt: skip
+@case(
+    "alarm.heartbeats",
+    "a blocked client gets heartbeats, and is not disconnected for missing its own",
+    ok((True, "unblocked")),
+    setup="short",
+)
 def _(s: Session) -> tuple[bool, str]:
     free(s)
     opened = s.channel(heartbeat=1)
@@ -223,8 +260,12 @@ def _(s: Session) -> tuple[bool, str]:
     return beats == [8] * 4, notice(opened)
 
 
-@case("alarm.parts", "a publish blocks the connection when its content header has arrived, not before",
-      ok(["nothing", "low on memory", "nothing", "nothing", "unblocked"]), setup="short")  # fmt: skip
+@case(
+    "alarm.parts",
+    "a publish blocks the connection when its content header has arrived, not before",
+    ok(["nothing", "low on memory", "nothing", "nothing", "unblocked"]),
+    setup="short",
+)
 def _(s: Session) -> list[str]:
     free(s)
     opened = s.channel()
@@ -243,9 +284,12 @@ def _(s: Session) -> list[str]:
     return said
 
 
-@case("alarm.read",
-      "nothing after the first content header is processed during an alarm, even if it arrived in the same read",
-      ok((1, "unblocked", 7)), setup="short")  # fmt: skip
+@case(
+    "alarm.read",
+    "nothing after the first content header is processed during an alarm, even if it arrived in the same read",
+    ok((1, "unblocked", 7)),
+    setup="short",
+)
 def _(s: Session) -> tuple[int, str, int]:
     free(s)
     opened, other = s.channel(), s.channel()
@@ -266,8 +310,12 @@ def _(s: Session) -> tuple[int, str, int]:
     return ready, said, third.ready(s.q, 7, within=WAIT)
 
 
-@case("alarm.close", "a blocked client's connection.close is answered when the alarm clears",
-      ok((True, "connection.close-ok")), setup="short")  # fmt: skip
+@case(
+    "alarm.close",
+    "a blocked client's connection.close is answered when the alarm clears",
+    ok((True, "connection.close-ok")),
+    setup="short",
+)
 def _(s: Session) -> tuple[bool, str]:
     free(s)
     with short_of(s, "memory"):
@@ -277,9 +325,12 @@ def _(s: Session) -> tuple[bool, str]:
     return quiet, opened.client.receive(0, "connection.close-ok", timeout=WAIT).name
 
 
-@case("alarm.newcomer",
-      "a client that connects during an alarm may declare and consume, and is blocked when it publishes",
-      ok(("nothing", "low on memory", "unblocked", 1)), setup="short")  # fmt: skip
+@case(
+    "alarm.newcomer",
+    "a client that connects during an alarm may declare and consume, and is blocked when it publishes",
+    ok(("nothing", "low on memory", "unblocked", 1)),
+    setup="short",
+)
 def _(s: Session) -> tuple[str, str, str, int]:
     free(s)
     with short_of(s, "memory"):
@@ -291,8 +342,12 @@ def _(s: Session) -> tuple[str, str, str, int]:
     return before, said, notice(opened), opened.ready(s.q, 1)
 
 
-@case("alarm.transaction", "a transaction with publishes is committed when the alarm clears", ok((True, 1)),
-      setup="short")  # fmt: skip
+@case(
+    "alarm.transaction",
+    "a transaction with publishes is committed when the alarm clears",
+    ok((True, 1)),
+    setup="short",
+)
 def _(s: Session) -> tuple[bool, int]:
     free(s)
     opened = s.queue()

@@ -21,8 +21,11 @@ for _letter, _method, _fields, _text in (
         names = {key: value.replace("{q}", s.q).replace("{x}", s.x) for key, value in fields.items()}
         opened.call(method, routing_key="k", **names)
 
-    case(f"68{_letter}", f"{_method} with {_fields}, where no queue {{q}} and no exchange {{x}} exist",
-         channel(404, _method, _text))(_missing)  # fmt: skip
+    case(
+        f"68{_letter}",
+        f"{_method} with {_fields}, where no queue {{q}} and no exchange {{x}} exist",
+        channel(404, _method, _text),
+    )(_missing)
 
 
 for _letter, _what, _method, _fields in (
@@ -68,8 +71,11 @@ for _letter, _value, _text in (
             "queue.bind", queue=opened.queue(s.q), exchange="amq.headers", arguments={"x-match": value}
         )
 
-    case(f"70{_letter}", f"binding to a headers exchange with x-match {_value!r}",
-         channel(406, "queue.bind", _text))(_xmatch)  # fmt: skip
+    case(
+        f"70{_letter}",
+        f"binding to a headers exchange with x-match {_value!r}",
+        channel(406, "queue.bind", _text),
+    )(_xmatch)
 
 
 @case("70e", "x-match is ignored by other exchange types")
@@ -78,8 +84,11 @@ def _(s: Session) -> None:
     opened.call("queue.bind", queue=opened.queue(s.q), exchange="amq.direct", arguments={"x-match": "foo"})
 
 
-@case("70f", "binding an exchange to a headers exchange with an invalid x-match",
-      channel(406, "exchange.bind", f'Invalid x-match field value <<"foo">>; {_XMATCH}'))  # fmt: skip
+@case(
+    "70f",
+    "binding an exchange to a headers exchange with an invalid x-match",
+    channel(406, "exchange.bind", f'Invalid x-match field value <<"foo">>; {_XMATCH}'),
+)
 def _(s: Session) -> None:
     s.channel().call(
         "exchange.bind", destination="amq.fanout", source="amq.headers", arguments={"x-match": "foo"}

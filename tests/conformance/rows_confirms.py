@@ -7,16 +7,22 @@ ROWS = Cases()
 case = ROWS.case
 
 
-@case("99", "tx.select on a channel in confirm mode",
-      channel(406, "tx.select", "cannot switch from confirm to tx mode"))  # fmt: skip
+@case(
+    "99",
+    "tx.select on a channel in confirm mode",
+    channel(406, "tx.select", "cannot switch from confirm to tx mode"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.call("confirm.select")
     opened.call("tx.select")
 
 
-@case("100", "confirm.select on a transactional channel",
-      channel(406, "confirm.select", "cannot switch from tx to confirm mode"))  # fmt: skip
+@case(
+    "100",
+    "confirm.select on a transactional channel",
+    channel(406, "confirm.select", "cannot switch from tx to confirm mode"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.call("tx.select")
@@ -45,8 +51,11 @@ def _(s: Session) -> None:
     opened.receive("queue.declare-ok")
 
 
-@case("103", "a commit with a message that a full queue rejects",
-      channel(406, "tx.commit", "partial tx completion"))  # fmt: skip
+@case(
+    "103",
+    "a commit with a message that a full queue rejects",
+    channel(406, "tx.commit", "partial tx completion"),
+)
 def _(s: Session) -> None:
     opened = s.queue(arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     opened.call("tx.select")
@@ -55,8 +64,11 @@ def _(s: Session) -> None:
     opened.call("tx.commit")
 
 
-@case("confirm.numbering", "publishes are numbered from 1, and each is confirmed exactly once",
-      ok([1, 2, 3, 4, 5]))  # fmt: skip
+@case(
+    "confirm.numbering",
+    "publishes are numbered from 1, and each is confirmed exactly once",
+    ok([1, 2, 3, 4, 5]),
+)
 def _(s: Session) -> list[int]:
     opened = s.queue()
     opened.publish("", s.q, b"before")
@@ -111,8 +123,11 @@ def _(s: Session) -> tuple[int, bool]:
     return opened.receive("basic.ack").delivery_tag, opened.quiet()
 
 
-@case("confirm.deleted-queue", "a message whose queue is deleted before the confirm is confirmed",
-      ok({"basic.ack", "queue.delete-ok"}))  # fmt: skip
+@case(
+    "confirm.deleted-queue",
+    "a message whose queue is deleted before the confirm is confirmed",
+    ok({"basic.ack", "queue.delete-ok"}),
+)
 def _(s: Session) -> set[str]:
     opened = s.queue(durable=True)
     opened.call("confirm.select")
@@ -133,8 +148,9 @@ def _(s: Session) -> tuple[int, int]:
     return one.receive("basic.ack").delivery_tag, two.receive("basic.ack").delivery_tag
 
 
-@case("confirm.nack-overflow", "publishes that a full queue rejects are nacked",
-      ok(("basic.ack", "basic.nack")))  # fmt: skip
+@case(
+    "confirm.nack-overflow", "publishes that a full queue rejects are nacked", ok(("basic.ack", "basic.nack"))
+)
 def _(s: Session) -> tuple[str, str]:
     opened = s.queue(arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     opened.call("confirm.select")
@@ -180,8 +196,11 @@ def _(s: Session) -> tuple[int, int]:
     return before, plain.drain(s.q)
 
 
-@case("tx.ack-rollback", "a rollback discards acks: the messages remain unacked, and can be acked again",
-      ok((0, 1)))  # fmt: skip
+@case(
+    "tx.ack-rollback",
+    "a rollback discards acks: the messages remain unacked, and can be acked again",
+    ok((0, 1)),
+)
 def _(s: Session) -> tuple[int, int]:
     plain, opened = s.channel(), s.channel()
     plain.queue(s.q)
@@ -210,8 +229,11 @@ def _(s: Session) -> tuple[int, int]:
     return plain.drain(s.q), plain.ready(s.q + "2", 1)
 
 
-@case("tx.mandatory", "an unroutable mandatory message of a transaction is returned before tx.commit-ok",
-      ok(("basic.return", "tx.commit-ok")))  # fmt: skip
+@case(
+    "tx.mandatory",
+    "an unroutable mandatory message of a transaction is returned before tx.commit-ok",
+    ok(("basic.return", "tx.commit-ok")),
+)
 def _(s: Session) -> tuple[str, str]:
     opened = s.channel()
     opened.call("tx.select")
@@ -220,8 +242,11 @@ def _(s: Session) -> tuple[str, str]:
     return opened.receive().name, opened.receive().name
 
 
-@case("tx.unknown-exchange", "a publish to a missing exchange fails at once in a transaction too",
-      channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"))  # fmt: skip
+@case(
+    "tx.unknown-exchange",
+    "a publish to a missing exchange fails at once in a transaction too",
+    channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.call("tx.select")
@@ -229,8 +254,11 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("tx.ack-unknown", "an unknown delivery tag fails at once in a transaction too",
-      channel(406, "basic.ack", "unknown delivery tag 9"))  # fmt: skip
+@case(
+    "tx.ack-unknown",
+    "an unknown delivery tag fails at once in a transaction too",
+    channel(406, "basic.ack", "unknown delivery tag 9"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.call("tx.select")
@@ -275,9 +303,11 @@ def _(s: Session) -> tuple[bytes | None, ...]:
     return opened.get(s.q), opened.get(s.q), opened.get(s.q)
 
 
-@case("tx.queue-gone",
-      "a commit for a queue that was deleted and declared again fails, after all else was done",
-      ok(("PRECONDITION_FAILED - partial tx completion", 0, 1)))  # fmt: skip
+@case(
+    "tx.queue-gone",
+    "a commit for a queue that was deleted and declared again fails, after all else was done",
+    ok(("PRECONDITION_FAILED - partial tx completion", 0, 1)),
+)
 def _(s: Session) -> tuple[str, int, int]:
     opened, other = s.channel(), s.channel()
     for name in (s.q, s.q + "-other"):
@@ -294,8 +324,11 @@ def _(s: Session) -> tuple[str, int, int]:
     return text, other.ready(s.q, 0 if text else 1), other.ready(s.q + "-other", 1)
 
 
-@case("tx.ack-multiple", "an ack with multiple in a transaction settles all deliveries up to its tag",
-      ok((0, 1)))  # fmt: skip
+@case(
+    "tx.ack-multiple",
+    "an ack with multiple in a transaction settles all deliveries up to its tag",
+    ok((0, 1)),
+)
 def _(s: Session) -> tuple[int, int]:
     plain, opened = fill(s, s.channel()), s.channel()
     opened.call("tx.select")
@@ -308,8 +341,11 @@ def _(s: Session) -> tuple[int, int]:
     return before, plain.ready(s.q, 1)
 
 
-@case("tx.ack-twice", "acking a tag twice in one transaction",
-      channel(406, "basic.ack", "unknown delivery tag 1"))  # fmt: skip
+@case(
+    "tx.ack-twice",
+    "acking a tag twice in one transaction",
+    channel(406, "basic.ack", "unknown delivery tag 1"),
+)
 def _(s: Session) -> None:
     opened = fill(s, s.channel())
     opened.call("tx.select")
@@ -333,17 +369,22 @@ def _(s: Session) -> tuple[int, int]:
     return before, plain.drain(s.q)
 
 
-@case("tx.empty", "an empty transaction can be committed and rolled back",
-      ok(("tx.commit-ok", "tx.rollback-ok")))  # fmt: skip
+@case(
+    "tx.empty",
+    "an empty transaction can be committed and rolled back",
+    ok(("tx.commit-ok", "tx.rollback-ok")),
+)
 def _(s: Session) -> tuple[str, str]:
     opened = s.channel()
     opened.call("tx.select")
     return opened.call("tx.commit").name, opened.call("tx.rollback").name
 
 
-@case("confirm.error-uncounted",
-      "a publish that causes a channel error does not affect the confirms of earlier ones",
-      ok(["basic.ack", "channel.close"]))  # fmt: skip
+@case(
+    "confirm.error-uncounted",
+    "a publish that causes a channel error does not affect the confirms of earlier ones",
+    ok(["basic.ack", "channel.close"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.queue()
     opened.call("confirm.select")
@@ -353,8 +394,11 @@ def _(s: Session) -> list[str]:
     return [first, opened.receive("channel.close", "basic.ack").name]
 
 
-@case("confirm.consumed", "a message that is delivered to a consumer at once is confirmed",
-      ok({"basic.ack", "basic.deliver"}))  # fmt: skip
+@case(
+    "confirm.consumed",
+    "a message that is delivered to a consumer at once is confirmed",
+    ok({"basic.ack", "basic.deliver"}),
+)
 def _(s: Session) -> set[str]:
     opened = s.queue()
     opened.consume(s.q)

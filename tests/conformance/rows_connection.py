@@ -7,8 +7,11 @@ ROWS = Cases()
 case = ROWS.case
 
 
-@case("17", "opening more channels than negotiated",
-      connection(530, None, "number of channels opened (2) has reached the negotiated channel_max (2)"))  # fmt: skip
+@case(
+    "17",
+    "opening more channels than negotiated",
+    connection(530, None, "number of channels opened (2) has reached the negotiated channel_max (2)"),
+)
 def _(s: Session) -> None:
     client = s.login(channel_max=2)
     for number in (1, 2, 3):
@@ -24,19 +27,29 @@ def _(s: Session) -> None:
     client.channel(65535)
 
 
-@case("18", "the channel limit of a user",
-      connection(530, None,
-          "number of channels opened for user 'chancap' has reached the maximum allowed user limit of 1"))  # fmt: skip
+@case(
+    "18",
+    "the channel limit of a user",
+    connection(
+        530,
+        None,
+        "number of channels opened for user 'chancap' has reached the maximum allowed user limit of 1",
+    ),
+)
 def _(s: Session) -> None:
     client = s.login("chancap")
     client.channel(1)
     client.channel(2)
 
 
-@case("18b", "the channel limit of the node",
-      connection(530, None,
-          "number of channels opened on node 'NODE' has reached the maximum allowed limit of 3"),
-      setup="tight")  # fmt: skip
+@case(
+    "18b",
+    "the channel limit of the node",
+    connection(
+        530, None, "number of channels opened on node 'NODE' has reached the maximum allowed limit of 3"
+    ),
+    setup="tight",
+)
 def _(s: Session) -> None:
     client = s.login()
     for number in (1, 2, 3, 4):
@@ -62,9 +75,13 @@ for _id, _name in (
     case(_id, f"{_name} on an open connection", connection(504, _name, _RUNNING))(_again)
 
 
-@case("38", "SIGTERM closes every connection with 320 and its reply text, and the broker exits with 0",
-      connection(320, None, "broker forced connection closure with reason 'shutdown'"), setup="ending",
-      fatal=True)  # fmt: skip
+@case(
+    "38",
+    "SIGTERM closes every connection with 320 and its reply text, and the broker exits with 0",
+    connection(320, None, "broker forced connection closure with reason 'shutdown'"),
+    setup="ending",
+    fatal=True,
+)
 def _(s: Session) -> None:
     opened = s.channel()
     s.broker.terminate()
@@ -82,16 +99,24 @@ def _(s: Session) -> str:
     return s.login().call(0, "connection.update-secret", new_secret="guest", reason="rotation").name
 
 
-@case("connection.heartbeat", "after other frames, too, a heartbeat comes before a whole interval has passed",
-      ok((8, 8)), setup="tight")  # fmt: skip
+@case(
+    "connection.heartbeat",
+    "after other frames, too, a heartbeat comes before a whole interval has passed",
+    ok((8, 8)),
+    setup="tight",
+)
 def _(s: Session) -> tuple[int, int]:
     client = s.login(heartbeat=1)
     client.call(1, "channel.open")
     return client.read_frame(timeout=1)[0], client.read_frame(timeout=1)[0]
 
 
-@case("connection.heartbeat-missed",
-      "a client that sends nothing for two heartbeat intervals is disconnected", SOCKET, setup="tight")  # fmt: skip
+@case(
+    "connection.heartbeat-missed",
+    "a client that sends nothing for two heartbeat intervals is disconnected",
+    SOCKET,
+    setup="tight",
+)
 def _(s: Session) -> None:
     s.login(heartbeat=1).receive(0)
 
@@ -102,8 +127,11 @@ def _(s: Session) -> None:
     client.call(0, "connection.close", reply_code=200, reply_text="bye")
 
 
-@case("connection.close-exclusive-first", "exclusive queues are deleted before connection.close-ok is sent",
-      ok(0))  # fmt: skip
+@case(
+    "connection.close-exclusive-first",
+    "exclusive queues are deleted before connection.close-ok is sent",
+    ok(0),
+)
 def _(s: Session) -> int:
     other = s.channel()
     first = s.channel()
@@ -113,8 +141,11 @@ def _(s: Session) -> int:
     return other.ready(s.q)
 
 
-@case("connection.ignore-after-close",
-      "after connection.close the broker ignores everything except connection.close-ok", ok((b"",)))  # fmt: skip
+@case(
+    "connection.ignore-after-close",
+    "after connection.close the broker ignores everything except connection.close-ok",
+    ok((b"",)),
+)
 def _(s: Session) -> tuple[bytes]:
     client = s.login()
     client.send(0, "connection.open")
@@ -124,8 +155,11 @@ def _(s: Session) -> tuple[bytes]:
     return (client.read_rest(),)
 
 
-@case("connection.close-crossing", "a client's connection.close that crosses the broker's is answered",
-      ok("connection.close-ok"))  # fmt: skip
+@case(
+    "connection.close-crossing",
+    "a client's connection.close that crosses the broker's is answered",
+    ok("connection.close-ok"),
+)
 def _(s: Session) -> str:
     client = s.login()
     client.send(0, "connection.open")
@@ -134,16 +168,23 @@ def _(s: Session) -> str:
     return client.receive(0).name
 
 
-@case("connection.close-ok-unasked", "an unexpected connection.close-ok",
-      connection(504, "connection.close-ok", _RUNNING))  # fmt: skip
+@case(
+    "connection.close-ok-unasked",
+    "an unexpected connection.close-ok",
+    connection(504, "connection.close-ok", _RUNNING),
+)
 def _(s: Session) -> None:
     client = s.login()
     client.send(0, "connection.close-ok")
     client.receive(0, "connection.open-ok")
 
 
-@case("connection.blocked", "a publisher is notified of a memory alarm when it publishes, not before",
-      ok((True, "low on memory")), setup="alarmed")  # fmt: skip
+@case(
+    "connection.blocked",
+    "a publisher is notified of a memory alarm when it publishes, not before",
+    ok((True, "low on memory")),
+    setup="alarmed",
+)
 def _(s: Session) -> tuple[bool, str]:
     channel = s.channel()
     quiet = channel.client.quiet(0)
@@ -158,25 +199,36 @@ def _(s: Session) -> str:
     return str(channel.client.receive(0, "connection.blocked", timeout=1).reason)
 
 
-@case("connection.blocked-both", "connection.blocked is sent once and names all active alarms",
-      ok(("low on disk & memory", True)), setup="strained")  # fmt: skip
+@case(
+    "connection.blocked-both",
+    "connection.blocked is sent once and names all active alarms",
+    ok(("low on disk & memory", True)),
+    setup="strained",
+)
 def _(s: Session) -> tuple[str, bool]:
     channel = s.channel()
     channel.publish("amq.direct", "nowhere", b"x")
     return channel.client.receive(0, "connection.blocked", timeout=1).reason, channel.client.quiet(0)
 
 
-@case("connection.blocked-silent",
-      "a client without the capability connection.blocked is not notified of an alarm", ok(True),
-      setup="alarmed")  # fmt: skip
+@case(
+    "connection.blocked-silent",
+    "a client without the capability connection.blocked is not notified of an alarm",
+    ok(True),
+    setup="alarmed",
+)
 def _(s: Session) -> bool:
     channel = s.channel(capabilities={})
     channel.publish("amq.direct", "nowhere", b"x")
     return channel.client.quiet(0, timeout=0.5)
 
 
-@case("connection.blocked-others", "a connection that does not publish continues to work during an alarm",
-      ok(1), setup="alarmed")  # fmt: skip
+@case(
+    "connection.blocked-others",
+    "a connection that does not publish continues to work during an alarm",
+    ok(1),
+    setup="alarmed",
+)
 def _(s: Session) -> int:
     channel = s.channel()
     channel.queue(s.q)
@@ -184,8 +236,11 @@ def _(s: Session) -> int:
     return int(channel.call("queue.declare", queue=s.q, passive=True).consumer_count)
 
 
-@case("connection.tune-twice", "a second connection.tune-ok before connection.open",
-      connection(504, "connection.tune-ok", "unexpected method in connection state opening"))  # fmt: skip
+@case(
+    "connection.tune-twice",
+    "a second connection.tune-ok before connection.open",
+    connection(504, "connection.tune-ok", "unexpected method in connection state opening"),
+)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -204,8 +259,11 @@ def _(s: Session) -> None:
     client.open()
 
 
-@case("connection.empty-vhost", "opening a virtual host with an empty name",
-      connection(530, "connection.open", "vhost  not found"))  # fmt: skip
+@case(
+    "connection.empty-vhost",
+    "opening a virtual host with an empty name",
+    connection(530, "connection.open", "vhost  not found"),
+)
 def _(s: Session) -> None:
     s.login(virtual_host="")
 
@@ -261,9 +319,11 @@ def _(s: Session) -> None:
     client.receive(0, "channel.open-ok")
 
 
-@case("connection.close-many",
-      "connection.close with open channels, consumers and unacked messages requeues the messages",
-      ok((3, True)))  # fmt: skip
+@case(
+    "connection.close-many",
+    "connection.close with open channels, consumers and unacked messages requeues the messages",
+    ok((3, True)),
+)
 def _(s: Session) -> tuple[int, bool]:
     other = fill(s, s.channel())
     opened = s.channel()
@@ -285,8 +345,11 @@ def _(s: Session) -> int:
     return len(opened.get(s.q) or b"")
 
 
-@case("connection.text-limit", "a reply text is truncated to the length of a short string",
-      ok((255, "NOT_FOUND - no queue 'nnn", True)))  # fmt: skip
+@case(
+    "connection.text-limit",
+    "a reply text is truncated to the length of a short string",
+    ok((255, "NOT_FOUND - no queue 'nnn", True)),
+)
 def _(s: Session) -> tuple[int, str, bool]:
     opened = s.channel()
     opened.send("queue.declare", queue="n" * 255, passive=True)
@@ -294,16 +357,22 @@ def _(s: Session) -> tuple[int, str, bool]:
     return len(text), text[:25], text.endswith("...")
 
 
-@case("connection.name-octets", "names may contain any bytes, also quotes; only line breaks are removed",
-      ok("NOT_FOUND - no queue 'it's \"é\"\x00' in vhost '/'"))  # fmt: skip
+@case(
+    "connection.name-octets",
+    "names may contain any bytes, also quotes; only line breaks are removed",
+    ok("NOT_FOUND - no queue 'it's \"é\"\x00' in vhost '/'"),
+)
 def _(s: Session) -> str:
     opened = s.channel()
     opened.send("queue.declare", queue='it\'s "é"\n\x00', passive=True)
     return str(opened.receive("channel.close").reply_text)
 
 
-@case("connection.error-once", "after two errors in a row on a channel only the first is reported",
-      ok(["channel.close", "channel.close-ok"]))  # fmt: skip
+@case(
+    "connection.error-once",
+    "after two errors in a row on a channel only the first is reported",
+    ok(["channel.close", "channel.close-ok"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.channel()
     opened.send("queue.declare", queue="amq.one")
@@ -312,8 +381,11 @@ def _(s: Session) -> list[str]:
     return [opened.receive().name, opened.receive().name]
 
 
-@case("connection.error-last", "after a connection error, frames that other channels still send are ignored",
-      ok(True))  # fmt: skip
+@case(
+    "connection.error-last",
+    "after a connection error, frames that other channels still send are ignored",
+    ok(True),
+)
 def _(s: Session) -> bool:
     opened = s.channel()
     other = opened.client.channel(2)
@@ -325,9 +397,12 @@ def _(s: Session) -> bool:
     return opened.client.read_rest() == b""
 
 
-@case("connection.blocked-stops",
-      "a blocked connection is not read any further; connections that do not publish continue to work",
-      ok((True, 0)), setup="alarmed")  # fmt: skip
+@case(
+    "connection.blocked-stops",
+    "a blocked connection is not read any further; connections that do not publish continue to work",
+    ok((True, 0)),
+    setup="alarmed",
+)
 def _(s: Session) -> tuple[bool, int]:
     opened, other = s.channel(), s.channel()
     other.queue(s.q)

@@ -10,14 +10,20 @@ ROWS = Cases()
 case = ROWS.case
 
 
-@case("82", "consuming from a queue that does not exist",
-      channel(404, "basic.consume", "no queue '{q}' in vhost '/'"))  # fmt: skip
+@case(
+    "82",
+    "consuming from a queue that does not exist",
+    channel(404, "basic.consume", "no queue '{q}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     s.channel().consume(s.q)
 
 
-@case("83a", "using a consumer tag twice on a channel",
-      connection(530, "basic.consume", "attempt to reuse consumer tag 'ct'"))  # fmt: skip
+@case(
+    "83a",
+    "using a consumer tag twice on a channel",
+    connection(530, "basic.consume", "attempt to reuse consumer tag 'ct'"),
+)
 def _(s: Session) -> None:
     opened = s.queue()
     opened.consume(s.q, "ct")
@@ -33,8 +39,12 @@ def _(s: Session) -> None:
     opened.consume(s.q, "ct")
 
 
-@case("84", "the consumer limit of a channel",
-      connection(530, "basic.consume", "reached maximum (2) of consumers per channel"), setup="tight")  # fmt: skip
+@case(
+    "84",
+    "the consumer limit of a channel",
+    connection(530, "basic.consume", "reached maximum (2) of consumers per channel"),
+    setup="tight",
+)
 def _(s: Session) -> None:
     opened = s.queue()
     for tag in ("1", "2", "3"):
@@ -94,9 +104,15 @@ for _letter, _value, _type in (
     )(_priority)
 
 
-@case("86e", "consuming from a classic queue with an argument of streams",
-      channel(406, "basic.consume",
-          "invalid arg 'x-stream-offset' for queue '{q}' in vhost '/' of queue type rabbit_classic_queue"))  # fmt: skip
+@case(
+    "86e",
+    "consuming from a classic queue with an argument of streams",
+    channel(
+        406,
+        "basic.consume",
+        "invalid arg 'x-stream-offset' for queue '{q}' in vhost '/' of queue type rabbit_classic_queue",
+    ),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.consume(opened.queue(s.q), arguments={"x-stream-offset": "first"})
@@ -118,17 +134,22 @@ def _(s: Session) -> None:
     s.channel().call("basic.qos", prefetch_size=10)
 
 
-@case("basic.consume-ok-first", "basic.consume-ok is sent before the first delivery",
-      ok(["basic.consume-ok", "basic.deliver", "basic.deliver"]))  # fmt: skip
+@case(
+    "basic.consume-ok-first",
+    "basic.consume-ok is sent before the first delivery",
+    ok(["basic.consume-ok", "basic.deliver", "basic.deliver"]),
+)
 def _(s: Session) -> list[str]:
     opened = fill(s, s.channel(), 2)
     opened.send("basic.consume", queue=s.q, consumer_tag="ct")
     return [opened.receive().name for _ in range(3)]
 
 
-@case("basic.deliver",
-      "basic.deliver has its delivery tag, redelivered flag, exchange, routing key, properties and body",
-      ok(("ct", 1, False, "amq.direct", "{key}", {"type": "t", "timestamp": 7}, b"body")))  # fmt: skip
+@case(
+    "basic.deliver",
+    "basic.deliver has its delivery tag, redelivered flag, exchange, routing key, properties and body",
+    ok(("ct", 1, False, "amq.direct", "{key}", {"type": "t", "timestamp": 7}, b"body")),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.queue()
     opened.call("queue.bind", queue=s.q, exchange="amq.direct", routing_key="{key}")
@@ -152,8 +173,11 @@ def _(s: Session) -> str:
     return opened.consume(opened.queue(s.q), "")
 
 
-@case("basic.consume-nowait", "basic.consume with nowait works and is not answered",
-      ok(("basic.deliver", "given")))  # fmt: skip
+@case(
+    "basic.consume-nowait",
+    "basic.consume with nowait works and is not answered",
+    ok(("basic.deliver", "given")),
+)
 def _(s: Session) -> tuple[str, str]:
     opened = fill(s, s.channel(), 1)
     opened.send("basic.consume", queue=s.q, consumer_tag="given", nowait=True)
@@ -192,8 +216,11 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case("basic.cancel-notify", "deleting a queue cancels its consumers, by basic.cancel with nowait",
-      ok(("ct", True)))  # fmt: skip
+@case(
+    "basic.cancel-notify",
+    "deleting a queue cancels its consumers, by basic.cancel with nowait",
+    ok(("ct", True)),
+)
 def _(s: Session) -> tuple[str, bool]:
     opened = s.queue()
     opened.consume(s.q)
@@ -202,8 +229,11 @@ def _(s: Session) -> tuple[str, bool]:
     return cancel.consumer_tag, cancel.nowait
 
 
-@case("basic.cancel-notify-capability",
-      "a client without the capability consumer_cancel_notify gets no basic.cancel", ok(True))  # fmt: skip
+@case(
+    "basic.cancel-notify-capability",
+    "a client without the capability consumer_cancel_notify gets no basic.cancel",
+    ok(True),
+)
 def _(s: Session) -> bool:
     opened = s.channel(capabilities={})
     opened.queue(s.q)
@@ -212,8 +242,11 @@ def _(s: Session) -> bool:
     return opened.quiet("basic.cancel")
 
 
-@case("basic.cancel-notify-own", "a channel that deletes the queue of its own consumer gets basic.cancel too",
-      ok({"queue.delete-ok", "basic.cancel"}))  # fmt: skip
+@case(
+    "basic.cancel-notify-own",
+    "a channel that deletes the queue of its own consumer gets basic.cancel too",
+    ok({"queue.delete-ok", "basic.cancel"}),
+)
 def _(s: Session) -> set[str]:
     opened = s.queue()
     opened.consume(s.q)
@@ -221,8 +254,11 @@ def _(s: Session) -> set[str]:
     return {opened.receive().name, opened.receive().name}
 
 
-@case("basic.round-robin", "messages are delivered to a queue's consumers in turn",
-      ok(["1", "2", "3", "1", "2", "3"]))  # fmt: skip
+@case(
+    "basic.round-robin",
+    "messages are delivered to a queue's consumers in turn",
+    ok(["1", "2", "3", "1", "2", "3"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.queue()
     for tag in ("1", "2", "3"):
@@ -234,9 +270,11 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case("basic.priority",
-      "the consumer with the highest priority is served first, until its prefetch is used up",
-      ok(["high", "high", "low"]))  # fmt: skip
+@case(
+    "basic.priority",
+    "the consumer with the highest priority is served first, until its prefetch is used up",
+    ok(["high", "high", "low"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=2)
@@ -249,8 +287,11 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case("basic.qos-consumer", "a prefetch applies to each consumer that is started later, separately",
-      ok((3, 1, 1)))  # fmt: skip
+@case(
+    "basic.qos-consumer",
+    "a prefetch applies to each consumer that is started later, separately",
+    ok((3, 1, 1)),
+)
 def _(s: Session) -> tuple[int, ...]:
     opened = s.channel()
     for number in range(3):

@@ -52,8 +52,11 @@ def _(s: Session) -> list[str]:
     return _served(opened, s.q, 2)
 
 
-@case("single-active.cancel", "when the active consumer is cancelled, the oldest waiting one becomes active",
-      ok(["a", "b", "c"]))  # fmt: skip
+@case(
+    "single-active.cancel",
+    "when the active consumer is cancelled, the oldest waiting one becomes active",
+    ok(["a", "b", "c"]),
+)
 def _(s: Session) -> list[str]:
     opened = _single(s)
     for tag in "abc":
@@ -85,8 +88,11 @@ def _(s: Session) -> list[str]:
     return _served(opened, s.q)
 
 
-@case("single-active.keeps", "a later consumer of higher priority does not replace the active one",
-      ok(["a", "high"]))  # fmt: skip
+@case(
+    "single-active.keeps",
+    "a later consumer of higher priority does not replace the active one",
+    ok(["a", "high"]),
+)
 def _(s: Session) -> list[str]:
     opened = _single(s)
     opened.consume(s.q, "a", no_ack=True)
@@ -96,8 +102,11 @@ def _(s: Session) -> list[str]:
     return tags + _served(opened, s.q)
 
 
-@case("single-active.priority",
-      "the waiting consumer of the highest priority becomes active, then the oldest", ok(list("adbec")))  # fmt: skip
+@case(
+    "single-active.priority",
+    "the waiting consumer of the highest priority becomes active, then the oldest",
+    ok(list("adbec")),
+)
 def _(s: Session) -> list[str]:
     opened = _single(s)
     for tag, priority in (("a", 0), ("b", 0), ("c", -1), ("d", 5), ("e", 0)):
@@ -109,9 +118,11 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case("single-active.cancel-unacked",
-      "messages that a cancelled active consumer has not acked remain with its channel",
-      ok((["a", "a"], ("b", b"3", False), "none")))  # fmt: skip
+@case(
+    "single-active.cancel-unacked",
+    "messages that a cancelled active consumer has not acked remain with its channel",
+    ok((["a", "a"], ("b", b"3", False), "none")),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _single(s, 2)
     opened.consume(s.q, "a")
@@ -124,9 +135,11 @@ def _(s: Session) -> tuple[object, ...]:
     return tags, (got.consumer_tag, got.body, got.redelivered), rest
 
 
-@case("single-active.channel-close",
-      "messages unacked by the active consumer of a closed channel go to the next one, redelivered and in order",
-      ok([(b"1", True), (b"2", True), (b"3", True)]))  # fmt: skip
+@case(
+    "single-active.channel-close",
+    "messages unacked by the active consumer of a closed channel go to the next one, redelivered and in order",
+    ok([(b"1", True), (b"2", True), (b"3", True)]),
+)
 def _(s: Session) -> list[tuple[bytes, bool]]:
     opened = _single(s, 3)
     opened.consume(s.q, "a")
@@ -138,9 +151,11 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
     return [(got.body, got.redelivered) for got in (second.deliver() for _ in range(3))]
 
 
-@case("single-active.connection-lost",
-      "messages unacked by the active consumer of a lost connection go to the next one, redelivered and in order",
-      ok([(b"1", True), (b"2", True), (b"3", False)]))  # fmt: skip
+@case(
+    "single-active.connection-lost",
+    "messages unacked by the active consumer of a lost connection go to the next one, redelivered and in order",
+    ok([(b"1", True), (b"2", True), (b"3", False)]),
+)
 def _(s: Session) -> list[tuple[bytes, bool]]:
     first = _single(s, 3)
     first.call("basic.qos", prefetch_count=2)
@@ -153,9 +168,11 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
     return [(got.body, got.redelivered) for got in (second.deliver() for _ in range(3))]
 
 
-@case("single-active.channel-of-two",
-      "when the channel of the active consumer closes, waiting consumers of that channel do not become active",
-      ok("other"))  # fmt: skip
+@case(
+    "single-active.channel-of-two",
+    "when the channel of the active consumer closes, waiting consumers of that channel do not become active",
+    ok("other"),
+)
 def _(s: Session) -> str:
     first = _single(s)
     first.consume(s.q, "a")
@@ -167,9 +184,11 @@ def _(s: Session) -> str:
     return str(second.deliver().consumer_tag)
 
 
-@case("single-active.prefetch",
-      "if the prefetch of the active consumer is used up, waiting consumers get nothing",
-      ok((2, True, ["a"])))  # fmt: skip
+@case(
+    "single-active.prefetch",
+    "if the prefetch of the active consumer is used up, waiting consumers get nothing",
+    ok((2, True, ["a"])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _single(s)
     opened.call("basic.qos", prefetch_count=2)
@@ -183,8 +202,11 @@ def _(s: Session) -> tuple[object, ...]:
     return len(tags), quiet, [opened.deliver().consumer_tag]
 
 
-@case("single-active.global-prefetch",
-      "a global prefetch applies to the active consumer and to its successor", ok((["a"], True, ["b"])))  # fmt: skip
+@case(
+    "single-active.global-prefetch",
+    "a global prefetch applies to the active consumer and to its successor",
+    ok((["a"], True, ["b"])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _single(s)
     opened.call("basic.qos", prefetch_count=1, global_=True)
@@ -199,8 +221,11 @@ def _(s: Session) -> tuple[object, ...]:
     return [got.consumer_tag], quiet, [opened.deliver().consumer_tag]
 
 
-@case("single-active.requeue", "messages that the active consumer requeues are delivered to it again",
-      ok([("a", False), ("a", True), ("a", True)]))  # fmt: skip
+@case(
+    "single-active.requeue",
+    "messages that the active consumer requeues are delivered to it again",
+    ok([("a", False), ("a", True), ("a", True)]),
+)
 def _(s: Session) -> list[tuple[str, bool]]:
     opened = _single(s, 1)
     opened.consume(s.q, "a")
@@ -223,8 +248,9 @@ def _(s: Session) -> tuple[bytes | None, bool]:
     return opened.get(s.q), opened.quiet("basic.deliver")
 
 
-@case("single-active.delete", "deleting the queue cancels the active and the waiting consumers",
-      ok(["a", "b"]))  # fmt: skip
+@case(
+    "single-active.delete", "deleting the queue cancels the active and the waiting consumers", ok(["a", "b"])
+)
 def _(s: Session) -> list[str]:
     opened = _single(s)
     opened.consume(s.q, "a")
@@ -258,18 +284,22 @@ def _(s: Session) -> None:
     _single(s).queue(s.q)
 
 
-@case("single-active.exclusive-second",
-      "an exclusive consumer is refused if there is a single active consumer",
-      channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"))  # fmt: skip
+@case(
+    "single-active.exclusive-second",
+    "an exclusive consumer is refused if there is a single active consumer",
+    channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
+)
 def _(s: Session) -> None:
     opened = _single(s)
     opened.consume(s.q, "a")
     opened.consume(s.q, "b", exclusive=True)
 
 
-@case("priority.yields",
-      "while the prefetch of a consumer of high priority is used up, lower ones are served",
-      ok(["high", "low", "low", "high"]))  # fmt: skip
+@case(
+    "priority.yields",
+    "while the prefetch of a consumer of high priority is used up, lower ones are served",
+    ok(["high", "low", "low", "high"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=1)
@@ -289,8 +319,11 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case("priority.round-robin", "messages are delivered to consumers of equal priority in turn",
-      ok(["a", "b", "a", "b"]))  # fmt: skip
+@case(
+    "priority.round-robin",
+    "messages are delivered to consumers of equal priority in turn",
+    ok(["a", "b", "a", "b"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.queue()
     opened.consume(s.q, "none", no_ack=True)
@@ -299,8 +332,11 @@ def _(s: Session) -> list[str]:
     return _served(opened, s.q, 4)
 
 
-@case("priority.negative", "a consumer with a negative priority comes after one without a priority",
-      ok(["a", "a"]))  # fmt: skip
+@case(
+    "priority.negative",
+    "a consumer with a negative priority comes after one without a priority",
+    ok(["a", "a"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.queue()
     opened.consume(s.q, "below", no_ack=True, arguments={"x-priority": T("I", -1)})
@@ -320,9 +356,11 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case("priority.backlog",
-      "a backlog is delivered to the consumer of the highest priority first, the rest to the next",
-      ok("hhhll"))  # fmt: skip
+@case(
+    "priority.backlog",
+    "a backlog is delivered to the consumer of the highest priority first, the rest to the next",
+    ok("hhhll"),
+)
 def _(s: Session) -> str:
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=3)
@@ -340,8 +378,11 @@ def _(s: Session) -> list[str]:
     return _served(opened, s.q, 2)
 
 
-@case("exclusive.other-connection", "an exclusive consumer excludes consumers of other connections",
-      channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"))  # fmt: skip
+@case(
+    "exclusive.other-connection",
+    "an exclusive consumer excludes consumers of other connections",
+    channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
+)
 def _(s: Session) -> None:
     opened = s.queue()
     opened.consume(s.q, "a", exclusive=True)
@@ -357,8 +398,11 @@ def _(s: Session) -> bytes | None:
     return s.channel().get(s.q)
 
 
-@case("exclusive.channel-close", "after the channel of an exclusive consumer closes, others may consume",
-      ok(["b"]))  # fmt: skip
+@case(
+    "exclusive.channel-close",
+    "after the channel of an exclusive consumer closes, others may consume",
+    ok(["b"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.queue()
     opened.consume(s.q, "a", exclusive=True)
@@ -385,8 +429,12 @@ def _wait_for_close(opened: Channel) -> None:
     opened.receive("channel.close-ok", timeout=5)
 
 
-@case("timeout.queue", "a queue's consumer timeout overrides the broker's",
-      channel(406, None, _LATE.format(900)), ours_only=True)  # fmt: skip
+@case(
+    "timeout.queue",
+    "a queue's consumer timeout overrides the broker's",
+    channel(406, None, _LATE.format(900)),
+    ours_only=True,
+)
 def _(s: Session) -> None:
     opened = s.queue(arguments={"x-consumer-timeout": 900})
     opened.consume(s.q)
@@ -394,9 +442,12 @@ def _(s: Session) -> None:
     _wait_for_close(opened)
 
 
-@case("timeout.consumer",
-      "a consumer's own timeout overrides its queue's, even if another consumer has an older unacked delivery",
-      channel(406, None, _LATE.format(800)), ours_only=True)  # fmt: skip
+@case(
+    "timeout.consumer",
+    "a consumer's own timeout overrides its queue's, even if another consumer has an older unacked delivery",
+    channel(406, None, _LATE.format(800)),
+    ours_only=True,
+)
 def _(s: Session) -> None:
     opened = s.queue(arguments={"x-consumer-timeout": 0})
     opened.call("basic.qos", prefetch_count=1)
@@ -427,8 +478,12 @@ def _(s: Session) -> tuple[object, ...]:
     return got.body, got.redelivered, second.call("queue.declare", queue=s.q, passive=True).consumer_count
 
 
-@case("timeout.get", "the consumer timeout applies to messages from basic.get too",
-      channel(406, None, _LATE.format(1000)), setup="tight")  # fmt: skip
+@case(
+    "timeout.get",
+    "the consumer timeout applies to messages from basic.get too",
+    channel(406, None, _LATE.format(1000)),
+    setup="tight",
+)
 def _(s: Session) -> None:
     opened = fill(s, s.channel(), 1)
     opened.get(s.q, no_ack=False)
@@ -448,7 +503,15 @@ for _name, _value, _fault in (
         opened.consume(opened.queue(s.q), arguments={"x-consumer-timeout": value})
 
     _what = f"invalid arg 'x-consumer-timeout' for queue '{{q}}' in vhost '/': {_fault}"
-    case(f"timeout.queue-{_name}", f"declaring a queue with x-consumer-timeout {_value!r}",
-         channel(406, "queue.declare", _what), ours_only=True)(_bad_queue_timeout)  # fmt: skip
-    case(f"timeout.consumer-{_name}", f"consuming with x-consumer-timeout {_value!r}",
-         channel(406, "basic.consume", _what), ours_only=True)(_bad_consumer_timeout)  # fmt: skip
+    case(
+        f"timeout.queue-{_name}",
+        f"declaring a queue with x-consumer-timeout {_value!r}",
+        channel(406, "queue.declare", _what),
+        ours_only=True,
+    )(_bad_queue_timeout)
+    case(
+        f"timeout.consumer-{_name}",
+        f"consuming with x-consumer-timeout {_value!r}",
+        channel(406, "basic.consume", _what),
+        ours_only=True,
+    )(_bad_consumer_timeout)

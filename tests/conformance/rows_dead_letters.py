@@ -217,9 +217,17 @@ for _way_name, _way in WAYS.items():
             message = _die(s, way, form.sent(s.q, way.reason))
             return first(s, message), deaths(s, message), own(s, message)
 
-        case(f"dead.{_way_name}.{_form_name}", f"x-death is correct after a message {_form.text} {_way.text}",
-             ok((_form.first(_way.reason) if _form.first else [None] * 3, _form.deaths(_way.reason,
-                 death(reason=_way.reason, **_way.recorded)), _form.own)))(_matrix)  # fmt: skip
+        case(
+            f"dead.{_way_name}.{_form_name}",
+            f"x-death is correct after a message {_form.text} {_way.text}",
+            ok(
+                (
+                    _form.first(_way.reason) if _form.first else [None] * 3,
+                    _form.deaths(_way.reason, death(reason=_way.reason, **_way.recorded)),
+                    _form.own,
+                )
+            ),
+        )(_matrix)
 
 
 # -- what is written -----------------------------------------------------------------------------------------------
@@ -233,8 +241,11 @@ def _(s: Session) -> Any:
     return first(s, message), last(s, message)
 
 
-@case("dead.last-again", "x-last-death-* changes when the message is dead-lettered again",
-      ok((["Q", "rejected", ""], ["Q-dead", "rejected", "X"])))  # fmt: skip
+@case(
+    "dead.last-again",
+    "x-last-death-* changes when the message is dead-lettered again",
+    ok((["Q", "rejected", ""], ["Q-dead", "rejected", "X"])),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x, "fanout")
@@ -248,9 +259,11 @@ def _(s: Session) -> Any:
     return first(s, message), last(s, message)
 
 
-@case("dead.types",
-      "in x-death count is a long, time a timestamp, routing-keys an array of strings, and the rest are strings",
-      ok([True] * 6))  # fmt: skip
+@case(
+    "dead.types",
+    "in x-death count is a long, time a timestamp, routing-keys an array of strings, and the rest are strings",
+    ok([True] * 6),
+)
 def _(s: Session) -> list[bool]:
     opened = s.channel()
     dead = dying(s, opened)
@@ -272,9 +285,11 @@ def _(s: Session) -> list[bool]:
     return [name in payload for name in names]
 
 
-@case("dead.expiration-kept",
-      "the expiration is removed and recorded as original-expiration whatever the reason",
-      ok((None, [death(original_expiration="60000")])))  # fmt: skip
+@case(
+    "dead.expiration-kept",
+    "the expiration is removed and recorded as original-expiration whatever the reason",
+    ok((None, [death(original_expiration="60000")])),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened)
@@ -293,9 +308,11 @@ def _(s: Session) -> Any:
     return [entry["original-expiration"] for entry in deaths(s, take(opened, dead))]
 
 
-@case("dead.expiration-once",
-      "original-expiration is recorded by the death that removed it, not by later ones",
-      ok([("Q-dead", None), ("Q", "60000")]))  # fmt: skip
+@case(
+    "dead.expiration-once",
+    "original-expiration is recorded by the death that removed it, not by later ones",
+    ok([("Q-dead", None), ("Q", "60000")]),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.queue(f"{s.q}-end")
@@ -308,9 +325,19 @@ def _(s: Session) -> Any:
     return [(entry["queue"], entry.get("original-expiration")) for entry in deaths(s, message)]
 
 
-@case("dead.chain", "each queue in a chain adds an entry to x-death, the newest first",
-      ok((["Q", "rejected", "amq.fanout"], [death("Q-2", "rejected", exchange="", routing_keys=["Q-2"]),
-          death("Q", "rejected", exchange="amq.fanout", routing_keys=["k"])])))  # fmt: skip
+@case(
+    "dead.chain",
+    "each queue in a chain adds an entry to x-death, the newest first",
+    ok(
+        (
+            ["Q", "rejected", "amq.fanout"],
+            [
+                death("Q-2", "rejected", exchange="", routing_keys=["Q-2"]),
+                death("Q", "rejected", exchange="amq.fanout", routing_keys=["k"]),
+            ],
+        )
+    ),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.queue(f"{s.q}-3")
@@ -325,16 +352,21 @@ def _(s: Session) -> Any:
     return first(s, message), deaths(s, message)
 
 
-@case("dead.order", "a third death does not change the order of the other entries",
-      ok(([("Q", "rejected", 1), ("b", "expired", 4), ("a", "expired", 4)], "Q")))  # fmt: skip
+@case(
+    "dead.order",
+    "a third death does not change the order of the other entries",
+    ok(([("Q", "rejected", 1), ("b", "expired", 4), ("a", "expired", 4)], "Q")),
+)
 def _(s: Session) -> Any:
     message = _die(s, WAYS["reject"], {"x-death": [former("b", "expired"), former("a", "expired")]})
     return brief(s, message), _named(s, message.routing_key)
 
 
-@case("dead.counted-on",
-      "repeated deaths increase the count; the entry keeps the time, exchange and keys of the first",
-      ok([death(count=3)]))  # fmt: skip
+@case(
+    "dead.counted-on",
+    "repeated deaths increase the count; the entry keeps the time, exchange and keys of the first",
+    ok([death(count=3)]),
+)
 def _(s: Session) -> Any:
     opened = s.queue(arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": s.q})
     opened.publish("", s.q, b"body")
@@ -363,18 +395,27 @@ for _name, _text, _entries, _kept in _ENTRIES:
         newest, *others = deaths(s, _die(s, WAYS["reject"], {"x-death": entries}))
         return newest, len(others)
 
-    case(f"dead.entry-{_name}", f"x-death with {_text} is {'kept' if _kept else 'removed'}",
-         ok((death(), _kept)))(_foreign)  # fmt: skip
+    case(
+        f"dead.entry-{_name}",
+        f"x-death with {_text} is {'kept' if _kept else 'removed'}",
+        ok((death(), _kept)),
+    )(_foreign)
 
 
-@case("dead.entry-more", "unknown fields of an x-death entry are removed",
-      ok([death(), formerly("else", "expired")]))  # fmt: skip
+@case(
+    "dead.entry-more",
+    "unknown fields of an x-death entry are removed",
+    ok([death(), formerly("else", "expired")]),
+)
 def _(s: Session) -> Any:
     return deaths(s, _die(s, WAYS["reject"], {"x-death": [{**former("else", "expired"), "more": 1}]}))
 
 
-@case("dead.entry-none", "a dead letter that had an empty x-death header gets no x-first-death-* headers",
-      ok(([None] * 3, [death()])))  # fmt: skip
+@case(
+    "dead.entry-none",
+    "a dead letter that had an empty x-death header gets no x-first-death-* headers",
+    ok(([None] * 3, [death()])),
+)
 def _(s: Session) -> Any:
     message = _die(s, WAYS["reject"], {"x-death": []})
     return first(s, message), deaths(s, message)
@@ -392,12 +433,18 @@ for _name, _value in {
         message = _die(s, WAYS["ttl"], {"x-death": value})
         return first(s, message), deaths(s, message), own(s, message)
 
-    case(f"dead.other.{_name}", f"an x-death header of the type {_name} is replaced",
-         ok((["Q", "expired", ""], [death(reason="expired")], {})))(_malformed)  # fmt: skip
+    case(
+        f"dead.other.{_name}",
+        f"an x-death header of the type {_name} is replaced",
+        ok((["Q", "expired", ""], [death(reason="expired")], {})),
+    )(_malformed)
 
 
-@case("dead.first-claimed", "x-first-death-* headers sent by a client are overwritten",
-      ok((["Q", "rejected", ""], [death()])))  # fmt: skip
+@case(
+    "dead.first-claimed",
+    "x-first-death-* headers sent by a client are overwritten",
+    ok((["Q", "rejected", ""], [death()])),
+)
 def _(s: Session) -> Any:
     message = _die(s, WAYS["reject"], MINE)
     return first(s, message), deaths(s, message)
@@ -442,8 +489,11 @@ def _(s: Session) -> Any:
     return take(opened, dead).redelivered
 
 
-@case("dead.address", "a dead letter has the dead letter exchange as its exchange and keeps its routing key",
-      ok(("X", "Q")))  # fmt: skip
+@case(
+    "dead.address",
+    "a dead letter has the dead letter exchange as its exchange and keeps its routing key",
+    ok(("X", "Q")),
+)
 def _(s: Session) -> Any:
     message = _die(s, WAYS["reject"], None)
     return _named(s, message.exchange), _named(s, message.routing_key)
@@ -468,13 +518,18 @@ for _name in ("ttl", "expiration", "length", "octets", "refuse"):
         left = opened.call("queue.delete", queue=s.q).message_count
         return brief(s, message), again, left
 
-    case(f"dead.cycle.{_name}",
-         f"a message that {WAYS[_name].text} is dead-lettered to other queues, not to its own",
-         ok(([("Q", WAYS[_name].reason, 1)], False, 1 if WAYS[_name].kill is push else 0)))(_itself)  # fmt: skip
+    case(
+        f"dead.cycle.{_name}",
+        f"a message that {WAYS[_name].text} is dead-lettered to other queues, not to its own",
+        ok(([("Q", WAYS[_name].reason, 1)], False, 1 if WAYS[_name].kill is push else 0)),
+    )(_itself)
 
 
-@case("dead.cycle.reject", "a rejected message returns to its own queue, each time it is rejected",
-      ok([("Q", "rejected", 2)]))  # fmt: skip
+@case(
+    "dead.cycle.reject",
+    "a rejected message returns to its own queue, each time it is rejected",
+    ok([("Q", "rejected", 2)]),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened)
@@ -517,9 +572,11 @@ def _retried(s: Session, *arguments: dict[str, Any], rejects_at: int, times: int
     return seen
 
 
-@case("dead.cycle.two",
-      "a message that expires in two queues in turn is not dead-lettered to the first one again",
-      ok(([("Q-1", "expired", 1), ("Q-0", "expired", 1)], True)))  # fmt: skip
+@case(
+    "dead.cycle.two",
+    "a message that expires in two queues in turn is not dead-lettered to the first one again",
+    ok(([("Q-1", "expired", 1), ("Q-0", "expired", 1)], True)),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     _ring(s, opened, _ROUND, _ROUND)
@@ -527,8 +584,11 @@ def _(s: Session) -> Any:
     return brief(s, opened.deliver()), opened.quiet("basic.deliver")
 
 
-@case("dead.cycle.three", "a cycle of three queues by TTL and x-max-length ends before the first queue",
-      ok(([("Q-2", "maxlen", 1), ("Q-1", "expired", 1), ("Q-0", "expired", 1)], True)))  # fmt: skip
+@case(
+    "dead.cycle.three",
+    "a cycle of three queues by TTL and x-max-length ends before the first queue",
+    ok(([("Q-2", "maxlen", 1), ("Q-1", "expired", 1), ("Q-0", "expired", 1)], True)),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     _ring(s, opened, _ROUND, _ROUND, {"x-max-length": 0})
@@ -536,20 +596,29 @@ def _(s: Session) -> Any:
     return brief(s, opened.deliver()), opened.quiet("basic.deliver")
 
 
-@case("dead.cycle.two-rejected", "a retry cycle of TTL and reject does not end",
-      ok([[("Q-1", "rejected", n), ("Q-0", "expired", n)] for n in (1, 2, 3)]))  # fmt: skip
+@case(
+    "dead.cycle.two-rejected",
+    "a retry cycle of TTL and reject does not end",
+    ok([[("Q-1", "rejected", n), ("Q-0", "expired", n)] for n in (1, 2, 3)]),
+)
 def _(s: Session) -> Any:
     return _retried(s, _ROUND, {}, rejects_at=1, times=3)
 
 
-@case("dead.cycle.reject-then-ttl", "a retry cycle of reject and TTL does not end",
-      ok([[("Q-1", "expired", n), ("Q-0", "rejected", n)] for n in (1, 2)]))  # fmt: skip
+@case(
+    "dead.cycle.reject-then-ttl",
+    "a retry cycle of reject and TTL does not end",
+    ok([[("Q-1", "expired", n), ("Q-0", "rejected", n)] for n in (1, 2)]),
+)
 def _(s: Session) -> Any:
     return _retried(s, {}, _ROUND, rejects_at=0, times=2)
 
 
-@case("dead.cycle.reject-before", "a reject before a message entered a cycle does not keep the cycle going",
-      ok(([("Q-0", "expired", 1), ("Q", "rejected", 1)], True)))  # fmt: skip
+@case(
+    "dead.cycle.reject-before",
+    "a reject before a message entered a cycle does not keep the cycle going",
+    ok(([("Q-0", "expired", 1), ("Q", "rejected", 1)], True)),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     _ring(s, opened, _ROUND)
@@ -559,9 +628,11 @@ def _(s: Session) -> Any:
     return brief(s, opened.deliver()), opened.quiet("basic.deliver")
 
 
-@case("dead.cycle.default-exchange",
-      "a message that expires and is dead-lettered to its own queue by the default exchange is dropped",
-      ok((0, [("Q", "expired", 1)])))  # fmt: skip
+@case(
+    "dead.cycle.default-exchange",
+    "a message that expires and is dead-lettered to its own queue by the default exchange is dropped",
+    ok((0, [("Q", "expired", 1)])),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -585,9 +656,11 @@ for _reason in ("expired", "rejected"):
         opened.publish("", s.q, b"marker")
         return take(opened, dead).body == b"body"
 
-    case(f"dead.cycle.claimed-{_reason}",
-         f"cycle detection ignores an x-death header sent by a client: {_reason} in the target queue",
-         ok(True))(_claimed)  # fmt: skip
+    case(
+        f"dead.cycle.claimed-{_reason}",
+        f"cycle detection ignores an x-death header sent by a client: {_reason} in the target queue",
+        ok(True),
+    )(_claimed)
 
 
 # -- keys ----------------------------------------------------------------------------------------------------------
@@ -660,8 +733,11 @@ def _(s: Session) -> Any:
     return message.routing_key, [entry["routing-keys"] for entry in deaths(s, message)]
 
 
-@case("dead.keys.twice", "after x-dead-letter-routing-key was applied, the next death records only that key",
-      ok(([["dlrk"], ["k", "cc"]], {})))  # fmt: skip
+@case(
+    "dead.keys.twice",
+    "after x-dead-letter-routing-key was applied, the next death records only that key",
+    ok(([["dlrk"], ["k", "cc"]], {})),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x, "direct")
@@ -705,8 +781,11 @@ def _marked(s: Session, opened: Channel, dead: str, queue: str | None = None) ->
     return take(opened, dead).body
 
 
-@case("dead.missing", "dead letters are dropped while the exchange does not exist, and routed once it does",
-      ok(b"marker"))  # fmt: skip
+@case(
+    "dead.missing",
+    "dead letters are dropped while the exchange does not exist, and routed once it does",
+    ok(b"marker"),
+)
 def _(s: Session) -> Any:
     opened = s.queue(arguments={"x-dead-letter-exchange": s.x})
     opened.publish("", s.q, b"body")
@@ -718,8 +797,11 @@ def _(s: Session) -> Any:
     return _marked(s, opened, dead)
 
 
-@case("dead.deleted", "dead letters are dropped after the dead letter exchange is deleted",
-      ok((b"1", b"marker")))  # fmt: skip
+@case(
+    "dead.deleted",
+    "dead letters are dropped after the dead letter exchange is deleted",
+    ok((b"1", b"marker")),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened)
@@ -746,9 +828,11 @@ def _(s: Session) -> Any:
     return opened.drain(s.q), opened.call("queue.delete", queue=s.q).message_count
 
 
-@case("dead.default",
-      "the default exchange routes dead letters to the queue that x-dead-letter-routing-key names",
-      ok(("", "Q-dead")))  # fmt: skip
+@case(
+    "dead.default",
+    "the default exchange routes dead letters to the queue that x-dead-letter-routing-key names",
+    ok(("", "Q-dead")),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -759,9 +843,11 @@ def _(s: Session) -> Any:
     return message.exchange, _named(s, message.routing_key)
 
 
-@case("dead.default-key",
-      "without x-dead-letter-routing-key the default exchange routes dead letters by the message's own key",
-      ok((["Q"], [["Q-dead"]])))  # fmt: skip
+@case(
+    "dead.default-key",
+    "without x-dead-letter-routing-key the default exchange routes dead letters by the message's own key",
+    ok((["Q"], [["Q-dead"]])),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -786,8 +872,11 @@ def _(s: Session) -> Any:
     return _marked(s, opened, dead)
 
 
-@case("dead.alternate", "dead letters that the exchange cannot route go to its alternate exchange",
-      ok(("X", ["Q"])))  # fmt: skip
+@case(
+    "dead.alternate",
+    "dead letters that the exchange cannot route go to its alternate exchange",
+    ok(("X", ["Q"])),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x + "-else", "fanout")
@@ -801,8 +890,11 @@ def _(s: Session) -> Any:
     return _named(s, message.exchange), [entry["queue"] for entry in deaths(s, message)]
 
 
-@case("dead.several", "dead letters are routed to several queues, one copy each",
-      ok([[("Q", "expired", 1)]] * 3))  # fmt: skip
+@case(
+    "dead.several",
+    "dead letters are routed to several queues, one copy each",
+    ok([[("Q", "expired", 1)]] * 3),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 1})
@@ -863,8 +955,11 @@ def _(s: Session) -> Any:
     return opened.quiet("basic.return")
 
 
-@case("dead.target-ttl", "dead letters are subject to the TTL of the queue they are routed to",
-      ok([("Q-dead", "expired"), ("Q", "rejected")]))  # fmt: skip
+@case(
+    "dead.target-ttl",
+    "dead letters are subject to the TTL of the queue they are routed to",
+    ok([("Q-dead", "expired"), ("Q", "rejected")]),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x, "fanout")
@@ -980,8 +1075,11 @@ def _(s: Session) -> Any:
     return [take(opened, dead).body for _ in range(3)]
 
 
-@case("dead.length-order", "a full queue with drop-head dead-letters the oldest messages",
-      ok(([b"1", b"2"], [b"3", b"4"])))  # fmt: skip
+@case(
+    "dead.length-order",
+    "a full queue with drop-head dead-letters the oldest messages",
+    ok(([b"1", b"2"], [b"3", b"4"])),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-max-length": 2})
@@ -991,8 +1089,11 @@ def _(s: Session) -> Any:
     return gone, [take(opened, s.q).body for _ in range(2)]
 
 
-@case("dead.refuse-order", "a full queue with reject-publish-dlx dead-letters the newest messages",
-      ok(([b"3", b"4"], [b"1", b"2"])))  # fmt: skip
+@case(
+    "dead.refuse-order",
+    "a full queue with reject-publish-dlx dead-letters the newest messages",
+    ok(([b"3", b"4"], [b"1", b"2"])),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-max-length": 2, "x-overflow": "reject-publish-dlx"})
@@ -1026,8 +1127,11 @@ def _(s: Session) -> Any:
     return before, opened.deliver().body
 
 
-@case("dead.unacked", "an unacked message that has expired is dead-lettered when it is requeued",
-      ok((True, [("Q", "expired", 1)])))  # fmt: skip
+@case(
+    "dead.unacked",
+    "an unacked message that has expired is dead-lettered when it is requeued",
+    ok((True, [("Q", "expired", 1)])),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 500})
@@ -1039,8 +1143,11 @@ def _(s: Session) -> Any:
     return before, brief(s, opened.deliver())
 
 
-@case("dead.ttl-zero", "with a TTL of 0 a message that no consumer takes at once is dead-lettered",
-      ok([("Q", "expired", 1)]))  # fmt: skip
+@case(
+    "dead.ttl-zero",
+    "with a TTL of 0 a message that no consumer takes at once is dead-lettered",
+    ok([("Q", "expired", 1)]),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 0})
@@ -1048,8 +1155,11 @@ def _(s: Session) -> Any:
     return brief(s, take(opened, dead))
 
 
-@case("dead.ttl-zero-consumer", "with a TTL of 0 a message that a consumer takes at once is delivered",
-      ok((b"body", True)))  # fmt: skip
+@case(
+    "dead.ttl-zero-consumer",
+    "with a TTL of 0 a message that a consumer takes at once is delivered",
+    ok((b"body", True)),
+)
 def _(s: Session) -> Any:
     opened, other = s.channel(), s.channel()
     other.consume(dying(s, opened, {"x-message-ttl": 0}), no_ack=True)
@@ -1058,8 +1168,11 @@ def _(s: Session) -> Any:
     return opened.deliver().body, other.quiet("basic.deliver")
 
 
-@case("dead.tx", "messages rejected in a transaction are dead-lettered when it is committed",
-      ok((True, [("Q", "rejected", 1)])))  # fmt: skip
+@case(
+    "dead.tx",
+    "messages rejected in a transaction are dead-lettered when it is committed",
+    ok((True, [("Q", "rejected", 1)])),
+)
 def _(s: Session) -> Any:
     opened, other = s.channel(), s.channel()
     other.consume(dying(s, opened), no_ack=True)
@@ -1071,8 +1184,11 @@ def _(s: Session) -> Any:
     return before, brief(s, other.deliver())
 
 
-@case("dead.tx-rollback", "messages rejected in a transaction that is rolled back are not dead-lettered",
-      ok(True))  # fmt: skip
+@case(
+    "dead.tx-rollback",
+    "messages rejected in a transaction that is rolled back are not dead-lettered",
+    ok(True),
+)
 def _(s: Session) -> Any:
     opened, other = s.channel(), s.channel()
     other.consume(dying(s, opened), no_ack=True)
@@ -1100,13 +1216,18 @@ for _name, _cause, _way, _answer in (
             return opened.receive("basic.ack", "basic.nack").name, take(opened, dead).body
 
         _kind = "persistent" if _durable else "transient"
-        case(f"dead.confirm-{_name}-{_kind}",
-             f"a {_kind} message that is dead-lettered at once because of {_cause} is confirmed by {_answer}",
-             ok((_answer, b"body")))(_confirmed)  # fmt: skip
+        case(
+            f"dead.confirm-{_name}-{_kind}",
+            f"a {_kind} message that is dead-lettered at once because of {_cause} is confirmed by {_answer}",
+            ok((_answer, b"body")),
+        )(_confirmed)
 
 
-@case("dead.durable", "a persistent message dead-lettered from a durable queue to another remains persistent",
-      ok((2, [("Q", "rejected", 1)])))  # fmt: skip
+@case(
+    "dead.durable",
+    "a persistent message dead-lettered from a durable queue to another remains persistent",
+    ok((2, [("Q", "rejected", 1)])),
+)
 def _(s: Session) -> Any:
     opened = s.channel()
     opened.exchange(s.x, "fanout", durable=True)
@@ -1133,9 +1254,11 @@ def _(s: Session) -> Any:
     return 1000, opened.ready(s.q)
 
 
-@case("dead.dlx-declared-late",
-      "the dead letter exchange need not exist when a queue is declared, and is not created by it",
-      channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"))  # fmt: skip
+@case(
+    "dead.dlx-declared-late",
+    "the dead letter exchange need not exist when a queue is declared, and is not created by it",
+    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     opened = s.queue(arguments={"x-dead-letter-exchange": s.x})
     opened.exchange(s.x, "fanout", passive=True)

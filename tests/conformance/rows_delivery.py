@@ -27,9 +27,11 @@ def _(s: Session) -> tuple[int, int]:
     return opened.deliveries(), opened.deliveries()
 
 
-@case("delivery.qos-global-no-ack",
-      "while the channel's global prefetch is used up, its consumers with no_ack wait too",
-      ok((["1"], ["2"])))  # fmt: skip
+@case(
+    "delivery.qos-global-no-ack",
+    "while the channel's global prefetch is used up, its consumers with no_ack wait too",
+    ok((["1"], ["2"])),
+)
 def _(s: Session) -> tuple[list[str], list[str]]:
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=1, global_=True)
@@ -45,8 +47,11 @@ def _(s: Session) -> tuple[list[str], list[str]]:
     return before, [opened.deliver().consumer_tag]
 
 
-@case("delivery.qos-other-consumer",
-      "messages that exceed one consumer's prefetch are delivered to the other", ok({"1": 1, "2": 4}))  # fmt: skip
+@case(
+    "delivery.qos-other-consumer",
+    "messages that exceed one consumer's prefetch are delivered to the other",
+    ok({"1": 1, "2": 4}),
+)
 def _(s: Session) -> dict[str, int]:
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=1)
@@ -60,8 +65,11 @@ def _(s: Session) -> dict[str, int]:
     return counts
 
 
-@case("delivery.cancel-passes-on", "after a consumer is cancelled, messages are delivered to the others",
-      ok(["2", "2"]))  # fmt: skip
+@case(
+    "delivery.cancel-passes-on",
+    "after a consumer is cancelled, messages are delivered to the others",
+    ok(["2", "2"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.queue()
     opened.consume(s.q, "1", no_ack=True)
@@ -72,8 +80,11 @@ def _(s: Session) -> list[str]:
     return [opened.deliver().consumer_tag, opened.deliver().consumer_tag]
 
 
-@case("delivery.close-passes-on", "messages of a closed channel are delivered to the remaining consumers",
-      ok([("2", b"1", True)]))  # fmt: skip
+@case(
+    "delivery.close-passes-on",
+    "messages of a closed channel are delivered to the remaining consumers",
+    ok([("2", b"1", True)]),
+)
 def _(s: Session) -> list[tuple[str, bytes, bool]]:
     opened = fill(s, s.channel(), 1)
     opened.consume(s.q, "1")
@@ -99,8 +110,11 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case("delivery.exclusive-other-channel", "an exclusive consumer excludes consumers on every other channel",
-      channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"))  # fmt: skip
+@case(
+    "delivery.exclusive-other-channel",
+    "an exclusive consumer excludes consumers on every other channel",
+    channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
+)
 def _(s: Session) -> None:
     opened = s.queue()
     opened.consume(s.q, "1", exclusive=True)
@@ -126,9 +140,15 @@ def _(s: Session) -> bytes:
     return opened.deliver().body
 
 
-@case("delivery.failover-argument", "x-cancel-on-ha-failover must be a boolean",
-      channel(406, "basic.consume",
-          "invalid arg 'x-cancel-on-ha-failover' for queue '{q}' in vhost '/': {unacceptable_type,longstr}"))  # fmt: skip
+@case(
+    "delivery.failover-argument",
+    "x-cancel-on-ha-failover must be a boolean",
+    channel(
+        406,
+        "basic.consume",
+        "invalid arg 'x-cancel-on-ha-failover' for queue '{q}' in vhost '/': {unacceptable_type,longstr}",
+    ),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.consume(opened.queue(s.q), arguments={"x-cancel-on-ha-failover": "yes"})
@@ -158,8 +178,11 @@ def _(s: Session) -> list[int]:
     return kinds if opened.quiet() else [*kinds, -1]
 
 
-@case("reply.other-channel", "a request must be sent on the channel that consumes the replies",
-      channel(406, "basic.publish", "fast reply consumer does not exist"))  # fmt: skip
+@case(
+    "reply.other-channel",
+    "a request must be sent on the channel that consumes the replies",
+    channel(406, "basic.publish", "fast reply consumer does not exist"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.consume(REPLY_TO, no_ack=True)
@@ -168,8 +191,11 @@ def _(s: Session) -> None:
     other.sync()
 
 
-@case("reply.cancelled", "after the reply consumer is cancelled a request is refused",
-      channel(406, "basic.publish", "fast reply consumer does not exist"))  # fmt: skip
+@case(
+    "reply.cancelled",
+    "after the reply consumer is cancelled a request is refused",
+    channel(406, "basic.publish", "fast reply consumer does not exist"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.consume(REPLY_TO, "r", no_ack=True)
@@ -178,8 +204,11 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("reply.server-tag", "the reply consumer may have a generated tag or one of its own",
-      ok(("amq.ctag-", "mine", b"a")))  # fmt: skip
+@case(
+    "reply.server-tag",
+    "the reply consumer may have a generated tag or one of its own",
+    ok(("amq.ctag-", "mine", b"a")),
+)
 def _(s: Session) -> tuple[str, str, bytes]:
     opened = s.channel()
     generated = opened.consume(REPLY_TO, "", no_ack=True)
@@ -193,8 +222,11 @@ def _(s: Session) -> tuple[str, str, bytes]:
     return generated[:9], got.consumer_tag, got.body
 
 
-@case("reply.gone-declare", "a passive declare of a reply address whose client has disconnected",
-      ok((404, "NOT_FOUND - no queue 'amq.rabbitmq.reply-to.", True)))  # fmt: skip
+@case(
+    "reply.gone-declare",
+    "a passive declare of a reply address whose client has disconnected",
+    ok((404, "NOT_FOUND - no queue 'amq.rabbitmq.reply-to.", True)),
+)
 def _(s: Session) -> tuple[int, str, bool]:
     client, server = s.channel(), s.channel()
     server.queue(s.q)
@@ -208,8 +240,11 @@ def _(s: Session) -> tuple[int, str, bool]:
     return close.reply_code, close.reply_text[:44], close.reply_text.endswith("' in vhost '/'")
 
 
-@case("reply.mandatory", "a mandatory reply that is delivered is not returned",
-      ok((b"answer", ["queue.declare-ok"])))  # fmt: skip
+@case(
+    "reply.mandatory",
+    "a mandatory reply that is delivered is not returned",
+    ok((b"answer", ["queue.declare-ok"])),
+)
 def _(s: Session) -> tuple[bytes, list[str]]:
     client, server = s.channel(), s.channel()
     server.queue(s.q)

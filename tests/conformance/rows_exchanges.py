@@ -14,9 +14,11 @@ def _(s: Session) -> None:
     s.channel().exchange(s.x, "foo")
 
 
-@case("39b", "declaring an x-delayed-message exchange without x-delayed-type",
-      channel(406, "exchange.declare",
-          "Invalid argument, 'x-delayed-type' must be an existing exchange type"))  # fmt: skip
+@case(
+    "39b",
+    "declaring an x-delayed-message exchange without x-delayed-type",
+    channel(406, "exchange.declare", "Invalid argument, 'x-delayed-type' must be an existing exchange type"),
+)
 def _(s: Session) -> None:
     s.channel().exchange(s.x, "x-delayed-message")
 
@@ -68,8 +70,11 @@ def _(s: Session) -> None:
     s.channel().exchange("", passive=True)
 
 
-@case("41a", "a new exchange with a reserved name",
-      channel(403, "exchange.declare", "exchange name 'amq.foo' contains reserved prefix 'amq.*'"))  # fmt: skip
+@case(
+    "41a",
+    "a new exchange with a reserved name",
+    channel(403, "exchange.declare", "exchange name 'amq.foo' contains reserved prefix 'amq.*'"),
+)
 def _(s: Session) -> None:
     s.channel().exchange("amq.foo")
 
@@ -79,8 +84,11 @@ def _(s: Session) -> None:
     s.channel().exchange("amq.topic", "topic", durable=True)
 
 
-@case("41c", "the predeclared exchanges exist",
-      ok(["amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.topic"]))  # fmt: skip
+@case(
+    "41c",
+    "the predeclared exchanges exist",
+    ok(["amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.topic"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.channel()
     return [
@@ -89,14 +97,20 @@ def _(s: Session) -> list[str]:
     ]
 
 
-@case("42a", "deleting a predeclared exchange",
-      channel(403, "exchange.delete", "deletion of system exchange 'amq.direct' in vhost '/' not allowed"))  # fmt: skip
+@case(
+    "42a",
+    "deleting a predeclared exchange",
+    channel(403, "exchange.delete", "deletion of system exchange 'amq.direct' in vhost '/' not allowed"),
+)
 def _(s: Session) -> None:
     s.channel().call("exchange.delete", exchange="amq.direct")
 
 
-@case("42b", "deleting an exchange with a reserved name that does not exist",
-      channel(403, "exchange.delete", "deletion of system exchange 'amq.nosuch' in vhost '/' not allowed"))  # fmt: skip
+@case(
+    "42b",
+    "deleting an exchange with a reserved name that does not exist",
+    channel(403, "exchange.delete", "deletion of system exchange 'amq.nosuch' in vhost '/' not allowed"),
+)
 def _(s: Session) -> None:
     s.channel().call("exchange.delete", exchange="amq.nosuch")
 
@@ -115,9 +129,11 @@ for _letter, _first, _second, _text in (
         opened.exchange(s.x, **first)
         opened.exchange(s.x, **second)
 
-    case(f"43{_letter}",
-         f"an exchange declared with {_first or 'defaults'}, then with {_second or 'defaults'}",
-         channel(406, "exchange.declare", f"inequivalent arg {_text}"))(_differ)  # fmt: skip
+    case(
+        f"43{_letter}",
+        f"an exchange declared with {_first or 'defaults'}, then with {_second or 'defaults'}",
+        channel(406, "exchange.declare", f"inequivalent arg {_text}"),
+    )(_differ)
 
 
 _AE = "inequivalent arg 'alternate-exchange' for exchange '{x}' in vhost '/': received "
@@ -135,8 +151,11 @@ for _letter, _before, _after, _text in (
         opened.exchange(s.x, arguments=before)
         opened.exchange(s.x, arguments=after)
 
-    case(f"44{_letter}", f"an exchange declared with the arguments {_before}, then with {_after}",
-         channel(406, "exchange.declare", _AE + _text))(_alternate)  # fmt: skip
+    case(
+        f"44{_letter}",
+        f"an exchange declared with the arguments {_before}, then with {_after}",
+        channel(406, "exchange.declare", _AE + _text),
+    )(_alternate)
 
 
 @case("44d", "arguments of an exchange other than alternate-exchange are not compared")
@@ -146,16 +165,28 @@ def _(s: Session) -> None:
     opened.exchange(s.x, arguments={"x-mine": 2, "other": "x"})
 
 
-@case("45a", "an alternate exchange that is a number",
-      channel(406, "exchange.declare",
-          "invalid type 'signedint' for arg 'alternate-exchange' in exchange '{x}' in vhost '/'"))  # fmt: skip
+@case(
+    "45a",
+    "an alternate exchange that is a number",
+    channel(
+        406,
+        "exchange.declare",
+        "invalid type 'signedint' for arg 'alternate-exchange' in exchange '{x}' in vhost '/'",
+    ),
+)
 def _(s: Session) -> None:
     s.channel().exchange(s.x, arguments={"alternate-exchange": 1})
 
 
-@case("45b", "an alternate exchange of the type void",
-      channel(406, "exchange.declare",
-          "invalid type 'void' for arg 'alternate-exchange' in exchange '{x}' in vhost '/'"))  # fmt: skip
+@case(
+    "45b",
+    "an alternate exchange of the type void",
+    channel(
+        406,
+        "exchange.declare",
+        "invalid type 'void' for arg 'alternate-exchange' in exchange '{x}' in vhost '/'",
+    ),
+)
 def _(s: Session) -> None:
     s.channel().exchange(s.x, arguments={"alternate-exchange": None})
 
@@ -175,8 +206,11 @@ def _(s: Session) -> None:
     opened.exchange(s.x, arguments={"alternate-exchange": 1})
 
 
-@case("46", "a passive declare of an exchange that does not exist",
-      channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"))  # fmt: skip
+@case(
+    "46",
+    "a passive declare of an exchange that does not exist",
+    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     s.channel().exchange(s.x, passive=True)
 
@@ -188,8 +222,11 @@ def _(s: Session) -> None:
     opened.exchange(s.x, "nonsense", passive=True, durable=True, arguments={"alternate-exchange": "x"})
 
 
-@case("47a", "deleting an exchange that has bindings, with if-unused",
-      channel(406, "exchange.delete", "exchange '{x}' in vhost '/' in use"))  # fmt: skip
+@case(
+    "47a",
+    "deleting an exchange that has bindings, with if-unused",
+    channel(406, "exchange.delete", "exchange '{x}' in vhost '/' in use"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.exchange(s.x)

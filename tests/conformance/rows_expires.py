@@ -146,8 +146,11 @@ def _short(s: Session, **declare: object) -> Channel:
     return s.queue(arguments={"x-expires": SOON}, **declare)
 
 
-@case("expires.unused", "a queue that nobody uses expires",
-      channel(404, "queue.declare", "no queue '{q}' in vhost '/'"))  # fmt: skip
+@case(
+    "expires.unused",
+    "a queue that nobody uses expires",
+    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     opened = _short(s)
     _ends(opened, s.q)
@@ -178,8 +181,11 @@ def _(s: Session) -> bool:
     return _ends(_short(s, auto_delete=True), s.q)
 
 
-@case("expires.consumer", "a queue with a consumer does not expire, even if no messages arrive",
-      ok((True, True)))  # fmt: skip
+@case(
+    "expires.consumer",
+    "a queue with a consumer does not expire, even if no messages arrive",
+    ok((True, True)),
+)
 def _(s: Session) -> tuple[bool, bool]:
     opened = s.queue(arguments={"x-expires": 6 * SOON})
     opened.consume(s.q)
@@ -271,8 +277,11 @@ def _(s: Session) -> tuple[object, ...]:
     return gone, first, opened.receive("basic.return").reply_text
 
 
-@case("expires.auto-delete-exchange", "an auto-delete exchange is deleted when its last bound queue expires",
-      channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"))  # fmt: skip
+@case(
+    "expires.auto-delete-exchange",
+    "an auto-delete exchange is deleted when its last bound queue expires",
+    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.exchange(s.x, auto_delete=True)
@@ -282,9 +291,11 @@ def _(s: Session) -> None:
     opened.exchange(s.x, passive=True)
 
 
-@case("expires.declared-anew",
-      "after a queue has expired, its name can be declared with other arguments, without x-expires",
-      ok((True, True)))  # fmt: skip
+@case(
+    "expires.declared-anew",
+    "after a queue has expired, its name can be declared with other arguments, without x-expires",
+    ok((True, True)),
+)
 def _(s: Session) -> tuple[bool, bool]:
     opened = _short(s, durable=True)
     gone = _ends(opened, s.q)

@@ -61,9 +61,12 @@ for _letter, _octets, _shown in (
     def _quoted(client: Client, octets: bytes = _octets) -> None:
         client.frame(BODY, 0, octets)
 
-    _row(f"21{_letter}", f"a frame with the bytes {_octets!r} on channel 0",
-         connection(505, None, f"type 3, {'first 16' if len(_octets) > 16 else 'all'} octets = <<{_shown}>>"),
-         _quoted)  # fmt: skip
+    _row(
+        f"21{_letter}",
+        f"a frame with the bytes {_octets!r} on channel 0",
+        connection(505, None, f"type 3, {'first 16' if len(_octets) > 16 else 'all'} octets = <<{_shown}>>"),
+        _quoted,
+    )
 
 _row("22a", "a heartbeat frame on a channel other than 0", connection(505, None, "type 8, all octets = <<>>"),
      lambda c: c.frame(HEARTBEAT, 1, b""))  # fmt: skip
@@ -84,8 +87,12 @@ _row("24b", "a long frame that does not end in the octet 206 is quoted by its fi
      lambda c: c.frame(BODY, 1, bytes(range(40)), end=0), fatal=True)  # fmt: skip
 
 
-@case("25a", "a frame larger than frame_max",
-      connection(501, None, "type 3, all octets = <<>>: {frame_too_large,4097,4088}"), fatal=True)  # fmt: skip
+@case(
+    "25a",
+    "a frame larger than frame_max",
+    connection(501, None, "type 3, all octets = <<>>: {frame_too_large,4097,4088}"),
+    fatal=True,
+)
 def _(s: Session) -> None:
     client = s.login(frame_max=4096)
     client.channel(1)
@@ -139,9 +146,11 @@ def _content(client: Client, channel: int = 1) -> tuple[list[int], list[int]]:
     return headers, bodies
 
 
-@case("25e",
-      "a content header larger than the consumer's frame_max is sent in one frame, the body in frames that fit",
-      ok(([20_025], [4088, 4088, 1824])))  # fmt: skip
+@case(
+    "25e",
+    "a content header larger than the consumer's frame_max is sent in one frame, the body in frames that fit",
+    ok(([20_025], [4088, 4088, 1824])),
+)
 def _(s: Session) -> tuple[list[int], list[int]]:
     sender = s.channel()
     sender.queue(s.q)
@@ -152,9 +161,11 @@ def _(s: Session) -> tuple[list[int], list[int]]:
     return _content(reader)
 
 
-@case("25f",
-      "a content header larger than the consumer's frame_max is sent in one frame, also with a large body",
-      ok(([20_025], 4088, 3_000_000)))  # fmt: skip
+@case(
+    "25f",
+    "a content header larger than the consumer's frame_max is sent in one frame, also with a large body",
+    ok(([20_025], 4088, 3_000_000)),
+)
 def _(s: Session) -> tuple[list[int], int, int]:
     sender = s.channel()
     sender.queue(s.q)
@@ -204,8 +215,12 @@ _row("28b", "a content header instead of a body frame", connection(505, "basic.p
      lambda c: c.raw(frame(METHOD, 1, PUBLISH) + frame(HEADER, 1, encode_header(5)) * 2))  # fmt: skip
 _row("29a", "a content header without basic.publish", connection(505, None, _NOT_METHOD),
      lambda c: c.frame(HEADER, 1, encode_header(0)))  # fmt: skip
-_row("29b", "a body frame without basic.publish", connection(505, None, _NOT_METHOD),
-     lambda c: c.frame(BODY, 1, b"x"))  # fmt: skip
+_row(
+    "29b",
+    "a body frame without basic.publish",
+    connection(505, None, _NOT_METHOD),
+    lambda c: c.frame(BODY, 1, b"x"),
+)
 _row("29c", "a body frame after an empty message", connection(505, None, _NOT_METHOD),
      lambda c: c.raw(frame(METHOD, 1, PUBLISH) + frame(HEADER, 1, encode_header(0)) + frame(BODY, 1, b"x")))  # fmt: skip
 _row("29d", "a content header after a method without content", connection(505, None, _NOT_METHOD),
@@ -299,8 +314,11 @@ def _(s: Session) -> tuple[int, bytes]:
     return got.delivery_tag, got.body
 
 
-@case("channel.requeue-on-close",
-      "channel.close-ok is sent after the channel's unacked messages are requeued", ok((2, True)))  # fmt: skip
+@case(
+    "channel.requeue-on-close",
+    "channel.close-ok is sent after the channel's unacked messages are requeued",
+    ok((2, True)),
+)
 def _(s: Session) -> tuple[int, bool]:
     other, opened = s.channel(), s.channel()
     opened.queue(s.q)
@@ -313,9 +331,11 @@ def _(s: Session) -> tuple[int, bool]:
     return other.ready(s.q, 2), other.call("basic.get", queue=s.q).redelivered
 
 
-@case("channel.ignore-after-error",
-      "after its channel.close the broker ignores methods and content until channel.close-ok",
-      ok((True, True)))  # fmt: skip
+@case(
+    "channel.ignore-after-error",
+    "after its channel.close the broker ignores methods and content until channel.close-ok",
+    ok((True, True)),
+)
 def _(s: Session) -> tuple[bool, bool]:
     opened = s.channel()
     client = opened.client
@@ -329,8 +349,11 @@ def _(s: Session) -> tuple[bool, bool]:
     return quiet, client.channel(1).drain(s.q) == 0
 
 
-@case("channel.close-crossing", "a client's channel.close that crosses the broker's is answered",
-      ok("channel.close-ok"))  # fmt: skip
+@case(
+    "channel.close-crossing",
+    "a client's channel.close that crosses the broker's is answered",
+    ok("channel.close-ok"),
+)
 def _(s: Session) -> str:
     opened = s.channel()
     opened.send("queue.declare", queue="amq.forbidden")
@@ -386,8 +409,11 @@ def _(s: Session) -> int:
     return int(s.channel().call("access.request", realm="/data", active=True).ticket)
 
 
-@case("channel.close-unasked", "an unexpected channel.close-ok",
-      connection(503, "channel.close-ok", "unimplemented method"))  # fmt: skip
+@case(
+    "channel.close-unasked",
+    "an unexpected channel.close-ok",
+    connection(503, "channel.close-ok", "unimplemented method"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.send("channel.close-ok")

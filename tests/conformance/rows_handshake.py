@@ -35,9 +35,11 @@ for _letter, _what, _octets in (
     ("f", "protocol 0-10", b"AMQP\x01\x01\x00\x0a"),
     ("g", "protocol 0-9-2", b"AMQP\x00\x00\x09\x02"),
 ):
-    case(f"1{_letter}",
-         f"a client that starts with {_what} gets the protocol header of AMQP 0-9-1, and the socket is closed",
-         HEADER_AND_CLOSE)(_header(_octets))  # fmt: skip
+    case(
+        f"1{_letter}",
+        f"a client that starts with {_what} gets the protocol header of AMQP 0-9-1, and the socket is closed",
+        HEADER_AND_CLOSE,
+    )(_header(_octets))
 
 
 @case("1h", "the protocol header of AMQP 0-9 is accepted", ok("connection.start"))
@@ -55,22 +57,34 @@ def _(s: Session) -> str:
     return client.receive(0).name
 
 
-@case("2a", "a connection that sends nothing is closed when the handshake timeout expires", ok(b""),
-      setup="tight")  # fmt: skip
+@case(
+    "2a",
+    "a connection that sends nothing is closed when the handshake timeout expires",
+    ok(b""),
+    setup="tight",
+)
 def _(s: Session) -> bytes:
     return s.client().read_rest()
 
 
-@case("2b", "a connection that does not answer connection.start is closed when the handshake timeout expires",
-      SOCKET, setup="tight")  # fmt: skip
+@case(
+    "2b",
+    "a connection that does not answer connection.start is closed when the handshake timeout expires",
+    SOCKET,
+    setup="tight",
+)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
     client.receive(0)
 
 
-@case("2c", "a connection that does not send connection.open is closed when the handshake timeout expires",
-      SOCKET, setup="tight")  # fmt: skip
+@case(
+    "2c",
+    "a connection that does not send connection.open is closed when the handshake timeout expires",
+    SOCKET,
+    setup="tight",
+)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -79,9 +93,11 @@ def _(s: Session) -> None:
     client.receive(0)
 
 
-@case("3a",
-      "a wrong password is refused with 403 if the client has the capability authentication_failure_close",
-      REFUSED)  # fmt: skip
+@case(
+    "3a",
+    "a wrong password is refused with 403 if the client has the capability authentication_failure_close",
+    REFUSED,
+)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -97,9 +113,15 @@ def _(s: Session) -> None:
     client.receive(0, "connection.tune")
 
 
-@case("3c", "a refused AMQPLAIN login names the mechanism in the reply text",
-      connection(403, None,
-          "Login was refused using authentication mechanism AMQPLAIN. For details see the broker logfile."))  # fmt: skip
+@case(
+    "3c",
+    "a refused AMQPLAIN login names the mechanism in the reply text",
+    connection(
+        403,
+        None,
+        "Login was refused using authentication mechanism AMQPLAIN. For details see the broker logfile.",
+    ),
+)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -116,9 +138,11 @@ def _(s: Session) -> None:
     client.receive(0, "connection.tune")
 
 
-@case("4",
-      "a wrong password closes the socket if the client lacks the capability authentication_failure_close",
-      SOCKET)  # fmt: skip
+@case(
+    "4",
+    "a wrong password closes the socket if the client lacks the capability authentication_failure_close",
+    SOCKET,
+)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -163,8 +187,11 @@ for _letter, _mechanism, _response in (
         client.start_ok(mechanism=mechanism, response=response)
         client.receive(0, "connection.tune")
 
-    case(f"8{_letter}", f"a malformed {_mechanism} response {_response!r} closes the socket without a method",
-         SOCKET)(_malformed)  # fmt: skip
+    case(
+        f"8{_letter}",
+        f"a malformed {_mechanism} response {_response!r} closes the socket without a method",
+        SOCKET,
+    )(_malformed)
 
 
 for _id, _what, _changes in (
@@ -181,43 +208,65 @@ for _id, _what, _changes in (
     case(_id, f"connection.tune-ok with {_what} closes the socket (the reason is only logged)", SOCKET)(_tune)
 
 
-@case("11a", "opening a virtual host that does not exist",
-      connection(530, "connection.open", "vhost nosuch not found"))  # fmt: skip
+@case(
+    "11a",
+    "opening a virtual host that does not exist",
+    connection(530, "connection.open", "vhost nosuch not found"),
+)
 def _(s: Session) -> None:
     s.login(virtual_host="nosuch")
 
 
-@case("12a", "opening a virtual host without permissions",
-      connection(530, "connection.open", "access to vhost 'other' refused for user 'limited'"))  # fmt: skip
+@case(
+    "12a",
+    "opening a virtual host without permissions",
+    connection(530, "connection.open", "access to vhost 'other' refused for user 'limited'"),
+)
 def _(s: Session) -> None:
     s.login("limited", "other")
 
 
-@case("12b", "a user without any permissions cannot open the default virtual host",
-      connection(530, "connection.open", "access to vhost '/' refused for user 'nobody'"))  # fmt: skip
+@case(
+    "12b",
+    "a user without any permissions cannot open the default virtual host",
+    connection(530, "connection.open", "access to vhost '/' refused for user 'nobody'"),
+)
 def _(s: Session) -> None:
     s.login("nobody")
 
 
-@case("14", "the connection limit of a virtual host",
-      connection(530, "connection.open",
-          "access to vhost 'conns' refused for user 'root': connection limit (1) is reached"))  # fmt: skip
+@case(
+    "14",
+    "the connection limit of a virtual host",
+    connection(
+        530,
+        "connection.open",
+        "access to vhost 'conns' refused for user 'root': connection limit (1) is reached",
+    ),
+)
 def _(s: Session) -> None:
     s.login("root", "conns")
     s.login("root", "conns")
 
 
-@case("15", "the connection limit of a user",
-      connection(530, "connection.open",
-          "connection refused for user 'conncap': user connection limit (1) is reached"))  # fmt: skip
+@case(
+    "15",
+    "the connection limit of a user",
+    connection(
+        530, "connection.open", "connection refused for user 'conncap': user connection limit (1) is reached"
+    ),
+)
 def _(s: Session) -> None:
     s.login("conncap")
     s.login("conncap")
 
 
-@case("16", "the connection limit of the node",
-      connection(530, "connection.open", "connection refused: node connection limit (2) is reached"),
-      setup="tight")  # fmt: skip
+@case(
+    "16",
+    "the connection limit of the node",
+    connection(530, "connection.open", "connection refused: node connection limit (2) is reached"),
+    setup="tight",
+)
 def _(s: Session) -> None:
     s.login()
     s.login()
@@ -232,8 +281,11 @@ def _(s: Session) -> None:
     client.receive(1, "channel.open-ok")
 
 
-@case("20b", "a frame on a channel before connection.open",
-      connection(505, None, "type 1, all octets = <<0,20,0,10,0>>"))  # fmt: skip
+@case(
+    "20b",
+    "a frame on a channel before connection.open",
+    connection(505, None, "type 1, all octets = <<0,20,0,10,0>>"),
+)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -253,8 +305,11 @@ def _(s: Session) -> None:
     client.receive(1, "channel.open-ok")
 
 
-@case("connection.tune", "the server offers 2047 channels, frames of 131072 bytes and a heartbeat of 60 s",
-      ok((2047, 131072, 60)))  # fmt: skip
+@case(
+    "connection.tune",
+    "the server offers 2047 channels, frames of 131072 bytes and a heartbeat of 60 s",
+    ok((2047, 131072, 60)),
+)
 def _(s: Session) -> tuple[int, int, int]:
     client = s.client()
     client.begin()
@@ -281,9 +336,11 @@ def _(s: Session) -> list[str]:
     return sorted(name for name, value in capabilities.items() if value is True)
 
 
-@case("connection.server-properties",
-      "connection.start contains the server properties that clients rely on, and both mechanisms",
-      ok(([], "RabbitMQ", ["AMQPLAIN", "PLAIN"], "en_US", 0, 9)))  # fmt: skip
+@case(
+    "connection.server-properties",
+    "connection.start contains the server properties that clients rely on, and both mechanisms",
+    ok(([], "RabbitMQ", ["AMQPLAIN", "PLAIN"], "en_US", 0, 9)),
+)
 def _(s: Session) -> tuple[object, ...]:
     client = s.client()
     client.begin()
@@ -311,8 +368,11 @@ def _(s: Session) -> None:
     client.open()
 
 
-@case("connection.close-early", "connection.close between connection.tune-ok and connection.open is refused",
-      connection(504, "connection.close", "unexpected method in connection state opening"))  # fmt: skip
+@case(
+    "connection.close-early",
+    "connection.close between connection.tune-ok and connection.open is refused",
+    connection(504, "connection.close", "unexpected method in connection state opening"),
+)
 def _(s: Session) -> None:
     client = s.client()
     client.begin()
@@ -321,8 +381,11 @@ def _(s: Session) -> None:
     client.call(0, "connection.close", reply_code=200, reply_text="bye")
 
 
-@case("connection.pipelined", "a client may send its whole handshake before it reads anything",
-      ok("connection.open-ok"))  # fmt: skip
+@case(
+    "connection.pipelined",
+    "a client may send its whole handshake before it reads anything",
+    ok("connection.open-ok"),
+)
 def _(s: Session) -> str:
     client = s.client()
     client.raw(PROTOCOL_HEADER)

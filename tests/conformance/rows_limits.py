@@ -75,15 +75,22 @@ for _letter, _what, _arguments, _sent, _left in (
 
     if "x-overflow" in _arguments and _letter != "length-named":
         _confirms = [NACK if body not in _left or _letter == "reject-zero" else ACK for body in _sent]
-        case(f"limit.{_letter}-confirms", f"{_what}; rejected messages are nacked, others acked",
-             ok(_confirms))(_answers)  # fmt: skip
+        case(
+            f"limit.{_letter}-confirms", f"{_what}; rejected messages are nacked, others acked", ok(_confirms)
+        )(_answers)
     elif _letter in {"length", "length-zero", "octets-big"}:
-        case(f"limit.{_letter}-confirms", f"{_what}; all messages are acked, dropped ones too",
-             ok([ACK] * len(_sent)))(_answers)  # fmt: skip
+        case(
+            f"limit.{_letter}-confirms",
+            f"{_what}; all messages are acked, dropped ones too",
+            ok([ACK] * len(_sent)),
+        )(_answers)
 
 
-@case("limit.nack-burst", "each publish of a burst is confirmed exactly once, by an ack or a nack",
-      ok((list(range(1, 41)), list(range(41, 101)))))  # fmt: skip
+@case(
+    "limit.nack-burst",
+    "each publish of a burst is confirmed exactly once, by an ack or a nack",
+    ok((list(range(1, 41)), list(range(41, 101)))),
+)
 def _(s: Session) -> tuple[list[int], list[int]]:
     opened = _queue(s, max_length=40, overflow="reject-publish")
     opened.call("confirm.select")
@@ -107,8 +114,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q)
 
 
-@case("limit.zero-consumer", "a queue with x-max-length 0 delivers messages to a waiting consumer",
-      ok((b"1", 0)))  # fmt: skip
+@case(
+    "limit.zero-consumer",
+    "a queue with x-max-length 0 delivers messages to a waiting consumer",
+    ok((b"1", 0)),
+)
 def _(s: Session) -> tuple[bytes, int]:
     opened = _queue(s, max_length=0)
     opened.consume(s.q)
@@ -116,17 +126,22 @@ def _(s: Session) -> tuple[bytes, int]:
     return opened.deliver().body, opened.drain(s.q)
 
 
-@case("limit.zero-reject-consumer",
-      "a queue with x-max-length 0 and reject-publish rejects messages even if a consumer is waiting",
-      ok([NACK]))  # fmt: skip
+@case(
+    "limit.zero-reject-consumer",
+    "a queue with x-max-length 0 and reject-publish rejects messages even if a consumer is waiting",
+    ok([NACK]),
+)
 def _(s: Session) -> list[str]:
     opened = _queue(s, max_length=0, overflow="reject-publish")
     opened.consume(s.q)
     return opened.put(s.q, b"1")
 
 
-@case("limit.consumed", "messages that are delivered at once do not fill a queue",
-      ok([str(n).encode() for n in range(20)]))  # fmt: skip
+@case(
+    "limit.consumed",
+    "messages that are delivered at once do not fill a queue",
+    ok([str(n).encode() for n in range(20)]),
+)
 def _(s: Session) -> list[bytes]:
     opened = _queue(s, max_length=2)
     opened.consume(s.q, no_ack=True)
@@ -151,8 +166,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q)
 
 
-@case("limit.unacked-reject", "unacked messages do not count with reject-publish either",
-      ok(([ACK, ACK, NACK], [b"2", b"3"])))  # fmt: skip
+@case(
+    "limit.unacked-reject",
+    "unacked messages do not count with reject-publish either",
+    ok(([ACK, ACK, NACK], [b"2", b"3"])),
+)
 def _(s: Session) -> tuple[list[str], list[bytes]]:
     opened = _unacked(s, b"1", max_length=2, overflow="reject-publish")
     return opened.put(s.q, b"2", b"3", b"4"), _bodies(opened, s.q)
@@ -166,8 +184,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q)
 
 
-@case("limit.requeue-one", "if there is room for one requeued message, it keeps its old position",
-      ok([b"2", b"3"]))  # fmt: skip
+@case(
+    "limit.requeue-one",
+    "if there is room for one requeued message, it keeps its old position",
+    ok([b"2", b"3"]),
+)
 def _(s: Session) -> list[bytes]:
     opened = _unacked(s, b"1", b"2", max_length=2)
     opened.put(s.q, b"3")
@@ -175,8 +196,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q)
 
 
-@case("limit.requeue-octets", "requeued messages that exceed x-max-length-bytes cause the head to be dropped",
-      ok([b"34"]))  # fmt: skip
+@case(
+    "limit.requeue-octets",
+    "requeued messages that exceed x-max-length-bytes cause the head to be dropped",
+    ok([b"34"]),
+)
 def _(s: Session) -> list[bytes]:
     opened = _unacked(s, b"12", max_length_bytes=3)
     opened.put(s.q, b"34")
@@ -184,8 +208,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q)
 
 
-@case("limit.requeue-reject",
-      "messages requeued to a full queue with reject-publish are kept, above the limit", ok([b"1", b"2"]))  # fmt: skip
+@case(
+    "limit.requeue-reject",
+    "messages requeued to a full queue with reject-publish are kept, above the limit",
+    ok([b"1", b"2"]),
+)
 def _(s: Session) -> list[bytes]:
     opened = _unacked(s, b"1", max_length=1, overflow="reject-publish")
     opened.put(s.q, b"2")
@@ -193,8 +220,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q)
 
 
-@case("limit.requeue-closed", "messages that a closing channel requeues to a full queue are dropped first",
-      ok([b"3", b"4"]))  # fmt: skip
+@case(
+    "limit.requeue-closed",
+    "messages that a closing channel requeues to a full queue are dropped first",
+    ok([b"3", b"4"]),
+)
 def _(s: Session) -> list[bytes]:
     opened, other = _unacked(s, b"1", b"2", max_length=2), s.channel()
     opened.put(s.q, b"3", b"4")
@@ -203,8 +233,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(other, s.q)
 
 
-@case("limit.requeue-consumer", "a requeued message that is delivered at once does not count in the limit",
-      ok([b"1", b"2"]))  # fmt: skip
+@case(
+    "limit.requeue-consumer",
+    "a requeued message that is delivered at once does not count in the limit",
+    ok([b"1", b"2"]),
+)
 def _(s: Session) -> list[bytes]:
     opened = _unacked(s, b"1", max_length=1)
     opened.put(s.q, b"2")
@@ -214,9 +247,11 @@ def _(s: Session) -> list[bytes]:
     return sorted([*bodies, opened.deliver().body])
 
 
-@case("limit.requeue-zero",
-      "a message requeued to a queue with x-max-length 0 is dropped, even if a consumer is waiting",
-      ok((b"1", 0)))  # fmt: skip
+@case(
+    "limit.requeue-zero",
+    "a message requeued to a queue with x-max-length 0 is dropped, even if a consumer is waiting",
+    ok((b"1", 0)),
+)
 def _(s: Session) -> tuple[bytes, int]:
     opened = _queue(s, max_length=0)
     opened.consume(s.q)
@@ -226,8 +261,11 @@ def _(s: Session) -> tuple[bytes, int]:
     return got.body, opened.deliveries()
 
 
-@case("limit.expired", "a full queue drops its head before it checks for expired messages",
-      ok(([b"3"], ["maxlen", "expired"])))  # fmt: skip
+@case(
+    "limit.expired",
+    "a full queue drops its head before it checks for expired messages",
+    ok(([b"3"], ["maxlen", "expired"])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.queue(s.q + "-dead")
@@ -252,20 +290,29 @@ for _letter, _what, _method in (
         opened.call(method, queue=s.q)
         return first, opened.put(s.q, b"3", b"4")
 
-    case(f"limit.room-{_letter}", f"after {_what}, a full queue with reject-publish accepts messages again",
-         ok(([ACK, NACK], [ACK, NACK])))(_room)  # fmt: skip
+    case(
+        f"limit.room-{_letter}",
+        f"after {_what}, a full queue with reject-publish accepts messages again",
+        ok(([ACK, NACK], [ACK, NACK])),
+    )(_room)
 
 
-@case("limit.room-expired", "after messages expire, a queue with reject-publish accepts others",
-      ok(([ACK, NACK], 0, [ACK])))  # fmt: skip
+@case(
+    "limit.room-expired",
+    "after messages expire, a queue with reject-publish accepts others",
+    ok(([ACK, NACK], 0, [ACK])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _queue(s, max_length=1, overflow="reject-publish")
     first = opened.put(s.q, b"1", expiration="600") + opened.put(s.q, b"2")
     return first, opened.ready(s.q, within=10), opened.put(s.q, b"3")
 
 
-@case("limit.drop-expired", "after a full queue drops its head, expired messages behind it are removed",
-      ok((1, b"3")))  # fmt: skip
+@case(
+    "limit.drop-expired",
+    "after a full queue drops its head, expired messages behind it are removed",
+    ok((1, b"3")),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _queue(s, max_length=2)
     opened.put(s.q, b"1")
@@ -306,9 +353,11 @@ def _(s: Session) -> tuple[object, ...]:
     return answers, _bodies(opened, s.q), _bodies(opened, s.q + "-wide")
 
 
-@case("limit.several-durable",
-      "a persistent message that one of several durable queues rejects is nacked, and stored in the others",
-      ok(([ACK, NACK], [b"1", b"2"])))  # fmt: skip
+@case(
+    "limit.several-durable",
+    "a persistent message that one of several durable queues rejects is nacked, and stored in the others",
+    ok(([ACK, NACK], [b"1", b"2"])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.exchange(s.x, "fanout")
@@ -331,8 +380,11 @@ def _(s: Session) -> tuple[object, ...]:
     return [opened.receive().name], opened.quiet()
 
 
-@case("limit.publisher-consumes", "a nack does not affect the channel: it can still publish and consume",
-      ok(([NACK, ACK], b"2")))  # fmt: skip
+@case(
+    "limit.publisher-consumes",
+    "a nack does not affect the channel: it can still publish and consume",
+    ok(([NACK, ACK], b"2")),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _queue(s, max_length=0, overflow="reject-publish")
     opened.queue(s.q + "-other")
@@ -341,8 +393,11 @@ def _(s: Session) -> tuple[object, ...]:
     return answers, opened.deliver().body
 
 
-@case("limit.cc", "a message with CC that a full queue rejects is nacked, and stored in the other queue",
-      ok(([NACK], [b"2"])))  # fmt: skip
+@case(
+    "limit.cc",
+    "a message with CC that a full queue rejects is nacked, and stored in the other queue",
+    ok(([NACK], [b"2"])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _queue(s, max_length=0, overflow="reject-publish")
     opened.queue(s.q + "-other")
@@ -363,8 +418,11 @@ def _(s: Session) -> tuple[object, ...]:
     return answers, [first.body, opened.get(s.q + "-dead")], reason
 
 
-@case("limit.reject-no-dlx", "messages rejected with reject-publish are not dead-lettered",
-      ok(([ACK, NACK, NACK], 0)))  # fmt: skip
+@case(
+    "limit.reject-no-dlx",
+    "messages rejected with reject-publish are not dead-lettered",
+    ok(([ACK, NACK, NACK], 0)),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.queue(s.q + "-dead")
@@ -375,8 +433,11 @@ def _(s: Session) -> tuple[object, ...]:
     return answers, opened.drain(s.q + "-dead")
 
 
-@case("limit.dropped-dead", "messages that a full queue drops are dead-lettered in order",
-      ok([b"1", b"2", b"3"]))  # fmt: skip
+@case(
+    "limit.dropped-dead",
+    "messages that a full queue drops are dead-lettered in order",
+    ok([b"1", b"2", b"3"]),
+)
 def _(s: Session) -> list[bytes]:
     opened = s.channel()
     opened.queue(s.q + "-dead")
@@ -387,8 +448,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q + "-dead")
 
 
-@case("limit.transaction", "after a failed commit to a full queue, the messages accepted before remain",
-      ok((True, [b"1"])))  # fmt: skip
+@case(
+    "limit.transaction",
+    "after a failed commit to a full queue, the messages accepted before remain",
+    ok((True, [b"1"])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened, other = _queue(s, max_length=1, overflow="reject-publish"), s.channel()
     opened.call("tx.select")
@@ -411,8 +475,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q)
 
 
-@case("limit.transaction-several", "a commit fails if one of several queues rejects a message",
-      channel(406, "tx.commit", "partial tx completion"))  # fmt: skip
+@case(
+    "limit.transaction-several",
+    "a commit fails if one of several queues rejects a message",
+    channel(406, "tx.commit", "partial tx completion"),
+)
 def _(s: Session) -> None:
     opened = _queue(s, max_length=0, overflow="reject-publish")
     opened.queue(s.q + "-wide", durable=True)
@@ -422,8 +489,11 @@ def _(s: Session) -> None:
     opened.call("tx.commit")
 
 
-@case("limit.thousand", "of a thousand messages the last ten remain",
-      ok([str(n).encode() for n in range(990, 1000)]))  # fmt: skip
+@case(
+    "limit.thousand",
+    "of a thousand messages the last ten remain",
+    ok([str(n).encode() for n in range(990, 1000)]),
+)
 def _(s: Session) -> list[bytes]:
     opened = _queue(s, max_length=10)
     for number in range(1000):
@@ -431,8 +501,11 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q)
 
 
-@case("limit.persistent", "of persistent messages the last remain, and all are confirmed",
-      ok(([ACK] * 5, [b"4", b"5"])))  # fmt: skip
+@case(
+    "limit.persistent",
+    "of persistent messages the last remain, and all are confirmed",
+    ok(([ACK] * 5, [b"4", b"5"])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.queue(durable=True, arguments={"x-max-length": 2})
     return opened.put(s.q, *FIVE, delivery_mode=2), _bodies(opened, s.q)
@@ -455,8 +528,11 @@ def _(s: Session) -> bytes:
     return client.deliver().body
 
 
-@case("limit.redeclared", "a queue declared again with the limit as another integer type keeps its limit",
-      ok([b"4", b"5"]))  # fmt: skip
+@case(
+    "limit.redeclared",
+    "a queue declared again with the limit as another integer type keeps its limit",
+    ok([b"4", b"5"]),
+)
 def _(s: Session) -> list[bytes]:
     opened = _queue(s, max_length=2)
     opened.queue(s.q, arguments={"x-max-length": T("l", 2)})

@@ -13,9 +13,11 @@ def received(opened: Channel, count: int) -> tuple[str, ...]:
     return tuple(f"{each.name} {each.fields.get('consumer_tag', '')}".strip() for each in found)
 
 
-@case("order.delete-own-consumer",
-      "queue.delete-ok is sent before basic.cancel for the channel's own consumer",
-      ok(("queue.delete-ok", "basic.cancel ct")))  # fmt: skip
+@case(
+    "order.delete-own-consumer",
+    "queue.delete-ok is sent before basic.cancel for the channel's own consumer",
+    ok(("queue.delete-ok", "basic.cancel ct")),
+)
 def _(s: Session) -> tuple[str, ...]:
     opened = s.queue()
     opened.consume(s.q)
@@ -23,9 +25,11 @@ def _(s: Session) -> tuple[str, ...]:
     return received(opened, 2)
 
 
-@case("order.delete-own-durable",
-      "with a durable queue, queue.delete-ok is sent before basic.cancel for the channel's own consumer",
-      ok(("queue.delete-ok", "basic.cancel ct")))  # fmt: skip
+@case(
+    "order.delete-own-durable",
+    "with a durable queue, queue.delete-ok is sent before basic.cancel for the channel's own consumer",
+    ok(("queue.delete-ok", "basic.cancel ct")),
+)
 def _(s: Session) -> tuple[str, ...]:
     opened = s.queue(durable=True)
     opened.consume(s.q)
@@ -33,9 +37,11 @@ def _(s: Session) -> tuple[str, ...]:
     return received(opened, 2)
 
 
-@case("order.delete-own-exclusive",
-      "with an exclusive queue, queue.delete-ok is sent before basic.cancel for the channel's own consumer",
-      ok(("queue.delete-ok", "basic.cancel ct")))  # fmt: skip
+@case(
+    "order.delete-own-exclusive",
+    "with an exclusive queue, queue.delete-ok is sent before basic.cancel for the channel's own consumer",
+    ok(("queue.delete-ok", "basic.cancel ct")),
+)
 def _(s: Session) -> tuple[str, ...]:
     opened = s.queue(exclusive=True)
     opened.consume(s.q)
@@ -43,9 +49,11 @@ def _(s: Session) -> tuple[str, ...]:
     return received(opened, 2)
 
 
-@case("order.delete-own-consumers",
-      "queue.delete-ok is sent before basic.cancel for several consumers of the channel",
-      ok(("queue.delete-ok", "basic.cancel a", "basic.cancel b", "basic.cancel c")))  # fmt: skip
+@case(
+    "order.delete-own-consumers",
+    "queue.delete-ok is sent before basic.cancel for several consumers of the channel",
+    ok(("queue.delete-ok", "basic.cancel a", "basic.cancel b", "basic.cancel c")),
+)
 def _(s: Session) -> tuple[str, ...]:
     opened = s.queue()
     for tag in ("b", "a", "c"):
@@ -55,9 +63,11 @@ def _(s: Session) -> tuple[str, ...]:
     return (first, *sorted(others))
 
 
-@case("order.delete-nowait",
-      "after queue.delete with nowait, basic.cancel is sent before the answer to the next method",
-      ok(("basic.cancel ct", "channel.flow-ok")))  # fmt: skip
+@case(
+    "order.delete-nowait",
+    "after queue.delete with nowait, basic.cancel is sent before the answer to the next method",
+    ok(("basic.cancel ct", "channel.flow-ok")),
+)
 def _(s: Session) -> tuple[str, ...]:
     opened = s.queue()
     opened.consume(s.q)
@@ -67,9 +77,11 @@ def _(s: Session) -> tuple[str, ...]:
     return ("basic.cancel ct", *received(opened, 1))
 
 
-@case("order.auto-delete-cancel",
-      "a consumer whose cancel deletes its queue gets basic.cancel-ok and no basic.cancel",
-      ok(("basic.cancel-ok ct", True)))  # fmt: skip
+@case(
+    "order.auto-delete-cancel",
+    "a consumer whose cancel deletes its queue gets basic.cancel-ok and no basic.cancel",
+    ok(("basic.cancel-ok ct", True)),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.queue(auto_delete=True)
     opened.consume(s.q)
@@ -77,9 +89,11 @@ def _(s: Session) -> tuple[object, ...]:
     return (*received(opened, 1), opened.quiet())
 
 
-@case("order.exclusive-owner-other-channel",
-      "when an exclusive queue is deleted, its owner's other channel gets basic.cancel",
-      ok(("queue.delete-ok", "basic.cancel ct")))  # fmt: skip
+@case(
+    "order.exclusive-owner-other-channel",
+    "when an exclusive queue is deleted, its owner's other channel gets basic.cancel",
+    ok(("queue.delete-ok", "basic.cancel ct")),
+)
 def _(s: Session) -> tuple[str, ...]:
     opened = s.queue(exclusive=True)
     other = opened.client.channel(2)
@@ -88,8 +102,11 @@ def _(s: Session) -> tuple[str, ...]:
     return (*received(opened, 1), *received(other, 1))
 
 
-@case("order.tx-commit-returns", "unroutable messages of a transaction are returned before tx.commit-ok",
-      ok(("basic.return", "basic.return", "tx.commit-ok")))  # fmt: skip
+@case(
+    "order.tx-commit-returns",
+    "unroutable messages of a transaction are returned before tx.commit-ok",
+    ok(("basic.return", "basic.return", "tx.commit-ok")),
+)
 def _(s: Session) -> tuple[str, ...]:
     opened = s.channel()
     opened.call("tx.select")
@@ -99,9 +116,11 @@ def _(s: Session) -> tuple[str, ...]:
     return received(opened, 3)
 
 
-@case("order.tx-commit-deliveries",
-      "messages of a transaction are delivered to the channel's own consumer before tx.commit-ok",
-      ok(("basic.deliver ct", "tx.commit-ok")))  # fmt: skip
+@case(
+    "order.tx-commit-deliveries",
+    "messages of a transaction are delivered to the channel's own consumer before tx.commit-ok",
+    ok(("basic.deliver ct", "tx.commit-ok")),
+)
 def _(s: Session) -> tuple[str, ...]:
     opened = s.queue()
     opened.consume(s.q, no_ack=True)
@@ -111,8 +130,9 @@ def _(s: Session) -> tuple[str, ...]:
     return received(opened, 2)
 
 
-@case("order.purge-limited", "queue.purge-ok counts only messages within the limit",
-      ok(("queue.purge-ok", 2)))  # fmt: skip
+@case(
+    "order.purge-limited", "queue.purge-ok counts only messages within the limit", ok(("queue.purge-ok", 2))
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.queue(arguments={"x-max-length": 2})
     opened.put(s.q, b"1", b"2", b"3", b"4")
@@ -120,8 +140,11 @@ def _(s: Session) -> tuple[object, ...]:
     return purged.name, purged.message_count
 
 
-@case("order.purge-dead-letters",
-      "messages rejected before a purge are dead-lettered, purged messages are not", ok((1, [b"1"])))  # fmt: skip
+@case(
+    "order.purge-dead-letters",
+    "messages rejected before a purge are dead-lettered, purged messages are not",
+    ok((1, [b"1"])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.queue(f"{s.q}-dead")
@@ -134,9 +157,11 @@ def _(s: Session) -> tuple[object, ...]:
     return purged, [opened.get(f"{s.q}-dead") for _ in range(opened.ready(f"{s.q}-dead", 1))]
 
 
-@case("order.delete-dead-letters",
-      "messages rejected before queue.delete are dead-lettered in order, ready messages are not",
-      ok((1, [b"1", b"2", b"3"])))  # fmt: skip
+@case(
+    "order.delete-dead-letters",
+    "messages rejected before queue.delete are dead-lettered in order, ready messages are not",
+    ok((1, [b"1", b"2", b"3"])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -149,9 +174,11 @@ def _(s: Session) -> tuple[object, ...]:
     return count, [opened.get(dead) for _ in range(opened.ready(dead, 3))]
 
 
-@case("order.auto-delete-dead-letters",
-      "messages rejected by the last consumer of an auto-delete queue are dead-lettered in order",
-      ok([b"1", b"2", b"3"]))  # fmt: skip
+@case(
+    "order.auto-delete-dead-letters",
+    "messages rejected by the last consumer of an auto-delete queue are dead-lettered in order",
+    ok([b"1", b"2", b"3"]),
+)
 def _(s: Session) -> list[bytes | None]:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -166,8 +193,9 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(dead) for _ in range(opened.ready(dead, 3))]
 
 
-@case("order.delete-unacked", "a message rejected after its queue is deleted is not dead-lettered",
-      ok((0, 0)))  # fmt: skip
+@case(
+    "order.delete-unacked", "a message rejected after its queue is deleted is not dead-lettered", ok((0, 0))
+)
 def _(s: Session) -> tuple[int, int]:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -181,8 +209,11 @@ def _(s: Session) -> tuple[int, int]:
     return count, opened.ready(dead, 0)
 
 
-@case("order.tx-commit-limit",
-      "a commit that exceeds x-max-length drops and dead-letters the oldest messages", ok((3, b"18", 17)))  # fmt: skip
+@case(
+    "order.tx-commit-limit",
+    "a commit that exceeds x-max-length drops and dead-letters the oldest messages",
+    ok((3, b"18", 17)),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
@@ -196,8 +227,11 @@ def _(s: Session) -> tuple[object, ...]:
     return count, opened.get(s.q), opened.ready(dead, 17)
 
 
-@case("order.tx-global-prefetch",
-      "acks in a transaction make room in a global prefetch when they are committed", ok((2, True, 1)))  # fmt: skip
+@case(
+    "order.tx-global-prefetch",
+    "acks in a transaction make room in a global prefetch when they are committed",
+    ok((2, True, 1)),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = fill(s, s.channel(), 4)
     opened.call("tx.select")

@@ -43,8 +43,11 @@ def delivered(opened: Channel, count: int) -> list[str]:
     return [each.body.decode() + "*" * each.redelivered for each in found]
 
 
-@case("priorities.order", "messages of the highest priority come first, and the oldest within a priority",
-      ok(["c", "b", "e", "a", "d"]))  # fmt: skip
+@case(
+    "priorities.order",
+    "messages of the highest priority come first, and the oldest within a priority",
+    ok(["c", "b", "e", "a", "d"]),
+)
 def _(s: Session) -> list[str]:
     opened = declare(s)
     put(s, opened, ("a", 1), ("b", 5), ("c", 10), ("d", 1), ("e", 5))
@@ -89,8 +92,11 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.most", "x-max-priority may be 255, which makes 256 priorities",
-      ok(["254", "253", "128", "1", "0"]))  # fmt: skip
+@case(
+    "priorities.most",
+    "x-max-priority may be 255, which makes 256 priorities",
+    ok(["254", "253", "128", "1", "0"]),
+)
 def _(s: Session) -> list[str]:
     opened = declare(s, 255)
     put(s, opened, *((str(number), number) for number in (0, 128, 254, 1, 253)))
@@ -122,8 +128,11 @@ def _(s: Session) -> list[str]:
     return [body[0] for body in take(s, opened)]
 
 
-@case("priorities.durable", "persistent messages in a durable queue are ordered by priority too",
-      ok(["b", "d", "a", "c"]))  # fmt: skip
+@case(
+    "priorities.durable",
+    "persistent messages in a durable queue are ordered by priority too",
+    ok(["b", "d", "a", "c"]),
+)
 def _(s: Session) -> list[str]:
     opened = s.queue(durable=True, arguments={"x-max-priority": 3})
     put(s, opened, ("a", 1), ("b", 3), delivery_mode=2)
@@ -140,8 +149,11 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.fanout", "a message is ordered by priority in one queue and by age in another",
-      ok([["b", "a"], ["a", "b"]]))  # fmt: skip
+@case(
+    "priorities.fanout",
+    "a message is ordered by priority in one queue and by age in another",
+    ok([["b", "a"], ["a", "b"]]),
+)
 def _(s: Session) -> list[list[str]]:
     opened = declare(s)
     plain = opened.queue(exclusive=True)
@@ -190,8 +202,11 @@ def _(s: Session) -> tuple[int, list[str]]:
     return purged, take(s, opened)
 
 
-@case("priorities.requeue", "a requeued message returns to its old position within its priority",
-      ok(["d", "a*", "b", "c"]))  # fmt: skip
+@case(
+    "priorities.requeue",
+    "a requeued message returns to its old position within its priority",
+    ok(["d", "a*", "b", "c"]),
+)
 def _(s: Session) -> list[str]:
     opened = declare(s)
     put(s, opened, ("a", 2), ("b", 2))
@@ -229,8 +244,11 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.recover", "recovered messages are delivered in the order of their priorities",
-      ok(["c*", "b*", "a*"]))  # fmt: skip
+@case(
+    "priorities.recover",
+    "recovered messages are delivered in the order of their priorities",
+    ok(["c*", "b*", "a*"]),
+)
 def _(s: Session) -> list[str]:
     opened = declare(s)
     opened.consume(s.q)
@@ -258,9 +276,11 @@ def _(s: Session) -> list[str]:
     return delivered(opened, 4)
 
 
-@case("priorities.prefetch",
-      "with a prefetch of 1, the message of the highest priority that is ready follows each ack",
-      ok(["a", "d", "c", "b"]))  # fmt: skip
+@case(
+    "priorities.prefetch",
+    "with a prefetch of 1, the message of the highest priority that is ready follows each ack",
+    ok(["a", "d", "c", "b"]),
+)
 def _(s: Session) -> list[str]:
     opened = declare(s)
     opened.call("basic.qos", prefetch_count=1)
@@ -274,8 +294,11 @@ def _(s: Session) -> list[str]:
     return bodies
 
 
-@case("priorities.two-consumers", "several consumers get the backlog by priority",
-      ok(["f", "e", "d", "c", "b", "a"]))  # fmt: skip
+@case(
+    "priorities.two-consumers",
+    "several consumers get the backlog by priority",
+    ok(["f", "e", "d", "c", "b", "a"]),
+)
 def _(s: Session) -> list[str]:
     opened = declare(s)
     put(s, opened, *((body, number) for number, body in enumerate("abcdef")))
@@ -310,10 +333,13 @@ for _letter, _first, _then, _text in (
         opened = s.queue(arguments=first)
         opened.queue(s.q, arguments=then)
 
-    case(f"priorities.redeclare-{_letter}",
-         f"a queue declared with {_first or 'no x-max-priority'}, then with {_then or 'no x-max-priority'}",
-         channel(406, "queue.declare",
-             f"inequivalent arg 'x-max-priority' for queue '{{q}}' in vhost '/': {_text}"))(_redeclared)  # fmt: skip
+    case(
+        f"priorities.redeclare-{_letter}",
+        f"a queue declared with {_first or 'no x-max-priority'}, then with {_then or 'no x-max-priority'}",
+        channel(
+            406, "queue.declare", f"inequivalent arg 'x-max-priority' for queue '{{q}}' in vhost '/': {_text}"
+        ),
+    )(_redeclared)
 
 
 @case("priorities.max-length", "a full queue drops the message of the highest priority first", ok(["c", "a"]))
@@ -325,9 +351,11 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.max-length-newest",
-      "a full queue may drop the message that was just published, if its priority is the highest",
-      ok(["b", "a"]))  # fmt: skip
+@case(
+    "priorities.max-length-newest",
+    "a full queue may drop the message that was just published, if its priority is the highest",
+    ok(["b", "a"]),
+)
 def _(s: Session) -> list[str]:
     opened = declare(s, x_max_length=2)
     put(s, opened, ("a", 1), ("b", 5))
@@ -336,9 +364,11 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.max-length-bytes",
-      "a queue above x-max-length-bytes drops the message of the highest priority first",
-      ok(["a" * 10, "b" * 10]))  # fmt: skip
+@case(
+    "priorities.max-length-bytes",
+    "a queue above x-max-length-bytes drops the message of the highest priority first",
+    ok(["a" * 10, "b" * 10]),
+)
 def _(s: Session) -> list[str]:
     opened = declare(s, x_max_length_bytes=25)
     put(s, opened, ("a" * 10, 1), ("b" * 10, 1))
@@ -347,8 +377,11 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.max-length-dead-letters", "messages that a full queue drops are dead-lettered",
-      ok((["b", "a"], [b"c"])))  # fmt: skip
+@case(
+    "priorities.max-length-dead-letters",
+    "messages that a full queue drops are dead-lettered",
+    ok((["b", "a"], [b"c"])),
+)
 def _(s: Session) -> tuple[list[str], list[bytes | None]]:
     opened = s.channel()
     dead = opened.queue(exclusive=True)
@@ -360,8 +393,11 @@ def _(s: Session) -> tuple[list[str], list[bytes | None]]:
     return take(s, opened), [opened.get(dead)]
 
 
-@case("priorities.reject-publish", "a full queue with reject-publish rejects messages of high priority too",
-      ok((["basic.ack", "basic.nack"], ["a"])))  # fmt: skip
+@case(
+    "priorities.reject-publish",
+    "a full queue with reject-publish rejects messages of high priority too",
+    ok((["basic.ack", "basic.nack"], ["a"])),
+)
 def _(s: Session) -> tuple[list[str], list[str]]:
     opened = declare(s, x_max_length=1, x_overflow="reject-publish")
     opened.call("confirm.select")
@@ -378,9 +414,11 @@ def _counted_later(s: Session, opened: Channel, expected: int) -> int:
     return opened.ready(s.q, expected)
 
 
-@case("priorities.expiry-behind",
-      "an expired message behind a head that has not expired remains until it becomes the head",
-      ok((2, ["b"])))  # fmt: skip
+@case(
+    "priorities.expiry-behind",
+    "an expired message behind a head that has not expired remains until it becomes the head",
+    ok((2, ["b"])),
+)
 def _(s: Session) -> tuple[int, list[str]]:
     opened = declare(s)
     put(s, opened, ("a", 1), expiration="100")
@@ -396,8 +434,11 @@ def _(s: Session) -> tuple[int, list[str]]:
     return _counted_later(s, opened, 1), take(s, opened)
 
 
-@case("priorities.expiry-across",
-      "after an expired head, expired messages of lower priorities are removed too", ok((1, ["c"])))  # fmt: skip
+@case(
+    "priorities.expiry-across",
+    "after an expired head, expired messages of lower priorities are removed too",
+    ok((1, ["c"])),
+)
 def _(s: Session) -> tuple[int, list[str]]:
     opened = declare(s)
     put(s, opened, ("a", 5), ("b", 3), expiration="100")
@@ -412,8 +453,11 @@ def _(s: Session) -> int:
     return _counted_later(s, opened, 0)
 
 
-@case("priorities.ttl-zero", "with a TTL of 0 messages reach only a consumer that can take them at once",
-      ok((["a"], 0)))  # fmt: skip
+@case(
+    "priorities.ttl-zero",
+    "with a TTL of 0 messages reach only a consumer that can take them at once",
+    ok((["a"], 0)),
+)
 def _(s: Session) -> tuple[list[str], int]:
     opened = declare(s, x_message_ttl=0)
     opened.call("basic.qos", prefetch_count=1)
@@ -442,8 +486,11 @@ def _dead(opened: Channel, dead: str, count: int) -> list[tuple[bytes, int | Non
     ]
 
 
-@case("priorities.dead-letters", "dead letters keep their priority",
-      ok([(b"b", 20, "rejected"), (b"c", 3, "rejected"), (b"a", None, "rejected")]))  # fmt: skip
+@case(
+    "priorities.dead-letters",
+    "dead letters keep their priority",
+    ok([(b"b", 20, "rejected"), (b"c", 3, "rejected"), (b"a", None, "rejected")]),
+)
 def _(s: Session) -> list[tuple[bytes, int | None, str]]:
     opened = s.channel()
     dead = _dead_lettering(s, opened)
@@ -453,8 +500,11 @@ def _(s: Session) -> list[tuple[bytes, int | None, str]]:
     return _dead(opened, dead, 3)
 
 
-@case("priorities.dead-letters-expired", "expired messages that are dead-lettered keep their priority",
-      ok([(b"b", 7, "expired"), (b"a", 2, "expired")]))  # fmt: skip
+@case(
+    "priorities.dead-letters-expired",
+    "expired messages that are dead-lettered keep their priority",
+    ok([(b"b", 7, "expired"), (b"a", 2, "expired")]),
+)
 def _(s: Session) -> list[tuple[bytes, int | None, str]]:
     opened = s.channel()
     dead = _dead_lettering(s, opened, **{"x-message-ttl": 100})

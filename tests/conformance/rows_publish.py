@@ -8,16 +8,22 @@ case = ROWS.case
 REPLY_TO = "amq.rabbitmq.reply-to"
 
 
-@case("73a", "publishing to an exchange that does not exist",
-      channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"))  # fmt: skip
+@case(
+    "73a",
+    "publishing to an exchange that does not exist",
+    channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.publish(s.x, "k", b"x")
     opened.sync()
 
 
-@case("73b", "a missing exchange is reported when the whole content has arrived, and nothing is confirmed",
-      ok((True, "channel.close")))  # fmt: skip
+@case(
+    "73b",
+    "a missing exchange is reported when the whole content has arrived, and nothing is confirmed",
+    ok((True, "channel.close")),
+)
 def _(s: Session) -> tuple[bool, str]:
     opened = s.channel()
     opened.call("confirm.select")
@@ -27,8 +33,11 @@ def _(s: Session) -> tuple[bool, str]:
     return quiet, opened.receive("channel.close", "basic.ack").name
 
 
-@case("74", "publishing to an internal exchange",
-      channel(403, "basic.publish", "cannot publish to internal exchange '{x}' in vhost '/'"))  # fmt: skip
+@case(
+    "74",
+    "publishing to an internal exchange",
+    channel(403, "basic.publish", "cannot publish to internal exchange '{x}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.publish(opened.exchange(s.x, internal=True), "k", b"x")
@@ -42,9 +51,12 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("76a", "a message larger than max_message_size",
-      channel(406, "basic.publish", "message size 1001 is larger than configured max size 1000"),
-      setup="tight")  # fmt: skip
+@case(
+    "76a",
+    "a message larger than max_message_size",
+    channel(406, "basic.publish", "message size 1001 is larger than configured max size 1000"),
+    setup="tight",
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.publish("amq.direct", "k", bytes(1001))
@@ -72,8 +84,11 @@ for _letter, _value, _text in (
         opened.publish("amq.direct", "k", b"x", expiration=value)
         opened.sync()
 
-    case(f"77{_letter}", f"publishing with the expiration {_value!r}",
-         channel(406, "basic.publish", f"invalid expiration '{_value}': {_text}"))(_expiration)  # fmt: skip
+    case(
+        f"77{_letter}",
+        f"publishing with the expiration {_value!r}",
+        channel(406, "basic.publish", f"invalid expiration '{_value}': {_text}"),
+    )(_expiration)
 
 
 for _letter, _value in (("p", "0"), ("q", "315360000000"), ("r", "+5"), ("s", "007")):
@@ -86,8 +101,11 @@ for _letter, _value in (("p", "0"), ("q", "315360000000"), ("r", "+5"), ("s", "0
     case(f"77{_letter}", f"the expiration {_value!r} is accepted")(_expires)
 
 
-@case("78a", "publishing with another user's name in user_id",
-      channel(406, "basic.publish", "user_id property set to 'other' but authenticated user was 'guest'"))  # fmt: skip
+@case(
+    "78a",
+    "publishing with another user's name in user_id",
+    channel(406, "basic.publish", "user_id property set to 'other' but authenticated user was 'guest'"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.publish("amq.direct", "k", b"x", user_id="other")
@@ -115,8 +133,11 @@ for _letter, _headers, _text in (
         opened.publish("amq.direct", "k", b"x", headers=headers)
         opened.sync()
 
-    case(f"79{_letter}", f"publishing with the headers {_headers}",
-         channel(406, "basic.publish", f"invalid message: {_text}"))(_copies)  # fmt: skip
+    case(
+        f"79{_letter}",
+        f"publishing with the headers {_headers}",
+        channel(406, "basic.publish", f"invalid message: {_text}"),
+    )(_copies)
 
 
 @case("79e", "values in a CC or BCC array that are not strings are ignored", ok(1))
@@ -127,30 +148,42 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case("80", "publishing a direct reply-to request without a reply consumer",
-      channel(406, "basic.publish", "fast reply consumer does not exist"))  # fmt: skip
+@case(
+    "80",
+    "publishing a direct reply-to request without a reply consumer",
+    channel(406, "basic.publish", "fast reply consumer does not exist"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.publish("amq.direct", "k", b"x", reply_to=REPLY_TO)
     opened.sync()
 
 
-@case("81a", "consuming from amq.rabbitmq.reply-to with acknowledgements",
-      channel(406, "basic.consume", "reply consumer cannot acknowledge"))  # fmt: skip
+@case(
+    "81a",
+    "consuming from amq.rabbitmq.reply-to with acknowledgements",
+    channel(406, "basic.consume", "reply consumer cannot acknowledge"),
+)
 def _(s: Session) -> None:
     s.channel().consume(REPLY_TO)
 
 
-@case("81b", "a second consumer of amq.rabbitmq.reply-to on a channel",
-      channel(406, "basic.consume", "reply consumer already set"))  # fmt: skip
+@case(
+    "81b",
+    "a second consumer of amq.rabbitmq.reply-to on a channel",
+    channel(406, "basic.consume", "reply consumer already set"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.consume(REPLY_TO, "1", no_ack=True)
     opened.consume(REPLY_TO, "2", no_ack=True)
 
 
-@case("110a", "an unroutable mandatory message is returned with its properties and body",
-      ok((312, "NO_ROUTE", "amq.direct", "nowhere", b"body", {"headers": {"a": 1}, "priority": 3})))  # fmt: skip
+@case(
+    "110a",
+    "an unroutable mandatory message is returned with its properties and body",
+    ok((312, "NO_ROUTE", "amq.direct", "nowhere", b"body", {"headers": {"a": 1}, "priority": 3})),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.publish("amq.direct", "nowhere", b"body", mandatory=True, headers={"a": 1}, priority=3)
@@ -208,8 +241,11 @@ def _(s: Session) -> bool:
     return opened.get(s.q) == body
 
 
-@case("basic.cc", "CC and BCC add routing keys; BCC is removed from the message, CC is kept",
-      ok(({"CC": ["b"], "x": 1}, [1, 1, 1])))  # fmt: skip
+@case(
+    "basic.cc",
+    "CC and BCC add routing keys; BCC is removed from the message, CC is kept",
+    ok(({"CC": ["b"], "x": 1}, [1, 1, 1])),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.exchange(s.x)
@@ -221,9 +257,11 @@ def _(s: Session) -> tuple[object, ...]:
     return got.properties["headers"], [opened.drain(s.q + "a"), opened.drain(s.q + "b"), 1]
 
 
-@case("basic.cc-default",
-      "a message published to the default exchange with CC, or with a repeated key, is stored once in each queue",
-      ok((1, 1)))  # fmt: skip
+@case(
+    "basic.cc-default",
+    "a message published to the default exchange with CC, or with a repeated key, is stored once in each queue",
+    ok((1, 1)),
+)
 def _(s: Session) -> tuple[int, int]:
     opened = s.queue()
     opened.queue(s.q + "2")
@@ -231,8 +269,11 @@ def _(s: Session) -> tuple[int, int]:
     return opened.drain(s.q), opened.drain(s.q + "2")
 
 
-@case("basic.reply-to", "a direct reply-to reply is delivered on the channel that sent the request",
-      ok((True, b"answer", True)))  # fmt: skip
+@case(
+    "basic.reply-to",
+    "a direct reply-to reply is delivered on the channel that sent the request",
+    ok((True, b"answer", True)),
+)
 def _(s: Session) -> tuple[object, ...]:
     client, server = s.channel(), s.channel()
     server.queue(s.q)
@@ -245,8 +286,11 @@ def _(s: Session) -> tuple[object, ...]:
     return name.startswith(REPLY_TO + "."), got.body, got.routing_key == name
 
 
-@case("basic.reply-to-declare",
-      "a passive declare of a reply address tells whether the client is still connected", ok((0, 1)))  # fmt: skip
+@case(
+    "basic.reply-to-declare",
+    "a passive declare of a reply address tells whether the client is still connected",
+    ok((0, 1)),
+)
 def _(s: Session) -> tuple[int, int]:
     client, server = s.channel(), s.channel()
     server.queue(s.q)
@@ -258,8 +302,11 @@ def _(s: Session) -> tuple[int, int]:
     return answer.message_count, answer.consumer_count
 
 
-@case("basic.reply-to-gone", "a reply to a client that has disconnected is dropped, or returned if mandatory",
-      ok((312, "NO_ROUTE")))  # fmt: skip
+@case(
+    "basic.reply-to-gone",
+    "a reply to a client that has disconnected is dropped, or returned if mandatory",
+    ok((312, "NO_ROUTE")),
+)
 def _(s: Session) -> tuple[int, str]:
     client, server = s.channel(), s.channel()
     server.queue(s.q)
@@ -281,14 +328,18 @@ def _(s: Session) -> tuple[object, ...]:
     return answer.queue, answer.message_count, answer.consumer_count
 
 
-@case("basic.reply-to-get", "basic.get from the pseudo-queue amq.rabbitmq.reply-to",
-      channel(404, "basic.get", "no queue 'amq.rabbitmq.reply-to' in vhost '/'"))  # fmt: skip
+@case(
+    "basic.reply-to-get",
+    "basic.get from the pseudo-queue amq.rabbitmq.reply-to",
+    channel(404, "basic.get", "no queue 'amq.rabbitmq.reply-to' in vhost '/'"),
+)
 def _(s: Session) -> None:
     s.channel().get(REPLY_TO)
 
 
-@case("basic.default-exchange", "the default exchange routes by queue name, whatever bindings exist",
-      ok((1, 0)))  # fmt: skip
+@case(
+    "basic.default-exchange", "the default exchange routes by queue name, whatever bindings exist", ok((1, 0))
+)
 def _(s: Session) -> tuple[int, int]:
     opened = s.queue()
     opened.publish("", s.q, b"x")

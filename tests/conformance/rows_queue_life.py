@@ -6,8 +6,11 @@ ROWS = Cases()
 case = ROWS.case
 
 
-@case("queue.last-declared", "an empty queue name means the last queue that the channel declared",
-      ok((b"x", 1, 0)))  # fmt: skip
+@case(
+    "queue.last-declared",
+    "an empty queue name means the last queue that the channel declared",
+    ok((b"x", 1, 0)),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.queue()
     name = opened.queue()
@@ -20,8 +23,11 @@ def _(s: Session) -> tuple[object, ...]:
     return body, purged, opened.call("queue.delete").message_count
 
 
-@case("queue.last-declared-channel", "each channel has its own last declared queue",
-      channel(404, "basic.get", "no previously declared queue"))  # fmt: skip
+@case(
+    "queue.last-declared-channel",
+    "each channel has its own last declared queue",
+    channel(404, "basic.get", "no previously declared queue"),
+)
 def _(s: Session) -> None:
     opened = s.queue()
     opened.client.channel(2).call("basic.get", queue="")
@@ -35,8 +41,11 @@ def _(s: Session) -> int:
     return int(again.call("queue.purge", queue="").message_count)
 
 
-@case("queue.server-named", "a queue declared with an empty name gets a generated, unique name",
-      ok((True, True)))  # fmt: skip
+@case(
+    "queue.server-named",
+    "a queue declared with an empty name gets a generated, unique name",
+    ok((True, True)),
+)
 def _(s: Session) -> tuple[bool, bool]:
     opened = s.channel()
     names = [opened.queue(exclusive=True) for _ in range(3)]
@@ -76,14 +85,20 @@ def _(s: Session) -> tuple[int, ...]:
     return purged, left, opened.ready(s.q, 1)
 
 
-@case("queue.purge-missing", "purging a queue that does not exist",
-      channel(404, "queue.purge", "no queue '{q}' in vhost '/'"))  # fmt: skip
+@case(
+    "queue.purge-missing",
+    "purging a queue that does not exist",
+    channel(404, "queue.purge", "no queue '{q}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     s.channel().call("queue.purge", queue=s.q)
 
 
-@case("queue.auto-delete", "an auto-delete queue is deleted when its last consumer is cancelled",
-      channel(404, "queue.declare", "no queue '{q}' in vhost '/'"))  # fmt: skip
+@case(
+    "queue.auto-delete",
+    "an auto-delete queue is deleted when its last consumer is cancelled",
+    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     opened = s.queue(auto_delete=True)
     opened.ready(s.q)
@@ -95,9 +110,11 @@ def _(s: Session) -> None:
     opened.ready(s.q)
 
 
-@case("queue.auto-delete-channel",
-      "an auto-delete queue is deleted when the channel of its last consumer closes",
-      channel(404, "queue.declare", "no queue '{q}' in vhost '/'"))  # fmt: skip
+@case(
+    "queue.auto-delete-channel",
+    "an auto-delete queue is deleted when the channel of its last consumer closes",
+    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     opened = s.queue(auto_delete=True)
     opened.consume(s.q)
@@ -106,9 +123,11 @@ def _(s: Session) -> None:
     other.ready(s.q)
 
 
-@case("queue.exclusive-gone",
-      "an exclusive queue is deleted when its connection ends without connection.close",
-      channel(404, "queue.declare", "no queue '{q}' in vhost '/'"))  # fmt: skip
+@case(
+    "queue.exclusive-gone",
+    "an exclusive queue is deleted when its connection ends without connection.close",
+    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     owner = s.channel()
     owner.queue(s.q, exclusive=True)
@@ -119,8 +138,9 @@ def _(s: Session) -> None:
     other.ready(s.q)
 
 
-@case("queue.nowait", "declare, bind, purge and delete with nowait work and are not answered",
-      ok((1, 0, True)))  # fmt: skip
+@case(
+    "queue.nowait", "declare, bind, purge and delete with nowait work and are not answered", ok((1, 0, True))
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.channel()
     opened.send("queue.declare", queue=s.q, nowait=True)
@@ -157,8 +177,11 @@ _nowait_error("purge-error", "queue.purge", "no queue '{q}' in vhost '/'", queue
 _nowait_error("consume-error", "basic.consume", "no queue '{q}' in vhost '/'", queue="{q}")
 
 
-@case("queue.nowait-server-named",
-      "a declare with nowait and without a name makes the new queue the channel's last declared queue", ok(0))  # fmt: skip
+@case(
+    "queue.nowait-server-named",
+    "a declare with nowait and without a name makes the new queue the channel's last declared queue",
+    ok(0),
+)
 def _(s: Session) -> int:
     opened = s.channel()
     opened.send("queue.declare", exclusive=True, nowait=True)
@@ -205,17 +228,22 @@ def _(s: Session) -> tuple[int, int]:
     return one.ready(s.q, 1), two.ready(s.q)
 
 
-@case("queue.delete-nowait-error", "a delete with nowait still reports its error",
-      channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"))  # fmt: skip
+@case(
+    "queue.delete-nowait-error",
+    "a delete with nowait still reports its error",
+    channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"),
+)
 def _(s: Session) -> None:
     opened = fill(s, s.channel())
     opened.send("queue.delete", queue=s.q, if_empty=True, nowait=True)
     opened.sync()
 
 
-@case("queue.delete-other-connection",
-      "a queue can be deleted while another connection consumes from it; its unacked messages are deleted too",
-      ok((0, "channel.close")))  # fmt: skip
+@case(
+    "queue.delete-other-connection",
+    "a queue can be deleted while another connection consumes from it; its unacked messages are deleted too",
+    ok((0, "channel.close")),
+)
 def _(s: Session) -> tuple[int, str]:
     opened = fill(s, s.channel())
     opened.consume(s.q)
@@ -250,8 +278,11 @@ def _(s: Session) -> int:
     return opened.ready(s.q)
 
 
-@case("queue.exclusive-consume-other-channel",
-      "an exclusive queue can be used on every channel of its connection", ok(b"x"))  # fmt: skip
+@case(
+    "queue.exclusive-consume-other-channel",
+    "an exclusive queue can be used on every channel of its connection",
+    ok(b"x"),
+)
 def _(s: Session) -> bytes | None:
     opened = s.queue(exclusive=True)
     opened.publish("", s.q, b"x")
@@ -265,8 +296,11 @@ def _(s: Session) -> bool:
     return opened.quiet()
 
 
-@case("queue.order", "messages are delivered in the order in which they were published, across socket reads",
-      ok(True))  # fmt: skip
+@case(
+    "queue.order",
+    "messages are delivered in the order in which they were published, across socket reads",
+    ok(True),
+)
 def _(s: Session) -> bool:
     opened = s.queue()
     for number in range(500):
@@ -275,9 +309,11 @@ def _(s: Session) -> bool:
     return [int(opened.deliver().body) for _ in range(500)] == list(range(500))
 
 
-@case("queue.bind-default-key",
-      "queue.bind with an empty queue name and routing key uses the last declared queue's name for both",
-      ok(1))  # fmt: skip
+@case(
+    "queue.bind-default-key",
+    "queue.bind with an empty queue name and routing key uses the last declared queue's name for both",
+    ok(1),
+)
 def _(s: Session) -> int:
     opened = s.channel()
     opened.exchange(s.x)

@@ -21,14 +21,20 @@ def _shown(value: object) -> str:
     return "unset" if value is None else str(value.value if isinstance(value, T) else value)
 
 
-@case("50a", "declaring a new queue with a reserved name",
-      channel(403, "queue.declare", "queue name 'amq.foo' contains reserved prefix 'amq.*'"))  # fmt: skip
+@case(
+    "50a",
+    "declaring a new queue with a reserved name",
+    channel(403, "queue.declare", "queue name 'amq.foo' contains reserved prefix 'amq.*'"),
+)
 def _(s: Session) -> None:
     s.channel().queue("amq.foo")
 
 
-@case("50b", "declaring a server-named queue again by its name",
-      channel(403, "queue.declare", "queue name 'amq.gen-NAME' contains reserved prefix 'amq.*'"))  # fmt: skip
+@case(
+    "50b",
+    "declaring a server-named queue again by its name",
+    channel(403, "queue.declare", "queue name 'amq.gen-NAME' contains reserved prefix 'amq.*'"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.queue(opened.queue(exclusive=True), exclusive=True)
@@ -40,8 +46,11 @@ def _(s: Session) -> str:
     return opened.queue(opened.queue(exclusive=True), passive=True)
 
 
-@case("50d", "a passive declare of a reserved name",
-      channel(404, "queue.declare", "no queue 'amq.foo' in vhost '/'"))  # fmt: skip
+@case(
+    "50d",
+    "a passive declare of a reserved name",
+    channel(404, "queue.declare", "no queue 'amq.foo' in vhost '/'"),
+)
 def _(s: Session) -> None:
     s.channel().queue("amq.foo", passive=True)
 
@@ -60,8 +69,11 @@ for _letter, _first, _second, _text in (
         opened = s.queue(**first)
         opened.queue(s.q, **second)
 
-    case(f"51{_letter}", f"a queue declared with {_first or 'defaults'}, then with {_second or 'defaults'}",
-         channel(406, "queue.declare", f"inequivalent arg {_text}"))(_differ)  # fmt: skip
+    case(
+        f"51{_letter}",
+        f"a queue declared with {_first or 'defaults'}, then with {_second or 'defaults'}",
+        channel(406, "queue.declare", f"inequivalent arg {_text}"),
+    )(_differ)
 
 
 for _letter, _name, _before, _after, _text in (
@@ -85,8 +97,11 @@ for _letter, _name, _before, _after, _text in (
         opened.queue(s.q, arguments={} if after is None else {name: after})
 
     _words = f"inequivalent arg '{_name}' for queue '{{q}}' in vhost '/': received {_text}"
-    case(f"52{_letter}", f"a queue declared with {_name} {_shown(_before)}, then with {_shown(_after)}",
-         channel(406, "queue.declare", _words))(_argument)  # fmt: skip
+    case(
+        f"52{_letter}",
+        f"a queue declared with {_name} {_shown(_before)}, then with {_shown(_after)}",
+        channel(406, "queue.declare", _words),
+    )(_argument)
 
 
 for _letter, _what, _before, _after in (
@@ -128,8 +143,11 @@ for _letter, _method, _fields in (
             method, **{k: v.replace("{q}", s.q) if isinstance(v, str) else v for k, v in fields.items()}
         )
 
-    case(f"53{_letter}", f"{_method} with {_fields} for another connection's exclusive queue",
-         channel(405, _method, LOCKED))(_locked)  # fmt: skip
+    case(
+        f"53{_letter}",
+        f"{_method} with {_fields} for another connection's exclusive queue",
+        channel(405, _method, LOCKED),
+    )(_locked)
 
 
 @case("53k", "unbinding another connection's exclusive queue is answered if there is no such binding")
@@ -178,8 +196,11 @@ def _(s: Session) -> None:
     opened.queue(s.q, exclusive=True, auto_delete=True)
 
 
-@case("55", "a passive declare of a queue that does not exist",
-      channel(404, "queue.declare", "no queue '{q}' in vhost '/'"))  # fmt: skip
+@case(
+    "55",
+    "a passive declare of a queue that does not exist",
+    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     s.channel().queue(s.q, passive=True)
 
@@ -222,8 +243,11 @@ for _letter, _arguments, _text in (
     def _invalid(s: Session, arguments: dict = _arguments) -> None:
         s.channel().queue(s.q, arguments=arguments)
 
-    case(f"56{_letter}", f"declaring a queue with {_arguments}",
-         channel(406, "queue.declare", f"invalid arg {_text}"))(_invalid)  # fmt: skip
+    case(
+        f"56{_letter}",
+        f"declaring a queue with {_arguments}",
+        channel(406, "queue.declare", f"invalid arg {_text}"),
+    )(_invalid)
 
 
 for _letter, _arguments in (
@@ -255,9 +279,15 @@ for _letter, _name, _value in (
     def _foreign(s: Session, name: str = _name, value: object = _value) -> None:
         s.channel().queue(s.q, arguments={name: value})
 
-    case(f"57{_letter}", f"declaring a classic queue with {_name}, an argument of other queue types",
-         channel(406, "queue.declare",
-             f"invalid arg '{_name}' for queue '{{q}}' in vhost '/' of queue type rabbit_classic_queue"))(_foreign)  # fmt: skip
+    case(
+        f"57{_letter}",
+        f"declaring a classic queue with {_name}, an argument of other queue types",
+        channel(
+            406,
+            "queue.declare",
+            f"invalid arg '{_name}' for queue '{{q}}' in vhost '/' of queue type rabbit_classic_queue",
+        ),
+    )(_foreign)
 
 
 @case("57a", "a classic queue may have a delivery limit")
@@ -265,16 +295,24 @@ def _(s: Session) -> None:
     s.channel().queue(s.q, arguments={"x-delivery-limit": 5})
 
 
-@case("58", "a dead letter exchange that is a number",
-      channel(406, "queue.declare",
-          "invalid type 'signedint' for arg 'x-dead-letter-exchange' in queue '{q}' in vhost '/'"))  # fmt: skip
+@case(
+    "58",
+    "a dead letter exchange that is a number",
+    channel(
+        406,
+        "queue.declare",
+        "invalid type 'signedint' for arg 'x-dead-letter-exchange' in queue '{q}' in vhost '/'",
+    ),
+)
 def _(s: Session) -> None:
     s.channel().queue(s.q, arguments={"x-dead-letter-exchange": 1})
 
 
-@case("62", "the queue limit of a virtual host",
-      channel(406, "queue.declare",
-          "cannot declare queue '{q}': queue limit in vhost 'queues' (1) is reached"))  # fmt: skip
+@case(
+    "62",
+    "the queue limit of a virtual host",
+    channel(406, "queue.declare", "cannot declare queue '{q}': queue limit in vhost 'queues' (1) is reached"),
+)
 def _(s: Session) -> None:
     opened = s.channel("root", "queues")
     opened.queue(s.q + "-first", exclusive=True)
@@ -287,24 +325,33 @@ def _(s: Session) -> int:
     return int(s.channel().call("queue.delete", queue=s.q, if_unused=True, if_empty=True).message_count)
 
 
-@case("64", "deleting a queue that has a consumer, with if-unused",
-      channel(406, "queue.delete", "queue '{q}' in vhost '/' in use"))  # fmt: skip
+@case(
+    "64",
+    "deleting a queue that has a consumer, with if-unused",
+    channel(406, "queue.delete", "queue '{q}' in vhost '/' in use"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.consume(opened.queue(s.q))
     opened.call("queue.delete", queue=s.q, if_unused=True)
 
 
-@case("65a", "deleting a queue that has a message, with if-empty",
-      channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"))  # fmt: skip
+@case(
+    "65a",
+    "deleting a queue that has a message, with if-empty",
+    channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.publish("", opened.queue(s.q), b"x")
     opened.call("queue.delete", queue=s.q, if_empty=True)
 
 
-@case("65b", "if-empty is checked before if-unused",
-      channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"))  # fmt: skip
+@case(
+    "65b",
+    "if-empty is checked before if-unused",
+    channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"),
+)
 def _(s: Session) -> None:
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=1)
@@ -315,8 +362,11 @@ def _(s: Session) -> None:
     opened.call("queue.delete", queue=s.q, if_empty=True, if_unused=True)
 
 
-@case("65c", "a queue with only unacked messages counts as empty, and queue.delete-ok counts ready messages",
-      ok(0))  # fmt: skip
+@case(
+    "65c",
+    "a queue with only unacked messages counts as empty, and queue.delete-ok counts ready messages",
+    ok(0),
+)
 def _(s: Session) -> int:
     opened = s.channel()
     opened.publish("", opened.queue(s.q), b"x")
@@ -338,6 +388,8 @@ for _letter, _method, _fields, _text in (
     def _unnamed(s: Session, method: str = _method, fields: dict = _fields) -> None:
         s.channel().call(method, **fields)
 
-    case(f"67{_letter}",
-         f"{_method} with {_fields} and an empty queue name, before the channel has declared a queue",
-         channel(404, _method, _text))(_unnamed)  # fmt: skip
+    case(
+        f"67{_letter}",
+        f"{_method} with {_fields} and an empty queue name, before the channel has declared a queue",
+        channel(404, _method, _text),
+    )(_unnamed)

@@ -20,14 +20,20 @@ def _quorum(s: Session, opened: Channel | None = None, **arguments: object) -> C
     return opened
 
 
-@case("59a", "declaring a server-named quorum queue",
-      channel(406, "queue.declare", "Cannot declare a server-named queue for type rabbit_quorum_queue"))  # fmt: skip
+@case(
+    "59a",
+    "declaring a server-named quorum queue",
+    channel(406, "queue.declare", "Cannot declare a server-named queue for type rabbit_quorum_queue"),
+)
 def _(s: Session) -> None:
     s.channel().queue("", durable=True, arguments=QUORUM)
 
 
-@case("59b", "declaring a server-named stream",
-      channel(406, "queue.declare", "Cannot declare a server-named queue for type rabbit_stream_queue"))  # fmt: skip
+@case(
+    "59b",
+    "declaring a server-named stream",
+    channel(406, "queue.declare", "Cannot declare a server-named queue for type rabbit_stream_queue"),
+)
 def _(s: Session) -> None:
     s.channel().queue("", durable=True, arguments={"x-queue-type": "stream"})
 
@@ -43,9 +49,11 @@ for _letter, _property, _fields in (
     def _property_case(s: Session, fields: dict[str, bool] = _fields) -> None:
         s.channel().queue(s.q, arguments=QUORUM, **fields)
 
-    case(f"60{_letter}", f"declaring a quorum queue with {', '.join(sorted(_fields)) or 'no property'}",
-         channel(406, "queue.declare",
-             f"invalid property '{_property}' for queue '{{q}}' in vhost '/'"))(_property_case)  # fmt: skip
+    case(
+        f"60{_letter}",
+        f"declaring a quorum queue with {', '.join(sorted(_fields)) or 'no property'}",
+        channel(406, "queue.declare", f"invalid property '{_property}' for queue '{{q}}' in vhost '/'"),
+    )(_property_case)
 
 for _letter, _name, _value in (
     ("g", "x-max-priority", 5),
@@ -60,9 +68,15 @@ for _letter, _name, _value in (
     def _foreign(s: Session, name: str = _name, value: object = _value) -> None:
         s.channel().queue(s.q, durable=True, arguments={**QUORUM, name: value})
 
-    case(f"57{_letter}", f"declaring a quorum queue with {_name}, an argument of other queue types",
-         channel(406, "queue.declare",
-             f"invalid arg '{_name}' for queue '{{q}}' in vhost '/' of queue type rabbit_quorum_queue"))(_foreign)  # fmt: skip
+    case(
+        f"57{_letter}",
+        f"declaring a quorum queue with {_name}, an argument of other queue types",
+        channel(
+            406,
+            "queue.declare",
+            f"invalid arg '{_name}' for queue '{{q}}' in vhost '/' of queue type rabbit_quorum_queue",
+        ),
+    )(_foreign)
 
 for _name, _label, _value, _fault in (
     ("expires", "zero", 0, "{value_zero,0}"),
@@ -84,9 +98,11 @@ for _name, _label, _value, _fault in (
     def _wrong(s: Session, name: str = _name, value: object = _value) -> None:
         s.channel().queue(s.q, durable=True, arguments={**QUORUM, f"x-{name}": value})
 
-    case(f"quorum.{_name}-{_label}", f"declaring a quorum queue with x-{_name} {_value!r}",
-         channel(406, "queue.declare",
-             f"invalid arg 'x-{_name}' for queue '{{q}}' in vhost '/': {_fault}"))(_wrong)  # fmt: skip
+    case(
+        f"quorum.{_name}-{_label}",
+        f"declaring a quorum queue with x-{_name} {_value!r}",
+        channel(406, "queue.declare", f"invalid arg 'x-{_name}' for queue '{{q}}' in vhost '/': {_fault}"),
+    )(_wrong)
 
 
 @case("quorum.arguments", "all arguments of quorum queues are accepted", ok(0))
@@ -147,13 +163,18 @@ for _label, _first, _second, _difference in (
         opened = s.queue(durable=True, arguments=first)
         opened.queue(s.q, durable=True, arguments=second)
 
-    case(f"quorum.redeclare-{_label}",
-         f"a queue declared with {_first or 'no arguments'}, then with {_second or 'no arguments'}",
-         channel(406, "queue.declare", _SAID.format(*_difference)))(_again)  # fmt: skip
+    case(
+        f"quorum.redeclare-{_label}",
+        f"a queue declared with {_first or 'no arguments'}, then with {_second or 'no arguments'}",
+        channel(406, "queue.declare", _SAID.format(*_difference)),
+    )(_again)
 
 
-@case("93a", "consuming from a quorum queue on a channel with a global prefetch",
-      connection(540, "basic.consume", "queue '{q}' in vhost '/' does not support global qos"))  # fmt: skip
+@case(
+    "93a",
+    "consuming from a quorum queue on a channel with a global prefetch",
+    connection(540, "basic.consume", "queue '{q}' in vhost '/' does not support global qos"),
+)
 def _(s: Session) -> None:
     opened = _quorum(s)
     opened.call("basic.qos", prefetch_count=5, global_=True)
@@ -189,8 +210,11 @@ def _(s: Session) -> None:
     opened.get(s.q)
 
 
-@case("quorum.single-active", "a quorum queue delivers to its single active consumer, then to its successor",
-      ok(["a", "b"]))  # fmt: skip
+@case(
+    "quorum.single-active",
+    "a quorum queue delivers to its single active consumer, then to its successor",
+    ok(["a", "b"]),
+)
 def _(s: Session) -> list[str]:
     opened = _quorum(s, single_active_consumer=True)
     tags = []
@@ -210,30 +234,48 @@ def _(s: Session) -> str:
     return opened.consume(s.q, "b", exclusive=True)
 
 
-@case("quorum.exclusive-single", "an exclusive consumer on a quorum queue with a single active consumer",
-      ok("b"))  # fmt: skip
+@case(
+    "quorum.exclusive-single",
+    "an exclusive consumer on a quorum queue with a single active consumer",
+    ok("b"),
+)
 def _(s: Session) -> str:
     opened = _quorum(s, single_active_consumer=True)
     opened.consume(s.q, "a", exclusive=True)
     return opened.consume(s.q, "b", exclusive=True)
 
 
-@case("quorum.consume-argument", "consuming from a quorum queue with an argument of mirrored queues",
-      channel(406, "basic.consume",
-          "invalid arg 'x-cancel-on-ha-failover' for queue '{q}' in vhost '/' of queue type rabbit_quorum_queue"))  # fmt: skip
+@case(
+    "quorum.consume-argument",
+    "consuming from a quorum queue with an argument of mirrored queues",
+    channel(
+        406,
+        "basic.consume",
+        "invalid arg 'x-cancel-on-ha-failover' for queue '{q}' in vhost '/' of queue type rabbit_quorum_queue",
+    ),
+)
 def _(s: Session) -> None:
     _quorum(s).consume(s.q, arguments={"x-cancel-on-ha-failover": True})
 
 
-@case("quorum.consume-offset", "consuming from a quorum queue with an argument of streams",
-      channel(406, "basic.consume",
-          "invalid arg 'x-stream-offset' for queue '{q}' in vhost '/' of queue type rabbit_quorum_queue"))  # fmt: skip
+@case(
+    "quorum.consume-offset",
+    "consuming from a quorum queue with an argument of streams",
+    channel(
+        406,
+        "basic.consume",
+        "invalid arg 'x-stream-offset' for queue '{q}' in vhost '/' of queue type rabbit_quorum_queue",
+    ),
+)
 def _(s: Session) -> None:
     _quorum(s).consume(s.q, arguments={"x-stream-offset": "first"})
 
 
-@case("quorum.fifo", "messages are delivered in order, and acked, rejected and counted as in a classic queue",
-      ok(([b"1", b"2", b"3"], 0)))  # fmt: skip
+@case(
+    "quorum.fifo",
+    "messages are delivered in order, and acked, rejected and counted as in a classic queue",
+    ok(([b"1", b"2", b"3"], 0)),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _quorum(s)
     opened.call("confirm.select")
@@ -245,9 +287,11 @@ def _(s: Session) -> tuple[object, ...]:
     return [each.body for each in got], opened.call("queue.delete", queue=s.q).message_count
 
 
-@case("quorum.redelivered",
-      "messages that a closed channel had not acked are delivered again, marked as redelivered",
-      ok((True, b"1")))  # fmt: skip
+@case(
+    "quorum.redelivered",
+    "messages that a closed channel had not acked are delivered again, marked as redelivered",
+    ok((True, b"1")),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _quorum(s)
     opened.publish("", s.q, b"1", delivery_mode=2)
@@ -313,8 +357,11 @@ for _limit, _seen in ((2, [(False, None), (True, 1), (True, 2)]), (0, [(False, N
     )(_limited)
 
 
-@case("quorum.delivery-count", "a quorum queue without a delivery limit counts redeliveries too",
-      ok([(False, None), (True, 1), (True, 2), (True, 3)]))  # fmt: skip
+@case(
+    "quorum.delivery-count",
+    "a quorum queue without a delivery limit counts redeliveries too",
+    ok([(False, None), (True, 1), (True, 2), (True, 3)]),
+)
 def _(s: Session) -> list[tuple[bool, object]]:
     opened = _quorum(s)
     opened.publish("", s.q, b"x", delivery_mode=2)

@@ -37,9 +37,12 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
         opened.consume(s.q)
         return _counts(opened, s.q, 4)
 
-    case(f"redelivery.{_kind}-count",
-         f"a {_kind} queue with a delivery limit counts redeliveries in x-delivery-count",
-         ok([None, 1, 2, 3]), ours_only=_ours)(_counted)  # fmt: skip
+    case(
+        f"redelivery.{_kind}-count",
+        f"a {_kind} queue with a delivery limit counts redeliveries in x-delivery-count",
+        ok([None, 1, 2, 3]),
+        ours_only=_ours,
+    )(_counted)
 
     def _dropped(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
         opened = _queue(s, kind, 2)
@@ -47,8 +50,12 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
         opened.consume(s.q)
         return _counts(opened, s.q, 3), opened.deliveries(), opened.ready(s.q)
 
-    case(f"redelivery.{_kind}-dropped", f"a {_kind} queue drops a message that exceeds its delivery limit",
-         ok(([None, 1, 2], 0, 0)), ours_only=_ours)(_dropped)  # fmt: skip
+    case(
+        f"redelivery.{_kind}-dropped",
+        f"a {_kind} queue drops a message that exceeds its delivery limit",
+        ok(([None, 1, 2], 0, 0)),
+        ours_only=_ours,
+    )(_dropped)
 
     def _dead(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
         opened = _queue(s, kind, 1, dead=True)
@@ -60,9 +67,12 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
         death = headers["x-death"][0]
         return death["reason"], death["count"], death["queue"] == s.q, headers.get("x-delivery-count")
 
-    case(f"redelivery.{_kind}-dead",
-         f"a {_kind} queue dead-letters a message that exceeds its delivery limit, with the reason delivery_limit",
-         ok(("delivery_limit", 1, True, None)), ours_only=_ours)(_dead)  # fmt: skip
+    case(
+        f"redelivery.{_kind}-dead",
+        f"a {_kind} queue dead-letters a message that exceeds its delivery limit, with the reason delivery_limit",
+        ok(("delivery_limit", 1, True, None)),
+        ours_only=_ours,
+    )(_dead)
 
     def _zero(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
         opened = _queue(s, kind, 0)
@@ -70,8 +80,12 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
         opened.consume(s.q)
         return _counts(opened, s.q, 1), opened.deliveries()
 
-    case(f"redelivery.{_kind}-zero", f"with a delivery limit of 0 a {_kind} queue delivers a message once",
-         ok(([None], 0)), ours_only=_ours)(_zero)  # fmt: skip
+    case(
+        f"redelivery.{_kind}-zero",
+        f"with a delivery limit of 0 a {_kind} queue delivers a message once",
+        ok(([None], 0)),
+        ours_only=_ours,
+    )(_zero)
 
     def _nacked(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
         opened = _queue(s, kind, 1)
@@ -79,9 +93,12 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
         opened.consume(s.q)
         return _counts(opened, s.q, 2, "basic.nack"), opened.deliveries()
 
-    case(f"redelivery.{_kind}-nacked",
-         f"basic.nack counts towards the delivery limit of a {_kind} queue, like basic.reject",
-         ok(([None, 1], 0)), ours_only=_ours)(_nacked)  # fmt: skip
+    case(
+        f"redelivery.{_kind}-nacked",
+        f"basic.nack counts towards the delivery limit of a {_kind} queue, like basic.reject",
+        ok(([None, 1], 0)),
+        ours_only=_ours,
+    )(_nacked)
 
     def _closed(s: Session, kind: dict = _arguments) -> list[object]:
         opened = _queue(s, kind, 5)
@@ -95,9 +112,12 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
             other.call("channel.close", reply_code=200)
         return found
 
-    case(f"redelivery.{_kind}-closed",
-         f"closing a channel counts towards the delivery limit of a {_kind} queue for its unacked messages",
-         ok([None, 1, 2]), ours_only=_ours)(_closed)  # fmt: skip
+    case(
+        f"redelivery.{_kind}-closed",
+        f"closing a channel counts towards the delivery limit of a {_kind} queue for its unacked messages",
+        ok([None, 1, 2]),
+        ours_only=_ours,
+    )(_closed)
 
     def _got(s: Session, kind: dict = _arguments) -> list[object]:
         opened = _queue(s, kind, 5)
@@ -110,9 +130,12 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
             opened.ready(s.q, 1)
         return found
 
-    case(f"redelivery.{_kind}-got",
-         f"basic.get from a {_kind} queue counts towards the delivery limit, and shows x-delivery-count",
-         ok([(None, False), (1, True), (2, True)]), ours_only=_ours)(_got)  # fmt: skip
+    case(
+        f"redelivery.{_kind}-got",
+        f"basic.get from a {_kind} queue counts towards the delivery limit, and shows x-delivery-count",
+        ok([(None, False), (1, True), (2, True)]),
+        ours_only=_ours,
+    )(_got)
 
     def _others(s: Session, kind: dict = _arguments) -> list[object]:
         opened = _queue(s, kind, 1)
@@ -129,6 +152,9 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
                 opened.send("basic.ack", delivery_tag=got.delivery_tag)
         return sorted(found)
 
-    case(f"redelivery.{_kind}-others",
-         f"a message that exceeds the delivery limit of a {_kind} queue does not affect other messages",
-         ok([b"1", b"1", b"2", b"3"]), ours_only=_ours)(_others)  # fmt: skip
+    case(
+        f"redelivery.{_kind}-others",
+        f"a message that exceeds the delivery limit of a {_kind} queue does not affect other messages",
+        ok([b"1", b"1", b"2", b"3"]),
+        ours_only=_ours,
+    )(_others)

@@ -25,8 +25,11 @@ def _routed(s: Session, kind: str, bindings: list, publishes: list) -> list[list
     return result
 
 
-@case("exchange.direct", "a direct exchange routes to every queue whose binding key equals the routing key",
-      ok([[0, 1], [2], [], [3]]))  # fmt: skip
+@case(
+    "exchange.direct",
+    "a direct exchange routes to every queue whose binding key equals the routing key",
+    ok([[0, 1], [2], [], [3]]),
+)
 def _(s: Session) -> list:
     bindings = [("a", {}), ("a", {}), ("b", {}), ("", {})]
     return _routed(s, "direct", bindings, [("a", None), ("b", None), ("c", None), ("", None)])
@@ -37,8 +40,11 @@ def _(s: Session) -> list:
     return _routed(s, "fanout", [("a", {}), ("b", {})], [("a", None), ("zz", None)])
 
 
-@case("exchange.topic", "a topic exchange matches words, * and #, including empty words and the empty key",
-      ok([[0, 3, 5, 7, 8], [3, 4, 5, 6, 7], [3, 9], [1, 3, 5, 10], [2, 3, 7], [3, 5, 7, 11], [3, 7]]))  # fmt: skip
+@case(
+    "exchange.topic",
+    "a topic exchange matches words, * and #, including empty words and the empty key",
+    ok([[0, 3, 5, 7, 8], [3, 4, 5, 6, 7], [3, 9], [1, 3, 5, 10], [2, 3, 7], [3, 5, 7, 11], [3, 7]]),
+)
 def _(s: Session) -> list:
     keys = ["a.b", "*", ".", "#", "a.*.c", "a.#", "#.c", "*.#.*", "*.b", "", "a", "a.."]
     published = ["a.b", "a.b.c", "", "a", ".", "a..", "x.y.z"]
@@ -72,9 +78,11 @@ def _(s: Session) -> list:
     return _routed(s, "headers", _HEADER_BINDINGS, [("", headers) for headers in published])
 
 
-@case("exchange.headers-number-types",
-      'header values compare as Erlang terms: 5, 5 as a longer integer and 5.0 are equal, "5" is different',
-      ok([[0, 1, 2], [0, 1, 2], [], [0, 1, 2]]))  # fmt: skip
+@case(
+    "exchange.headers-number-types",
+    'header values compare as Erlang terms: 5, 5 as a longer integer and 5.0 are equal, "5" is different',
+    ok([[0, 1, 2], [0, 1, 2], [], [0, 1, 2]]),
+)
 def _(s: Session) -> list:
     bindings = [("", {"n": 5}), ("", {"n": T("l", 5)}), ("", {"n": 5.0})]
     published = [{"n": 5}, {"n": T("l", 5)}, {"n": "5"}, {"n": 5.0}]
@@ -109,9 +117,11 @@ def _(s: Session) -> tuple[int, int]:
     return before, opened.drain(s.q)
 
 
-@case("exchange.alternate",
-      "an alternate exchange gets messages that no queue matched; mandatory considers both exchanges",
-      ok((b"lost", True)))  # fmt: skip
+@case(
+    "exchange.alternate",
+    "an alternate exchange gets messages that no queue matched; mandatory considers both exchanges",
+    ok((b"lost", True)),
+)
 def _(s: Session) -> tuple[bytes | None, bool]:
     opened = s.channel()
     opened.exchange(s.x + "ae", "fanout")
@@ -122,9 +132,11 @@ def _(s: Session) -> tuple[bytes | None, bool]:
     return opened.get(s.q), opened.quiet("basic.return")
 
 
-@case("exchange.alternate-missing",
-      "if the alternate exchange does not exist, an unroutable message is dropped, or returned if mandatory",
-      ok("NO_ROUTE"))  # fmt: skip
+@case(
+    "exchange.alternate-missing",
+    "if the alternate exchange does not exist, an unroutable message is dropped, or returned if mandatory",
+    ok("NO_ROUTE"),
+)
 def _(s: Session) -> str:
     opened = s.channel()
     opened.exchange(s.x, arguments={"alternate-exchange": "nosuch-exchange"})
@@ -143,9 +155,11 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case("exchange.auto-delete",
-      "an auto-delete exchange is deleted with its last binding as a source, but not before it has had one",
-      channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"))  # fmt: skip
+@case(
+    "exchange.auto-delete",
+    "an auto-delete exchange is deleted with its last binding as a source, but not before it has had one",
+    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.exchange(s.x, auto_delete=True)
@@ -155,9 +169,11 @@ def _(s: Session) -> None:
     opened.exchange(s.x, passive=True)
 
 
-@case("exchange.auto-delete-by-queue",
-      "an auto-delete exchange is deleted when its last bound queue is deleted",
-      channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"))  # fmt: skip
+@case(
+    "exchange.auto-delete-by-queue",
+    "an auto-delete exchange is deleted when its last bound queue is deleted",
+    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.exchange(s.x, auto_delete=True)
@@ -166,8 +182,11 @@ def _(s: Session) -> None:
     opened.exchange(s.x, passive=True)
 
 
-@case("exchange.bind-identity", "bindings are identified by key and arguments; unbind must match both",
-      ok((1, 1, 0)))  # fmt: skip
+@case(
+    "exchange.bind-identity",
+    "bindings are identified by key and arguments; unbind must match both",
+    ok((1, 1, 0)),
+)
 def _(s: Session) -> tuple[int, ...]:
     opened = s.channel()
     opened.exchange(s.x)
@@ -183,8 +202,11 @@ def _(s: Session) -> tuple[int, ...]:
     return tuple(counts)
 
 
-@case("exchange.nowait", "declare, bind, unbind and delete with nowait work and are not answered",
-      ok((True, True)))  # fmt: skip
+@case(
+    "exchange.nowait",
+    "declare, bind, unbind and delete with nowait work and are not answered",
+    ok((True, True)),
+)
 def _(s: Session) -> tuple[bool, bool]:
     opened = s.queue()
     opened.send("exchange.declare", exchange=s.x, type="fanout", nowait=True)
@@ -197,8 +219,11 @@ def _(s: Session) -> tuple[bool, bool]:
     return routed, opened.quiet()
 
 
-@case("exchange.nowait-error", "a declare with nowait still reports its error",
-      channel(406, "exchange.declare", "unknown exchange type 'foo'"))  # fmt: skip
+@case(
+    "exchange.nowait-error",
+    "a declare with nowait still reports its error",
+    channel(406, "exchange.declare", "unknown exchange type 'foo'"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.send("exchange.declare", exchange=s.x, type="foo", nowait=True)
@@ -223,8 +248,11 @@ def _(s: Session) -> int:
     return opened.drain(name)
 
 
-@case("exchange.changes-seen", "every change of bindings applies from the next publish on",
-      ok([0, 1, 0, 1, 0, 0, 1]))  # fmt: skip
+@case(
+    "exchange.changes-seen",
+    "every change of bindings applies from the next publish on",
+    ok([0, 1, 0, 1, 0, 0, 1]),
+)
 def _(s: Session) -> list[int]:
     opened = s.channel()
     opened.exchange(s.x, "topic")
@@ -271,9 +299,11 @@ def _(s: Session) -> list[int]:
     return counts
 
 
-@case("exchange.recreated",
-      "after an exchange is deleted a publish fails, also for a client that published to it before",
-      channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"))  # fmt: skip
+@case(
+    "exchange.recreated",
+    "after an exchange is deleted a publish fails, also for a client that published to it before",
+    channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     opened, other = s.channel(), s.channel()
     opened.exchange(s.x)
@@ -284,9 +314,11 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("exchange.auto-delete-source",
-      "an auto-delete exchange is deleted with its last binding to another exchange",
-      channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"))  # fmt: skip
+@case(
+    "exchange.auto-delete-source",
+    "an auto-delete exchange is deleted with its last binding to another exchange",
+    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.exchange(s.x, auto_delete=True)
@@ -296,8 +328,10 @@ def _(s: Session) -> None:
     opened.exchange(s.x, passive=True)
 
 
-@case("exchange.auto-delete-destination",
-      "an auto-delete exchange is not deleted with its last binding as a destination")  # fmt: skip
+@case(
+    "exchange.auto-delete-destination",
+    "an auto-delete exchange is not deleted with its last binding as a destination",
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.exchange(s.x, auto_delete=True)
@@ -306,8 +340,11 @@ def _(s: Session) -> None:
     opened.exchange(s.x, passive=True)
 
 
-@case("exchange.delete-nowait-error", "a delete with nowait still reports its error",
-      channel(406, "exchange.delete", "exchange '{x}' in vhost '/' in use"))  # fmt: skip
+@case(
+    "exchange.delete-nowait-error",
+    "a delete with nowait still reports its error",
+    channel(406, "exchange.delete", "exchange '{x}' in vhost '/' in use"),
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.exchange(s.x)
@@ -326,8 +363,11 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case("exchange.alternate-chain", "alternate exchanges can be chained, and a cycle of them terminates",
-      ok("NO_ROUTE"))  # fmt: skip
+@case(
+    "exchange.alternate-chain",
+    "alternate exchanges can be chained, and a cycle of them terminates",
+    ok("NO_ROUTE"),
+)
 def _(s: Session) -> str:
     opened = s.channel()
     opened.exchange(s.x + "1", arguments={"alternate-exchange": s.x + "2"})
@@ -336,8 +376,11 @@ def _(s: Session) -> str:
     return str(opened.receive("basic.return").reply_text)
 
 
-@case("exchange.alternate-behind", "an exchange reached through a binding uses its own alternate exchange",
-      ok(1))  # fmt: skip
+@case(
+    "exchange.alternate-behind",
+    "an exchange reached through a binding uses its own alternate exchange",
+    ok(1),
+)
 def _(s: Session) -> int:
     opened = s.channel()
     opened.exchange(s.x + "ae", "fanout")
@@ -349,8 +392,11 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case("exchange.return-origin", "a returned message names the exchange it was published to",
-      ok(("", "nosuch-queue")))  # fmt: skip
+@case(
+    "exchange.return-origin",
+    "a returned message names the exchange it was published to",
+    ok(("", "nosuch-queue")),
+)
 def _(s: Session) -> tuple[str, str]:
     opened = s.channel()
     opened.publish("", "nosuch-queue", b"x", mandatory=True)

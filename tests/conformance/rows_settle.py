@@ -6,8 +6,11 @@ ROWS = Cases()
 case = ROWS.case
 
 
-@case("88", "basic.get from a queue that does not exist",
-      channel(404, "basic.get", "no queue '{q}' in vhost '/'"))  # fmt: skip
+@case(
+    "88",
+    "basic.get from a queue that does not exist",
+    channel(404, "basic.get", "no queue '{q}' in vhost '/'"),
+)
 def _(s: Session) -> None:
     s.channel().get(s.q)
 
@@ -56,8 +59,9 @@ def _(s: Session) -> None:
     other.sync()
 
 
-@case("96k", "acking a delivery of a consumer with no_ack",
-      channel(406, "basic.ack", "unknown delivery tag 1"))  # fmt: skip
+@case(
+    "96k", "acking a delivery of a consumer with no_ack", channel(406, "basic.ack", "unknown delivery tag 1")
+)
 def _(s: Session) -> None:
     opened = fill(s, s.channel())
     opened.get(s.q)
@@ -73,8 +77,11 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("96m", "acking with multiple a tag that was already acked, while earlier ones are unacked",
-      channel(406, "basic.ack", "unknown delivery tag 2"))  # fmt: skip
+@case(
+    "96m",
+    "acking with multiple a tag that was already acked, while earlier ones are unacked",
+    channel(406, "basic.ack", "unknown delivery tag 2"),
+)
 def _(s: Session) -> None:
     opened = fill(s, s.channel())
     for _ in range(3):
@@ -114,9 +121,11 @@ def _(s: Session) -> None:
     opened.receive("channel.close-ok", timeout=3)
 
 
-@case("basic.get",
-      "basic.get-ok contains the number of remaining ready messages; basic.get-empty follows the last message",
-      ok((1, 0, "basic.get-empty")))  # fmt: skip
+@case(
+    "basic.get",
+    "basic.get-ok contains the number of remaining ready messages; basic.get-empty follows the last message",
+    ok((1, 0, "basic.get-empty")),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = fill(s, s.channel(), 2)
     first = opened.call("basic.get", queue=s.q).message_count
@@ -124,8 +133,11 @@ def _(s: Session) -> tuple[object, ...]:
     return first, second, opened.call("basic.get", queue=s.q).name
 
 
-@case("basic.get-tags", "messages from basic.get and deliveries share one sequence of delivery tags",
-      ok([1, 2, 3]))  # fmt: skip
+@case(
+    "basic.get-tags",
+    "messages from basic.get and deliveries share one sequence of delivery tags",
+    ok([1, 2, 3]),
+)
 def _(s: Session) -> list[int]:
     opened = fill(s, s.channel())
     first = opened.call("basic.get", queue=s.q).delivery_tag
@@ -143,8 +155,11 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(s.q)]
 
 
-@case("basic.nack-requeue", "nacked messages return to their old positions, marked as redelivered",
-      ok([(b"1", True), (b"2", True), (b"3", True), (b"4", False)]))  # fmt: skip
+@case(
+    "basic.nack-requeue",
+    "nacked messages return to their old positions, marked as redelivered",
+    ok([(b"1", True), (b"2", True), (b"3", True), (b"4", False)]),
+)
 def _(s: Session) -> list[tuple[bytes, bool]]:
     opened = fill(s, s.channel(), 4)
     for _ in range(3):
@@ -167,8 +182,11 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case("basic.recover", "basic.recover requeues unacked messages and delivers them again, in order",
-      ok([b"1", b"2", b"3", b"1", b"2", b"3"]))  # fmt: skip
+@case(
+    "basic.recover",
+    "basic.recover requeues unacked messages and delivers them again, in order",
+    ok([b"1", b"2", b"3", b"1", b"2", b"3"]),
+)
 def _(s: Session) -> list[bytes]:
     opened = fill(s, s.channel())
     opened.consume(s.q)
@@ -177,8 +195,11 @@ def _(s: Session) -> list[bytes]:
     return bodies + [opened.deliver().body for _ in range(3)]
 
 
-@case("basic.recover-async", "basic.recover-async does the same as basic.recover, without an answer",
-      ok((b"1", True)))  # fmt: skip
+@case(
+    "basic.recover-async",
+    "basic.recover-async does the same as basic.recover, without an answer",
+    ok((b"1", True)),
+)
 def _(s: Session) -> tuple[bytes, bool]:
     opened = fill(s, s.channel(), 1)
     opened.get(s.q, no_ack=False)
@@ -187,8 +208,11 @@ def _(s: Session) -> tuple[bytes, bool]:
     return got.body, got.redelivered
 
 
-@case("basic.requeue-on-drop", "unacked messages of a lost connection are requeued, marked as redelivered",
-      ok([(b"1", True), (b"2", True), (b"3", False)]))  # fmt: skip
+@case(
+    "basic.requeue-on-drop",
+    "unacked messages of a lost connection are requeued, marked as redelivered",
+    ok([(b"1", True), (b"2", True), (b"3", False)]),
+)
 def _(s: Session) -> list[tuple[bytes, bool]]:
     other = fill(s, s.channel())
     lost = s.channel()
@@ -210,8 +234,11 @@ def _(s: Session) -> int:
     return opened.client.channel(1).drain(s.q)
 
 
-@case("basic.ack-across",
-      "an ack with multiple covers messages from basic.get and from all consumers of the channel", ok(0))  # fmt: skip
+@case(
+    "basic.ack-across",
+    "an ack with multiple covers messages from basic.get and from all consumers of the channel",
+    ok(0),
+)
 def _(s: Session) -> int:
     opened = fill(s, s.channel(), 4)
     opened.get(s.q, no_ack=False)
@@ -227,9 +254,11 @@ def _(s: Session) -> int:
     return opened.drain(s.q) - 1
 
 
-@case("basic.requeue-consumer",
-      "a rejected message is delivered to the only consumer again before later ones",
-      ok([(b"1", False), (b"1", True), (b"2", False)]))  # fmt: skip
+@case(
+    "basic.requeue-consumer",
+    "a rejected message is delivered to the only consumer again before later ones",
+    ok([(b"1", False), (b"1", True), (b"2", False)]),
+)
 def _(s: Session) -> list[tuple[bytes, bool]]:
     opened = fill(s, s.channel(), 2)
     opened.call("basic.qos", prefetch_count=1)
@@ -245,8 +274,11 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
     return got
 
 
-@case("basic.nack-all", "basic.nack of tag 0 with multiple and requeue requeues everything in order",
-      ok([b"1", b"2", b"3"]))  # fmt: skip
+@case(
+    "basic.nack-all",
+    "basic.nack of tag 0 with multiple and requeue requeues everything in order",
+    ok([b"1", b"2", b"3"]),
+)
 def _(s: Session) -> list[bytes | None]:
     opened = fill(s, s.channel())
     for _ in range(3):
@@ -255,9 +287,11 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(s.q) for _ in range(3)]
 
 
-@case("basic.channel-close-order",
-      "messages of a closed channel return to their old positions, before later messages",
-      ok([b"1", b"2", b"3"]))  # fmt: skip
+@case(
+    "basic.channel-close-order",
+    "messages of a closed channel return to their old positions, before later messages",
+    ok([b"1", b"2", b"3"]),
+)
 def _(s: Session) -> list[bytes | None]:
     opened = fill(s, s.channel())
     other = opened.client.channel(2)
@@ -287,9 +321,11 @@ def _(s: Session) -> list[int]:
     return [first, opened.deliver().delivery_tag]
 
 
-@case("basic.error-requeues",
-      "after a channel error the channel's unacked deliveries are requeued without waiting for channel.close-ok",
-      ok((3, True)))  # fmt: skip
+@case(
+    "basic.error-requeues",
+    "after a channel error the channel's unacked deliveries are requeued without waiting for channel.close-ok",
+    ok((3, True)),
+)
 def _(s: Session) -> tuple[int, bool]:
     opened = fill(s, s.channel())
     other = opened.client.channel(2)
@@ -301,9 +337,11 @@ def _(s: Session) -> tuple[int, bool]:
     return other.ready(s.q, 3), other.call("basic.get", queue=s.q).redelivered
 
 
-@case("basic.error-requeues-gets",
-      "after a channel error unacked messages from basic.get are requeued before the channel can be opened again",
-      ok((3, True)))  # fmt: skip
+@case(
+    "basic.error-requeues-gets",
+    "after a channel error unacked messages from basic.get are requeued before the channel can be opened again",
+    ok((3, True)),
+)
 def _(s: Session) -> tuple[int, bool]:
     opened = fill(s, s.channel())
     other = opened.client.channel(2)

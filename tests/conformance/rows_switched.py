@@ -6,16 +6,28 @@ ROWS = Cases()
 case = ROWS.case
 
 
-@case("9 of 4.1", "connection.tune-ok with a frame_max below 8192 closes the socket", SOCKET,
-      setup="switched", ours_only=True)  # fmt: skip
+@case(
+    "9 of 4.1",
+    "connection.tune-ok with a frame_max below 8192 closes the socket",
+    SOCKET,
+    setup="switched",
+    ours_only=True,
+)
 def _(s: Session) -> None:
     s.login(frame_max=4096)
 
 
-@case("61a", "declaring a queue that is neither durable nor exclusive",
-      connection(541, "queue.declare",
-          "Feature `transient_nonexcl_queues` is deprecated.\nBy default, this feature is not permitted anymore."),
-      setup="switched", ours_only=True)  # fmt: skip
+@case(
+    "61a",
+    "declaring a queue that is neither durable nor exclusive",
+    connection(
+        541,
+        "queue.declare",
+        "Feature `transient_nonexcl_queues` is deprecated.\nBy default, this feature is not permitted anymore.",
+    ),
+    setup="switched",
+    ours_only=True,
+)
 def _(s: Session) -> None:
     s.channel().queue(s.q)
 
@@ -26,9 +38,13 @@ def _(s: Session) -> None:
     opened.queue(s.q + "2", exclusive=True)
 
 
-@case("71 of 4.3", "a topic binding key with more than two # words",
-      channel(406, "queue.bind", "Topic binding key 'a.#.b.#.#' uses 3 '#' wildcards, at most 2 are allowed"),
-      setup="switched", ours_only=True)  # fmt: skip
+@case(
+    "71 of 4.3",
+    "a topic binding key with more than two # words",
+    channel(406, "queue.bind", "Topic binding key 'a.#.b.#.#' uses 3 '#' wildcards, at most 2 are allowed"),
+    setup="switched",
+    ours_only=True,
+)
 def _(s: Session) -> None:
     opened = s.channel()
     opened.call(
@@ -44,8 +60,13 @@ def _(s: Session) -> None:
     )
 
 
-@case("qos of 4.3", "a global prefetch applies to each consumer separately", ok(2), setup="switched",
-      ours_only=True)  # fmt: skip
+@case(
+    "qos of 4.3",
+    "a global prefetch applies to each consumer separately",
+    ok(2),
+    setup="switched",
+    ours_only=True,
+)
 def _(s: Session) -> int:
     opened = s.channel()
     opened.call("basic.qos", prefetch_count=1, global_=True)
@@ -57,8 +78,13 @@ def _(s: Session) -> int:
     return opened.deliveries()
 
 
-@case("passive of 3", "with `compatibility.passive_declare = open` a passive declare needs no permission",
-      ok((0, "exchange.declare-ok")), setup="switched", ours_only=True)  # fmt: skip
+@case(
+    "passive of 3",
+    "with `compatibility.passive_declare = open` a passive declare needs no permission",
+    ok((0, "exchange.declare-ok")),
+    setup="switched",
+    ours_only=True,
+)
 def _(s: Session) -> tuple[int, str]:
     s.channel().queue(s.q, durable=True)
     mine = s.channel("limited")

@@ -85,9 +85,11 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
         _put(opened, s.q, (b"1", expiration))
         return opened.get(s.q)
 
-    case(f"ttl.zero-{_letter}",
-         f"with a TTL of 0 of the {_letter}, a message expires at once if no consumer is waiting",
-         ok())(_zero)  # fmt: skip
+    case(
+        f"ttl.zero-{_letter}",
+        f"with a TTL of 0 of the {_letter}, a message expires at once if no consumer is waiting",
+        ok(),
+    )(_zero)
 
     def _zero_taken(s: Session, arguments: dict = _arguments, expiration: int | None = _expiration) -> object:
         opened = s.queue(arguments=arguments)
@@ -95,8 +97,11 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
         _put(opened, s.q, (b"1", expiration))
         return opened.deliver().body
 
-    case(f"ttl.zero-{_letter}-consumer",
-         f"with a TTL of 0 of the {_letter}, a waiting consumer gets the message", ok(b"1"))(_zero_taken)  # fmt: skip
+    case(
+        f"ttl.zero-{_letter}-consumer",
+        f"with a TTL of 0 of the {_letter}, a waiting consumer gets the message",
+        ok(b"1"),
+    )(_zero_taken)
 
     def _zero_full(s: Session, arguments: dict = _arguments, expiration: int | None = _expiration) -> object:
         opened = s.queue(arguments=arguments)
@@ -108,9 +113,11 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
         opened.send("basic.ack", delivery_tag=got.delivery_tag)
         return got.body, left, opened.deliveries()
 
-    case(f"ttl.zero-{_letter}-full",
-         f"with a TTL of 0 of the {_letter}, messages above a consumer's prefetch expire",
-         ok((b"1", 0, 0)))(_zero_full)  # fmt: skip
+    case(
+        f"ttl.zero-{_letter}-full",
+        f"with a TTL of 0 of the {_letter}, messages above a consumer's prefetch expire",
+        ok((b"1", 0, 0)),
+    )(_zero_full)
 
     def _zero_requeued(
         s: Session, arguments: dict = _arguments, expiration: int | None = _expiration
@@ -122,9 +129,11 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
         opened.send("basic.reject", delivery_tag=opened.deliver().delivery_tag, requeue=True)
         return opened.deliveries(), opened.drain(s.q)
 
-    case(f"ttl.zero-{_letter}-requeued",
-         f"with a TTL of 0 of the {_letter}, a requeued message expires even if a consumer is waiting",
-         ok((0, 0)))(_zero_requeued)  # fmt: skip
+    case(
+        f"ttl.zero-{_letter}-requeued",
+        f"with a TTL of 0 of the {_letter}, a requeued message expires even if a consumer is waiting",
+        ok((0, 0)),
+    )(_zero_requeued)
 
     def _zero_confirmed(
         s: Session, arguments: dict = _arguments, expiration: int | None = _expiration
@@ -135,14 +144,18 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
         opened.publish("", s.q, b"1", delivery_mode=2, mandatory=True, **properties)
         return opened.receive().name
 
-    case(f"ttl.zero-{_letter}-confirmed",
-         f"with a TTL of 0 of the {_letter}, a message is confirmed and not returned",
-         ok("basic.ack"))(_zero_confirmed)  # fmt: skip
+    case(
+        f"ttl.zero-{_letter}-confirmed",
+        f"with a TTL of 0 of the {_letter}, a message is confirmed and not returned",
+        ok("basic.ack"),
+    )(_zero_confirmed)
 
 
-@case("ttl.head",
-      "messages expire only at the head of a queue: those behind a message that has not expired still count",
-      ok((3, 2, None)))  # fmt: skip
+@case(
+    "ttl.head",
+    "messages expire only at the head of a queue: those behind a message that has not expired still count",
+    ok((3, 2, None)),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", SOON))
@@ -152,8 +165,11 @@ def _(s: Session) -> tuple[object, ...]:
     return before, before - 1 - opened.ready(s.q), opened.get(s.q)
 
 
-@case("ttl.head-longer", "an expired message behind one with a longer TTL remains until that one is removed",
-      ok((2, 0)))  # fmt: skip
+@case(
+    "ttl.head-longer",
+    "an expired message behind one with a longer TTL remains until that one is removed",
+    ok((2, 0)),
+)
 def _(s: Session) -> tuple[int, int]:
     opened = s.queue()
     _put(opened, s.q, (b"1", LONG), (b"2", SOON))
@@ -177,8 +193,11 @@ def _(s: Session) -> tuple[object, ...]:
     return _gone(opened, s.q, 1), opened.get(s.q)
 
 
-@case("ttl.get-count", "the message count of basic.get-ok excludes expired messages behind the one delivered",
-      ok((b"1", 0)))  # fmt: skip
+@case(
+    "ttl.get-count",
+    "the message count of basic.get-ok excludes expired messages behind the one delivered",
+    ok((b"1", 0)),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", SOON))
@@ -187,8 +206,11 @@ def _(s: Session) -> tuple[object, ...]:
     return got.body, got.message_count
 
 
-@case("ttl.get-order", "basic.get skips expired messages and preserves the order of the others",
-      ok([b"1", b"3", b"5"]))  # fmt: skip
+@case(
+    "ttl.get-order",
+    "basic.get skips expired messages and preserves the order of the others",
+    ok([b"1", b"3", b"5"]),
+)
 def _(s: Session) -> list[bytes | None]:
     opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", None), (b"4", SOON), (b"5", LONG))
@@ -214,9 +236,11 @@ def _(s: Session) -> int:
     return opened.deliveries()
 
 
-@case("ttl.prefetch-behind",
-      "messages that expire while a consumer's prefetch is used up are not delivered later",
-      ok(([b"1", b"4"], 0)))  # fmt: skip
+@case(
+    "ttl.prefetch-behind",
+    "messages that expire while a consumer's prefetch is used up are not delivered later",
+    ok(([b"1", b"4"], 0)),
+)
 def _(s: Session) -> tuple[list[bytes], int]:
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=1)
@@ -257,13 +281,18 @@ for _letter, _arguments, _expiration in (
         opened.send("basic.nack", delivery_tag=got.delivery_tag, requeue=True)
         return opened.deliveries(), opened.ready(s.q)
 
-    case(f"ttl.requeued-{_letter}",
-         f"a message requeued after the TTL of the {_letter} has elapsed expires at once",
-         ok((0, 0)))(_requeued)  # fmt: skip
+    case(
+        f"ttl.requeued-{_letter}",
+        f"a message requeued after the TTL of the {_letter} has elapsed expires at once",
+        ok((0, 0)),
+    )(_requeued)
 
 
-@case("ttl.requeued-in-time", "a message requeued before it expires is ready again, with its expiration",
-      ok((True, "600000")))  # fmt: skip
+@case(
+    "ttl.requeued-in-time",
+    "a message requeued before it expires is ready again, with its expiration",
+    ok((True, "600000")),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened = _ttl(s, LONG)
     opened.put(s.q, b"1", expiration=str(LONG))
@@ -284,8 +313,11 @@ def _(s: Session) -> int:
     return _gone(opened, s.q)
 
 
-@case("ttl.requeued-before", "a requeued message that has not expired delays the expiry of those behind it",
-      ok((2, b"1", None)))  # fmt: skip
+@case(
+    "ttl.requeued-before",
+    "a requeued message that has not expired delays the expiry of those behind it",
+    ok((2, b"1", None)),
+)
 def _(s: Session) -> tuple[object, ...]:
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
@@ -450,8 +482,11 @@ def _(s: Session) -> tuple[object, ...]:
     return before, opened.deliver().body
 
 
-@case("ttl.transaction-ack",
-      "messages published in a transaction expire, and messages acked in it are removed", ok((0, 0)))  # fmt: skip
+@case(
+    "ttl.transaction-ack",
+    "messages published in a transaction expire, and messages acked in it are removed",
+    ok((0, 0)),
+)
 def _(s: Session) -> tuple[int, int]:
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
@@ -476,9 +511,11 @@ def _(s: Session) -> list[int]:
     return tags
 
 
-@case("ttl.redelivered-flag",
-      "a message that was never delivered is not marked as redelivered when others before it have expired",
-      ok(False))  # fmt: skip
+@case(
+    "ttl.redelivered-flag",
+    "a message that was never delivered is not marked as redelivered when others before it have expired",
+    ok(False),
+)
 def _(s: Session) -> bool:
     opened = s.queue()
     _put(opened, s.q, (b"1", SOON), (b"2", None))
