@@ -185,7 +185,7 @@ class LoginSources:
 
 
 class Logins:
-    """What a broker remembers of logins by any protocol.
+    """The memory of a broker for logins by any protocol.
 
     Args: those of `LoginThrottle`.
 
