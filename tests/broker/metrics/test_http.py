@@ -339,9 +339,9 @@ def program_with_port(tmp_path, port: int) -> list[str]:
     script = tmp_path / "other_port.py"
     script.write_text(
         "import functools\n"
-        "from leveret.broker.cli import main as cli\nfrom leveret.broker.config import combined, sections\n"
+        "from leveret.broker.cli import main as cli\nfrom leveret.broker.config import sections\n"
         f"sections.METRICS_PORT = {port}\n"
-        f"combined.PrometheusConfig = functools.partial(combined.PrometheusConfig, port={port})\n"
+        f"sections.PrometheusConfig = functools.partial(sections.PrometheusConfig, port={port})\n"
         "cli.main()\n"
     )
     return [str(script)]

@@ -119,7 +119,7 @@ def test_global_parameters_are_kept(node):
     node.directory.global_parameters.clear("gone")
     node.commit()
 
-    assert {"cluster_name": value, "n\udcff": 1} == node.restarted().global_parameters.list()
+    assert {"cluster_name": value, "n\udcff": 1} == node.restarted().directory.global_parameters.list()
     with pytest.raises(ParameterError, match=r"^Parameter does not exist$"):
         node.directory.global_parameters.clear("gone")
 
