@@ -57,9 +57,7 @@ def written_settings(
     environ = with_env_file(environ, problems, warnings)
     for path in named_files(config_paths, environ):
         written += (
-            read_file(path, environ, problems)
-            if path.suffix != SUFFIX
-            else file_settings(path, problems, warnings)
+            file_settings(path, problems) if path.suffix == SUFFIX else read_file(path, environ, problems)
         )
     written += settings_of(environ, problems, warnings)
     written += from_environment(environ, warnings)

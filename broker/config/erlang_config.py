@@ -15,11 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from leveret.broker.config.foreign_keys import foreign_key
-from leveret.broker.config.keys import KeyTable
-from leveret.broker.config.values import Setting
+from leveret.broker.config.values import Listener, Setting, read_text
 from leveret.broker.erlang_terms import Atom, parsed, parsed_several, written
-from leveret.broker.process.named_files import read_named
 
 SUFFIX: Final = ".config"
 """The ending of files in the form of Erlang."""
@@ -61,32 +58,33 @@ _RENAMED: Final = (
     (re.compile(r"auth_ldap\.(\w+)_access_query$"), r"auth_ldap.queries.\1_access"),
     (re.compile(r"auth_ldap\.tag_queries$"), "auth_ldap.queries.tags"),
 )
-_PROTECTS: Final = re.compile(r"ssl|tls|auth|passw|secret|verify|restrict|cert|credential|permission|limit")
 _UNDEFINED: Final = {"consumer_timeout": "0"}
 """Values that `undefined` stands for: no limit."""
+_PAIR: Final = 2
 
 
-def file_settings(path: Path, problems: list[str], warnings: list[str]) -> Iterator[Setting]:
-    """Yield the settings of advanced.config or rabbitmq.config.
-
-    What cannot be read is added to `problems`, what has no effect to `warnings`.
-    """
+def file_settings(path: Path, problems: list[str]) -> Iterator[Setting]:
+    """Yield the settings of advanced.config or rabbitmq.config; what cannot be read is added to `problems`."""
+    if (text := read_text(path, problems)) is None:
+        return
     try:
-        applications = parsed(read_named(path, is_typed=True).decode())
-    except OSError as error:
-        problems.append(f"cannot read {path}: {error.strerror or error}")
-    except ValueError as error:  # no text, or no term
+        applications = parsed(text)
+    except ValueError as error:
         problems.append(f"cannot read {path}: {error}")
-    else:
-        if not _is_pairs(applications):
-            problems.append(f"cannot read {path}: expected [{{application, [{{key, value}}]}}].")
-            return
-        for name, pairs in applications:
-            for setting in _application(name, pairs, str(path), problems, warnings):
-                yield Setting(setting.key, setting.value, setting.origin, path)
+        return
+    if not _is_pairs(applications):
+        problems.append(f"cannot read {path}: expected [{{application, [{{key, value}}]}}].")
+        return
+    for name, pairs in applications:
+        if name in _RUNTIME:
+            continue
+        if _is_pairs(pairs):
+            yield from _application(name, pairs, str(path), path)
+        else:
+            problems.append(f"{path}: the settings of {name} must be a list of {{key, value}}")
 
 
-def argument_settings(text: str, origin: str, problems: list[str], warnings: list[str]) -> Iterator[Setting]:
+def argument_settings(text: str, origin: str, problems: list[str]) -> Iterator[Setting]:
     """Yield the settings among arguments of Erlang's virtual machine, `-application key value`; as `file_settings`."""
     for argument in re.split(r"(?:^|\s)(?=[-+][a-zA-Z])", text):
         name, _, rest = argument.strip().partition(" ")
@@ -99,33 +97,19 @@ def argument_settings(text: str, origin: str, problems: list[str], warnings: lis
             problems.append(f"{origin}: cannot read {name}: {error}")
             continue
         pairs = [*zip(terms[::2], terms[1::2], strict=False)]
-        if len(terms) % 2 or not terms:
+        if len(terms) % 2 or not _is_pairs(pairs) or not pairs:
             problems.append(f"{origin}: expected {name} KEY VALUE")
         else:
-            yield from _application(application, pairs, origin, problems, warnings)
+            yield from _application(application, pairs, origin)
 
 
 def _application(
-    name: str, pairs: Any, origin: str, problems: list[str], warnings: list[str]
+    name: str, pairs: list[tuple[str, Any]], origin: str, file: Path | None = None
 ) -> Iterator[Setting]:
-    if name in _RUNTIME:
-        return
-    if not _is_pairs(pairs):
-        problems.append(f"{origin}: the settings of {name} must be a list of {{key, value}}")
-        return
-    prefix, table = _PREFIXES.get(name, f"{name}."), KeyTable()
+    prefix = _PREFIXES.get(name, f"{name}.")
     for key, value in pairs:
         for made, text in _settings_of(f"{prefix}{key}", value):
-            if (
-                table.find(made) is not None
-                or foreign_key(made) is not None
-                or made.startswith("management.listener.")
-            ):
-                yield Setting(made, text, origin)
-            elif _PROTECTS.search(made):
-                problems.append(f"{origin}: {name}.{key} is not supported. Remove it to run without it")
-            else:
-                warnings.append(f"{origin}: {name}.{key} is not supported; ignored")
+            yield Setting(made, text, origin, file, f"{name}.{key}")
 
 
 def _settings_of(key: str, value: Any) -> Iterable[tuple[str, str]]:
@@ -159,19 +143,22 @@ def _text(value: Any) -> str:
 
 def _is_pairs(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(each, tuple) and len(each) == len(("key", "value")) and isinstance(each[0], str)
-        for each in value
+        isinstance(each, tuple) and len(each) == _PAIR and isinstance(each[0], str) for each in value
     )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _listeners(key: str, value: Any) -> Iterator[tuple[str, str]]:
     name = "listeners.ssl" if key == "ssl_listeners" else "listeners.tcp"
     if value == []:
         yield name, "none"
-    for number, each in enumerate(value if isinstance(value, list) else [value], 1):
+    for number, each in enumerate(_listed(value), 1):
         match each:
             case (str() as host, int() as port):
-                yield f"{name}.{number}", f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                yield f"{name}.{number}", str(Listener(host, port))
             case _:
                 yield f"{name}.{number}", _text(each)
 
@@ -190,7 +177,7 @@ def _watermark(key: str, value: Any) -> Iterator[tuple[str, str]]:
 def _names(key: str, value: Any) -> Iterator[tuple[str, str]]:
     if key == "loopback_users":
         yield key, "none"
-    for each in value if isinstance(value, list) else [value]:
+    for each in _listed(value):
         yield f"{key}.{_text(each)}", "true"
 
 
@@ -204,7 +191,7 @@ def _permissions(key: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _backends(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    for number, each in enumerate(value if isinstance(value, list) else [value], 1):
+    for number, each in enumerate(_listed(value), 1):
         match each:
             case (str() as authn, str() as authz):
                 yield f"{key}.{number}.authn", authn
@@ -214,7 +201,7 @@ def _backends(key: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _socket_options(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    for each in value if isinstance(value, list) else [value]:
+    for each in _listed(value):
         match each:
             case (Atom("linger"), (on, seconds)):
                 yield f"{key}.linger.on", _text(on)

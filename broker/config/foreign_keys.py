@@ -6,6 +6,7 @@ it. Any other key causes a warning. A value that requests only what happens anyw
 `leveret config --markdown` writes the table to docs/configuration.md.
 """
 
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final
@@ -173,6 +174,10 @@ FOREIGN_PLUGINS: Final[tuple[Foreign, ...]] = (
               why="there is no such plugin for authentication here"),
     _other("*", why="there is no such plugin here"),
 )  # fmt: skip
+
+
+PROTECTS: Final = re.compile(r"ssl|tls|auth|passw|secret|verify|restrict|cert|credential|permission|limit")
+"""A part of the names of settings that protect something; for those in the form of Erlang, which may be any."""
 
 
 def first_row(rows: Iterable[Foreign], written: str) -> Foreign | None:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 import msgspec
 
 from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
-from leveret.broker.config.foreign_keys import foreign_key, judge
+from leveret.broker.config.foreign_keys import PROTECTS, foreign_key, judge
 from leveret.broker.config.sections import Config
 from leveret.broker.config.values import PARSERS, Setting
 from leveret.broker.config_key import Key, Kind, Prefix, Topic
@@ -198,6 +198,13 @@ class Draft:
         foreign = foreign_key(setting.key)
         if foreign is not None:
             judge(foreign, f"{setting.origin}: {setting.key}", setting.value, self.problems, self.warnings)
+            return
+        if setting.erlang:
+            text = f"{setting.origin}: {setting.erlang} is not supported"
+            if PROTECTS.search(setting.key):
+                self.problems.append(f"{text}. Remove it to run without it")
+            else:
+                self.warnings.append(f"{text}; ignored")
             return
         closest = self._table.closest(setting.key)
         hint = f"; did you mean {closest}?" if closest else ""

@@ -11,9 +11,8 @@ from typing import Final
 
 from leveret.broker.config.erlang_config import SUFFIX, argument_settings, file_settings
 from leveret.broker.config.foreign_keys import FOREIGN_PLUGINS, FOREIGN_VARIABLES, PLUGINS, first_row, judge
-from leveret.broker.config.values import DEFAULT_PORT, Setting
+from leveret.broker.config.values import DEFAULT_PORT, Setting, read_text
 from leveret.broker.erlang_terms import parsed
-from leveret.broker.process.named_files import read_named
 
 RABBITMQ_VARIABLES: Final = {
     "RABBITMQ_DEFAULT_USER": "default_user",
@@ -37,7 +36,7 @@ ADVANCED: Final = "RABBITMQ_ADVANCED_CONFIG_FILE"
 ENABLED_PLUGINS: Final = "RABBITMQ_ENABLED_PLUGINS"
 ENABLED_PLUGINS_FILE: Final = "RABBITMQ_ENABLED_PLUGINS_FILE"
 _ASSIGNMENT: Final = re.compile(
-    r"(?:export\s+)?(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>'[^'$`]*'|\"[^\"$`\\]*\"|[^\s'\"$`\\;&|]*)"
+    r"\s*(?:export\s+)?(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>'[^'$`]*'|\"[^\"$`\\]*\"|[^\s'\"$`\\;&|]*)(?:\s+#.*)?\s*"
 )
 
 
@@ -47,15 +46,16 @@ def with_env_file(environ: Mapping[str, str], problems: list[str], warnings: lis
     The environment wins, as in RabbitMQ. Of the language of the shell only assignments of plain values are read.
     """
     name = environ.get(ENV_FILE)
-    text = _read(Path(name), problems) if name else None
+    text = read_text(Path(name), problems, may_miss=True) if name else None
     if text is None:
         return environ
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.partition("#")[0].strip()
-        if assigned := _ASSIGNMENT.fullmatch(stripped):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if assigned := _ASSIGNMENT.fullmatch(line):
             found[f"RABBITMQ_{assigned['name'].removeprefix('RABBITMQ_')}"] = assigned["value"].strip("'\"")
-        elif stripped:
+        else:
             warnings.append(f"{name}:{number}: only NAME=value is read of the shell's language; ignored")
     return {**found, **environ}
 
@@ -66,9 +66,9 @@ def settings_of(environ: Mapping[str, str], problems: list[str], warnings: list[
     `problems` gets a sentence about each that protects something and has no effect, `warnings` about each other one.
     """
     if name := environ.get(ADVANCED):
-        yield from file_settings(Path(name if name.endswith(SUFFIX) else name + SUFFIX), problems, warnings)
+        yield from file_settings(Path(name if name.endswith(SUFFIX) else name + SUFFIX), problems)
     for variable in ARGUMENTS:
-        yield from argument_settings(environ.get(variable, ""), variable, problems, warnings)
+        yield from argument_settings(environ.get(variable, ""), variable, problems)
     port, host = environ.get("RABBITMQ_NODE_PORT"), environ.get("RABBITMQ_NODE_IP_ADDRESS")
     if port or host:
         host = f"[{host}]" if host and ":" in host else host
@@ -91,7 +91,7 @@ def settings_of(environ: Mapping[str, str], problems: list[str], warnings: list[
 def _judge_plugins(environ: Mapping[str, str], problems: list[str], warnings: list[str]) -> None:
     names = {each.strip(): ENABLED_PLUGINS for each in environ.get(ENABLED_PLUGINS, "").split(",")}
     file = environ.get(ENABLED_PLUGINS_FILE)
-    text = _read(Path(file), problems) if file else None
+    text = read_text(Path(file), problems, may_miss=True) if file else None
     if text and text.strip():
         try:
             listed = parsed(text)
@@ -102,14 +102,3 @@ def _judge_plugins(environ: Mapping[str, str], problems: list[str], warnings: li
     for name, origin in names.items():
         if name and name not in PLUGINS and (row := first_row(FOREIGN_PLUGINS, name)) is not None:
             judge(row, f"{origin}: {name}", "", problems, warnings)
-
-
-def _read(path: Path, problems: list[str]) -> str | None:
-    """Return the text of a file; None if it cannot be read, which is a problem, or does not exist."""
-    try:
-        return read_named(path, is_typed=True).decode()
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        problems.append(f"cannot read {path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}")
-        return None

@@ -54,12 +54,16 @@ class Listener(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One ``key = value`` as written; ``origin`` is its source, for messages, ``file`` the file, if it is in one."""
+    """One ``key = value`` as written; ``origin`` is its source, for messages, ``file`` the file, if it is in one.
+
+    ``erlang`` is its name in the form of Erlang, if it is written so: RabbitMQ takes any there, known or not.
+    """
 
     key: str
     value: str
     origin: str
     file: Path | None = None
+    erlang: str = ""
 
 
 def parse_line(line: str, origin: str, environ: Mapping[str, str]) -> Setting | None:
@@ -136,15 +140,20 @@ def _alternatives(pattern: str) -> list[str]:
     return [text for word in braces[1].split(",") for text in _alternatives(before + word + after)]
 
 
-def _settings(path: Path, environ: Mapping[str, str], problems: list[str]) -> Iterator[Setting]:
+def read_text(path: Path, problems: list[str], *, may_miss: bool = False) -> str | None:
+    """Return the text of a file; None if it cannot be read, which is added to ``problems`` unless it ``may_miss``."""
     try:
-        text = read_named(path, is_typed=True).decode()
+        return read_named(path, is_typed=True).decode()
     except OSError as error:
-        problems.append(f"cannot read {path}: {error.strerror or error}")
-        return
+        if not (may_miss and isinstance(error, FileNotFoundError)):
+            problems.append(f"cannot read {path}: {error.strerror or error}")
     except UnicodeDecodeError:
         problems.append(f"cannot read {path}: not UTF-8 text")
-        return
+    return None
+
+
+def _settings(path: Path, environ: Mapping[str, str], problems: list[str]) -> Iterator[Setting]:
+    text = read_text(path, problems) or ""
     for number, line in _logical_lines(text):
         origin = f"{path}:{number}"
         try:

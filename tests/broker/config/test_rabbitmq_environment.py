@@ -172,6 +172,16 @@ def test_the_file_of_variables_is_read(tmp_path):
     assert (f"{file}:5: only NAME=value is read of the shell's language; ignored",) == config.warnings
 
 
+def test_a_comment_in_the_file_of_variables_begins_after_a_space(tmp_path):
+    """As in the shell, `#` within a value is a part of it."""
+    file = tmp_path / "rabbitmq-env.conf"
+    file.write_text("DEFAULT_PASS='a #b'  # a password\n  DEFAULT_USER=a#b\n")
+    config = loaded(tmp_path, RABBITMQ_CONF_ENV_FILE=str(file))
+
+    assert [("a#b", "a #b")] == [(user.name, user.password) for user in config.users]
+    assert () == config.warnings
+
+
 def test_plugins_that_are_not_here_are_named(tmp_path):
     """A plugin whose features are here is no matter; another one is a warning, or an error if it protects something."""
     file = tmp_path / "enabled_plugins"
