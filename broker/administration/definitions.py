@@ -8,14 +8,13 @@ it does (users, permissions, parameters, policies), as in RabbitMQ.
 
 import logging
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from leveret import __version__
-from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.access import (
     AdministeredBroker,
     BadRequestError,
@@ -48,7 +47,6 @@ from leveret.broker.administration.definitions_import import RESERVED, Plan, Ste
 from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.auth.users import User, Users, limits_by_name
 from leveret.broker.errors import AMQPError
-from leveret.broker.metadata.directory import Directory
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.parameters import Parameters
 from leveret.broker.vhost.policies import Policy
@@ -72,7 +70,7 @@ class DefinitionsAdministration:
     def exporting(self, actor: User | None) -> Generator[None, None, bytes]:
         """Return all definitions as JSON in steps, between which clients may be served: see `exporting`."""
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
-        document = yield from exporting(self._broker.directory)
+        document = yield from exporting(self._broker)
         return (yield from writing(document))
 
     def import_file(self, actor: User | None, octets: bytes, *, dry_run: bool = False) -> Outcome:
@@ -137,16 +135,19 @@ def _planned(plan: Plan, *, keep: bool) -> Generator[None, None, deque[Step]]:
 
 _EntryType = TypeVar("_EntryType", bound=msgspec.Struct)
 
-HEADING: Final[Mapping[str, Any]] = {
-    "rabbit_version": COMPATIBLE_VERSION,
-    "rabbitmq_version": COMPATIBLE_VERSION,
-    "product_name": "Leveret",
-    "product_version": __version__,
-}
-"""The keys of an export that are not sections."""
+
+def heading(broker: AdministeredBroker) -> dict[str, Any]:
+    """Return the keys of an export that are not sections."""
+    version = broker.config.compatibility.version
+    return {
+        "rabbit_version": version,
+        "rabbitmq_version": version,
+        "product_name": "Leveret",
+        "product_version": __version__,
+    }
 
 
-def exporting(directory: Directory, only: VHost | None = None) -> Generator[None, None, Document]:
+def exporting(broker: AdministeredBroker, only: VHost | None = None) -> Generator[None, None, Document]:
     """Return the definitions in RabbitMQ's form, one entry per step; of `only`, if given, what is in that vhost.
 
     What changes meanwhile is exported as it was at the first step, except bindings: those made or removed meanwhile may
@@ -155,7 +156,7 @@ def exporting(directory: Directory, only: VHost | None = None) -> Generator[None
     Omits what RabbitMQ omits: exclusive queues and their bindings, exchanges and queues whose names begin with `amq.`,
     and the bindings of the default exchange. Internal exchanges are included, as in the export of its API.
     """
-    document = Document(**HEADING)
+    document, directory = Document(**heading(broker)), broker.directory
     users, scope = directory.users, None if only is None else only.name
     vhosts = list(directory.vhosts.values()) if only is None else [only]
     exchanges = [list(vhost.router.exchanges.values()) for vhost in vhosts]

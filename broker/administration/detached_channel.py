@@ -22,7 +22,7 @@ from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.permissions import AskedPermissions, AskedTopics, Permissions, TopicPermissions
 from leveret.broker.auth.users import BackendUser, User
 from leveret.broker.channel.channel import Channel
-from leveret.broker.channel.settings import Compatibility, Limits
+from leveret.broker.channel.settings import Limits
 from leveret.broker.errors import AMQPError, Subscribe
 from leveret.broker.methods import HANDLERS
 from leveret.broker.queue.queue import Queue
@@ -59,7 +59,7 @@ class DetachedHost:
         self.frame_max = 0
         self.max_message_size = 0
         self.limits = Limits()
-        self.compatibility = Compatibility()
+        self.compatibility = broker.config.compatibility
         self.notifies_cancel = False
         self.exclusive_queues: dict[str, Queue] = {}
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from leveret.broker import COMPATIBLE_VERSIONS
 from leveret.broker.auth.users import UserLimits, VHostLimits
 from leveret.broker.config_key import Key
 from leveret.broker.vhost.object_limits import ARGUMENT_OCTETS, BINDINGS, EXCHANGES, QUEUES
@@ -97,6 +98,9 @@ class Limits(msgspec.Struct, frozen=True):
 class Compatibility(msgspec.Struct, frozen=True):
     """Switches for changes in RabbitMQ 4; the defaults are RabbitMQ 3.13's behaviour."""
 
+    profile: Annotated[Literal["3.13", "4.3"], Key("compatibility.profile", own=True,
+        doc="The RabbitMQ whose behaviour this is, and whose version clients, API and commands see. `4.3` changes the "
+        "defaults of other keys ([compatibility](compatibility.md#profiles)); each of them can still be set.")] = "3.13"
     frame_min: Annotated[int, Key("compatibility.frame_min", "size", low=4096, high=131072, own=True,
         doc="Smallest `frame_max` that a client may ask for; 8192 in RabbitMQ 4.")] = 4096
     topic_max_hash: Annotated[int, Key("compatibility.topic_max_hash", low=0, own=True,
@@ -114,3 +118,8 @@ class Compatibility(msgspec.Struct, frozen=True):
         doc="Let Python's `re` handle patterns of permissions and policies that RE2 does not support "
         "([administration](administration.md#permissions)). Names come from clients, and for some names such a pattern "
         "may block the broker for minutes.")] = False
+
+    @property
+    def version(self) -> str:
+        """The version of RabbitMQ that clients see."""
+        return COMPATIBLE_VERSIONS[self.profile]

@@ -15,6 +15,7 @@ from leveret.broker.config.combined import config_of
 from leveret.broker.config.encrypted import decrypted
 from leveret.broker.config.erlang_config import SUFFIX, file_settings
 from leveret.broker.config.keys import KEYS, Draft
+from leveret.broker.config.profiles import with_profile
 from leveret.broker.config.rabbitmq_environment import settings_of, with_env_file
 from leveret.broker.config.sections import (
     Config,
@@ -48,7 +49,7 @@ def written_settings(
     warnings: list[str],
     values: Mapping[str, object] | None = None,
 ) -> list[Setting]:
-    """Return the settings of files, the environment and flags, in the order in which later ones replace earlier ones.
+    """Return the settings of profile, files, environment and flags; later ones replace earlier ones.
 
     `problems` gets a sentence about everything that cannot be read, `warnings` one about each variable that sets
     nothing. The others are the arguments of `load`.
@@ -65,7 +66,7 @@ def written_settings(
     written += from_mapping(values or {}, problems)
     if data_dir is not None:
         written.append(Setting("data_dir", str(data_dir), "--data-dir"))
-    return renamed(written, problems)
+    return with_profile(renamed(written, problems))
 
 
 def renamed(written: list[Setting], problems: list[str]) -> list[Setting]:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret import __version__
-from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire, make
 from leveret.broker.amqp.sasl import ANONYMOUS, EXTERNAL, mechanisms
@@ -31,8 +30,8 @@ HELD_OCTETS = 1024 * 1024
 """Bytes of incomplete publishes that a connection may hold while memory is short."""
 
 
-def server_properties(cluster_name: str) -> dict[str, object]:
-    """Return the server properties that `connection.start` sends."""
+def server_properties(cluster_name: str, version: str) -> dict[str, object]:
+    """Return the server properties that `connection.start` sends; `version` is that of a RabbitMQ."""
     return {
         "capabilities": {
             "publisher_confirms": True,
@@ -50,7 +49,7 @@ def server_properties(cluster_name: str) -> dict[str, object]:
         "information": "Licensed under the Apache License 2.0",
         "platform": "Python",
         "product": "RabbitMQ",
-        "version": COMPATIBLE_VERSION,
+        "version": version,
         "leveret_version": __version__,
     }
 
@@ -157,7 +156,7 @@ class Node:
     def _named_start_frames(self) -> tuple[str | None, bytes, bytes]:
         name = self.cluster_name
         if self._start_frames[0] != name:
-            properties = typed(server_properties(name))
+            properties = typed(server_properties(name, self.config.compatibility.version))
             plain, secure = (
                 encode_method(
                     0,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from leveret.broker.administration.access import MalformedError, Right, authorize
-from leveret.broker.administration.definitions import HEADING, exporting
+from leveret.broker.administration.definitions import exporting, heading
 from leveret.broker.administration.definitions_document import SECTIONS, VHOST_SECTIONS, Entry, encoded
 from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.auth.login_throttle import shown
@@ -45,19 +45,19 @@ def get_definitions(call: Call) -> Steps:
         if not _FILE_NAME.fullmatch(file):
             raise bad_request("invalid name of a file")
         headers["content-disposition"] = f"attachment; filename={file}"
-    document = yield from exporting(call.broker.directory, None if name is None else call.broker.vhosts[name])
+    document = yield from exporting(call.broker, None if name is None else call.broker.vhosts[name])
     parts: Iterable[tuple[str, Iterable[Any]]] = (
         (section, getattr(document, section))
         for section in SECTIONS
         if name is None or section in VHOST_SECTIONS
     )
     if name is None:
-        return Content(written(HEADING, parts), "application/json", headers)
+        return Content(written(heading(call.broker), parts), "application/json", headers)
     stripped = (
         (section, map(_without_vhost, entries) if section in _STRIPPED else entries)
         for section, entries in parts
     )
-    head = {"rabbit_version": HEADING["rabbit_version"]}
+    head = {"rabbit_version": call.broker.config.compatibility.version}
     return Content(written(head, stripped), "application/json", headers)
 
 

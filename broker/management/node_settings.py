@@ -1,6 +1,5 @@
 """Settings of the node, numbers of logins, features, and lists of what is not here."""
 
-from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.access import Right
 from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.auth.login_throttle import LoginCounts
@@ -108,9 +107,9 @@ def put_cluster_name(call: Call) -> None:
 
 
 @ROUTES.get("version", needs=Right.MANAGEMENT, kind="string")
-def get_version(_call: Call) -> Answer:
+def get_version(call: Call) -> Answer:
     """Version of RabbitMQ whose API this is."""
-    return Item(COMPATIBLE_VERSION)
+    return Item(call.broker.config.compatibility.version)
 
 
 @ROUTES.get("config/effective", kind="text")

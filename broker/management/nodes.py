@@ -4,7 +4,6 @@ import os
 from typing import Any
 
 from leveret import __version__
-from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.access import Right
 from leveret.broker.amqp.sasl import EXTERNAL
 from leveret.broker.http.call import Answer, Call, Item, Listing, check_node_name, flag
@@ -75,9 +74,9 @@ def _shown(call: Call) -> dict[str, Any]:
             if name in broker.config.auth_mechanisms or name != EXTERNAL
         ],
         "applications": [
-            {"name": "rabbit", "description": "RabbitMQ", "version": COMPATIBLE_VERSION},
+            {"name": "rabbit", "description": "RabbitMQ", "version": broker.config.compatibility.version},
             {"name": "rabbitmq_management", "description": "RabbitMQ Management Console",
-             "version": COMPATIBLE_VERSION},
+             "version": broker.config.compatibility.version},
             {"name": "leveret", "description": "Leveret", "version": __version__},
         ],
         "contexts": [

@@ -5,7 +5,6 @@ from itertools import chain
 from typing import Any
 
 from leveret import __version__
-from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.access import sees_all, visible_vhosts
 from leveret.broker.http.call import Call, Item, Steps, flag
 from leveret.broker.http.listing import RANGES, asked_ranges
@@ -72,16 +71,17 @@ def listeners(call: Call) -> list[dict[str, Any]]:
 def get_overview(call: Call) -> Steps:
     """The overview."""
     broker, statistics = call.broker, call.broker.statistics
+    version = broker.config.compatibility.version
     python = f"Python {platform.python_version()}"
     is_without_stats = flag(call.query, "disable_stats")
     overview: dict[str, Any] = {
-        "management_version": COMPATIBLE_VERSION,
+        "management_version": version,
         "rates_mode": "basic",
         "sample_retention_policies": RETENTION,
         "exchange_types": exchange_types(),
-        "product_version": COMPATIBLE_VERSION,
+        "product_version": version,
         "product_name": "RabbitMQ",
-        "rabbitmq_version": COMPATIBLE_VERSION,
+        "rabbitmq_version": version,
         "leveret_version": __version__,
         "cluster_name": broker.cluster_name,
         "cluster_tags": {},

@@ -11,7 +11,6 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from leveret import __version__
-from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.totals import SIZE_BOUNDS, QueueCounts
 from leveret.broker.metrics.per_object import DELIVERIES, queue_type_label
@@ -164,8 +163,8 @@ def _confirms(node: Sampler) -> Iterator[Sample]:
 IDENTITY: tuple[Family, ...] = (
     _info("rabbitmq_build_info", UNTYPED,
           "Version of RabbitMQ that the broker is compatible with, and Leveret's own version", {
-              "rabbitmq_version": COMPATIBLE_VERSION,
-              "prometheus_plugin_version": COMPATIBLE_VERSION,
+              "rabbitmq_version": attrgetter("broker.config.compatibility.version"),
+              "prometheus_plugin_version": attrgetter("broker.config.compatibility.version"),
               "prometheus_client_version": "",
               "erlang_version": "",
               "product_name": "Leveret",
