@@ -76,7 +76,7 @@ async def serve_replicated(config: Config, stopping: asyncio.Event, lead: Lead, 
 async def _serve(config: Config, stopping: asyncio.Event, lead: Lead, outputs: logs.Logs) -> int:
     keeper = await _make_keeper(config)
     keeper.start()
-    control = Control(keeper, config.replication.warnings)
+    control = Control(keeper, config.replication.warnings, config.replication.log)
     standby = Standby(keeper, config, control, outputs)
     try:
         await standby.start()
@@ -84,7 +84,9 @@ async def _serve(config: Config, stopping: asyncio.Event, lead: Lead, outputs: l
         gc.freeze()  # or clients would wait for a look at all that is loaded by now as soon as this node leads
         gc.enable()  # a node may wait for months
         Notifier(os.environ, os.getpid()).ready("waiting to lead", asyncio.get_running_loop())
-        _logger.info("replication: node '%s' waits to lead", config.replication.node_name)
+        log = config.replication.log
+        where = f" log '{log}'" if log else ""
+        _logger.info("replication: node '%s' waits to lead%s", config.replication.node_name, where)
         await _opened(keeper, stopping)
     finally:
         gc.disable()  # while the broker starts, as without replication
@@ -119,7 +121,7 @@ async def _make_keeper(config: Config) -> Keeper:
         require_synchronous=wanted.require_synchronous == "true",
     )
     servers = Servers(url)
-    engines = PostgreSQLDriver(servers), PostgreSQLDriver(servers)
+    engines = PostgreSQLDriver(servers, wanted.log), PostgreSQLDriver(servers, wanted.log)
     try:
         keeper = Keeper(
             config.data_dir,

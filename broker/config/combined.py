@@ -27,6 +27,7 @@ _VALIDATORS: Final = {
 }
 """RabbitMQ's names of the validators of passwords."""
 _LONGEST_NAME: Final = 255
+_LOG_NAME: Final = re.compile(r"(?!pg_)[a-z][a-z0-9_]{0,39}")
 """Bytes of a short string, the type of names in AMQP; characters of the name of a node."""
 _DATABASE: Final = re.compile(r"postgres(ql)?://")
 PREVIEW: Final = "replication.url: replication is a preview with limits (docs/howto/replicate.md)"
@@ -311,6 +312,10 @@ def _replication(draft: Draft) -> sections.ReplicationConfig:
         problems.append("replication.url must begin with postgresql://")
     if len(found.node_name) > _LONGEST_NAME or not found.node_name.isprintable():
         problems.append(f"replication.node_name must have at most {_LONGEST_NAME} printable characters")
+    if found.log and not _LOG_NAME.fullmatch(found.log):
+        problems.append(
+            "replication.log must be at most 40 lower-case letters, digits and _ that begin with a letter, not with pg_"
+        )
     if find_spec("psycopg") is None:
         problems.append("replication.url needs the package psycopg: pip install 'leveret[postgresql]'")
     draft.warnings += [PREVIEW, *found.warnings]

@@ -53,6 +53,9 @@ class ReplicationConfig(msgspec.Struct, frozen=True):
         doc="PostgreSQL database that keeps the log, the same on all nodes: "
         "`postgresql://HOST1,HOST2/NAME?target_session_attrs=read-write`, with whatever else libpq takes. Needs the "
         "extra `leveret[postgresql]`.")] = ""
+    log: Annotated[str, Key("replication.log", own=True,
+        doc="Name of the log, for several clusters in one database: a schema of this name, which is created if it does "
+        "not exist; lower-case letters, digits and `_`. By default the tables are in the role's own schema.")] = ""
     node_name: Annotated[str, Key("replication.node_name", own=True,
         doc="Name of this node, unique among all of them; the host name by default.")] = ""
     advertised_address: Annotated[str, Key("replication.advertised_address", own=True,

@@ -320,6 +320,14 @@ def _replicated(column: Column) -> Family:
     )
 
 
+def _log(node: Sampler) -> list[Sample]:
+    cluster = node.broker.cluster
+    return [] if cluster is None else [("", labels_text(("log",), (cluster.log,)), 1)]
+
+
+REPLICATION_INFO = Family(
+    "leveret_replication_info", GAUGE, "Name of the replicated log; with replication.url only", ("log",), _log
+)
 BUILD = _info("leveret_build_info", GAUGE, "Version of Leveret", {"version": __version__})
 OWN: tuple[Family, ...] = (
     BUILD,
@@ -386,6 +394,7 @@ OWN: tuple[Family, ...] = (
               "Time that questions to authentication backends have taken, including the time that they waited",
               "backend", lambda n: {name: seconds for name, (_, seconds) in n.broker.auth_counts.items()}),
     *map(_replicated, REPLICATION),
+    REPLICATION_INFO,
     _by_label("leveret_cpu_seconds_total", COUNTER, "CPU time used by the broker", "mode",
               {"user": "process.user_seconds", "system": "process.system_seconds"}),
 )  # fmt: skip

@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.auth.users import open_credentials
 from leveret.broker.http.connections import Connections, is_ours
-from leveret.broker.metrics.aggregates import BUILD, REPLICATION
+from leveret.broker.metrics.aggregates import BUILD, REPLICATION, REPLICATION_INFO
 from leveret.broker.metrics.sampler import Identity, Selection
 from leveret.broker.metrics.scrape import Scraper, UnusablePatternError, of_node, pattern
 from leveret.broker.metrics.text import CONTENT_TYPE, sums
@@ -190,12 +190,13 @@ class WaitingMonitor(Monitor):
 
     def __init__(self, broker: Any) -> None:
         super().__init__(broker, lambda: Identity("", "", ""))  # no scrape shows it
+        self.broker = broker
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         del request
-        text = "".join(of_node(self._broker, (BUILD,))) + sums(
-            "", REPLICATION, self._broker.cluster.figures()
-        )
+        node: Any = self  # as far as these families read one
+        text = "".join(of_node(node, (BUILD, REPLICATION_INFO)))
+        text += sums("", REPLICATION, self._broker.cluster.figures())
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
     _per_object = _metrics

@@ -23,9 +23,13 @@ def whereabouts(node: Node) -> str:
 
 
 class Control:
-    """Shows the cluster, and changes it; `warnings`: what is wrong by the configuration."""
+    """Shows the cluster, and changes it.
 
-    def __init__(self, keeper: Keeper, warnings: list[str]) -> None:
+    `warnings` is what is wrong by the configuration; `log` the name of one of several logs in a database.
+    """
+
+    def __init__(self, keeper: Keeper, warnings: list[str], log: str = "") -> None:
+        self.log = log
         self._keeper = keeper
         self._node = keeper.node
         self._warnings = warnings
@@ -65,6 +69,7 @@ class Control:
             leader = {"name": seen.name, "address": seen.address}
         return {
             "replicated": True,
+            "log": self.log,
             "node": node.name,
             "address": node.address,
             "role": node.role.value,

@@ -41,10 +41,10 @@ class News:
         self._watched = -1
         """Descriptor of the socket that is watched; negative for none."""
 
-    async def begin(self, connection: Any) -> None:
+    async def begin(self, connection: Any, channel: str) -> None:
         """Have the server notify a new connection."""
         connection.add_notify_handler(lambda _: self._told())  # those that come with the answer to a request
-        await connection.execute(sql.LISTEN)
+        await connection.execute(f"listen {channel}")
 
     def watch(self, connection: Any) -> None:
         """Watch the socket of a connection without a request under way."""
@@ -65,11 +65,14 @@ class News:
 class PostgreSQLDriver:
     """A connection to the log in PostgreSQL, made when it is needed; an `engine.Engine`.
 
-    All drivers of a node have the same `servers`, so that all leave one that is replaced.
+    All drivers of a node have the same `servers`, so that all leave one that is replaced. `log` names one of several
+    logs in a database.
     """
 
-    def __init__(self, servers: Servers, *, segment_octets: int = SEGMENT_OCTETS) -> None:
+    def __init__(self, servers: Servers, log: str = "", *, segment_octets: int = SEGMENT_OCTETS) -> None:
         self._servers = servers
+        self._log = log
+        self._released = sql.released(log)
         self._timeline = 0
         """Of the server that it is connected to."""
         self._segment_octets = segment_octets
@@ -145,6 +148,12 @@ class PostgreSQLDriver:
         self._connection, self._timeline = await self._servers.connect()
         self._connection.add_notice_handler(self._note_warning)
         await self._connection.execute(sql.SESSION)
+        if self._log:
+            with contextlib.suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSchema):
+                await self._connection.execute(
+                    sql.create_schema(self._log)
+                )  # or another node does at this moment
+            await self._connection.execute(sql.use_schema(self._log))
         if not (await self._row(sql.EXISTS, ("leveret_schema",)))[0]:
             # Another node may be making them: the second one waits for the first, and fails then.
             with contextlib.suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
@@ -153,10 +162,11 @@ class PostgreSQLDriver:
                         await self._connection.execute(statement)
         (version,) = await self._row("select version from leveret_schema")
         if version != sql.VERSION:
-            raise SchemaVersionError(f"the tables have version {version}, this one knows {sql.VERSION}")
+            where = f"the tables of log {self._log}" if self._log else "the tables"
+            raise SchemaVersionError(f"{where} have version {version}, this one knows {sql.VERSION}")
         await self._find_segment()
         if self._news is not None:
-            await self._news.begin(self._connection)
+            await self._news.begin(self._connection, self._released)
 
     def _note_warning(self, _diagnostic: object) -> None:
         self._was_warned = True
@@ -182,7 +192,9 @@ class PostgreSQLDriver:
             case engine.Renew(epoch, holder, settled):
                 return await self._change(sql.RENEW, (settled, epoch, holder), _renewed)
             case engine.Release(epoch, holder, settled, successor):
-                return await self._change(sql.RELEASE, (settled, successor, epoch, holder), _renewed)
+                return await self._change(
+                    sql.RELEASE, (settled, successor, epoch, holder, self._released), _renewed
+                )
             case engine.Read():
                 return await self._read(request)
             case engine.Trim():

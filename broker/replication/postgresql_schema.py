@@ -3,7 +3,8 @@
 The lease is one row, which is updated in place (no index but that of its constant key, room in its page). Entries are
 in segments: tables of their own, which a trim drops whole; the lease names the one that is written, so that the lock
 on its row also decides that. So are the chunks of each snapshot: a delete would write as much as they have, all at
-once. A role needs the right to create tables in its schema, and owns what it has created.
+once. A role needs the right to create tables in its schema, and owns what it has created. Several logs are in a schema
+each; the statements find the tables by the search path.
 """
 # ruff: noqa: S608 - statements are put together from the constants and numbers of this module
 
@@ -65,9 +66,8 @@ where epoch = %s and holder = %s returning {PROOF}
 RELEASE = f"""
 with l as (update leveret_lease set counter = counter + 1, settled = greatest(settled, %s), holder = '', name = %s,
     address = '' where epoch = %s and holder = %s returning {PROOF})
-select l.*, pg_notify('leveret_released', '')::text from l
+select l.*, pg_notify(%s, '')::text from l
 """
-LISTEN = "listen leveret_released"
 SEGMENT = "select segment from leveret_lease"
 SEGMENTS = "select number, first, epoch, hash from leveret_segments order by number"
 ROLL = """
@@ -88,6 +88,23 @@ select relname from pg_class where relkind = 'r' and relname ~ '^leveret\_chunks
     and pg_table_is_visible(oid)
 """
 KEEP = "insert into leveret_snapshot values (%s, %s, %s, %s, %s, %s, %s, %s)"
+
+
+def create_schema(log: str) -> str:
+    """Return the statement that creates the schema of a log, if it is not there."""
+    # "create schema if not exists" needs the right to create one also where there is nothing to create.
+    return f"""do $$ begin
+        if not exists (select from pg_namespace where nspname = '{log}') then create schema "{log}"; end if; end $$"""
+
+
+def use_schema(log: str) -> str:
+    """Return the statement by which a session finds the tables of a log."""
+    return f'set search_path = "{log}"'
+
+
+def released(log: str) -> str:
+    """Return the channel on which the nodes of a log are told that its lease was given back."""
+    return f"leveret_released_{log}" if log else "leveret_released"
 
 
 def table(segment: int) -> str:

@@ -25,7 +25,8 @@ def _nodes(state: Mapping[str, Any]) -> Iterator[str]:
     yield f"This node: {state['node']}, {state['role']}"
     yield f"Leader: {leader['name']} at {leader['address']}" if leader else "Leader: none"
     yield f"Epoch: {state['epoch']}"
-    yield f"Log: {state['last']} entries, {state['applied']} of them applied here"
+    name = f"{state['log']}, " if state.get("log") else ""
+    yield f"Log: {name}{state['last']} entries, {state['applied']} of them applied here"
     yield f"Lag: {state['lag_seconds']:.1f} s"
     yield from ("", "Nodes", "")
     for each in state["members"]:

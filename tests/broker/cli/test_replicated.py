@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,8 @@ POLL = 0.05
 class Managed(Nodes):
     """Brokers with one log, and with the management API."""
 
-    def __init__(self, home: Path, url: str) -> None:
-        super().__init__(home, dict.fromkeys(NAMES, url))
+    def __init__(self, home: Path, url: str, names: Sequence[str] = NAMES, log: str = "") -> None:
+        super().__init__(home, dict.fromkeys(names, url), settings={"replication.log": log} if log else {})
         self.apis = {name: free_port() for name in self.ports}
         self.secure_apis = {name: free_port() for name in self.ports}
         self.authority = Authority(home)
@@ -62,6 +62,7 @@ class Managed(Nodes):
             "prometheus.tcp.port": str(self.probes[name]),
             "log.console": "false",
             "log.file": str(self.home / f"{name}.log"),
+            **self._settings,
         }
         words = [each for key, value in settings.items() for each in ("--set", f"{key}={value}")]
         self._processes[name] = subprocess.Popen(
@@ -168,6 +169,35 @@ def test_all_nodes_answer_about_the_cluster(nodes: Managed) -> None:
         assert f"leveret_replication_role {int(name == leader)}\n" in metrics
         for figure in ("epoch", "lag_batches", "lag_seconds", "append_seconds"):
             assert f"\nleveret_replication_{figure} " in metrics
+
+
+@pytest.mark.timeout(300)
+def test_clusters_share_a_database(nodes: Managed) -> None:
+    """Another log in the same database has its own leader, queues, and name in state, metrics and log."""
+    home = nodes.home / "other"
+    home.mkdir()
+    other = Managed(home, nodes.urls["n1"], ("n1", "n2"), "other")
+    try:
+        for name in other.ports:
+            other.start(name)
+        leader, connection = other.connect()
+        connection.channel().queue_declare("invoices", durable=True)
+        connection.close()
+        (waiting,) = set(other.ports) - {leader}
+        other.ready(waiting)
+
+        assert nodes.leader()
+        assert {"invoices"} == {each["name"] for each in other.api(leader, "queues")[1]}
+        assert {"orders"} == {each["name"] for each in nodes.api(nodes.leader(), "queues")[1]}
+        for name in other.ports:
+            assert "other" == other.api(name, "leveret/cluster")[1]["log"]
+            assert "Log: other, " in other.ctl(name, "cluster_status")[1]
+            assert 'leveret_replication_info{log="other"} 1' in got(other.probes[name], "/metrics")[1]
+        assert "waits to lead log 'other'" in other.log(waiting)
+        assert {"n1", "n2"} == {each["name"] for each in other.api(leader, "leveret/cluster")[1]["members"]}
+        assert 'leveret_replication_info{log=""} 1' in got(nodes.probes[nodes.leader()], "/metrics")[1]
+    finally:
+        other.stop()
 
 
 def test_waiting_nodes_show_definitions_and_nothing_else(nodes: Managed) -> None:

@@ -60,6 +60,9 @@ def test_what_is_refused() -> None:
     assert "replication.url must begin with postgresql://" in found
     assert "hidden" not in found
     assert "replication.url is missing" in problems("replication.node_name=n1")
+    for name in ("One", "1", "pg_one", "a-b", 41 * "a"):
+        assert "replication.log must be at most 40" in problems(URL, f"replication.log={name}")
+    assert "one" == load(settings=[URL, "replication.log=one"]).replication.log
     assert "replication.node_name" in problems(URL, "replication.node_name=n\x07")
 
 

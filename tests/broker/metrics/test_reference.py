@@ -30,6 +30,7 @@ def test_the_page_names_what_is_shown():
         "leveret_tls_certificate_not_after_seconds",
         "leveret_auth_backend_requests_total",
         *(column.name for column in REPLICATION),
+        "leveret_replication_info",
         "leveret_auth_backend_request_seconds_total",
     }
 

@@ -19,16 +19,17 @@ from leveret.broker.replication.postgresql_servers import Servers, with_timeouts
 class PostgreSQLSetup:
     """A database of its own, for the suite."""
 
-    def __init__(self, server, name):
+    def __init__(self, server, name, log=""):
         self.server = server
         self.name = name
+        self.log = log
         self.drivers = []
 
     def url(self, name=None):
         return f"postgresql:///{name or self.name}{self.server}"
 
     async def connect(self, **settings):
-        driver = PostgreSQLDriver(Servers(self.url()), **settings)
+        driver = PostgreSQLDriver(Servers(self.url()), **{"log": self.log, **settings})
         self.drivers.append(driver)
         return driver
 
@@ -80,6 +81,45 @@ async def until(condition):
     async with asyncio.timeout(DEADLINE):
         while not await condition():
             await asyncio.sleep(0.02)
+
+
+async def test_logs_share_a_database(setup):
+    """Each log has its own lease and entries, and tells its own nodes alone that the lease was given back."""
+    engines = {log: await setup.connect(log=log) for log in ("", "one", "user")}
+    heard = {log: asyncio.Event() for log in engines}
+    followers = {log: await setup.connect(log=log) for log in engines}
+    for number, (log, engine) in enumerate(engines.items(), 1):
+        followers[log].listen(heard[log].set)
+        await ask(followers[log], protocol.Read(0, 1))
+        lease = await take(engine)
+        assert 1 == lease.epoch
+        await fill(engine, lease, number)
+
+    for number, follower in enumerate(followers.values(), 1):
+        assert number == (await ask(follower, protocol.Read(0, 10_000))).lease.last
+    await ask(engines["one"], protocol.Release(1, HOLDER, 0, "b"))
+    async with asyncio.timeout(DEADLINE):
+        await heard["one"].wait()
+    await ask(followers[""], protocol.Read(0, 1))  # the server has sent by then what it had to send
+    assert [False, True, False] == [each.is_set() for each in heard.values()]
+
+
+async def test_a_schema_that_is_there_needs_no_right_to_create_one(setup):
+    """A role that may create nothing but tables uses the schema that an administrator has made for it."""
+    async with await psycopg.AsyncConnection.connect(setup.url(), autocommit=True) as connection:
+        await connection.execute(f"create role r_{setup.name} login")
+        try:
+            await connection.execute(f"create schema ready authorization r_{setup.name}")
+            url = f"{setup.url()}&user=r_{setup.name}"
+            ready, missing = (PostgreSQLDriver(Servers(url), log) for log in ("ready", "missing"))
+            setup.drivers += [ready, missing]
+            assert 1 == (await take(ready)).epoch
+            with pytest.raises(protocol.NoAnswerError, match="InsufficientPrivilege"):
+                await missing.perform(protocol.Read(0, 1))
+        finally:
+            await setup.close()
+            await connection.execute(f"drop owned by r_{setup.name} cascade")
+            await connection.execute(f"drop role r_{setup.name}")
 
 
 async def test_a_cancelled_wait_for_a_standby_is_no_answer(setup):
