@@ -129,7 +129,7 @@ constraints: $(VENV)/.installed-test
 	$(INSTALL) 'uv>=0.5'
 	$(BIN)/python requirements/pin.py $(ARGS)
 
-BENCHES := analytics backlog delayed embedded fairness field first_answer fixtures following hotpath ladder latency load_tool \
+BENCHES := analytics backlog celery_delays delayed embedded fairness field first_answer fixtures following hotpath ladder latency load_tool \
 	logins management management_clients paper peek replication retention scale shovel stalls store suites \
 	tls tls_clients topic topology transactions ui
 

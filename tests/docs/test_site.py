@@ -149,7 +149,7 @@ def test_every_decision_is_listed():
         ("spark", "howto/analyse-with-spark"),
         ("upgrade", "upgrade"),
         ("pytest", "howto/test-an-application"),
-        ("celery", "howto/test-an-application"),
+        ("celery", "howto/celery"),
         ("cookbook", "howto/test-failures"),
     ],
 )

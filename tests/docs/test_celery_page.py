@@ -1,0 +1,59 @@
+"""The page about Celery: its tasks run in a worker, and its program prints what the page says."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from docs.test_programs import blocks
+from processes.running import ROOT, command, environment, serving
+
+PAGE = ROOT / "docs" / "howto" / "celery.md"
+SECONDS = 60
+
+
+@pytest.mark.timeout(180)
+def test_tasks_of_the_page_run(tmp_path: Path) -> None:
+    """The worker runs the tasks of the page, and the rejected one is in the queue of dead letters."""
+    found = blocks(PAGE)
+    tasks, program, *_ = [text for language, text in found if language == "python"]
+    (printed,) = [text for language, text in found if language == "text"]
+    with serving(tmp_path) as running:
+        port = str(running.address[1])
+        (tmp_path / "tasks.py").write_text(tasks.replace("5672", port))
+        worker = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--concurrency", "2"]
+        with (tmp_path / "worker.log").open("wb") as log:
+            process = subprocess.Popen(worker, cwd=tmp_path, env=environment(), stdout=log, stderr=log)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", program],
+                cwd=tmp_path,
+                env={**environment(), "PYTHONPATH": str(tmp_path)},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=SECONDS,
+            )
+            log_text = (tmp_path / "worker.log").read_text()
+            assert printed == done.stdout, done.stderr + log_text
+            dead = peeked(running.data_dir)
+        finally:
+            process.terminate()
+            process.wait(SECONDS)
+    assert "tasks.charge" in dead
+
+
+def peeked(data_dir: Path) -> str:
+    """Return the dead letters as `leveret peek` shows them, once there is one."""
+    deadline = time.monotonic() + SECONDS
+    while True:
+        words = [*command(), "peek", "celery.dead", "--data-dir", str(data_dir), "--format", "json"]
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=True, timeout=SECONDS, env=environment()
+        )
+        if done.stdout.strip():
+            return json.dumps(done.stdout)
+        assert time.monotonic() < deadline, "no dead letter"
+        time.sleep(0.1)
