@@ -28,7 +28,7 @@ from processes.running import leash  # noqa: E402
 from samples.made_tables import checked_out, put_between_marks  # noqa: E402
 
 KEPT = ROOT / "build" / "loop-steps"
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "tests" / "loop" / "steps.md"
 CASE_SECONDS = 900
 """Seconds within which a case ends; it is killed by pytest otherwise."""
 _NODE = re.compile(r"^(?P<node>\S+?/test_(?P<module>\w+)\.py::(?P<test>\w+)(?:\[(?P<case>[^\]]+)\])?)$")
@@ -231,7 +231,7 @@ def main() -> int:
     )
     parser.add_argument("--again", action="store_true", help="repeat what was done at this revision")
     parser.add_argument(
-        "--write-docs", action="store_true", help="write the table of all cases to docs/performance.md"
+        "--write-docs", action="store_true", help="write the table of all cases to tests/loop/steps.md"
     )
     options = parser.parse_args()
     everything = _collected()
