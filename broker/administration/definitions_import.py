@@ -57,6 +57,7 @@ from leveret.broker.errors import AMQPError, resource
 from leveret.broker.queue.arguments import (
     check_alternate_exchange_type,
     check_dead_letter_exchange_type,
+    check_locator,
     check_queue_arguments,
     check_queue_properties,
     with_default_type,
@@ -405,8 +406,10 @@ class Checks:
             default = self._broker.vhosts[entry.vhost].default_queue_type
         arguments = with_default_type(table_of(entry.arguments), default or "", **flags, exclusive=False)
         check_dead_letter_exchange_type(entry.name, entry.vhost, arguments)
-        check_queue_arguments(entry.name, entry.vhost, arguments)
+        release = self._broker.config.compatibility.queues.arguments
+        check_queue_arguments(entry.name, entry.vhost, arguments, release)
         check_queue_properties(entry.name, entry.vhost, **flags, exclusive=False, arguments=arguments)
+        check_locator(arguments, release)
         self._added.add(("queues", entry.vhost, entry.name))
 
         def apply() -> None:

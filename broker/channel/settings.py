@@ -8,6 +8,7 @@ import msgspec
 from leveret.broker import COMPATIBLE_VERSIONS
 from leveret.broker.auth.users import UserLimits, VHostLimits
 from leveret.broker.config_key import Key
+from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.vhost.object_limits import ARGUMENT_OCTETS, BINDINGS, EXCHANGES, QUEUES
 
 # The rows are tables, whose lines are filled.
@@ -110,6 +111,7 @@ class Compatibility(msgspec.Struct, frozen=True):
             doc="Whether queues may be neither durable nor exclusive; deprecated in RabbitMQ 4.")] = "permitted"
     global_qos: Annotated[Literal["permitted", "ignored"], Key("compatibility.global_qos", own=True,
         doc="`basic.qos` with `global` set, a prefetch limit per channel; deprecated in RabbitMQ 4.")] = "permitted"
+    queues: QueueCompatibility = QueueCompatibility()
     passive_declare: Annotated[Literal["any-permission", "open"], Key("compatibility.passive_declare", own=True,
         doc="Who may declare a queue or an exchange passively, and so learn whether it exists and how many messages it "
         "has. `any-permission`: users with any permission (configure, write or read) for its name, as in RabbitMQ "

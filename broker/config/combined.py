@@ -14,6 +14,7 @@ from leveret.broker.channel.settings import Compatibility, DefaultLimits, Limits
 from leveret.broker.config import sections
 from leveret.broker.config.backends import backend_settings
 from leveret.broker.config.keys import Draft, in_order
+from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.tls.options import VERSIONS, CertificateLogin, HostOptions, TLSOptions, problems_of
 
 FRAME_MIN: Final = 4096
@@ -71,7 +72,10 @@ def config_of(draft: Draft) -> sections.Config:
         storage=sections.StorageConfig(**draft.section("storage")),
         export=sections.ExportConfig(**draft.section("export")),
         shovel=sections.ShovelConfig(**draft.section("shovel")),
-        compatibility=Compatibility(**draft.section("compatibility")),
+        compatibility=Compatibility(
+            **draft.section("compatibility"),
+            queues=QueueCompatibility(**draft.section("compatibility.queues")),
+        ),
         replication=replication,
         prometheus=prometheus,
         management=management,

@@ -6,6 +6,7 @@ from leveret.broker.errors import access_refused, not_found, precondition_failed
 from leveret.broker.methods.exchange import bind, check_name, queue_name, strip_cr_lf, unbind
 from leveret.broker.queue.arguments import (
     check_dead_letter_exchange_type,
+    check_locator,
     check_may_be_generated,
     check_queue_arguments,
     check_queue_equivalence,
@@ -63,11 +64,17 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
     durable = bool(method.durable and not method.exclusive)
     owner = host if method.exclusive else None
     channel.check_permission("configure", "queue", name)
-    queue = vhost.find_declared(name)
+    queue, release = vhost.find_declared(name), host.compatibility.queues.arguments
     if queue is not None:
         vhost.check_access(queue, owner, strict=True)
         check_queue_equivalence(
-            name, vhost.name, queue, durable=durable, auto_delete=auto_delete, arguments=arguments
+            name,
+            vhost.name,
+            queue,
+            durable=durable,
+            auto_delete=auto_delete,
+            arguments=arguments,
+            release=release,
         )
         return queue
     vhost.check_queue_limit(name)
@@ -75,7 +82,7 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
     if "x-dead-letter-exchange" in arguments:
         channel.check_permission("read", "queue", name)
         channel.check_permission("write", "exchange", str(arguments["x-dead-letter-exchange"][1]))
-    check_queue_arguments(name, vhost.name, arguments)
+    check_queue_arguments(name, vhost.name, arguments, release)
     check_queue_properties(
         name,
         vhost.name,
@@ -85,6 +92,7 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
         arguments=arguments,
     )
     host.check_transient_queue(durable=durable, exclusive=bool(method.exclusive))
+    check_locator(arguments, release)
     channel.await_name(name)
     queue = vhost.create_queue(
         name, durable=durable, exclusive_owner=owner, auto_delete=auto_delete, arguments=arguments

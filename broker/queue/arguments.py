@@ -14,7 +14,9 @@ gives it (3.13: never; 4.3: always, and classic queues have none); an unknown `x
 accepted and a decimal in a redeclaration is unequal, where RabbitMQ crashes (541); a string that is not printable
 Latin-1 is shown in texts as a string instead of a list of numbers.
 
-Each check raises `AMQPError` 406.
+`compatibility.queue_arguments` chooses the rules of RabbitMQ 4.3 instead.
+
+Each check raises `AMQPError` 406, but for `check_locator`.
 
 Arguments without effect are mostly typing errors, some belong to other releases or queue types. RabbitMQ accepts them
 in silence, and so do we; but the log and `leveret explain` name them.
@@ -35,7 +37,7 @@ from leveret.broker.amqp.tables import (
     term_text,
     value_text,
 )
-from leveret.broker.errors import AMQPError, precondition_failed, resource
+from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed, resource
 from leveret.confirm.modes import CONFIRM_MODES
 from leveret.exchanges.base import Exchange
 
@@ -103,9 +105,16 @@ def _positive_expiry(field: Field) -> None:
     _expiry(field)
 
 
-def _queue_version(field: Field) -> None:
-    if _non_negative(field) not in {1, 2}:
-        raise _unsupported("version", str(field[1]))
+def _queue_version(*allowed: int) -> _Validator:
+    def check(field: Field) -> None:
+        if _non_negative(field) not in allowed:
+            raise _unsupported("version", str(field[1]))
+
+    return check
+
+
+def _not_obeyed(_field: Field) -> None:
+    raise _InvalidArgumentError("delayed retries are not supported")
 
 
 def _bool(field: Field) -> None:
@@ -169,7 +178,7 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-max-priority": _at_most(255, "max_value_exceeded"),
     "x-overflow": _one_of("invalid_overflow", "drop-head", "reject-publish", "reject-publish-dlx"),
     "x-queue-mode": _supported("mode", "default", "lazy"),
-    "x-queue-version": _queue_version,
+    "x-queue-version": _queue_version(1, 2),
     "x-single-active-consumer": _bool,
     "x-queue-type": _supported("type", CLASSIC, QUORUM, "undefined"),
     "x-quorum-initial-group-size": _positive,
@@ -180,6 +189,13 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-retain-for": _expiry,
     "x-retain-bytes": _non_negative,
 }
+_DELAYED_RETRY = ("x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max")
+_QUEUE_VALIDATORS_4: Mapping[str, _Validator] = {
+    **_QUEUE_VALIDATORS,
+    "x-queue-version": _queue_version(2),
+    **dict.fromkeys(_DELAYED_RETRY, _not_obeyed),
+}
+"""The same in RabbitMQ 4.3; without its delayed retries, as a back-off that is not obeyed is a hot loop."""
 _CONSUME_VALIDATORS: Mapping[str, _Validator] = {
     "x-priority": _integer,
     "x-cancel-on-ha-failover": _bool,
@@ -213,9 +229,7 @@ OF_EXCHANGES: Final = frozenset(("alternate-exchange", "x-delayed-type"))
 _OF_QUORUM_4: Final = "quorum queues of RabbitMQ 4.3"
 OF_OTHERS: Final = {
     "x-consumer-disconnected-timeout": _OF_QUORUM_4,
-    "x-delayed-retry-max": _OF_QUORUM_4,
-    "x-delayed-retry-min": _OF_QUORUM_4,
-    "x-delayed-retry-type": _OF_QUORUM_4,
+    **dict.fromkeys(_DELAYED_RETRY, _OF_QUORUM_4),
     "x-stream-filter-size-bytes": "streams of RabbitMQ",
 }
 """Arguments that other brokers' queues have and ours do not, and whose they are; RabbitMQ 3.13 refuses none of them."""
@@ -228,10 +242,12 @@ _COMPARED_IF_GIVEN = ("x-consumer-timeout",)
 _CONSUME_ANY = _CONSUME_CLASSIC | _CONSUME_QUORUM | {"x-stream-offset"}
 
 
-def _type(module: str, known: tuple[str, ...], consume: frozenset[str]) -> _QueueType:
+def _type(
+    module: str, known: Collection[str], consume: frozenset[str], any_type: frozenset[str] = _OF_ANY
+) -> _QueueType:
     ours = frozenset(_COMPARED_IF_GIVEN)
     return _QueueType(
-        module, ours | set(known), known, _OF_ANY - set(known), ours | consume, _CONSUME_ANY - consume
+        module, ours | set(known), tuple(known), any_type - set(known), ours | consume, _CONSUME_ANY - consume
     )
 
 
@@ -239,6 +255,21 @@ _TYPES = {
     CLASSIC: _type("rabbit_classic_queue", _OF_CLASSIC, _CONSUME_CLASSIC),
     QUORUM: _type("rabbit_quorum_queue", _OF_QUORUM, _CONSUME_QUORUM),
 }
+_OF_CLASSIC_4 = [key for key in _OF_CLASSIC if key != "x-delivery-limit"]
+_OF_ANY_4 = _OF_ANY.union(_DELAYED_RETRY)
+_TYPES_4 = {
+    CLASSIC: _type("rabbit_classic_queue", _OF_CLASSIC_4, _CONSUME_CLASSIC, _OF_ANY_4),
+    QUORUM: _type("rabbit_quorum_queue", (*_OF_QUORUM, *_DELAYED_RETRY), _CONSUME_QUORUM, _OF_ANY_4),
+}
+_RULES = {"3.13": (_TYPES, _QUEUE_VALIDATORS), "4.3": (_TYPES_4, _QUEUE_VALIDATORS_4)}
+"""By release."""
+_NO_LOCATOR = (
+    "Feature `queue_master_locator` is deprecated.\n"
+    "By default, this feature is not permitted anymore.\n"
+    "The feature will be removed from a future major RabbitMQ version, regardless of the configuration; "
+    "actual version to be determined.\n"
+    "To con..."
+)
 
 
 def queue_type(arguments: Table) -> str:
@@ -299,12 +330,16 @@ def check_alternate_exchange_type(name: str, vhost: str, arguments: Table) -> No
     _check_name_argument("alternate-exchange", resource("exchange", name, vhost), arguments)
 
 
-def check_queue_arguments(name: str, vhost: str, arguments: Table) -> None:
-    """Validate the arguments of a new queue: its type, then the values, then whether it may have each of them."""
+def check_queue_arguments(name: str, vhost: str, arguments: Table, release: str = "3.13") -> None:
+    """Validate the arguments of a new queue: its type, then the values, then whether it may have each of them.
+
+    `release`: the RabbitMQ whose rules apply, 3.13 or 4.3.
+    """
     what = resource("queue", name, vhost)
-    _validate("x-queue-type", _QUEUE_VALIDATORS["x-queue-type"], what, arguments)
-    type_ = _TYPES[queue_type(arguments)]
-    for key, validator in _QUEUE_VALIDATORS.items():
+    types, validators = _RULES[release]
+    _validate("x-queue-type", validators["x-queue-type"], what, arguments)
+    type_ = types[queue_type(arguments)]
+    for key, validator in validators.items():
         if key in type_.arguments:
             _validate(key, validator, what, arguments)
         if key == _DEAD_LETTER_KEY and key in arguments and "x-dead-letter-exchange" not in arguments:
@@ -312,6 +347,12 @@ def check_queue_arguments(name: str, vhost: str, arguments: Table) -> None:
     # RabbitMQ adds the default type where none is given, which leaves the table sorted.
     has_type = arguments.get("x-queue-type", _UNDEFINED) != _UNDEFINED
     _refuse_foreign(type_.foreign, what, list(arguments) if has_type else sorted(arguments), type_.module)
+
+
+def check_locator(arguments: Table, release: str) -> None:
+    """Raise 541 if a new queue has an `x-queue-master-locator`, as in RabbitMQ 4.3, which does this last."""
+    if release != "3.13" and "x-queue-master-locator" in arguments:
+        raise AMQPError(ReplyCode.INTERNAL_ERROR, _NO_LOCATOR)
 
 
 def check_consume_arguments(queue: str, vhost: str, arguments: Table, kind: str = CLASSIC) -> int:
@@ -330,19 +371,26 @@ def check_consume_arguments(queue: str, vhost: str, arguments: Table, kind: str 
 
 
 def check_queue_equivalence(
-    name: str, vhost: str, current: QueueShape, *, durable: bool, auto_delete: bool, arguments: Table
+    name: str,
+    vhost: str,
+    current: QueueShape,
+    *,
+    durable: bool,
+    auto_delete: bool,
+    arguments: Table,
+    release: str = "3.13",
 ) -> None:
     """Check that a `queue.declare` (not passive) is equivalent to the existing queue, in the order of the keywords.
 
-    Only the arguments known to the existing queue's type are compared; no `x-queue-type` equals `classic`. A
-    redeclaration may leave out `x-consumer-timeout`, but not give one that would have no effect. The caller must check
-    exclusive ownership before; an exclusive declaration is not durable.
+    Only the arguments known to the existing queue's type (in that `release`) are compared; no `x-queue-type` equals
+    `classic`. A redeclaration may leave out `x-consumer-timeout`, but not give one that would have no effect. The
+    caller must check exclusive ownership before; an exclusive declaration is not durable.
     """
     what = resource("queue", name, vhost)
     _compare_bool("durable", what, durable, current.durable)
     _compare_bool("auto_delete", what, auto_delete, current.auto_delete)
     given = [key for key in _COMPARED_IF_GIVEN if key in arguments]
-    for key in (*_TYPES[queue_type(current.arguments)].compared, *given):
+    for key in (*_RULES[release][0][queue_type(current.arguments)].compared, *given):
         _compare_argument(key, what, arguments, current.arguments)
 
 

@@ -21,6 +21,7 @@ from conformance import (
     rows_publish,
     rows_queue_life,
     rows_queues,
+    rows_queues_4,
     rows_quorum,
     rows_redelivery,
     rows_routing,
@@ -58,6 +59,7 @@ CASES: list[Case] = [
     *rows_dead_letters.ROWS,
     *rows_order.ROWS,
     *rows_switched.ROWS,
+    *rows_queues_4.ROWS,
 ]
 
 _STREAMS = "streams are not supported"

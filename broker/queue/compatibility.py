@@ -1,0 +1,19 @@
+"""Switches for what RabbitMQ 4 changed of queues, as the configuration has them."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from leveret.broker.config_key import Key
+
+# The rows are tables, whose lines are filled.
+# fmt: off
+
+
+class QueueCompatibility(msgspec.Struct, frozen=True):
+    """Switches for changes of queues in RabbitMQ 4; the defaults are RabbitMQ 3.13's behaviour."""
+
+    arguments: Annotated[Literal["3.13", "4.3"], Key("compatibility.queue_arguments", own=True,
+        doc="The RabbitMQ whose rules a new queue's arguments follow. `4.3` refuses `x-queue-version: 1`, "
+        "`x-queue-master-locator` and, of classic queues, `x-delivery-limit`; and `x-delayed-retry-*`, which quorum "
+        "queues of RabbitMQ 4.3 obey and ours do not.")] = "3.13"

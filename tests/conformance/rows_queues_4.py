@@ -1,0 +1,124 @@
+"""What RabbitMQ 4.3 changed of queues, with its switches on: only our broker is asked, the answers are those of 4.3.6."""
+
+from conformance.cases import Cases, Session, channel, connection
+
+ROWS = Cases()
+
+QUORUM = {"x-queue-type": "quorum"}
+_WRONG = "invalid arg '{}' for queue '{{q}}' in vhost '/'"
+
+
+def case(ident: str, statement: str, expect: object = None, **rest: object) -> object:
+    """Add a case of the set-up with the switches."""
+    return ROWS.case(ident, statement, expect, setup="switched", ours_only=True, **rest)
+
+
+_LOCATOR = connection(
+    541,
+    "queue.declare",
+    "Feature `queue_master_locator` is deprecated.\nBy default, this feature is not permitted anymore.\nThe feature will be "
+    "removed from a future major RabbitMQ version, regardless of the configuration; actual version to be determined.\n"
+    "To con...",
+)
+_REFUSED = (
+    ("version-1", {"x-queue-version": 1}, "x-queue-version", ": \"unsupported queue version '1'\""),
+    ("version-text", {"x-queue-version": "1"}, "x-queue-version", ': "expected integer, got longstr"'),
+    ("limit-classic", {"x-delivery-limit": 3}, "x-delivery-limit", " of queue type rabbit_classic_queue"),
+    ("limit-text", {"x-delivery-limit": "3"}, "x-delivery-limit", " of queue type rabbit_classic_queue"),
+    (
+        "limit-before-locator",
+        {"x-queue-master-locator": "a", "x-delivery-limit": 1},
+        "x-delivery-limit",
+        " of queue type rabbit_classic_queue",
+    ),
+    (
+        "retry-classic",
+        {"x-delayed-retry-type": "all"},
+        "x-delayed-retry-type",
+        " of queue type rabbit_classic_queue",
+    ),
+    (
+        "locator-quorum",
+        {**QUORUM, "x-queue-master-locator": "min-masters"},
+        "x-queue-master-locator",
+        " of queue type rabbit_quorum_queue",
+    ),
+    (
+        "priority-quorum",
+        {**QUORUM, "x-max-priority": 5},
+        "x-max-priority",
+        " of queue type rabbit_quorum_queue",
+    ),
+)
+for _label, _arguments, _key, _fault in _REFUSED:
+
+    def _refused(s: Session, arguments: dict[str, object] = _arguments) -> None:
+        s.queue(durable=True, arguments=arguments)
+
+    case(
+        f"queues.4.{_label}",
+        f"with 4.3's rules a queue with {_arguments} is refused",
+        channel(406, "queue.declare", _WRONG.format(_key) + _fault),
+    )(_refused)
+
+for _label, _value in (("text", "min-masters"), ("number", 5)):
+
+    def _located(s: Session, value: object = _value) -> None:
+        s.queue(durable=True, arguments={"x-queue-master-locator": value})
+
+    case(
+        f"queues.4.locator-{_label}",
+        f"with 4.3's rules a queue with x-queue-master-locator {_value!r} closes the connection",
+        _LOCATOR,
+    )(_located)
+
+for _label, _arguments in (
+    ("version-2", {"x-queue-version": 2}),
+    ("lazy", {"x-queue-mode": "lazy"}),
+    ("in-memory", {**QUORUM, "x-max-in-memory-length": 1}),
+):
+
+    def _accepted(s: Session, arguments: dict[str, object] = _arguments) -> None:
+        s.queue(durable=True, arguments=arguments)
+
+    case(f"queues.4.{_label}", f"with 4.3's rules a queue with {_arguments} is accepted")(_accepted)
+
+
+@case(
+    "queues.4.redeclare-limit",
+    "with 4.3's rules a redeclaration of a classic queue may have an x-delivery-limit, which has no meaning there",
+)
+def _(s: Session) -> None:
+    opened = s.queue(durable=True)
+    opened.queue(s.q, durable=True, arguments={"x-delivery-limit": 1})
+
+
+@case(
+    "queues.4.redeclare-retry",
+    "with 4.3's rules a redeclaration of a quorum queue must have the same x-delayed-retry-type",
+    channel(
+        406,
+        "queue.declare",
+        "inequivalent arg 'x-delayed-retry-type' for queue '{q}' in vhost '/': received the value 'all' of type 'longstr' "
+        "but current is none",
+    ),
+)
+def _(s: Session) -> None:
+    opened = s.queue(durable=True, arguments=QUORUM)
+    opened.queue(s.q, durable=True, arguments={**QUORUM, "x-delayed-retry-type": "all"})
+
+
+for _key, _value in (("type", "all"), ("min", 100), ("max", 1000)):
+
+    def _retried(s: Session, key: str = _key, value: object = _value) -> None:
+        s.queue(durable=True, arguments={**QUORUM, f"x-delayed-retry-{key}": value})
+
+    case(
+        f"queues.4.retry-{_key}",
+        f"with 4.3's rules a quorum queue with x-delayed-retry-{_key} is refused, as we do not obey it",
+        channel(
+            406,
+            "queue.declare",
+            _WRONG.format(f"x-delayed-retry-{_key}") + ": delayed retries are not supported",
+        ),
+    )(_retried)
