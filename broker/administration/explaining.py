@@ -6,7 +6,6 @@ Each is a dict of facts, for programs, with `lines`, which say the same to peopl
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
-from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from leveret.broker.administration.access import (
@@ -42,7 +41,7 @@ from leveret.broker.errors import AMQPError, resource
 from leveret.broker.queue.arguments import unknown_arguments
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
-from leveret.broker.queue.settings import COUNTED, LIMITS, QueueSettings
+from leveret.broker.queue.settings import COUNTED, LIMITS, QueueSettings, strictest
 from leveret.broker.transfer.retry import time_of
 from leveret.broker.vhost.policies import Applied, queue_kind
 from leveret.broker.vhost.publish_route import PERSISTENT, PropertyDemands
@@ -358,7 +357,8 @@ def _chosen(key: str, given: list[Given]) -> tuple[Given, str]:
     if len(given) == 1:
         return given[0], ""
     if key in LIMITS:
-        return min(given, key=attrgetter("value")), _NUMBER_RULE
+        limit = strictest([each.value for each in given])
+        return next(each for each in given if each.value == limit), _NUMBER_RULE
     return given[0], _ARGUMENT_RULE if given[0].source.startswith("argument") else _OPERATOR_RULE
 
 

@@ -15,6 +15,7 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
         "compatibility.frame_min": "8192",
         "compatibility.global_qos": "ignored",
         "compatibility.queue_arguments": "4.3",
+        "compatibility.quorum_delivery_limit": "20",
         "compatibility.topic_max_hash": "2",
         "compatibility.transient_nonexcl_queues": "denied",
         "max_message_size": "16MiB",

@@ -9,10 +9,10 @@ several errors is reported. Where 3.10 and 3.13 differ, 3.13 applies:
 
 Intentional differences from RabbitMQ: queues have `x-retain-for` and `x-retain-bytes`, classic ones an
 `x-confirm-mode`; streams do not exist here and are refused with RabbitMQ's text for unknown types; classic queues may
-have an `x-delivery-limit` too; that and `x-consumer-timeout` must be numbers; the latter is compared if a redeclaration
-gives it (3.13: never; 4.3: always, and classic queues have none); an unknown `x-queue-master-locator` is
-accepted and a decimal in a redeclaration is unequal, where RabbitMQ crashes (541); a string that is not printable
-Latin-1 is shown in texts as a string instead of a list of numbers.
+have an `x-delivery-limit` too; that and `x-consumer-timeout` must be numbers, a negative limit is none as in 4.x; the
+timeout is compared if a redeclaration gives it (3.13: never; 4.3: always, and classic queues have none); an unknown
+`x-queue-master-locator` is accepted and a decimal in a redeclaration is unequal, where RabbitMQ crashes (541); a string
+that is not printable Latin-1 is shown in texts as a string instead of a list of numbers.
 
 `compatibility.queue_arguments` chooses the rules of RabbitMQ 4.3 instead.
 
@@ -183,7 +183,7 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-queue-type": _supported("type", CLASSIC, QUORUM, "undefined"),
     "x-quorum-initial-group-size": _positive,
     "x-queue-leader-locator": _one_of("invalid_queue_locator_arg", *_LEADER_LOCATORS),
-    "x-delivery-limit": _non_negative,
+    "x-delivery-limit": _integer,
     "x-consumer-timeout": _non_negative,
     "x-confirm-mode": _one_of("invalid_confirm_mode", *CONFIRM_MODES),
     "x-retain-for": _expiry,

@@ -6,7 +6,7 @@ rabbit_amqqueue_process). Of a policy and an operator policy the smaller number 
 value if it is not a number (rabbit_policies:merge_policy_value).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ REJECT_PUBLISH_DLX = "reject-publish-dlx"
 RETAIN_OCTETS = 128 * 1024 * 1024
 """Default of `retain_octets`: the largest message fits."""
 COUNTED = 1 << 62
-"""Delivery limit of quorum queues that set none: deliveries are counted and reported to consumers, never limited."""
+"""Delivery limit of quorum queues that have none: deliveries are counted and reported to consumers, never limited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class QueueSettings:
         overflow: overflow behaviour of a full queue: drop the head, or reject publishes.
         dead_letter_exchange: exchange for discarded messages; '' is the default exchange.
         dead_letter_routing_key: routing key of dead letters; None for that of the message.
-        delivery_limit: number of times a message may be requeued before it is discarded.
+        delivery_limit: number of times a message may be requeued before it is discarded; `COUNTED` for no limit.
         consumer_timeout: time in ms that a delivery may stay unacked; 0 for no limit, None for the broker's default.
         lazy: true to keep as little as possible in memory.
         confirm_mode: the effective confirm mode, one of `confirm.modes.CONFIRM_MODES`; it may differ from the
@@ -93,12 +93,17 @@ LIMITS = frozenset(
 """Keys of policies of which the smaller value applies, if several give one."""
 
 
+def strictest(limits: Collection[int]) -> int:
+    """Return the limit that applies of several (one at least): the smallest, or if all are negative none."""
+    return min([limit for limit in limits if limit >= 0], default=max(limits))
+
+
 def merged_definition(policy: Mapping[str, Any], operator: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the definitions of a policy and an operator policy, sorted by key like each of them."""
     if not policy or not operator:
         return dict(policy or operator)
     return {
-        key: min(policy[key], operator[key])
+        key: strictest((policy[key], operator[key]))
         if key in LIMITS and key in policy and key in operator
         else operator.get(key, policy.get(key))
         for key in sorted({*policy, *operator})
@@ -106,9 +111,15 @@ def merged_definition(policy: Mapping[str, Any], operator: Mapping[str, Any]) ->
 
 
 def queue_settings(
-    arguments: Table, definition: Mapping[str, Any] | None = None, confirm_mode: str = STANDARD
+    arguments: Table,
+    definition: Mapping[str, Any] | None = None,
+    confirm_mode: str = STANDARD,
+    quorum_limit: int | None = None,
 ) -> QueueSettings:
-    """Return the effective settings of a queue; times in the definition of its policies may exceed the maximum."""
+    """Return the effective settings of a queue; times in the definition of its policies may exceed the maximum.
+
+    `quorum_limit`: the delivery limit of a quorum queue for which none is given.
+    """
     if not arguments and not definition and confirm_mode == STANDARD:
         return NO_SETTINGS
     merged = definition or {}
@@ -122,7 +133,7 @@ def queue_settings(
         asked: list[int] = [
             value for value in (field and field[1], merged.get(key)) if isinstance(value, int)
         ]
-        return min(asked, default=None)
+        return strictest(asked) if asked else None
 
     def time(key: str) -> int | None:
         asked = smaller(key)
@@ -132,8 +143,10 @@ def queue_settings(
     retain_for, retain_octets = time("retain-for") or 0, smaller("retain-bytes")
     dead_letter_exchange = either("dead-letter-exchange")
     is_quorum = queue_type(arguments) == QUORUM
-    if is_quorum and limit is None:
-        limit = COUNTED
+    if limit is None and is_quorum:
+        limit = quorum_limit
+    if limit is None or limit < 0:
+        limit = COUNTED if is_quorum else None
     mode = effective_mode(
         either("confirm-mode") or confirm_mode,
         is_quorum=is_quorum,

@@ -255,6 +255,7 @@ class Server(AdministeredBroker):
             most_deaths=self.config.limits.most_deaths,
             patterns=self.directory.patterns,
             object_limits=self.object_limits,
+            compatibility=self.config.compatibility.queues,
         )
         vhost.router.hop_limit = self.config.limits.exchange_hops
         vhost.parameters.on_change = self.shovels.parameter_changed

@@ -8,10 +8,10 @@ an object is created, when a policy changes, and on request.
 
 Keys, checks and the texts of errors are those of RabbitMQ 3.13 (rabbit_policy, rabbit_policies,
 rabbit_mirror_queue_misc). Intentional differences: the text for a wrong pattern is RE2's or Python's, an `ha-mode` that
-is not a string is refused where RabbitMQ crashes, `delivery-limit` applies to classic queues too, which support it
-here, and there are `retain-for` and `retain-bytes`, and `confirm-mode` for classic queues.
-`ha-*`, `queue-version`, `queue-master-locator`, `queue-leader-locator`, `max-in-memory-*` and the keys for streams
-are stored and have no effect.
+is not a string is refused where RabbitMQ crashes, a negative `delivery-limit` is none as in 4.x, the key applies to
+classic queues too, which support it here, and there are `retain-for` and `retain-bytes`, and `confirm-mode` for classic
+queues. `ha-*`, `queue-version`, `queue-master-locator`, `queue-leader-locator`, `max-in-memory-*` and the keys for
+streams are stored and have no effect.
 """
 
 import re
@@ -108,12 +108,23 @@ class PolicyRecord(Protocol):
 
 
 class Policies:
-    """The policies and operator policies of a vhost; falsy if there are none. `changed` is called after each change."""
+    """The policies and operator policies of a vhost; falsy if there are none. `changed` is called after each change.
 
-    __slots__ = ("_changed", "_kept", "_patterns", "_ranked", "_vhost", "record")
+    `limits_classic`: whether policies with `delivery-limit` match classic queues.
+    """
 
-    def __init__(self, vhost: str, changed: Callable[[], object], patterns: Patterns | None = None) -> None:
+    __slots__ = ("_barred", "_changed", "_kept", "_patterns", "_ranked", "_vhost", "record")
+
+    def __init__(
+        self,
+        vhost: str,
+        changed: Callable[[], object],
+        patterns: Patterns | None = None,
+        *,
+        limits_classic: bool = True,
+    ) -> None:
         self._patterns = patterns or Patterns()
+        self._barred = frozenset(() if limits_classic else ("delivery-limit",))
         self.record: PolicyRecord | None = None
         self._vhost = vhost
         self._changed = changed
@@ -216,7 +227,8 @@ class Policies:
         if not self:
             return NOTHING
         octets = name.encode("utf-8", "surrogateescape")
-        policy, operator_policy = (_first(ranked, kind, octets) for ranked in self._ranked)
+        barred = self._barred if kind == CLASSIC_QUEUES else frozenset[str]()
+        policy, operator_policy = (_first(ranked, kind, octets, barred) for ranked in self._ranked)
         if policy is None is operator_policy:
             return NOTHING
         return Applied(policy, operator_policy)
@@ -227,8 +239,9 @@ def _all_if_empty(pattern: str) -> str:
     return pattern or ".*"
 
 
-def _first(ranked: Iterable[Policy], kind: str, name: bytes) -> Policy | None:
-    return next((policy for policy in ranked if kind in policy.kinds and policy.search(name)), None)
+def _first(ranked: Iterable[Policy], kind: str, name: bytes, barred: frozenset[str]) -> Policy | None:
+    possible = (each for each in ranked if kind in each.kinds and barred.isdisjoint(each.definition))
+    return next((policy for policy in possible if policy.search(name)), None)
 
 
 def queue_kind(arguments: Table) -> str:
@@ -247,6 +260,10 @@ def _at_least(low: int) -> _Test:
 
 def _one_of(*allowed: str | int) -> _Test:
     return lambda value: type(value) in {str, int} and value in allowed
+
+
+def _is_integer(value: Any) -> bool:
+    return type(value) is int
 
 
 def _is_text(value: Any) -> bool:
@@ -268,7 +285,7 @@ _VALUES: Mapping[str, tuple[_Test, str]] = {
     "dead-letter-exchange": (_is_text, "dead letter exchange name"),
     "dead-letter-routing-key": (_is_text, "dead letter routing key"),
     "dead-letter-strategy": (_one_of("at-most-once", "at-least-once"), "dead letter strategy"),
-    "delivery-limit": (_at_least(0), "delivery limit"),
+    "delivery-limit": (_is_integer, "delivery limit"),
     "expires": (_at_least(1), "queue expiry"),
     "initial-cluster-size": (_at_least(0), "cluster size"),
     "max-age": (_is_age, "max age"),

@@ -14,6 +14,7 @@ from leveret.broker.auth.users import VHostLimits, is_reached
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, QueueCounts, added
 from leveret.broker.errors import NotYet, not_found, precondition_failed, resource, resource_locked
 from leveret.broker.queue.arguments import max_priority, warn_of_unknown
+from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.metered_queue import queue_class
 from leveret.broker.queue.queue import Queue
@@ -79,6 +80,7 @@ class VHost:
         confirm_mode: the mode of queues for which no argument or policy sets one.
         most_deaths: maximum number of x-death entries in a dead letter.
         patterns: compiles the patterns of policies.
+        compatibility: the RabbitMQ whose behaviour its queues have.
     """
 
     def __init__(
@@ -94,8 +96,10 @@ class VHost:
         most_deaths: int = MOST_DEATHS,
         patterns: Patterns | None = None,
         object_limits: ObjectLimits | None = None,
+        compatibility: QueueCompatibility | None = None,
     ) -> None:
         self.name = name
+        self.compatibility = compatibility = compatibility or QueueCompatibility()
         self.description = ""
         self.tags: tuple[str, ...] = ()
         self.default_queue_type = ""
@@ -103,7 +107,8 @@ class VHost:
         self.is_protected = False
         """True if it may not be deleted: an administrator has to remove the protection first."""
         self.record: VHostRecord | None = None
-        self.policies = Policies(name, self.reconfigure, patterns)
+        limits_classic = compatibility.arguments == "3.13"
+        self.policies = Policies(name, self.reconfigure, patterns, limits_classic=limits_classic)
         self.parameters = VHostParameters(name)
         self._policies_changed = 0
         """Number of policy changes so far."""
@@ -507,7 +512,9 @@ class VHost:
 
     def _configure_queue(self, queue: Queue) -> None:
         definition, before = self.queue_policies(queue).definition, queue.settings
-        settings = queue_settings(queue.arguments, definition, self._confirm_mode)
+        settings = queue_settings(
+            queue.arguments, definition, self._confirm_mode, self.compatibility.delivery_limit
+        )
         if settings == before:
             return
         if settings.rejects is not before.rejects or settings.confirm_mode != before.confirm_mode:

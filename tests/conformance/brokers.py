@@ -119,6 +119,7 @@ SET_UPS = {
                 "compatibility.transient_nonexcl_queues=denied",
                 "compatibility.global_qos=ignored",
                 "compatibility.queue_arguments=4.3",
+                "compatibility.quorum_delivery_limit=20",
                 "compatibility.passive_declare=open",
                 "auth.failure_delay=200ms",
             ),

@@ -1,6 +1,9 @@
 """What RabbitMQ 4.3 changed of queues, with its switches on: only our broker is asked, the answers are those of 4.3.6."""
 
-from conformance.cases import Cases, Session, channel, connection
+import contextlib
+
+from conformance.cases import Cases, Session, channel, connection, ok
+from conformance.wire import Channel, QuietError
 
 ROWS = Cases()
 
@@ -122,3 +125,53 @@ for _key, _value in (("type", "all"), ("min", 100), ("max", 1000)):
             _WRONG.format(f"x-delayed-retry-{_key}") + ": delayed retries are not supported",
         ),
     )(_retried)
+
+
+def _quorum(s: Session, **arguments: object) -> Channel:
+    """Declare the case's queue as a quorum queue; underscores stand for the hyphens of arguments without `x-`."""
+    named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    return s.queue(durable=True, arguments={**QUORUM, **named})
+
+
+_COUNTS = ("x-acquired-count", "x-delivery-count")
+
+
+def _returned(opened: Channel, queue: str, times: int, how: str = "basic.reject") -> list[list[object]]:
+    """Give a message back up to that many times; the counts in the headers of each of its deliveries."""
+    opened.put(queue, b"x")
+    opened.consume(queue)
+    seen: list[list[object]] = []
+    with contextlib.suppress(QuietError):
+        while len(seen) < times:
+            got = opened.deliver(timeout=0.5 if seen else None)
+            seen.append([got.properties.get("headers", {}).get(name) for name in _COUNTS])
+            opened.send(how, delivery_tag=got.delivery_tag, requeue=True)
+    return seen
+
+
+@case(
+    "queues.4.default-limit",
+    "with 4.3's default limit a quorum queue delivers a message 21 times, then dead-letters it",
+    ok((21, "delivery_limit")),
+)
+def _(s: Session) -> tuple[int, object]:
+    dead = s.channel()
+    dead.queue(s.q + "-dead", durable=True)
+    opened = _quorum(s, dead_letter_exchange="", dead_letter_routing_key=s.q + "-dead")
+    count = len(_returned(opened, s.q, 30))
+    dead.ready(s.q + "-dead", 1)
+    headers = dead.call("basic.get", queue=s.q + "-dead", no_ack=True).properties["headers"]
+    return count, headers["x-death"][0]["reason"]
+
+
+for _limit, _count in ((-1, 25), (-7, 25), (0, 1), (2, 3), (22, 23)):
+
+    def _limited(s: Session, limit: int = _limit) -> int:
+        return len(_returned(_quorum(s, delivery_limit=limit), s.q, 25))
+
+    case(
+        f"queues.4.limit-{_limit}",
+        f"with an x-delivery-limit of {_limit} a quorum queue delivers a message "
+        + ("for ever" if _limit < 0 else f"{_count} times"),
+        ok(_count),
+    )(_limited)

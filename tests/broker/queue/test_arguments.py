@@ -94,7 +94,6 @@ def redeclare_exchange(current: ExistingExchange, **changes) -> None:
         ("x-queue-version", text("2"), '"expected integer, got longstr"'),
         ("x-single-active-consumer", number(1), "{unacceptable_type,signedint}"),
         ("x-queue-type", text("foo"), "\"unsupported queue type 'foo'\""),
-        ("x-delivery-limit", number(-1), "{value_negative,-1}"),
         ("x-delivery-limit", text("1"), '"expected integer, got longstr"'),
         ("x-consumer-timeout", number(-1), "{value_negative,-1}"),
         ("x-consumer-timeout", ("float", 1.0), '"expected integer, got float"'),
@@ -131,6 +130,8 @@ def test_a_bad_queue_argument_is_named_with_its_fault(key, value, term):
         {"x-single-active-consumer": ("bool", False), "x-queue-type": text("classic")},
         {"x-queue-type": text("undefined"), "x-queue-master-locator": text("no such")},
         {"x-delivery-limit": number(0), "x-consumer-timeout": ("long", 1 << 40)},
+        {"x-delivery-limit": number(-1)},
+        {"x-queue-type": text("quorum"), "x-delivery-limit": number(-7)},
         {"x-queue-type": text("quorum"), "x-delivery-limit": number(5), "x-consumer-timeout": number(0)},
         {
             "x-queue-type": text("quorum"),

@@ -22,11 +22,37 @@ def mode(name: str) -> Table:
         (QUORUM, {}, COUNTED),
         (QUORUM, {"delivery-limit": 4}, 4),
         ({**QUORUM, "x-delivery-limit": ("byte", 0)}, {"delivery-limit": 4}, 0),
+        ({"x-delivery-limit": ("byte", -1)}, {}, None),
+        ({**QUORUM, "x-delivery-limit": ("byte", -1)}, {}, COUNTED),
+        ({**QUORUM, "x-delivery-limit": ("byte", -1)}, {"delivery-limit": 4}, 4),
+        ({**QUORUM, "x-delivery-limit": ("byte", 3)}, {"delivery-limit": -1}, 3),
+        (QUORUM, {"delivery-limit": -1}, COUNTED),
     ],
 )
 def test_quorum_queues_count_deliveries_without_a_limit(arguments, policy, limit):
-    """The smaller delivery limit applies; a quorum queue counts deliveries even without one."""
+    """The smaller delivery limit applies, a negative one is none; a quorum queue counts deliveries even without one."""
     assert limit == queue_settings(arguments, policy).delivery_limit
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "limit"),
+    [
+        ({}, {}, None),
+        (QUORUM, {}, 20),
+        (QUORUM, {"delivery-limit": 30}, 30),
+        (QUORUM, {"delivery-limit": -1}, COUNTED),
+        ({**QUORUM, "x-delivery-limit": ("byte", -1)}, {}, COUNTED),
+    ],
+)
+def test_default_of_quorum_queues(arguments, policy, limit):
+    """The broker's limit applies to quorum queues for which none is given, and to no others."""
+    assert limit == queue_settings(arguments, policy, quorum_limit=20).delivery_limit
+
+
+def test_negative_limit_of_one_policy():
+    """Of a policy and an operator policy a negative delivery limit gives way, as in RabbitMQ 4."""
+    assert {"delivery-limit": 4} == merged_definition({"delivery-limit": 4}, {"delivery-limit": -1})
+    assert {"delivery-limit": 4} == merged_definition({"delivery-limit": -1}, {"delivery-limit": 4})
 
 
 @pytest.mark.parametrize(

@@ -554,3 +554,13 @@ def test_what_a_policy_limits_is_limited_after_a_restart(tmp_path):
     node.pass_time(1000)
     assert (3, 0) == (found["q"].ready_count, found["ttl"].ready_count)
     node.disk.close()
+
+
+def test_policy_with_delivery_limit_by_the_rules_of_4():
+    """Where classic queues have no delivery limit, a policy with one does not match them."""
+    kept = Policies("/", lambda: None, limits_classic=False)
+    kept.set("p", "", {"delivery-limit": 3, "max-length": 2})
+    kept.set("q", "", {"max-length": 5}, -1)
+
+    assert {"max-length": 5} == kept.applied(CLASSIC_QUEUES, "q").definition
+    assert {"delivery-limit": 3, "max-length": 2} == kept.applied(QUORUM_QUEUES, "q").definition

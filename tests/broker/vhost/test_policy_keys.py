@@ -32,7 +32,7 @@ VALUES = (
     ("dead-letter-exchange", ("", "x"), (-1, 1.5, None, True), "dead letter exchange name"),
     ("dead-letter-routing-key", ("", "x"), (-1, 1.5, None, True), "dead letter routing key"),
     ("dead-letter-strategy", ("at-least-once", "at-most-once"), ("x", 1), "dead letter strategy"),
-    ("delivery-limit", (0, 3, 10**21), (-1, 1.5, "x", True), "delivery limit"),
+    ("delivery-limit", (0, 3, 10**21, -1, -7), (1.5, "x", True), "delivery limit"),
     ("expires", (1, 10**21), (0, -1, 1.5, "x"), "queue expiry"),
     ("initial-cluster-size", (0, 3), (-1, 1.5, "x"), "cluster size"),
     ("max-in-memory-bytes", (0, 3), (-1, 1.5, "x"), "maximum memory in bytes"),
