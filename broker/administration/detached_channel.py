@@ -306,7 +306,7 @@ class Getting:
         """Requeue or discard what was fetched and not acked, and close the channel. The caller runs a turn."""
         channel = self._channel
         if self._ack_mode == "reject_requeue_false" and channel.unacked:
-            channel.reject(0, multiple=True, requeue=False)
+            channel.reject(0, multiple=True, outcome=False)
         channel.close()
         channel.vhost.count_closed(channel.counts())
 

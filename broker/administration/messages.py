@@ -35,6 +35,7 @@ from leveret.broker.message_filter.message_facts import MessageFacts
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.vhost import VHost
+from leveret.storage.journal.blocks import FAILURES
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Look, Peeked
 
@@ -282,7 +283,7 @@ def _peeked_view(
         consumer=consumer,
         channel=channel,
         expires=peeked.expires or None,
-        count=counts.get(peeked.seq_id, 0) or peeked.returns,
+        count=counts.get(peeked.seq_id, 0) or peeked.returns & FAILURES,
     )
 
 
@@ -350,8 +351,9 @@ def facts_of(queue: Queue, peeked: Peeked, now: float, wall: int) -> MessageFact
 
 
 def delivery_count(queue: Queue, peeked: Peeked) -> int:
-    """Return how often a message was requeued, if its queue counts that."""
-    return (queue.limits is not None and queue.limits.deliveries.count(peeked.seq_id)) or peeked.returns
+    """Return how often a message was requeued, if its queue counts that (`compatibility.delivery_count`)."""
+    known = queue.limits is not None and queue.limits.deliveries.count(peeked.seq_id)
+    return known or peeked.returns & FAILURES
 
 
 class _Look:

@@ -32,7 +32,7 @@ from leveret.broker.auth.permissions import (
     Decision,
 )
 from leveret.broker.channel.consumer_timeout import ConsumerTimeouts
-from leveret.broker.channel.interfaces import ChannelHost, Record
+from leveret.broker.channel.interfaces import FAILED, ChannelHost, Outcome, Record
 from leveret.broker.channel.settlement import PIECE, Settlements, Suspension
 from leveret.broker.channel.transaction import Transaction
 from leveret.broker.counters.confirm_latency import ConfirmTimes
@@ -534,13 +534,13 @@ class Channel:
         """Handle `basic.ack`, other than a single one on a plain channel."""
         self.settlements.settle(self, delivery_tag, None, multiple=multiple)
 
-    def reject(self, delivery_tag: int, *, multiple: bool, requeue: bool) -> None:
+    def reject(self, delivery_tag: int, *, multiple: bool, outcome: Outcome) -> None:
         """Handle `basic.nack` and `basic.reject`."""
-        self.settlements.settle(self, delivery_tag, requeue, multiple=multiple)
+        self.settlements.settle(self, delivery_tag, outcome, multiple=multiple)
 
     def recover(self, reply: bytes) -> None:
         """Handle `basic.recover`: requeue all unacked messages, then send the reply."""
-        self.host.run_in_slices(self.number, self.settlements.requeue_all(self), reply)
+        self.host.run_in_slices(self.number, self.settlements.requeue_all(self, outcome=True), reply)
 
     def wake_consumers(self) -> None:
         """Let every consumer that has room again rejoin its queue's rotation, in a different order each time.
@@ -714,7 +714,7 @@ class Channel:
                 self.committing = None
             if self.tx is not None:
                 yield from self.tx.roll_back(self)  # its settled messages are unacked again
-            yield from self.settlements.requeue_all(self)
+            yield from self.settlements.requeue_all(self, FAILED)
         unused = [queue for queue in left if queue.auto_delete and not queue.consumers]
         if unused:
             yield from self.vhost.delete_queues(unused, unused=True)

@@ -1,7 +1,7 @@
 """The objects around a channel: its connection, and the channel itself as its settlements and transactions see it."""
 
 from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from leveret.broker.auth.permissions import AskedPermissions, AskedTopics, Permissions, TopicPermissions
 from leveret.broker.auth.users import User
@@ -16,8 +16,10 @@ from leveret.storage.message import Message
 
 Record = tuple[Consumer | GetRecipient, int]
 """An unacked delivery: its consumer or `GetRecipient` (which knows the queue), and its seq_id in the queue."""
-Outcome = bool | None
-"""The settlement of a delivery: None for acked, true for rejected with requeue, false without."""
+Outcome = int | None
+"""The settlement of a delivery: None for acked, false for discarded, true for given back (nack, recover), `FAILED`."""
+FAILED: Final = 2
+"""A delivery that was rejected with requeue, or lost by its consumer."""
 
 
 class ChannelHost(Protocol):

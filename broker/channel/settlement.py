@@ -15,7 +15,7 @@ from itertools import groupby, islice
 from types import TracebackType
 from typing import Self
 
-from leveret.broker.channel.interfaces import Outcome, Record, SettlingChannel
+from leveret.broker.channel.interfaces import FAILED, Outcome, Record, SettlingChannel
 from leveret.broker.errors import AMQPError, precondition_failed
 from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.interfaces import OwningQueue
@@ -99,15 +99,15 @@ class Settlements:
             yield from self.steps
             self.steps = None
 
-    def requeue_all(self, channel: SettlingChannel) -> Iterator[None]:
-        """Requeue all unacked deliveries, a piece at a time."""
+    def requeue_all(self, channel: SettlingChannel, outcome: Outcome) -> Iterator[None]:
+        """Requeue all unacked deliveries, a piece at a time, given back or failed."""
         last = channel.delivery_tag
         with Suspension() as suspension:
             while self._has_unacked_until(channel, last):
                 taken = self._take_oldest(channel, last)
                 if self._has_unacked_until(channel, last):
                     suspension.add(consumer.queue for _, (consumer, _) in taken)
-                _requeue(channel, [record for _, record in taken])
+                _requeue(channel, [record for _, record in taken], outcome)
                 if suspension:
                     yield
 
@@ -153,7 +153,7 @@ def settle_records(
 ) -> None:
     """Settle deliveries in their queues, and give the consumers their credit; `end`: as their transaction has it."""
     if outcome:
-        _requeue(channel, records, end)
+        _requeue(channel, records, outcome, end)
         return
     if outcome is None:
         channel.acked += len(records)
@@ -181,7 +181,9 @@ def _settle_taken(channel: SettlingChannel, taken: list[tuple[int, Record]], out
         settle_records(channel, [record for _, record in taken], outcome)
 
 
-def _requeue(channel: SettlingChannel, records: Sequence[Record], end: End | None = None) -> None:
+def _requeue(
+    channel: SettlingChannel, records: Sequence[Record], outcome: Outcome, end: End | None = None
+) -> None:
     by_queue: dict[Queue, list[int]] = {}
     for consumer, run in groupby(records, key=_consumer_of):
         seq_ids = [seq_id for _, seq_id in run]
@@ -189,9 +191,9 @@ def _requeue(channel: SettlingChannel, records: Sequence[Record], end: End | Non
         by_queue.setdefault(consumer.queue, []).extend(seq_ids)  # type: ignore[arg-type]
     for queue, seq_ids in by_queue.items():
         if end is not None:
-            end(queue, seq_ids, True)
+            end(queue, seq_ids, outcome)
         else:
-            queue.requeue(seq_ids)
+            queue.requeue(seq_ids, failed=outcome == FAILED)
     _credit(channel, records)
 
 

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from leveret.broker.channel.interfaces import Outcome, Record, SettlingChannel
+from leveret.broker.channel.interfaces import FAILED, Outcome, Record, SettlingChannel
 from leveret.broker.channel.settlement import PIECE, settle_records
 from leveret.broker.errors import NoResourceError, NotYet, no_disk_space
 from leveret.broker.queue.queue import Queue
@@ -208,7 +208,7 @@ class Transaction:
 
     def _settle_all(self, channel: SettlingChannel) -> Iterator[bool]:
         settled = self.settled
-        by_outcome: dict[Outcome, deque[Record]] = {None: deque(), False: deque(), True: deque()}
+        by_outcome: dict[Outcome, deque[Record]] = {each: deque() for each in (None, False, True, FAILED)}
         settled.reverse()
         while settled:
             for _ in range(min(PIECE, len(settled))):
@@ -225,7 +225,7 @@ class Transaction:
         """Have messages leave their queue by the commit that has the publishes, or be requeued, within its limit."""
         self._joined += queue.join(keys)
         if outcome:
-            queue.requeue(keys, moved=self._is_stored)
+            queue.requeue(keys, moved=self._is_stored, failed=outcome == FAILED)
         elif outcome is False:
             queue.discard(keys, moved=self._is_stored)
         elif self._is_stored:

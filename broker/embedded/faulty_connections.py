@@ -19,6 +19,7 @@ from math import ceil
 from typing import Any, Protocol, Self, cast
 
 from leveret.broker.amqp.fastpath import unpack_ack, unpack_method
+from leveret.broker.channel.interfaces import FAILED
 from leveret.broker.channel.settlement import settle_records
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.state import CLOSED, LOST, OPEN
@@ -271,7 +272,7 @@ class FaultyChannel(RecordedChannel):
             if record is not None and not isinstance(owner, Former):
                 records.append(record)
                 self.unacked[tag] = self._former, 0
-        settle_records(self, records, outcome=True)
+        settle_records(self, records, FAILED)
 
     def get(self, queue: Queue, *, no_ack: bool) -> None:
         """Handle `basic.get`, as `Channel.get`; a hostile broker requeues some of the messages at once."""

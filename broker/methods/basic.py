@@ -9,6 +9,7 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Access, Basic as Wire, Channel as ChannelMethods, Confirm, Tx, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.channel.channel import Channel
+from leveret.broker.channel.interfaces import FAILED
 from leveret.broker.channel.transaction import Transaction
 from leveret.broker.errors import (
     access_refused,
@@ -139,12 +140,12 @@ def basic_ack(channel: Channel, method: Wire.Ack) -> None:
 
 def basic_nack(channel: Channel, method: Wire.Nack) -> None:
     """Handle `basic.nack`, RabbitMQ's extension of `basic.reject` to several messages."""
-    channel.reject(method.delivery_tag, multiple=bool(method.multiple), requeue=bool(method.requeue))
+    channel.reject(method.delivery_tag, multiple=bool(method.multiple), outcome=bool(method.requeue))
 
 
 def basic_reject(channel: Channel, method: Wire.Reject) -> None:
     """Handle `basic.reject`."""
-    channel.reject(method.delivery_tag or 0, multiple=False, requeue=bool(method.requeue))
+    channel.reject(method.delivery_tag or 0, multiple=False, outcome=FAILED if method.requeue else False)
 
 
 def basic_recover(channel: Channel, method: Wire.Recover) -> None:

@@ -20,3 +20,8 @@ class QueueCompatibility(msgspec.Struct, frozen=True):
     delivery_limit: Annotated[int | None, Key("compatibility.quorum_delivery_limit", "limit", low=0, own=True,
         doc="Delivery limit of quorum queues for which neither an argument nor a policy sets one (`-1` there is "
         "no limit); 20 in RabbitMQ 4.")] = None
+    delivery_count: Annotated[Literal["returns", "failures"], Key("compatibility.delivery_count", own=True,
+        doc="What counts for a delivery limit and in `x-delivery-count`. `returns`: each message that comes back, as "
+        "in RabbitMQ 3. `failures`: those that a consumer rejects (`basic.reject`) or loses with its channel, and not "
+        "those it gives back by `basic.nack` or `basic.recover`, as in RabbitMQ 4.3; `x-acquired-count` has both.")
+    ] = "returns"

@@ -1,7 +1,8 @@
-"""The delivery limit of a queue: `x-delivery-limit`, and the header `x-delivery-count`.
+"""The delivery limit of a queue: `x-delivery-limit`, and the headers `x-delivery-count` and `x-acquired-count`.
 
 How often a message was requeued is counted while the queue has a limit, in memory and, for those on disk, in its
-backing queue.
+backing queue. A count has two parts (`storage.journal.blocks.FAILURES`): in RabbitMQ 4.3 only deliveries that failed
+count for the limit, and `x-acquired-count` has all that came back; in 3.13 all of them count as failed.
 
 Hot path: see docs/performance.md.
 """
@@ -9,18 +10,24 @@ Hot path: see docs/performance.md.
 from collections.abc import Collection, Iterable, Mapping
 
 from leveret.broker.amqp.properties import Properties
+from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.interfaces import OwningQueue
+from leveret.storage.journal.blocks import FAILURE_BITS, FAILURES
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Fetched
 
 
 class DeliveryLimit:
-    """The requeue counts of one queue, and their limit; `most` is None without one."""
+    """The requeue counts of one queue, and their limit; `most` is None without one.
 
-    __slots__ = ("_queue", "_ready", "_unacked", "most")
+    `tells_failures`: whether messages that a consumer gave back are counted apart from those that failed.
+    """
 
-    def __init__(self, queue: OwningQueue) -> None:
+    __slots__ = ("_queue", "_ready", "_tells_failures", "_unacked", "most")
+
+    def __init__(self, queue: OwningQueue, *, tells_failures: bool) -> None:
         self._queue = queue
+        self._tells_failures = tells_failures
         self.most: int | None = None
         self._ready: dict[int, int] = {}
         self._unacked: dict[int, int] = {}
@@ -40,22 +47,25 @@ class DeliveryLimit:
         return bool(self._ready)
 
     def counts(self) -> dict[int, int]:
-        """Return the counts of all messages that were requeued since the start, by seq_id."""
-        return self._ready | self._unacked
+        """Return how often messages failed since the start, by seq_id."""
+        return {seq_id: count & FAILURES for seq_id, count in (self._ready | self._unacked).items()}
 
     def count(self, seq_id: int) -> int:
-        """Return how often a message was requeued since the start."""
-        return self._unacked.get(seq_id) or self._ready.get(seq_id) or 0
+        """Return how often a message failed since the start."""
+        return (self._unacked.get(seq_id) or self._ready.get(seq_id) or 0) & FAILURES
 
     def delivered(self, batch: Fetched, *, ack_required: bool) -> Fetched:
-        """Return redelivered messages with `x-delivery-count`; requeues before the last restart are included."""
+        """Return redelivered messages with their counts; requeues before the last restart are included."""
         stored, ready = self._queue.backing.take_returns(batch.seq_ids), self._ready
         if not stored and not ready:
             return batch
         counts = [ready.pop(seq_id, 0) or stored.get(seq_id, 0) for seq_id in batch.seq_ids]
         if ack_required:
             self._unacked.update([pair for pair in zip(batch.seq_ids, counts, strict=True) if pair[1]])
-        messages = [_counted(*each) for each in zip(batch.messages, counts, strict=True)]
+        headers = _headers_of_both if self._tells_failures else _headers
+        messages = [
+            _counted(message, headers(count)) for message, count in zip(batch.messages, counts, strict=True)
+        ]
         return batch._replace(messages=messages)
 
     def left(self, seq_ids: Collection[int]) -> None:
@@ -71,10 +81,13 @@ class DeliveryLimit:
             for seq_id in seq_ids:
                 self._unacked.pop(seq_id, None)
 
-    def requeued(self, seq_ids: Collection[int], most: int) -> tuple[Collection[int], list[int]]:
+    def requeued(
+        self, seq_ids: Collection[int], most: int, *, failed: bool
+    ) -> tuple[Collection[int], list[int]]:
         """Count messages that are being requeued; return those that may be, and those over the limit."""
-        counts = {seq_id: self._unacked.pop(seq_id, 0) + 1 for seq_id in seq_ids}
-        over = sorted([seq_id for seq_id, count in counts.items() if count > most])
+        one = 1 if failed or not self._tells_failures else FAILURES + 1
+        counts = {seq_id: self._unacked.pop(seq_id, 0) + one for seq_id in seq_ids}
+        over = sorted([seq_id for seq_id, count in counts.items() if count & FAILURES > most])
         for seq_id in over:
             del counts[seq_id]
         self._ready.update(counts)
@@ -96,9 +109,19 @@ class DeliveryLimit:
         self._ready.clear()
 
 
-def _counted(message: Message, count: int) -> Message:
-    if not count:
+def _headers(count: int) -> Table:
+    failures = count & FAILURES
+    return {"x-delivery-count": ("long", failures)} if failures else {}
+
+
+def _headers_of_both(count: int) -> Table:
+    failures = count & FAILURES
+    acquired: Table = {"x-acquired-count": ("long", failures + (count >> FAILURE_BITS))} if count else {}
+    return acquired | _headers(count)
+
+
+def _counted(message: Message, added: Table) -> Message:
+    if not added:
         return message
     properties = Properties(message.header)
-    headers = {**(properties.headers or {}), "x-delivery-count": ("long", count)}
-    return message.with_header(properties.replace(headers=headers))
+    return message.with_header(properties.replace(headers={**(properties.headers or {}), **added}))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, MutableMapping, Sequence
 from typing import Any, Protocol
 
 from leveret.broker.counters.totals import QueueTally
+from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.queue.settings import QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.outbox import Outbox
@@ -110,6 +111,7 @@ class ParentVHost(Protocol):
     """The vhost, which expires queues and publishes their dead letters."""
 
     context: NodeContext
+    compatibility: QueueCompatibility
 
     def expire(self, queue: Any) -> None:
         """Delete an unused queue."""

@@ -60,7 +60,8 @@ class QueueLimits:
         self.settings = NO_SETTINGS
         self.expiry = self.expiry_class(queue, parent)
         self.length = MaxLength(queue)
-        self.deliveries = DeliveryLimit(queue)
+        tells_failures = parent.compatibility.delivery_count == "failures"
+        self.deliveries = DeliveryLimit(queue, tells_failures=tells_failures)
         self.dead_letters = DeadLetterLine(queue, parent)
         self.retention: Retention | None = None
         self._retained_before: BackingQueue | None = None
@@ -284,11 +285,13 @@ class QueueLimits:
         else:
             self.dead_letters.add(seq_ids, reason)
 
-    def requeued(self, seq_ids: Collection[int], *, moved: bool = False) -> Collection[int]:
+    def requeued(
+        self, seq_ids: Collection[int], *, moved: bool = False, failed: bool = True
+    ) -> Collection[int]:
         """Apply the delivery limit to messages being requeued; return those that may be. `moved`: see `rejected`."""
         most = self.deliveries.most
         if most is not None:
-            seq_ids, over = self.deliveries.requeued(seq_ids, most)
+            seq_ids, over = self.deliveries.requeued(seq_ids, most, failed=failed)
             if over:
                 self.rejected(over, DELIVERY_LIMIT, moved=moved)
         if self.length.max_octets is not None:

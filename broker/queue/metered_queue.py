@@ -56,10 +56,10 @@ class MeteredQueue(Queue):
             self.touch()
         return batch
 
-    def requeue(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
+    def requeue(self, seq_ids: Collection[int], *, moved: bool = False, failed: bool = True) -> None:
         """Requeue unacked messages, as `Queue.requeue`; their acks are not timed."""
         self.meter.requeued(seq_ids)
-        super().requeue(seq_ids, moved=moved)
+        super().requeue(seq_ids, moved=moved, failed=failed)
 
     def ack_moved(self, keys: Collection[int]) -> None:
         """Remove messages, as `Queue.ack_moved`, and time their acks."""

@@ -605,10 +605,10 @@ class Queue:
             self.touch()
         return batch
 
-    def requeue(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
+    def requeue(self, seq_ids: Collection[int], *, moved: bool = False, failed: bool = True) -> None:
         """Requeue unacked messages at their original positions; light deliveries are no longer kept, and are nacked.
 
-        `moved`: those over the delivery limit leave as in `discard`.
+        `moved`: those over the delivery limit leave as in `discard`. `failed`: false if a consumer gave them back.
         """
         if self.awaiting is not None:
             seq_ids, gone = self.awaiting.split(seq_ids)
@@ -620,7 +620,7 @@ class Queue:
         self.settle()
         tally, count = self.tally, len(seq_ids)
         if self.limits is not None:
-            seq_ids = self.limits.requeued(seq_ids, moved=moved)
+            seq_ids = self.limits.requeued(seq_ids, moved=moved, failed=failed)
         tally.requeued += len(seq_ids)
         tally.rejected += count - len(seq_ids)  # delivery limit reached
         if seq_ids:

@@ -32,7 +32,7 @@ Hot path: see docs/performance.md.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from zlib_ng.zlib_ng import crc32
 
@@ -72,7 +72,11 @@ _KEY = Struct(">QQ")
 _RETURN = Struct(">HI")
 RETURN_OCTETS = _RETURN.size
 """Bytes of a delivery count after a bitmap."""
-_MOST_RETURNS = (1 << 32) - 1
+FAILURE_BITS: Final = 32
+FAILURES: Final = (1 << FAILURE_BITS) - 1
+"""The bits of a delivery count that say how many deliveries failed; those above say how many came back otherwise."""
+_BOTH = 1 << 31
+"""Marks a count on disk with both: 15 bits of the others, then 16 of failures. Without it all are failures."""
 NO_RETURNS: dict[int, int] = EmptyDict()
 """Shared by all blocks without delivery counts."""
 
@@ -507,7 +511,7 @@ def pack_bits(key: bytes, count: int, bits: int, returns: Mapping[int, int] = NO
     octets = bits.to_bytes((count + 7) // 8, "little")
     if returns:
         left = [(index, most) for index, most in sorted(returns.items()) if not bits >> index & 1]
-        octets += b"".join([_RETURN.pack(index, min(most, _MOST_RETURNS)) for index, most in left])
+        octets += b"".join([_RETURN.pack(index, _short_count(most)) for index, most in left])
     return _CRC(crc32(octets, crc32(key))) + octets
 
 
@@ -536,7 +540,18 @@ def read_bitmap(bitmap: bytes | None, header: Header) -> Bitmap:
     dead = int.from_bytes(bitmap[4:stop], "little")
     whole = (len(bitmap) - stop) // RETURN_OCTETS * RETURN_OCTETS
     returns = dict(_RETURN.iter_unpack(bitmap[stop : stop + whole])) if whole > 0 else NO_RETURNS
+    for index, count in returns.items():
+        if count & _BOTH:
+            returns[index] = (count & _BOTH - 1) >> 16 << FAILURE_BITS | count & 0xFFFF
     return Bitmap(dead, returns)
+
+
+def _short_count(count: int) -> int:
+    """Return a delivery count as it is on disk; larger ones stay at the largest."""
+    failures, others = count & FAILURES, count >> FAILURE_BITS
+    if not others:
+        return min(failures, _BOTH - 1)
+    return _BOTH | min(others, 0x7FFF) << 16 | min(failures, 0xFFFF)
 
 
 def is_bound(key: bytes, bitmap: bytes) -> bool:

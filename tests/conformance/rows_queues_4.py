@@ -149,6 +149,123 @@ def _returned(opened: Channel, queue: str, times: int, how: str = "basic.reject"
     return seen
 
 
+for _how, _seen in (
+    ("reject", [[None, None], [1, 1], [2, 2], [3, 3]]),
+    ("nack", [[None, None], [1, None], [2, None], [3, None], [4, None]]),
+):
+
+    def _given_back(s: Session, how: str = f"basic.{_how}") -> list[list[object]]:
+        return _returned(_quorum(s, delivery_limit=3), s.q, 5, how)
+
+    case(
+        f"queues.4.{_how}-counts",
+        f"in 4.3 basic.{_how} counts in x-acquired-count"
+        + (", in x-delivery-count and for the limit" if _how == "reject" else " only"),
+        ok(_seen),
+    )(_given_back)
+
+
+def _shown(opened: Channel) -> list[object]:
+    """The counts of the next delivery."""
+    headers = opened.deliver().properties.get("headers", {})
+    return [headers.get(name) for name in _COUNTS]
+
+
+@case(
+    "queues.4.recover-counts",
+    "in 4.3 basic.recover and a nack of several count as given back",
+    ok([[None, None], [1, None], [2, None]]),
+)
+def _(s: Session) -> list[list[object]]:
+    opened = _quorum(s)
+    opened.put(s.q, b"x")
+    opened.consume(s.q)
+    seen = [_shown(opened)]
+    opened.call("basic.recover", requeue=True)
+    seen.append(_shown(opened))
+    opened.send("basic.nack", delivery_tag=0, multiple=True, requeue=True)
+    seen.append(_shown(opened))
+    return seen
+
+
+for _end in ("channel", "connection", "cancel"):
+
+    def _lost(s: Session, end: str = _end) -> list[list[object]]:
+        _quorum(s).put(s.q, b"x")
+        seen = []
+        for _ in range(3):
+            other = s.channel()
+            other.consume(s.q)
+            seen.append(_shown(other))
+            if end == "cancel":
+                other.call("basic.cancel", consumer_tag="ct")
+            if end == "connection":
+                other.client.close_socket()
+            else:
+                other.call("channel.close", reply_code=200)
+        return seen
+
+    case(
+        f"queues.4.lost-{_end}",
+        f"in 4.3 a message counts as failed if its consumer is lost ({_end})",
+        ok([[None, None], [1, 1], [2, 2]]),
+    )(_lost)
+
+
+@case(
+    "queues.4.get-counts",
+    "in 4.3 basic.get shows both counts too, and none at first",
+    ok([[None, None], [1, 1], [2, 1]]),
+)
+def _(s: Session) -> list[list[object]]:
+    opened = _quorum(s)
+    opened.put(s.q, b"x")
+    seen = []
+    for how in ("basic.reject", "basic.nack", "basic.ack"):
+        got = opened.call("basic.get", queue=s.q)
+        seen.append([got.properties.get("headers", {}).get(name) for name in _COUNTS])
+        opened.send(how, delivery_tag=got.delivery_tag, **({} if how == "basic.ack" else {"requeue": True}))
+        opened.ready(s.q, how != "basic.ack")
+    return seen
+
+
+@case(
+    "queues.4.transaction-counts",
+    "in 4.3 a nack in a transaction is given back when it is committed, and a reject fails",
+    ok([[1, None], [2, 1]]),
+)
+def _(s: Session) -> list[list[object]]:
+    opened = _quorum(s)
+    opened.put(s.q, b"x")
+    opened.call("tx.select")
+    opened.consume(s.q)
+    seen = []
+    for how in ("basic.nack", "basic.reject"):
+        opened.send(how, delivery_tag=opened.deliver().delivery_tag if not seen else 2, requeue=True)
+        opened.call("tx.commit")
+        seen.append(_shown(opened))
+    return seen
+
+
+@case(
+    "queues.4.claimed-counts",
+    "in 4.3 the counts that a client writes are passed on, and replaced by the first redelivery",
+    ok([[9, 7], [1, 1]]),
+)
+def _(s: Session) -> list[list[object]]:
+    opened = _quorum(s, delivery_limit=2)
+    opened.put(s.q, b"x", headers={"x-acquired-count": 9, "x-delivery-count": 7})
+    opened.consume(s.q)
+    first = opened.deliver()
+    opened.send("basic.reject", delivery_tag=first.delivery_tag, requeue=True)
+    return [[first.properties["headers"].get(name) for name in _COUNTS], _shown(opened)]
+
+
+@case("queues.4.classic-counts", "in 4.3 a classic queue counts nothing", ok([[None, None], [None, None]]))
+def _(s: Session) -> list[list[object]]:
+    return _returned(s.queue(durable=True), s.q, 2)
+
+
 @case(
     "queues.4.default-limit",
     "with 4.3's default limit a quorum queue delivers a message 21 times, then dead-letters it",

@@ -223,7 +223,9 @@ def test_what_was_begun_is_completed(channel, queue):
 def test_everything_is_requeued(channel, queue, count, pieces):
     """All unacked deliveries return to their queue: if they are many, in pieces between which it delivers nothing."""
     channel.deliver(count)
-    found = [(len(queue.requeued), queue.suspended) for _ in channel.settlements.requeue_all(channel)]
+    found = [
+        (len(queue.requeued), queue.suspended) for _ in channel.settlements.requeue_all(channel, outcome=True)
+    ]
 
     assert ([10 * tag for tag in range(1, count + 1)], {}) == (queue.requeued, channel.unacked)
     assert [(size, 1) for size in pieces] == found

@@ -113,7 +113,7 @@ class Bench:
         tag = tags[at % len(tags)]
         settled = tags[: at % len(tags) + 1] if multiple else [tag]
         if requeue:
-            self.channels[channel].reject(tag, multiple=multiple, requeue=True)
+            self.channels[channel].reject(tag, multiple=multiple, outcome=True)
         else:
             self.channels[channel].ack(tag, multiple=multiple)
         self.model.settle(channel, settled, requeue=requeue)

@@ -6,6 +6,7 @@ from hypothesis import given, strategies as st
 from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import (
     BLOCK_RECORDS,
+    FAILURE_BITS,
     WRITING,
     Bitmap,
     Entry,
@@ -191,3 +192,12 @@ def test_an_empty_bitmap_is_damaged() -> None:
     """A row without even a checksum was written for no block; a missing row is not damaged."""
     assert read_bitmap(b"", HUNDRED) == Bitmap(is_damaged=True)
     assert read_bitmap(None, HUNDRED) == Bitmap()
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(0, 70_000))
+def test_delivery_counts_have_two_parts(failures: int, others: int) -> None:
+    """A count of failures alone is kept as it is; with others beside them both are, up to 16 and 15 bits."""
+    count = others << FAILURE_BITS | failures
+    kept = read_bitmap(pack_bits(HUNDRED_KEY, 100, 0, {7: count}), HUNDRED).returns
+    both = min(others, 0x7FFF) << FAILURE_BITS | min(failures, 0xFFFF)
+    assert {7: both if others else failures} == kept
