@@ -12,6 +12,7 @@ KEY: Final = "compatibility.profile"
 PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
     "3.13": {},
     "4.3": {
+        "compatibility.claimed_deaths": "replaced",
         "compatibility.delivery_count": "failures",
         "compatibility.frame_min": "8192",
         "compatibility.global_qos": "ignored",

@@ -25,3 +25,7 @@ class QueueCompatibility(msgspec.Struct, frozen=True):
         "in RabbitMQ 3. `failures`: those that a consumer rejects (`basic.reject`) or loses with its channel, and not "
         "those it gives back by `basic.nack` or `basic.recover`, as in RabbitMQ 4.3; `x-acquired-count` has both.")
     ] = "returns"
+    claimed_deaths: Annotated[Literal["kept", "replaced"], Key("compatibility.claimed_deaths", own=True,
+        doc="The `x-death` that a client sends, when its message is dead-lettered. `kept`: its entries stay and its "
+        "counts go on, as in RabbitMQ 3. `replaced`: those that the broker has recorded since the publish replace it, "
+        "as in RabbitMQ 4.")] = "kept"

@@ -20,9 +20,9 @@ routed when it is dead-lettered again. `BCC` was removed when the message was pu
 
 `x-death` is an array of tables, one for each pair of queue and reason, the newest death first. Clients can send one
 themselves, usually in a dead letter that they publish again; incomplete entries are ignored. Its counts go on, as in
-RabbitMQ 3.13, but a cycle is detected by the deaths since the publish alone (as in RabbitMQ 4): those are the first of
-the array, as many as `storage.message.Message.deaths` says. What a client claims never decides whether its message is
-dropped.
+RabbitMQ 3.13, or those since the publish replace it, as in 4.x (`compatibility.claimed_deaths`). A cycle is detected by
+the deaths since the publish alone (as in RabbitMQ 4): those are the first of the array, as many as
+`storage.message.Message.deaths` says. What a client claims never decides whether its message is dropped.
 """
 
 import itertools
@@ -140,11 +140,12 @@ def dead_letter(
     routing_key: str | None,
     now: int,
     most_deaths: int = MOST_DEATHS,
+    keeps_claims: bool = True,
 ) -> DeadLetter:
     """Create the dead letter of a message whose properties were checked when it was published.
 
     Messages with equal address and properties that die in the same second (`now`) for the same reason share the work.
-    The newest `most_deaths` entries of `x-death` are kept.
+    The newest `most_deaths` entries of `x-death` are kept; without `keeps_claims` none that its client wrote.
     """
     header = message.header
     rewritten = _rewritten(
@@ -157,6 +158,7 @@ def dead_letter(
         routing_key,
         now,
         most_deaths,
+        keeps_claims,
     )
     made = header[:FLAGS_AT] + rewritten.properties
     return DeadLetter(message.dead_letter(rewritten.address, made, len(rewritten.deaths)), rewritten)
@@ -173,6 +175,7 @@ def _rewritten(
     routing_key: str | None,
     now: int,
     most_deaths: int,
+    keeps_claims: bool,
 ) -> Rewritten:
     """Rewrite address and properties (flags and list). Unchanged fields are not decoded."""
     properties = Properties(bytes(FLAGS_AT) + flagged, max_entries=sys.maxsize)
@@ -199,25 +202,27 @@ def _rewritten(
     for name, value in fields.items():
         if value[0] in _VARIANTS:
             fields[name] = as_written(value)
-    deaths = _record(fields, history, recorded, death, most_deaths)
+    read = most_deaths if keeps_claims else min(most_deaths, recorded)
+    deaths = _record(fields, history, recorded, death, most_deaths, read)
     headers = join_fields(sorted(fields.items()))
     payload = properties.replace(headers=headers, expiration=None)
     return Rewritten(payload[FLAGS_AT:], join_address(exchange, keys[0]), keys, deaths)
 
 
 def _record(
-    fields: dict[bytes, bytes], history: bytes, recorded: int, death: Table, most: int
+    fields: dict[bytes, bytes], history: bytes, recorded: int, death: Table, most: int, read: int
 ) -> tuple[Death, ...]:
     """Write a death into the headers (mc:record_death/4); returns the deaths since the publish, the newest first.
 
     `history` is the `x-death` among them, encoded; the broker wrote its first `recorded` entries since the publish.
+    Its first `read` entries count.
     """
     new = _death(death)
     earlier: list[tuple[Death, bytes]] = []
-    is_first = history[:1] != b"A"
+    is_first = history[:1] != b"A" or not read
     if not is_first:
         for item in split_items(history):
-            if len(earlier) == most:
+            if len(earlier) == read:
                 break
             known = _known(item)
             if known is not None:
@@ -349,7 +354,10 @@ class DeadLettering:
         context: NodeContext,
         blob_threshold: int,
         most_deaths: int = MOST_DEATHS,
+        *,
+        keeps_claims: bool = True,
     ) -> None:
+        self._keeps_claims = keeps_claims
         self._find_exchange = find_exchange
         self._route = route
         self._turn = turn
@@ -390,6 +398,7 @@ class DeadLettering:
                 routing_key=queue.settings.dead_letter_routing_key,
                 now=now,
                 most_deaths=self._most_deaths,
+                keeps_claims=self._keeps_claims,
             )
             exchange.lookups += 1
             reached = self._route(exchange, letter.routing_keys, letter.rewritten.headers)

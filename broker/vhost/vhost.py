@@ -142,8 +142,15 @@ class VHost:
         self.disk = delay_disk
         """Writes bodies to files; None without a data directory."""
         self._blob_threshold = sys.maxsize if delay_disk is None else delay_disk.blob_threshold
+        self.keeps_claims = compatibility.claimed_deaths == "kept"
         self._dead_lettering = DeadLettering(
-            router.get, self.route_anyway, turn, context, self._blob_threshold, most_deaths
+            router.get,
+            self.route_anyway,
+            turn,
+            context,
+            self._blob_threshold,
+            most_deaths,
+            keeps_claims=self.keeps_claims,
         )
         self._confirm_mode = confirm_mode
         self.taps = Taps(name, router, self.queues, turn)

@@ -1,8 +1,10 @@
 """What RabbitMQ 4.3 changed of queues, with its switches on: only our broker is asked, the answers are those of 4.3.6."""
 
 import contextlib
+import itertools
 
 from conformance.cases import Cases, Session, channel, connection, ok
+from conformance.codec import T
 from conformance.wire import Channel, QuietError
 
 ROWS = Cases()
@@ -292,3 +294,56 @@ for _limit, _count in ((-1, 25), (-7, 25), (0, 1), (2, 3), (22, 23)):
         + ("for ever" if _limit < 0 else f"{_count} times"),
         ok(_count),
     )(_limited)
+
+
+def _claim(queue: str, reason: str, count: int) -> dict[str, object]:
+    """An entry of x-death, as clients write it."""
+    return {
+        "count": T("l", count),
+        "reason": reason,
+        "queue": queue,
+        "time": T("T", 10),
+        "exchange": "",
+        "routing-keys": [queue],
+    }
+
+
+def _dead(s: Session, *claims: tuple[str, str, int], ways: int = 1, **more: object) -> tuple[object, ...]:
+    """Let a message with such claims die in queues one after the other; its entries of x-death, and other headers."""
+    opened = s.channel()
+    names = [s.q + str(number) for number in range(ways)] + [s.q]
+    opened.queue(names[-1], durable=True)
+    for name, following in itertools.pairwise(names):
+        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": following, "x-message-ttl": 1}
+        opened.queue(name, durable=True, arguments=arguments)
+    headers = {"x-death": [_claim(s.q + queue, *rest) for queue, *rest in claims], **more}
+    opened.put(names[0], b"x", headers=headers)
+    opened.ready(s.q, 1, within=3)
+    found = opened.call("basic.get", queue=s.q, no_ack=True).properties["headers"]
+    deaths = [
+        (death["queue"].removeprefix(s.q), death["reason"], death["count"]) for death in found["x-death"]
+    ]
+    rest = {key: str(value).removeprefix(s.q) for key, value in found.items() if key.endswith("-death-queue")}
+    return deaths, rest
+
+
+_FIRST = {"x-first-death-queue": "0", "x-last-death-queue": "0"}
+for _label, _claims, _ways, _expected in (
+    ("same", [("0", "expired", 5)], 1, ([("0", "expired", 1)], _FIRST)),
+    ("other", [("z", "rejected", 5)], 1, ([("0", "expired", 1)], _FIRST)),
+    (
+        "twice",
+        [("1", "expired", 5), ("z", "rejected", 3)],
+        2,
+        ([("1", "expired", 1), ("0", "expired", 1)], _FIRST | {"x-last-death-queue": "1"}),
+    ),
+):
+
+    def _claimed(s: Session, claims: list[tuple[str, str, int]] = _claims, ways: int = _ways) -> object:
+        return _dead(s, *claims, ways=ways, **{"x-first-death-queue": "foo"})
+
+    case(
+        f"queues.4.claimed-death-{_label}",
+        f"since 4.0 an x-death that a client sends is replaced by the broker's ({_label})",
+        ok(_expected),
+    )(_claimed)
