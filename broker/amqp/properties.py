@@ -159,14 +159,14 @@ def delivery_mode(payload: bytes) -> int | None:
     return None if span is None else payload[span[0]]
 
 
-def priority(content: bytes) -> int:
-    """Return the priority, 0 to 255, of a message given as the frames received; 0 if it has none.
+def priority(content: bytes, default: int = 0) -> int:
+    """Return the priority, 0 to 255, of a message given as the frames received; the default if it has none.
 
     Called for each message of a priority queue. The caller must have checked the property list with `check`.
     """
     present = content[_FLAGS_IN_FRAME]
     if not present & _PRIORITY:
-        return 0
+        return default
     at = _LIST_IN_FRAME
     if content[_FLAGS_IN_FRAME + 1] & FLAG_CONTINUATION:
         at = _FRAME_HEAD + _list_at(content[_FRAME_HEAD:], flags(content[_FRAME_HEAD:]))

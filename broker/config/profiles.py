@@ -18,6 +18,7 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
         "compatibility.global_qos": "ignored",
         "compatibility.queue_arguments": "4.3",
         "compatibility.quorum_delivery_limit": "20",
+        "compatibility.quorum_priorities": "strict",
         "compatibility.topic_max_hash": "2",
         "compatibility.transient_nonexcl_queues": "denied",
         "max_message_size": "16MiB",

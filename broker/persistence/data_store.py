@@ -24,7 +24,7 @@ from leveret.broker.persistence.committer import Committer
 from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.persistence.space_reclaim import SpaceReclaim
 from leveret.broker.persistence.worker_thread import WorkerThread
-from leveret.broker.queue.arguments import max_priority
+from leveret.broker.queue.arguments import STRICT, priorities_of
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.delayed_delivery import DelayLine
@@ -38,7 +38,7 @@ from leveret.storage.queues.backing_queue import BackingQueue, Read
 from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.priority_queue import PriorityQueue, parts
-from leveret.storage.queues.queue_ids import level_qid, queue_qid
+from leveret.storage.queues.queue_ids import level_of, level_qid, queue_qid
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.bodies import first_msg_id
 from leveret.storage.store.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
@@ -245,18 +245,24 @@ class DataStore:
         """Return a new id, unique also over restarts."""
         return next(self._ids)
 
-    def make_backing(self, qid: int, arguments: Table) -> BackingQueue:
-        """Create the backing queue of a queue; qid 0 is a queue that is not durable."""
+    def make_backing(self, qid: int, arguments: Table, *, strict: bool = False) -> BackingQueue:
+        """Create the backing queue of a queue; qid 0 is a queue that is not durable. `strict`: see `priorities_of`."""
         number = qid or self.next_id()
-        highest = max_priority(arguments)
+        highest, default = priorities_of(arguments, strict=strict)
+        make_level = self._level_maker(number, default, durable=bool(qid))
+        if not highest:
+            return make_level(0)
+        return PriorityQueue(make_level, partial(priority, default=default), highest, number, default)
+
+    def _level_maker(self, number: int, default: int, *, durable: bool) -> Callable[[int], VariableQueue]:
         levels: list[VariableQueue] = []
 
         def make_level(level: int) -> VariableQueue:
             backing = self._queue_class(
                 self.pager,
-                level_qid(number, level),
-                durable=bool(qid),
-                next_seq=self.first_seq if qid else 0,
+                level_qid(number, level ^ default),
+                durable=durable,
+                next_seq=self.first_seq if durable else 0,
             )
             levels.append(backing)
             for each in levels:  # until the monitor runs they share the limit of one queue
@@ -265,7 +271,21 @@ class DataStore:
                 backing.target_ram_count = self.config.target_ram_count
             return backing
 
-        return PriorityQueue(make_level, priority, highest, number) if highest else make_level(0)
+        return make_level
+
+    def _with_levels(self, queue: VariableQueue) -> PriorityQueue[VariableQueue]:
+        """Return a quorum queue that has messages of priorities which it no longer tells apart: new ones are equal."""
+        highest, default = STRICT
+        make_level = self._level_maker(queue.qid, default, durable=True)
+        made = PriorityQueue(
+            lambda level: queue if level == default else make_level(level),
+            lambda _content: default,
+            highest,
+            queue.qid,
+            default,
+        )
+        made.level(default)
+        return made
 
     def _load(self, request: LoadRequest) -> None:
         self._reader.load(request)
@@ -327,8 +347,16 @@ class DataStore:
 
         self._reader.submit(self.disk_usage, measured)
 
-    def recover(self, backings: Iterable[BackingQueue]) -> int:
-        """Recover the messages of queues; returns their number."""
+    def recover(
+        self,
+        backings: Iterable[BackingQueue],
+        use_levels: Callable[[BackingQueue, BackingQueue], object] | None = None,
+    ) -> int:
+        """Recover the messages of queues; returns their number.
+
+        `use_levels` is called with the backing queue of a queue that tells no priorities apart, though it did in an
+        earlier run and has messages of several, and with what replaces it.
+        """
         owners = {
             backing.qid: backing
             for backing in backings
@@ -338,6 +366,10 @@ class DataStore:
         total = 0
         for qid, recovered in found.items():
             owner = owners[queue_qid(qid)]
+            if level_of(qid) and isinstance(owner, VariableQueue) and use_levels is not None:
+                plain, owner = owner, self._with_levels(owner)
+                owners[queue_qid(qid)] = owner
+                use_levels(plain, owner)
             queue = owner.stored_level(qid) if isinstance(owner, PriorityQueue) else owner
             queue.recover(
                 recovered.messages,

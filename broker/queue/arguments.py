@@ -311,9 +311,22 @@ def check_queue_properties(
             raise precondition_failed(f"invalid property '{fault}' for {resource('queue', name, vhost)}")
 
 
-def max_priority(arguments: Table) -> int:
-    """Return the maximum priority of a queue with these arguments; 0 if it is not a priority queue."""
-    return int(arguments.get("x-max-priority", ("signedint", 0))[1])
+class Priorities(NamedTuple):
+    """The priorities that a queue tells apart, 0 to `highest` (0: none); a message without one has `default`."""
+
+    highest: int
+    default: int = 0
+
+
+STRICT: Final = Priorities(31, 4)
+"""Those of quorum queues in RabbitMQ 4.3."""
+
+
+def priorities_of(arguments: Table, *, strict: bool = False) -> Priorities:
+    """Return the priorities of a queue with these arguments; `strict`: quorum queues have some."""
+    if strict and queue_type(arguments) == QUORUM:
+        return STRICT
+    return Priorities(int(arguments.get("x-max-priority", ("signedint", 0))[1]))
 
 
 def check_dead_letter_exchange_type(name: str, vhost: str, arguments: Table) -> None:

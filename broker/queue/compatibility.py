@@ -29,3 +29,7 @@ class QueueCompatibility(msgspec.Struct, frozen=True):
         doc="The `x-death` that a client sends, when its message is dead-lettered. `kept`: its entries stay and its "
         "counts go on, as in RabbitMQ 3. `replaced`: those that the broker has recorded since the publish replace it, "
         "as in RabbitMQ 4.")] = "kept"
+    priorities: Annotated[Literal["ignored", "strict"], Key("compatibility.quorum_priorities", own=True,
+        doc="Whether quorum queues deliver by the priority of messages. `ignored`: in the order in which they came, as "
+        "in RabbitMQ 3. `strict`: by the priorities 0 to 31, larger ones are 31 and none is 4, as in RabbitMQ 4.3.")
+    ] = "ignored"

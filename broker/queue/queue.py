@@ -437,6 +437,12 @@ class Queue:
         """The backing queue that keeps the messages, without the `ConsumerAckQueue` in front of it."""
         return self.backing if self.awaiting is None else self.awaiting.inner
 
+    def use_levels(self, levels: BackingQueue) -> None:
+        """Use a store that has messages of other levels than those that the queue tells apart, before a recovery."""
+        levels.on_loaded = self.touch
+        levels.count_returns(counted=self.limits is not None and self.limits.deliveries.most is not None)
+        self.backing = levels
+
     @property
     def retention(self) -> Retention | None:
         """The retention, which takes the acks if the queue retains acked messages."""

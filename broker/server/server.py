@@ -249,7 +249,10 @@ class Server(AdministeredBroker):
             self.turn,
             self.context,
             limits=lambda: self.users.vhost_limits(name),
-            make_backing=make_in_memory if self.disk is None else self.disk.make_backing,
+            make_backing=partial(
+                make_in_memory if self.disk is None else self.disk.make_backing,
+                strict=self.config.compatibility.queues.priorities == "strict",
+            ),
             delay_disk=self.disk,
             confirm_mode=self.config.confirm_mode,
             most_deaths=self.config.limits.most_deaths,
@@ -380,7 +383,9 @@ class Server(AdministeredBroker):
         self.loop.commit = disk.commits.wake
         slices = self.turn.slices
         disk.pager.release = lambda run: slices.add(freeing(run), "release of dropped messages")
-        total = disk.recover([store for queue in self._recovered for store in queue.stores])
+        owners = {queue.store: queue for queue in self._recovered}
+        stores = [store for queue in self._recovered for store in queue.stores]
+        total = disk.recover(stores, lambda store, levels: owners[store].use_levels(levels))
         if self._recovered:
             seconds = self.now() - began
             log.info("recovered %d queues, %d messages in %.2f s", len(self._recovered), total, seconds)

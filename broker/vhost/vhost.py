@@ -4,6 +4,7 @@ import secrets
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import VHostLimits, is_reached
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, QueueCounts, added
 from leveret.broker.errors import NotYet, not_found, precondition_failed, resource, resource_locked
-from leveret.broker.queue.arguments import max_priority, warn_of_unknown
+from leveret.broker.queue.arguments import priorities_of, warn_of_unknown
 from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.metered_queue import queue_class
@@ -60,11 +61,15 @@ class VHostRecord(PolicyRecord, Protocol):
         """
 
 
-def make_in_memory(qid: int, arguments: Table) -> BackingQueue:
-    """Create the in-memory backing queue of a queue that is not stored."""
+def make_in_memory(qid: int, arguments: Table, *, strict: bool = False) -> BackingQueue:
+    """Create the in-memory backing queue of a queue that is not stored; `strict`: see `priorities_of`."""
     del qid
-    highest = max_priority(arguments)
-    return PriorityQueue(lambda _: MemoryQueue(), priority, highest) if highest else MemoryQueue()
+    highest, default = priorities_of(arguments, strict=strict)
+    if not highest:
+        return MemoryQueue()
+    return PriorityQueue(
+        lambda _: MemoryQueue(), partial(priority, default=default), highest, default=default
+    )
 
 
 class VHost:

@@ -8,7 +8,7 @@ stays, as in RabbitMQ, and a full queue drops its most urgent messages first. Wh
 lower levels deliver nothing either; a completed read of any level wakes the owner.
 
 A seq_id is that of the level, shifted, with the level in its lowest byte. On disk each level is a queue of its own,
-whose id has the level (`storage.queues.queue_ids`); level 0 has the id of the queue.
+whose id has the level (`storage.queues.queue_ids`); the default level has the id of the queue.
 
 Hot path: see docs/performance.md.
 """
@@ -49,11 +49,13 @@ class PriorityQueue(Generic[Level]):
         make_level: makes the backing queue of a level, by its number.
         priority_of: returns the priority (0 to 255) in the content of a message.
         max_priority: the highest level; higher priorities are reduced to it.
-        qid: the id under which level 0 is stored, if levels are.
+        qid: the id under which the default level is stored, if levels are.
+        default: the level of messages without a priority.
     """
 
     __slots__ = (
         "_counts_returns",
+        "_default",
         "_filled",
         "_lazy",
         "_make_level",
@@ -72,11 +74,13 @@ class PriorityQueue(Generic[Level]):
         priority_of: Callable[[bytes], int],
         max_priority: int,
         qid: int = 0,
+        default: int = 0,
     ) -> None:
         self._make_level = make_level
         self._priority_of = priority_of
         self.max_priority = max_priority
         self.qid = qid
+        self._default = default
         self.on_loaded: Callable[[], object] = never
         self.levels: dict[int, Level] = {}
         """Levels that ever had a message."""
@@ -103,7 +107,7 @@ class PriorityQueue(Generic[Level]):
 
     def stored_level(self, qid: int) -> Level:
         """Return the level that is stored under an id, as `level` does."""
-        return self.level(level_of(qid))
+        return self.level(level_of(qid) ^ self._default)
 
     def recount(self) -> None:
         """Update the ready counts, and whether messages may expire, from the levels."""
@@ -270,7 +274,7 @@ class PriorityQueue(Generic[Level]):
 
     def before_commit(self, callback: Callable[[], object]) -> bool:
         """Call back once, so that what is published then is in the next commit; see `BackingQueue.before_commit`."""
-        return self.level(0).before_commit(callback)
+        return self.level(self._default).before_commit(callback)
 
     def ack(self, seq_ids: Collection[int], *, moved: bool = False, dropped: bool = False) -> None:
         """Remove fetched messages for good; `moved`, `dropped`: see `BackingQueue.ack`."""

@@ -1,6 +1,7 @@
 """Ids of queues on disk, and what their bits say.
 
-From the highest bit: the level of a priority queue (8 bits); whether the messages are those that the queue retains
+From the highest bit: the level of a priority queue, xor that of messages without a priority, so that a queue that
+does not tell priorities apart has the same id as these (8 bits); whether the messages are those that the queue retains
 after their acks (1 bit); the number of the start in which the queue was declared (23 bits), and its number in it
 (32 bits). So what belongs to a queue needs no row of its own that names it, and is found from the queue's id.
 """

@@ -122,6 +122,7 @@ SET_UPS = {
                 "compatibility.delivery_count=failures",
                 "compatibility.queue_arguments=4.3",
                 "compatibility.quorum_delivery_limit=20",
+                "compatibility.quorum_priorities=strict",
                 "compatibility.passive_declare=open",
                 "auth.failure_delay=200ms",
             ),

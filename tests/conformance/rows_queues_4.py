@@ -347,3 +347,69 @@ for _label, _claims, _ways, _expected in (
         f"since 4.0 an x-death that a client sends is replaced by the broker's ({_label})",
         ok(_expected),
     )(_claimed)
+
+
+def _in_order(s: Session, *priorities: int | None, **arguments: object) -> list[bytes | None]:
+    """Put messages with these priorities into a quorum queue, and fetch them; each one's body is its priority."""
+    opened = _quorum(s, **arguments)
+    for priority in priorities:
+        opened.put(s.q, str(priority).encode(), **({} if priority is None else {"priority": priority}))
+    left = opened.ready(s.q, len(priorities))
+    return [opened.get(s.q) for _ in range(left)]
+
+
+for _label, _given, _more, _expected in (
+    ("all", (0, 3, 9, 4, 31, 1), {}, b"31 9 4 3 1 0"),
+    ("most", (30, 31, 32, 255, 40), {}, b"31 32 255 40 30"),
+    ("none", (None, 4, 5, 3, None, 4, 0), {}, b"5 None 4 None 4 3 0"),
+    ("overflow", (1, 5, 3, 9, 0), {"max_length": 2}, b"1 0"),
+):
+
+    def _ordered(
+        s: Session, given: tuple[int | None, ...] = _given, more: dict[str, object] = _more
+    ) -> list[bytes | None]:
+        return _in_order(s, *given, **more)
+
+    case(
+        f"queues.4.priorities-{_label}",
+        f"in 4.3 a quorum queue delivers by priority ({_label})",
+        ok(_expected.split()),
+    )(_ordered)
+
+
+@case(
+    "queues.4.priorities-requeued",
+    "in 4.3 requeued messages of a quorum queue keep their priority",
+    ok([b"9", b"5", b"5", b"1"]),
+)
+def _(s: Session) -> list[bytes | None]:
+    opened = _quorum(s)
+    for priority in (1, 5, 5, 9):
+        opened.put(s.q, str(priority).encode(), priority=priority)
+    opened.call("basic.qos", prefetch_count=2)
+    opened.consume(s.q)
+    tags = [opened.deliver().delivery_tag for _ in range(2)]
+    opened.call("basic.cancel", consumer_tag="ct")
+    for tag in tags:
+        opened.send("basic.nack", delivery_tag=tag, requeue=True)
+    return [opened.get(s.q) for _ in range(opened.ready(s.q, 4))]
+
+
+for _how in ("nack", "reject"):
+
+    def _back(s: Session, how: str = f"basic.{_how}") -> list[bytes | None]:
+        opened = _quorum(s)
+        opened.put(s.q, b"1", b"2", b"3", b"4")
+        opened.call("basic.qos", prefetch_count=2)
+        opened.consume(s.q)
+        tags = [opened.deliver().delivery_tag for _ in range(2)]
+        opened.call("basic.cancel", consumer_tag="ct")
+        for tag in tags:
+            opened.send(how, delivery_tag=tag, requeue=True)
+        return [opened.get(s.q) for _ in range(opened.ready(s.q, 4))]
+
+    case(
+        f"queues.4.order-{_how}",
+        f"in 4.3 messages that come back in order by basic.{_how} are before the waiting ones",
+        ok([b"1", b"2", b"3", b"4"]),
+    )(_back)

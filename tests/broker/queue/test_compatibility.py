@@ -73,3 +73,52 @@ def test_counts_survive_a_restart(tmp_path: Path):
         assert [None, 1] == _counts(channel, "basic.nack")
         assert [None, 2] == _counts(channel, "basic.nack")
         assert 3 == broker.queue("q").messages[0].headers["x-delivery-count"]
+
+
+def _put(channel: Channel, *priorities: int | None) -> None:
+    for priority in priorities:
+        channel.put("q", str(priority).encode(), **({} if priority is None else {"priority": priority}))
+
+
+def _bodies(channel: Channel, count: int) -> list[str]:
+    return [(channel.get("q") or b"").decode() for _ in range(count)]
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+def test_priorities_begin_and_end_with_the_profile(tmp_path: Path, *, is_clean: bool) -> None:
+    """What was stored without priorities has the default one with the profile; what has others stays without it."""
+    with leveret.Broker(data_dir=tmp_path) as broker, _channel(broker) as channel:
+        channel.queue("q", durable=True, arguments=QUORUM)
+        _put(channel, 0, 9, None)
+        if not is_clean:
+            broker.kill()
+    with leveret.Broker(data_dir=tmp_path, config=PROFILE) as broker, _channel(broker) as channel:
+        _put(channel, 5, 3, 4)
+        assert ["5", "0"] == _bodies(channel, 2)
+        _put(channel, 31, 0)
+        if not is_clean:
+            broker.kill()
+    with leveret.Broker(data_dir=tmp_path) as broker, _channel(broker) as channel:
+        assert 6 == channel.ready("q", 6)
+        _put(channel, 31)
+        assert ["31", "9", "None", "4"] == _bodies(channel, 4)
+        channel.queue("committed", durable=True)
+        if not is_clean:
+            broker.kill()
+    with leveret.Broker(data_dir=tmp_path) as broker, _channel(broker) as channel:
+        assert ["31", "3", "0", ""] == _bodies(channel, 4)
+        channel.call("queue.delete", queue="q")
+    with leveret.Broker(data_dir=tmp_path) as broker:
+        assert ["committed"] == broker.queues()
+
+
+def test_levels_of_a_queue_without_priorities(tmp_path: Path) -> None:
+    """A quorum queue with messages of earlier priorities counts returns, and gives them back in their order."""
+    with leveret.Broker(data_dir=tmp_path, config=PROFILE) as broker, _channel(broker) as channel:
+        channel.queue("q", durable=True, arguments=QUORUM)
+        _put(channel, 1, 9)
+        assert [None, None] == _counts(channel, "basic.reject")
+    with leveret.Broker(data_dir=tmp_path) as broker, _channel(broker) as channel:
+        assert [None, 1] == _counts(channel, "basic.nack")
+        assert [None, 2] == _counts(channel, "basic.nack")
+        assert ["9", "1"] == _bodies(channel, 2)
