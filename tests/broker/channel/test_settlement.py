@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
+from leveret.broker.channel.interfaces import FAILED
 from leveret.broker.channel.settlement import PIECE, Settlements
 from leveret.broker.errors import AMQPError
 
@@ -18,14 +19,16 @@ class Queue:
         self.acks: list[int] = []
         self.discarded: list[int] = []
         self.requeued: list[int] = []
+        self.failed: list[int] = []
         self.touched = 0
         self.suspended = 0
 
     def discard(self, seq_ids: list[int]) -> None:
         self.discarded += seq_ids
 
-    def requeue(self, seq_ids: list[int]) -> None:
+    def requeue(self, seq_ids: list[int], *, failed: bool) -> None:
         self.requeued += seq_ids
+        self.failed += seq_ids if failed else []
 
     def touch(self) -> None:
         self.touched += 1
@@ -131,17 +134,22 @@ def test_what_a_settlement_covers(count, tag, multiple, before):
 
 @pytest.mark.parametrize(
     ("outcome", "lists", "acked"),
-    [(None, ([10, 20], [], []), 2), (False, ([], [10, 20], []), 0), (True, ([], [], [10, 20]), 0)],
-    ids=["ack", "reject", "requeue"],
+    [
+        (None, ([10, 20], [], [], []), 2),
+        (False, ([], [10, 20], [], []), 0),
+        (True, ([], [], [10, 20], []), 0),
+        (FAILED, ([], [], [10, 20], [10, 20]), 0),
+    ],
+    ids=["ack", "reject", "requeue", "fail"],
 )
 def test_what_becomes_of_deliveries(channel, consumer, queue, outcome, lists, acked):
     """Acked, rejected and requeued messages go back to their queue, and the consumer gets its credit."""
     channel.deliver(3)
     channel.settle(2, outcome, multiple=True)
 
-    assert lists == (queue.acks, queue.discarded, queue.requeued)
+    assert lists == (queue.acks, queue.discarded, queue.requeued, queue.failed)
     assert (acked, 1, 1) == (channel.acked, consumer.unacked, consumer.woken)
-    assert (outcome is not True) == bool(queue.touched)
+    assert (not outcome) == bool(queue.touched)
 
 
 def test_deliveries_return_to_the_queues_that_they_came_from():
