@@ -33,3 +33,8 @@ class QueueCompatibility(msgspec.Struct, frozen=True):
         doc="Whether quorum queues deliver by the priority of messages. `ignored`: in the order in which they came, as "
         "in RabbitMQ 3. `strict`: by the priorities 0 to 31, larger ones are 31 and none is 4, as in RabbitMQ 4.3.")
     ] = "ignored"
+
+    @property
+    def keeps_claims(self) -> bool:
+        """True if dead letters keep the deaths that a client claims."""
+        return self.claimed_deaths == "kept"

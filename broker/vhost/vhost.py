@@ -146,8 +146,6 @@ class VHost:
         self._make_backing = make_backing
         self.disk = delay_disk
         """Writes bodies to files; None without a data directory."""
-        self._blob_threshold = sys.maxsize if delay_disk is None else delay_disk.blob_threshold
-        self.keeps_claims = compatibility.claimed_deaths == "kept"
         self._dead_lettering = DeadLettering(
             router.get,
             self.route_anyway,
@@ -155,11 +153,15 @@ class VHost:
             context,
             self._blob_threshold,
             most_deaths,
-            keeps_claims=self.keeps_claims,
+            keeps_claims=compatibility.keeps_claims,
         )
         self._confirm_mode = confirm_mode
         self.taps = Taps(name, router, self.queues, turn)
         self._dead_lettering.tails_on = self.taps.tails_on
+
+    @property
+    def _blob_threshold(self) -> int:
+        return sys.maxsize if self.disk is None else self.disk.blob_threshold
 
     def count_closed(self, counts: ChannelCounts) -> None:
         """Add the counters of a closed channel to those of the vhost and of the node."""
