@@ -4,12 +4,13 @@ As in RabbitMQ (rabbit_exchange_type_headers), `x-match` is all (also when missi
 arguments whose name starts with `x-` are ignored by the first two, `x-match` itself by all. A void argument requires
 presence only. Otherwise the values have to be equal: the types' names do not matter, so that numbers of all types and
 widths are one kind (they compare as Erlang's `==` does, as observed on 3.10.8: 5 is 5.0), and long strings and byte
-arrays another; a boolean equals only a boolean. Without arguments left, all matches and any does not.
+arrays another; a boolean equals only a boolean. After `compare_exactly` they compare as Erlang's `=:=` does, as in
+RabbitMQ 4.3: 5 is not 5.0, and 0.0 is not -0.0. Without arguments left, all matches and any does not.
 
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import ClassVar
 
 from leveret.exchanges.base import (
@@ -69,13 +70,14 @@ class HeadersExchange(Exchange):
     that have it, however many there are.
     """
 
-    __slots__ = ("_any", "_criteria", "_index")
+    __slots__ = ("_any", "_comparable", "_criteria", "_index")
 
     type: ClassVar[str] = "headers"
     needs_headers: ClassVar[bool] = True
     keyless: ClassVar[bool] = True
 
     def _prepare(self) -> None:
+        self._comparable: Callable[[str, object], _Value] = _comparable
         self._criteria: dict[_Wanted, _Criteria] = {}
         # By name and value: criteria with that and other conditions.
         self._index: dict[tuple[str, _Value], tuple[_Criteria, ...] | dict[_Criteria, None]] = {}
@@ -88,13 +90,18 @@ class HeadersExchange(Exchange):
         if field_type != "longstr" or value not in _FORMS:
             raise InvalidXMatch(field_type, value)
 
+    def compare_exactly(self) -> None:
+        """Tell integers from floats, and 0.0 from -0.0; must be called before there are bindings."""
+        self._comparable = _exact
+
     def match(self, routing_key: str, headers: Headers = None) -> Collection[object]:  # noqa: ARG002
         """Return the destinations whose arguments the headers meet, each once."""
         table = headers() if callable(headers) else headers
         index, enough = self._index, self._any
         found = [criteria.destinations for criteria in index.get(_ALWAYS, ())]
         if table:
-            values = {name: _comparable(*field) for name, field in table.items()}
+            comparable = self._comparable
+            values = {name: comparable(*field) for name, field in table.items()}
             for place in values.items():
                 for asked in (place, (place[0], _PRESENT)):
                     destinations = enough.get(asked)
@@ -110,7 +117,7 @@ class HeadersExchange(Exchange):
         return union_of(found)
 
     def _bound(self, destination: object, identity: Identity) -> None:
-        wanted, every = _compiled(identity)
+        wanted, every = _compiled(identity, self._comparable)
         if not every:
             for place in wanted:
                 led = self._any.get(place, ())
@@ -136,7 +143,7 @@ class HeadersExchange(Exchange):
         return len(self._index.get(place, ()))
 
     def _unbound(self, destination: object, identity: Identity) -> None:
-        wanted, every = _compiled(identity)
+        wanted, every = _compiled(identity, self._comparable)
         if not every:
             for place in wanted:
                 if not self._repeat_gone(destination, place):
@@ -159,14 +166,14 @@ class HeadersExchange(Exchange):
                 del self._index[criteria.place]
 
 
-def _compiled(identity: Identity) -> tuple[_Wanted, bool]:
+def _compiled(identity: Identity, comparable: Callable[[str, object], _Value]) -> tuple[_Wanted, bool]:
     """Return the conditions of a binding's arguments, and whether all of them are needed."""
     if isinstance(identity, str):
         return (), True
     arguments = identity.arguments
     every, with_x = _FORMS[str(arguments.get(_X_MATCH, ("longstr", "all"))[1])]
     wanted = tuple(
-        (name, _PRESENT if field[0] == "void" else _comparable(*field))
+        (name, _PRESENT if field[0] == "void" else comparable(*field))
         for name, field in sorted(arguments.items(), key=_name)
         if name != _X_MATCH and (with_x or not name.startswith("x-"))
     )
@@ -194,3 +201,9 @@ def _comparable(field_type: str, value: object) -> _Value:
     if isinstance(value, tuple):
         return ("decimal", value)
     return (_KINDS.get(field_type, "term" if value is not None else "void"), value)
+
+
+def _exact(field_type: str, value: object) -> _Value:
+    if isinstance(value, float):
+        return ("float", value.hex())
+    return _comparable(field_type, value)

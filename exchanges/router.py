@@ -103,6 +103,7 @@ class Router:
         self.binding_count = 0
         self.listener: Listener | None = None
         self.make_line: Callable[[DelayedExchange], Line] | None = None
+        self._compares_exactly = False
         self.on_deleted: Callable[[Exchange], object] = _ignored
         self.on_binding: Callable[[bool, Exchange, object, str, Table], object] | None = None
         self.work: Callable[[Iterator[None], str], object] = _at_once
@@ -124,6 +125,13 @@ class Router:
         """Declare the exchanges that every vhost has, including the default exchange; all durable."""
         for name, type_name, internal in _PREDECLARED:
             self.declare(name, type_name, durable=True, internal=internal)
+
+    def compare_exactly(self) -> None:
+        """Have headers exchanges tell integers from floats; must be called before there are bindings."""
+        self._compares_exactly = True
+        for exchange in self.exchanges.values():
+            if isinstance(exchange, HeadersExchange):
+                exchange.compare_exactly()
 
     def declare(
         self,
@@ -161,6 +169,8 @@ class Router:
             arguments=arguments,
             alternate=alternate,
         )
+        if self._compares_exactly and isinstance(exchange, HeadersExchange):
+            exchange.compare_exactly()
         if self.make_line is not None and isinstance(exchange, DelayedExchange):
             exchange.line = self.make_line(exchange)
         self.exchanges[name] = exchange

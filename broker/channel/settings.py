@@ -111,6 +111,9 @@ class Compatibility(msgspec.Struct, frozen=True):
             doc="Whether queues may be neither durable nor exclusive; deprecated in RabbitMQ 4.")] = "permitted"
     global_qos: Annotated[Literal["permitted", "ignored"], Key("compatibility.global_qos", own=True,
         doc="`basic.qos` with `global` set, a prefetch limit per channel; deprecated in RabbitMQ 4.")] = "permitted"
+    header_numbers: Annotated[Literal["equal", "exact"], Key("compatibility.header_numbers", own=True,
+        doc="How headers exchanges compare numbers. `equal`: by value, as in RabbitMQ 3. `exact`: 1 differs from 1.0, "
+        "and 0.0 from -0.0, as in RabbitMQ 4.3.")] = "equal"
     queues: QueueCompatibility = QueueCompatibility()
     passive_declare: Annotated[Literal["any-permission", "open"], Key("compatibility.passive_declare", own=True,
         doc="Who may declare a queue or an exchange passively, and so learn whether it exists and how many messages it "

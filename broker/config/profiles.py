@@ -16,6 +16,7 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
         "compatibility.delivery_count": "failures",
         "compatibility.frame_min": "8192",
         "compatibility.global_qos": "ignored",
+        "compatibility.header_numbers": "exact",
         "compatibility.queue_arguments": "4.3",
         "compatibility.quorum_delivery_limit": "20",
         "compatibility.quorum_priorities": "strict",

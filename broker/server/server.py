@@ -261,6 +261,8 @@ class Server(AdministeredBroker):
             compatibility=self.config.compatibility.queues,
         )
         vhost.router.hop_limit = self.config.limits.exchange_hops
+        if self.config.compatibility.header_numbers == "exact":
+            vhost.router.compare_exactly()
         vhost.parameters.on_change = self.shovels.parameter_changed
         return vhost
 

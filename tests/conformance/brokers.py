@@ -118,6 +118,7 @@ SET_UPS = {
                 "compatibility.topic_max_hash=2",
                 "compatibility.transient_nonexcl_queues=denied",
                 "compatibility.global_qos=ignored",
+                "compatibility.header_numbers=exact",
                 "compatibility.claimed_deaths=replaced",
                 "compatibility.delivery_count=failures",
                 "compatibility.queue_arguments=4.3",

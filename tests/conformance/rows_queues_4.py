@@ -413,3 +413,27 @@ for _how in ("nack", "reject"):
         f"in 4.3 messages that come back in order by basic.{_how} are before the waiting ones",
         ok([b"1", b"2", b"3", b"4"]),
     )(_back)
+
+
+for _label, _bound, _sent, _count in (
+    ("integer-float", 1, T("d", 1.0), 0),
+    ("zeros", T("d", 0.0), T("d", -0.0), 0),
+    ("same-zeros", T("d", -0.0), T("d", -0.0), 1),
+    ("integers", T("I", 5), T("l", 5), 1),
+    ("floats", T("f", 1.5), T("d", 1.5), 1),
+    ("time", T("T", 1), 1, 1),
+    ("boolean", 1, True, 0),
+    ("arrays", [1], [T("d", 1.0)], 0),
+):
+
+    def _compared(s: Session, bound: object = _bound, sent: object = _sent) -> int:
+        opened = s.queue(durable=True)
+        opened.call("queue.bind", queue=s.q, exchange="amq.headers", arguments={"h": bound, "for": s.q})
+        opened.put("", b"x", exchange="amq.headers", headers={"h": sent, "for": s.q})
+        return opened.ready(s.q)
+
+    case(
+        f"headers.4.{_label}",
+        f"in 4.3 a headers exchange compares numbers exactly ({_label})",
+        ok(_count),
+    )(_compared)
