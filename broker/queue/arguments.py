@@ -195,7 +195,7 @@ _QUEUE_VALIDATORS_4: Mapping[str, _Validator] = {
     "x-queue-version": _queue_version(2),
     **dict.fromkeys(_DELAYED_RETRY, _not_obeyed),
 }
-"""The same in RabbitMQ 4.3; without its delayed retries, as a back-off that is not obeyed is a hot loop."""
+"""Those of RabbitMQ 4.3; without its delayed retries, as a back-off that is not obeyed is a hot loop."""
 _CONSUME_VALIDATORS: Mapping[str, _Validator] = {
     "x-priority": _integer,
     "x-cancel-on-ha-failover": _bool,

@@ -1,4 +1,4 @@
-"""What RabbitMQ 4.3 changed of queues, with its switches on: only our broker is asked, the answers are those of 4.3.6."""
+"""Cases of queues in RabbitMQ 4.3, with its switches on: only our broker is asked, the answers are those of 4.3.6."""
 
 import contextlib
 import itertools

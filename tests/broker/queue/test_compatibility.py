@@ -1,4 +1,4 @@
-"""What RabbitMQ 4 changed of queues, in a broker with its profile."""
+"""Queues in a broker with the profile 4.3, and in one that had it before."""
 
 import contextlib
 from collections.abc import Iterator
@@ -86,7 +86,7 @@ def _bodies(channel: Channel, count: int) -> list[str]:
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
 def test_priorities_begin_and_end_with_the_profile(tmp_path: Path, *, is_clean: bool) -> None:
-    """What was stored without priorities has the default one with the profile; what has others stays without it."""
+    """Messages stored without priorities have the default one with the profile; those with others stay without it."""
     with leveret.Broker(data_dir=tmp_path) as broker, _channel(broker) as channel:
         channel.queue("q", durable=True, arguments=QUORUM)
         _put(channel, 0, 9, None)

@@ -557,7 +557,7 @@ def test_what_a_policy_limits_is_limited_after_a_restart(tmp_path):
 
 
 def test_policy_with_delivery_limit_by_the_rules_of_4():
-    """Where classic queues have no delivery limit, a policy with one does not match them."""
+    """A policy with a delivery limit does not match classic queues where these have none."""
     kept = Policies("/", lambda: None, limits_classic=False)
     kept.set("p", "", {"delivery-limit": 3, "max-length": 2})
     kept.set("q", "", {"max-length": 5}, -1)
