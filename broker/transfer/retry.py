@@ -2,7 +2,8 @@
 
 A dead letter that is retried to its origin goes straight into that queue, through no exchange, so that no other queue
 gets a copy; exchange and routing key are those that it had there. The header `x-leveret-retries` counts its retries.
-The others, `x-death` among them, stay as they are: the next death is added to them.
+The others, `x-death` among them, stay as they are: the next death is added to them, or replaces them where it does so
+with those of any publish (`compatibility.claimed_deaths`).
 """
 
 import sys
