@@ -32,10 +32,10 @@ from leveret.broker.auth.users import User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import AMQPError
 from leveret.broker.message_filter.message_facts import MessageFacts
+from leveret.broker.queue.delivery_limit import count_headers
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.vhost import VHost
-from leveret.storage.journal.blocks import FAILURES
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Look, Peeked
 
@@ -242,7 +242,8 @@ def _looked_at(
     look = yield from peeking
     for messages, state in ((look.ready, "ready"), (look.unacked, "unacked")):
         for number, peeked in enumerate(messages, 1):
-            found.append(_peeked_view(peeked, state, holders, counts))
+            count = counts.get(peeked.seq_id, 0) or peeked.returns
+            found.append(_peeked_view(peeked, state, holders, _count_headers(queue, count)))
             if not number % PIECE:
                 yield None
     for line, delayed in lines:
@@ -273,7 +274,7 @@ def _nothing() -> Steps[list[tuple[int, Message]]]:
 
 
 def _peeked_view(
-    peeked: Peeked, state: Any, holders: Mapping[int, tuple[str, str]], counts: Mapping[int, int]
+    peeked: Peeked, state: Any, holders: Mapping[int, tuple[str, str]], counts: Mapping[str, int]
 ) -> MessageView:
     consumer, channel = holders.get(peeked.seq_id, ("", ""))
     return view_of(
@@ -283,17 +284,18 @@ def _peeked_view(
         consumer=consumer,
         channel=channel,
         expires=peeked.expires or None,
-        count=counts.get(peeked.seq_id, 0) or peeked.returns & FAILURES,
+        counts=counts,
     )
 
 
-def view_of(message: Message, *, count: int = 0, octets: int | None = None, **attributes: Any) -> MessageView:
+def view_of(
+    message: Message, *, counts: Mapping[str, int] | None = None, octets: int | None = None, **attributes: Any
+) -> MessageView:
     """Return what a message contains, with further attributes of the view.
 
-    `count` is how often it was requeued, if its queue counts that: consumers get it in `x-delivery-count`; `octets` is
-    the maximum of its body.
+    `counts` are headers that consumers will get beside its own (`count_headers`); `octets` is the maximum of its body.
     """
-    facts = MessageFacts(message, count=count)
+    facts = MessageFacts(message, counts=counts or {})
     return MessageView(
         body=message.body if octets is None else facts.beginning(octets),
         properties=facts.properties,
@@ -346,14 +348,19 @@ def facts_of(queue: Queue, peeked: Peeked, now: float, wall: int) -> MessageFact
     """Return a message of a queue as conditions see it, at `now` (seconds) and `wall` (ms since the epoch)."""
     came = queue.backing.came_before(peeked.seq_id)
     held = None if came is None else max(0.0, now - came)
-    count = delivery_count(queue, peeked)
-    return MessageFacts(peeked.message, redelivered=peeked.redelivered, held=held, now=wall, count=count)
+    counts = delivery_counts(queue, peeked)
+    return MessageFacts(peeked.message, redelivered=peeked.redelivered, held=held, now=wall, counts=counts)
 
 
-def delivery_count(queue: Queue, peeked: Peeked) -> int:
-    """Return how often a message was requeued, if its queue counts that (`compatibility.delivery_count`)."""
+def delivery_counts(queue: Queue, peeked: Peeked) -> Mapping[str, int]:
+    """Return the headers that say how often a message was requeued, if its queue counts that."""
     known = queue.limits is not None and queue.limits.deliveries.count(peeked.seq_id)
-    return known or peeked.returns & FAILURES
+    return _count_headers(queue, known or peeked.returns)
+
+
+def _count_headers(queue: Queue, count: int) -> Mapping[str, int]:
+    tells_failures = queue.limits is not None and queue.limits.deliveries.tells_failures
+    return count_headers(count, tells_failures=tells_failures)
 
 
 class _Look:
@@ -546,7 +553,7 @@ class _Look:
             number=number,
             redelivered=peeked.redelivered,
             expires=peeked.expires or None,
-            count=delivery_count(self._queue, peeked),
+            counts=delivery_counts(self._queue, peeked),
             age=self._facts(peeked).age,
             **attributes,
         )

@@ -1,6 +1,7 @@
 """A message of a queue, as conditions see it; its properties are decoded when a condition asks for them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from leveret.broker.amqp.errors import MalformedProperties
@@ -9,6 +10,7 @@ from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import plain
 from leveret.storage.message import Message
 
+_NONE: Mapping[str, int] = MappingProxyType({})
 _FRAME_OCTETS = 8
 """Bytes of a frame beside its payload."""
 
@@ -21,10 +23,10 @@ class MessageFacts:
         redelivered: whether its next delivery will be marked as redelivered.
         held: seconds for which it has been in its queue at least; None if that is unknown.
         now: milliseconds since the epoch; 0 if the times of its deaths are not to be used.
-        count: how often it was requeued, if its queue counts that: consumers get it in `x-delivery-count`.
+        counts: headers that a consumer will get beside its own (`broker.queue.delivery_limit.count_headers`).
     """
 
-    __slots__ = ("_count", "_headers", "_held", "_now", "_properties", "message", "redelivered")
+    __slots__ = ("_counts", "_headers", "_held", "_now", "_properties", "message", "redelivered")
 
     def __init__(
         self,
@@ -33,13 +35,13 @@ class MessageFacts:
         redelivered: bool = False,
         held: float | None = None,
         now: int = 0,
-        count: int = 0,
+        counts: Mapping[str, int] = _NONE,
     ) -> None:
         self.message = message
         self.redelivered = redelivered
         self._held = held
         self._now = now
-        self._count = count
+        self._counts = counts
         self._properties: dict[str, Any] | None = None
         self._headers: dict[str, Any] = {}
 
@@ -53,8 +55,8 @@ class MessageFacts:
             except MalformedProperties:  # a publish with such properties is refused
                 found = {}
             self._headers = plain(found.pop("headers", None) or {})  # type: ignore[arg-type]
-            if self._count:
-                self._headers = {**self._headers, "x-delivery-count": self._count}
+            if self._counts:
+                self._headers = {**self._headers, **self._counts}
             self._properties = found
         return found
 

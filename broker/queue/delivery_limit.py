@@ -23,11 +23,11 @@ class DeliveryLimit:
     `tells_failures`: whether messages that a consumer gave back are counted apart from those that failed.
     """
 
-    __slots__ = ("_queue", "_ready", "_tells_failures", "_unacked", "most")
+    __slots__ = ("_queue", "_ready", "_unacked", "most", "tells_failures")
 
     def __init__(self, queue: OwningQueue, *, tells_failures: bool) -> None:
         self._queue = queue
-        self._tells_failures = tells_failures
+        self.tells_failures = tells_failures
         self.most: int | None = None
         self._ready: dict[int, int] = {}
         self._unacked: dict[int, int] = {}
@@ -47,12 +47,12 @@ class DeliveryLimit:
         return bool(self._ready)
 
     def counts(self) -> dict[int, int]:
-        """Return how often messages failed since the start, by seq_id."""
-        return {seq_id: count & FAILURES for seq_id, count in (self._ready | self._unacked).items()}
+        """Return the counts of all messages that were requeued since the start, by seq_id."""
+        return self._ready | self._unacked
 
     def count(self, seq_id: int) -> int:
-        """Return how often a message failed since the start."""
-        return (self._unacked.get(seq_id) or self._ready.get(seq_id) or 0) & FAILURES
+        """Return the count of a message since the start."""
+        return self._unacked.get(seq_id) or self._ready.get(seq_id) or 0
 
     def delivered(self, batch: Fetched, *, ack_required: bool) -> Fetched:
         """Return redelivered messages with their counts; requeues before the last restart are included."""
@@ -62,9 +62,10 @@ class DeliveryLimit:
         counts = [ready.pop(seq_id, 0) or stored.get(seq_id, 0) for seq_id in batch.seq_ids]
         if ack_required:
             self._unacked.update([pair for pair in zip(batch.seq_ids, counts, strict=True) if pair[1]])
-        headers = _headers_of_both if self._tells_failures else _headers
+        tells = self.tells_failures
         messages = [
-            _counted(message, headers(count)) for message, count in zip(batch.messages, counts, strict=True)
+            _counted(message, count_headers(count, tells_failures=tells))
+            for message, count in zip(batch.messages, counts, strict=True)
         ]
         return batch._replace(messages=messages)
 
@@ -85,7 +86,7 @@ class DeliveryLimit:
         self, seq_ids: Collection[int], most: int, *, failed: bool
     ) -> tuple[Collection[int], list[int]]:
         """Count messages that are being requeued; return those that may be, and those over the limit."""
-        one = 1 if failed or not self._tells_failures else FAILURES + 1
+        one = 1 if failed or not self.tells_failures else FAILURES + 1
         counts = {seq_id: self._unacked.pop(seq_id, 0) + one for seq_id in seq_ids}
         over = sorted([seq_id for seq_id, count in counts.items() if count & FAILURES > most])
         for seq_id in over:
@@ -109,19 +110,20 @@ class DeliveryLimit:
         self._ready.clear()
 
 
-def _headers(count: int) -> Table:
+def count_headers(count: int, *, tells_failures: bool = False) -> dict[str, int]:
+    """Return the headers with which a message is redelivered that has this count; none if they would be 0."""
     failures = count & FAILURES
-    return {"x-delivery-count": ("long", failures)} if failures else {}
+    acquired = failures + (count >> FAILURE_BITS) if tells_failures else 0
+    named = {"x-acquired-count": acquired, "x-delivery-count": failures}
+    return {name: number for name, number in named.items() if number}
 
 
-def _headers_of_both(count: int) -> Table:
-    failures = count & FAILURES
-    acquired: Table = {"x-acquired-count": ("long", failures + (count >> FAILURE_BITS))} if count else {}
-    return acquired | _headers(count)
-
-
-def _counted(message: Message, added: Table) -> Message:
-    if not added:
+def _counted(message: Message, counts: Mapping[str, int]) -> Message:
+    if not counts:
         return message
     properties = Properties(message.header)
-    return message.with_header(properties.replace(headers={**(properties.headers or {}), **added}))
+    headers: Table = {
+        **(properties.headers or {}),
+        **{name: ("long", count) for name, count in counts.items()},
+    }
+    return message.with_header(properties.replace(headers=headers))

@@ -69,6 +69,7 @@ def test_counts_survive_a_restart(tmp_path: Path):
         assert [3, 1] == last
     with leveret.Broker(data_dir=tmp_path, config=PROFILE) as broker, _channel(broker) as channel:
         assert [4, 1] == _counts(channel, "basic.nack")
+        assert {"x-acquired-count": 5, "x-delivery-count": 1} == broker.queue("q").messages[0].headers
     with leveret.Broker(data_dir=tmp_path) as broker, _channel(broker) as channel:
         assert [None, 1] == _counts(channel, "basic.nack")
         assert [None, 2] == _counts(channel, "basic.nack")
