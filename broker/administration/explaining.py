@@ -536,6 +536,8 @@ def _state(consumer: Consumer) -> str:
         return "does not read what was sent to it: its connection is congested"
     if consumer.room > 0:
         return f"can take messages ({consumer.unacked} unacked)"
+    if not consumer.limit:
+        return "has timed out, and gets none before its client has settled the messages that it had"
     if consumer.prefetch_count and consumer.unacked >= consumer.prefetch_count:
         return (
             f"has all that its prefetch count allows: {consumer.unacked} unacked of {consumer.prefetch_count}"

@@ -10,7 +10,7 @@ Hot path: see docs/performance.md.
 # ruff: noqa: S101 - asserts state invariants for the type checker; no input is checked by them
 # ruff: noqa: TRY301 - errors are raised and handled in the same function
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 
 from leveret.broker.amqp.codec import encode_method
@@ -33,6 +33,7 @@ from leveret.broker.auth.permissions import (
 )
 from leveret.broker.channel.consumer_timeout import ConsumerTimeouts
 from leveret.broker.channel.interfaces import FAILED, ChannelHost, Outcome, Record
+from leveret.broker.channel.late_settlement import Receiver
 from leveret.broker.channel.settlement import PIECE, Settlements, Suspension
 from leveret.broker.channel.transaction import Transaction
 from leveret.broker.counters.confirm_latency import ConfirmTimes
@@ -554,7 +555,7 @@ class Channel:
             tag = next(iter(consumers))
             consumers[tag] = consumers.pop(tag)
 
-    def credit_global(self, consumer: Consumer | GetRecipient) -> None:
+    def credit_global(self, consumer: Receiver) -> None:
         """Give credit for one ack under a channel-wide prefetch: to all consumers if it was used up."""
         if self.global_room == 1:
             self.wake_consumers()
@@ -626,18 +627,31 @@ class Channel:
         if firehose is not None:
             firehose.sent(self, queue, message, redelivered=batch.redelivered)
 
-    def overdue(self, now: float, default: int) -> tuple[int, int] | None:
-        """Return the tag of a delivery that was not acked in time, and the timeout in ms; None without one.
+    def overdue(self, now: float, default: int) -> list[tuple[int, int]]:
+        """Return the tags of deliveries that were not acked in time, each with its timeout in ms.
 
         Must be called about once a second. `now` is seconds of a monotonic clock, `default` the broker's timeout in ms.
         """
         if not self.unacked:
             self.ages = None
-            return None
+            return []
         self.unacked = fitting(self.unacked)
         if self.ages is None:
-            self.ages = ConsumerTimeouts()
+            mode = self.host.compatibility.consumer_timeout
+            self.ages = ConsumerTimeouts(quorum_only=mode == "cancels-consumer")
         return self.ages.overdue(now, self.unacked, self.delivery_tag, self.consumers.values(), default)
+
+    def cancel_overdue(self, tags: Iterable[int]) -> list[Consumer]:
+        """Requeue overdue deliveries, send `basic.cancel` to their consumers, and return these.
+
+        Returns none, and nothing has changed, if there is none that can be told.
+        """
+        if not self.host.notifies_cancel or self.ages is None:
+            return []
+        consumers = self.ages.requeue(tags, self.unacked, self.consumers)
+        for consumer in consumers:
+            self.send(Basic.Cancel(consumer.tag, True))
+        return consumers
 
     def nack_overdue(self, now: float, timeout: float) -> None:
         """Nack publishes without a verdict for `timeout` seconds; must be called about once a second, before a turn."""

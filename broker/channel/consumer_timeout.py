@@ -7,30 +7,38 @@ age is never overestimated, and underestimated by the time between two marks at 
 RabbitMQ checks only the oldest delivery, so one without a timeout hides all others behind it. Here each delivery is
 checked against the timeout of its own consumer. A check scans a bounded number of deliveries: a channel with very many
 is checked in several passes, each of which continues where the last one stopped.
+
+RabbitMQ 4.3 requeues the overdue deliveries of a quorum queue, sends `basic.cancel` to their consumer, and does not
+remove it: it gets no message until its client has settled all of them (`broker.channel.late_settlement`).
 """
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from itertools import islice
+from typing import Final
 
-from leveret.broker.queue.consumer import Consumer, GetRecipient
+from leveret.broker.channel.late_settlement import OverdueDeliveries, Receiver
+from leveret.broker.queue.arguments import QUORUM
+from leveret.broker.queue.consumer import Consumer
 
 _SCAN_LIMIT = 4096  # maximum number of deliveries scanned in one check
 MARKS = 1000
 """Approximate number of marks kept, whatever the timeout."""
-_NO_TIMEOUT = 0
+_NO_TIMEOUT: Final = -1
 
 
-Receiver = Consumer | GetRecipient
+_Record = tuple[Receiver, int]
 
 
 class ConsumerTimeouts:
-    """The marks of one channel."""
+    """The marks of one channel; `quorum_only`: other queues have no timeout, and one of 0 is no time at all."""
 
-    __slots__ = ("_begin", "_longest", "_tags", "_times")
+    __slots__ = ("_begin", "_longest", "_overdue", "_quorum_only", "_tags", "_times")
 
-    def __init__(self) -> None:
+    def __init__(self, *, quorum_only: bool = False) -> None:
+        self._quorum_only = quorum_only
+        self._overdue: dict[Consumer, OverdueDeliveries] = {}
         self._times = array("d")
         self._tags = array("Q")
         self._longest = 0
@@ -41,12 +49,12 @@ class ConsumerTimeouts:
     def overdue(
         self,
         now: float,
-        unacked: Mapping[int, tuple[Receiver, int]],
+        unacked: Mapping[int, _Record],
         last_tag: int,
         consumers: Iterable[Receiver],
         default: int,
-    ) -> tuple[int, int] | None:
-        """Store a mark, and find a delivery that was not acked in time.
+    ) -> list[tuple[int, int]]:
+        """Store a mark, and find deliveries that were not acked in time: with `quorum_only` many, otherwise one.
 
         Args:
             now: seconds of a monotonic clock.
@@ -56,7 +64,7 @@ class ConsumerTimeouts:
             default: timeout in ms of receivers that have none of their own; 0 for none.
 
         Returns:
-            Its delivery tag and the timeout in ms, None if there is none.
+            Their delivery tags and timeouts in ms.
 
         """
         first = next(iter(unacked))
@@ -69,7 +77,7 @@ class ConsumerTimeouts:
             if consumer.unacked:
                 known += consumer.unacked
                 self._timeout_of(consumer, timeouts, default)
-        found = None
+        found = []
         if tags:
             age = (now - times[0]) * 1000
             all_known = known == len(unacked)
@@ -81,11 +89,12 @@ class ConsumerTimeouts:
     def _scan(
         self,
         now: float,
-        unacked: Mapping[int, tuple[Receiver, int]],
+        unacked: Mapping[int, _Record],
         timeouts: dict[Receiver, int],
         default: int,
-    ) -> tuple[int, int] | None:
+    ) -> list[tuple[int, int]]:
         times, tags = self._times, self._tags
+        found = []
         begin = self._begin if self._begin < len(unacked) else 0
         self._begin = begin + _SCAN_LIMIT
         for tag, (receiver, _) in islice(unacked.items(), begin, begin + _SCAN_LIMIT):
@@ -95,14 +104,41 @@ class ConsumerTimeouts:
             if timeout != _NO_TIMEOUT:
                 at = bisect_left(tags, tag)
                 if at < len(tags) and (now - times[at]) * 1000 > timeout:
-                    return tag, timeout
-        return None
+                    found.append((tag, timeout))
+                    if not self._quorum_only:
+                        break
+        return found
 
     def _timeout_of(self, receiver: Receiver, timeouts: dict[Receiver, int], default: int) -> int:
         own = receiver.ack_timeout
-        timeouts[receiver] = timeout = default if own is None else own
+        timeout = default or _NO_TIMEOUT if own is None else own
+        if receiver.queue.type != QUORUM if self._quorum_only else not timeout:
+            timeout = _NO_TIMEOUT
+        timeouts[receiver] = timeout
         self._longest = max(self._longest, timeout)
         return timeout
+
+    def requeue(
+        self, tags: Iterable[int], unacked: MutableMapping[int, _Record], consumers: Mapping[str, Consumer]
+    ) -> list[Consumer]:
+        """Requeue overdue deliveries, and return their consumers, which have to be told.
+
+        Returns none, and nothing has changed, if one of them belongs to a `basic.get` or a cancelled consumer.
+        """
+        by_consumer: dict[Consumer, list[int]] = {}
+        for tag in tags:
+            receiver = unacked[tag][0]
+            if not isinstance(receiver, Consumer) or receiver.tag not in consumers:
+                return []
+            by_consumer.setdefault(receiver, []).append(tag)
+        for consumer, own in by_consumer.items():
+            overdue = self._overdue.setdefault(consumer, OverdueDeliveries(consumer))
+            keys = [unacked[tag][1] for tag in own]
+            for tag, key in zip(own, keys, strict=True):
+                unacked[tag] = overdue, key
+            overdue.add(len(own))
+            consumer.queue.requeue(keys, failed=False)
+        return list(by_consumer)
 
     def age(self, tag: int, now: float) -> float:
         """Return the age of a delivery in seconds by its tag; it may be some seconds older, as the marks are."""

@@ -5,16 +5,16 @@ from typing import Any, Final, Protocol
 
 from leveret.broker.auth.permissions import AskedPermissions, AskedTopics, Permissions, TopicPermissions
 from leveret.broker.auth.users import User
+from leveret.broker.channel.late_settlement import Receiver
 from leveret.broker.channel.settings import Compatibility, Limits
 from leveret.broker.errors import Subscribe
-from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.copies import Copies
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.message import Message
 
-Record = tuple[Consumer | GetRecipient, int]
+Record = tuple[Receiver, int]
 """An unacked delivery: its consumer or `GetRecipient` (which knows the queue), and its seq_id in the queue."""
 Outcome = int | None
 """The settlement of a delivery: None for acked, false for discarded, true for given back (nack, recover), `FAILED`."""

@@ -115,6 +115,12 @@ class Compatibility(msgspec.Struct, frozen=True):
         doc="How headers exchanges compare numbers. `equal`: by value, as in RabbitMQ 3. `exact`: 1 differs from 1.0, "
         "and 0.0 from -0.0, as in RabbitMQ 4.3.")] = "equal"
     queues: QueueCompatibility = QueueCompatibility()
+    consumer_timeout: Annotated[Literal["closes-channel", "cancels-consumer"],
+        Key("compatibility.consumer_timeout", own=True,
+            doc="What happens if a delivery is not acknowledged within `consumer_timeout`. `closes-channel`: its "
+            "channel is closed, as in RabbitMQ 3. `cancels-consumer`, as in RabbitMQ 4.3: only quorum queues have a "
+            "timeout; the message is requeued, and its consumer is sent `basic.cancel` "
+            "([consumer timeout](compatibility.md#consumer-timeout-of-43)).")] = "closes-channel"
     passive_declare: Annotated[Literal["any-permission", "open"], Key("compatibility.passive_declare", own=True,
         doc="Who may declare a queue or an exchange passively, and so learn whether it exists and how many messages it "
         "has. `any-permission`: users with any permission (configure, write or read) for its name, as in RabbitMQ "

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Self
 
 from leveret.broker.channel.interfaces import FAILED, Outcome, Record, SettlingChannel
+from leveret.broker.channel.late_settlement import Receiver
 from leveret.broker.errors import AMQPError, precondition_failed
-from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.interfaces import OwningQueue
 from leveret.broker.queue.queue import Queue
 
@@ -205,7 +205,7 @@ def _credit(channel: SettlingChannel, records: Sequence[Record]) -> None:
             consumer.wake()
 
 
-def _consumer_of(record: Record) -> Consumer | GetRecipient:
+def _consumer_of(record: Record) -> Receiver:
     return record[0]
 
 

@@ -13,6 +13,7 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
     "3.13": {},
     "4.3": {
         "compatibility.claimed_deaths": "replaced",
+        "compatibility.consumer_timeout": "cancels-consumer",
         "compatibility.delivery_count": "failures",
         "compatibility.frame_min": "8192",
         "compatibility.global_qos": "ignored",

@@ -840,7 +840,10 @@ class Connection(ReceiveLoop):
         return self._tick_due
 
     def close_overdue(self, now: float) -> None:
-        """Close channels with an overdue delivery, and nack overdue publishes; call about once a second."""
+        """Close channels with an overdue delivery, or cancel its consumer, and nack overdue publishes.
+
+        Must be called about once a second.
+        """
         if self.rights is not None:
             self._check_rights(self.rights)
         if self.pending_reply is not None:  # a channel's reply may be on its way
@@ -850,8 +853,22 @@ class Connection(ReceiveLoop):
             if confirm_timeout:
                 channel.nack_overdue(now, confirm_timeout)
             late = channel.overdue(now, round(self.node.config.consumer_timeout * 1000))
-            if late is not None:
-                self._timed_out(channel, *late)
+            if late and self.compatibility.consumer_timeout == "closes-channel":
+                self._timed_out(channel, *late[0])
+            elif late:
+                self._cancel_timed_out(channel, [tag for tag, _ in late])
+
+    def _cancel_timed_out(self, channel: Channel, tags: list[int]) -> None:
+        cancelled = channel.cancel_overdue(tags)
+        for consumer in cancelled:
+            channel_log.warning(
+                "%r on channel %d has timed out waiting for an acknowledgement: its messages are requeued, and it gets "
+                "none before it has settled them; sent basic.cancel",
+                consumer,
+                channel.number,
+            )
+        if not cancelled:
+            self._timed_out(channel, tags[0], -1)  # RabbitMQ 4.3 does not know it there
 
     def _timed_out(self, channel: Channel, delivery_tag: int, timeout: int) -> None:
         channel_log.warning(

@@ -16,10 +16,11 @@ the moment at which a message is due until it is requeued.
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, cast
 
 from leveret.broker.amqp.fastpath import unpack_ack, unpack_method
 from leveret.broker.channel.interfaces import FAILED
+from leveret.broker.channel.late_settlement import Nowhere
 from leveret.broker.channel.settlement import settle_records
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.state import CLOSED, LOST, OPEN
@@ -40,40 +41,11 @@ from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.interfaces import OwningQueue
 from leveret.broker.queue.queue import Queue, RunListener
-from leveret.broker.queue.settings import NO_SETTINGS
 from leveret.broker.scheduling.outbox import OUTBOX_LIMIT
 from leveret.broker.scheduling.time_source import TimerHandle
 from leveret.broker.vhost.publish_route import PropertyDemands, Route
 from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.storage.message import Message
-
-
-class _Ignored(list[int]):
-    def append(self, each: int) -> None:
-        """Do nothing."""
-
-    def __iadd__(self, others: Iterable[int]) -> Self:  # type: ignore[override, misc]
-        return self
-
-
-class _Nowhere:
-    """The queue of deliveries that were requeued without the client's knowledge: it ignores their settlement."""
-
-    name = ""
-    durable = False
-    delivered = 0
-    touched = True
-    has_input = False
-    settings = NO_SETTINGS
-
-    def __init__(self) -> None:
-        self.acks = _Ignored()
-
-    def _ignore(self, *_: object, failed: bool = True) -> bool:
-        del failed
-        return False
-
-    run = give_up = touch = discard = requeue = rejoin = suspend = resume = _ignore
 
 
 class Former:
@@ -83,7 +55,7 @@ class Former:
     """
 
     def __init__(self, consumer: Consumer | None = None) -> None:
-        self.queue = _Nowhere()
+        self.queue = Nowhere()
         self._consumer = consumer
         self._unacked = 0
 

@@ -59,7 +59,8 @@ def basic_consume(channel: Channel, method: Wire.Consume) -> None:
     channel.check_permission("read", "queue", name)
     queue = channel.vhost.queue(name, host)
     arguments: Table = method.arguments or {}  # type: ignore[assignment]
-    priority = check_consume_arguments(name, channel.vhost.name, arguments, queue.type)
+    release = host.compatibility.queues.arguments
+    priority = check_consume_arguments(name, channel.vhost.name, arguments, queue.type, release)
     exclusive = bool(method.exclusive)
     if queue.type == QUORUM:
         exclusive = False  # ignored by RabbitMQ's quorum queues

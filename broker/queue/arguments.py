@@ -10,7 +10,7 @@ several errors is reported. Where 3.10 and 3.13 differ, 3.13 applies:
 Intentional differences from RabbitMQ: queues have `x-retain-for` and `x-retain-bytes`, classic ones an
 `x-confirm-mode`; streams do not exist here and are refused with RabbitMQ's text for unknown types; classic queues may
 have an `x-delivery-limit` too; that and `x-consumer-timeout` must be numbers, a negative limit is none as in 4.x; the
-timeout is compared if a redeclaration gives it (3.13: never; 4.3: always, and classic queues have none); an unknown
+timeout is compared if a redeclaration gives it (3.13: never); an unknown
 `x-queue-master-locator` is accepted and a decimal in a redeclaration is unequal, where RabbitMQ crashes (541); a string
 that is not printable Latin-1 is shown in texts as a string instead of a list of numbers.
 
@@ -185,6 +185,7 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-queue-leader-locator": _one_of("invalid_queue_locator_arg", *_LEADER_LOCATORS),
     "x-delivery-limit": _integer,
     "x-consumer-timeout": _non_negative,
+    "x-consumer-disconnected-timeout": _non_negative,
     "x-confirm-mode": _one_of("invalid_confirm_mode", *CONFIRM_MODES),
     "x-retain-for": _expiry,
     "x-retain-bytes": _non_negative,
@@ -226,10 +227,9 @@ _OF_ANY = frozenset((*_OF_CLASSIC, *_OF_QUORUM, *_OF_STREAMS))
 OF_QUEUES = _OF_ANY | _QUEUE_VALIDATORS.keys()
 """The arguments of queues that have an effect, or a meaning in RabbitMQ."""
 OF_EXCHANGES: Final = frozenset(("alternate-exchange", "x-delayed-type"))
-_OF_QUORUM_4: Final = "quorum queues of RabbitMQ 4.3"
+_OTHER_QUORUM: Final = "quorum queues of RabbitMQ 4.3"
 OF_OTHERS: Final = {
-    "x-consumer-disconnected-timeout": _OF_QUORUM_4,
-    **dict.fromkeys(_DELAYED_RETRY, _OF_QUORUM_4),
+    **dict.fromkeys(_DELAYED_RETRY, _OTHER_QUORUM),
     "x-stream-filter-size-bytes": "streams of RabbitMQ",
 }
 """Arguments that other brokers' queues have and ours do not, and whose they are; RabbitMQ 3.13 refuses none of them."""
@@ -238,16 +238,28 @@ _MOST_COMPARED = 8
 _LONGEST = 64
 """Maximum length of such a name."""
 _SIMILAR = 0.75
-_COMPARED_IF_GIVEN = ("x-consumer-timeout",)
+_TIMEOUT: Final = "x-consumer-timeout"
+_QUORUM_TIMEOUTS: Final = ("x-consumer-disconnected-timeout", _TIMEOUT)
+"""In RabbitMQ 4.3. The first is for nodes that do not answer: it has no effect on a single one."""
 _CONSUME_ANY = _CONSUME_CLASSIC | _CONSUME_QUORUM | {"x-stream-offset"}
 
 
 def _type(
-    module: str, known: Collection[str], consume: frozenset[str], any_type: frozenset[str] = _OF_ANY
+    module: str,
+    known: Collection[str],
+    consume: frozenset[str],
+    any_type: frozenset[str] = _OF_ANY,
+    ours: frozenset[str] = frozenset((_TIMEOUT,)),
 ) -> _QueueType:
-    ours = frozenset(_COMPARED_IF_GIVEN)
+    """Return a type; `ours` are arguments of queues and consumers that a redeclaration may leave out."""
+    foreign = _CONSUME_ANY | {_TIMEOUT}
     return _QueueType(
-        module, ours | set(known), tuple(known), any_type - set(known), ours | consume, _CONSUME_ANY - consume
+        module,
+        ours.union(known),
+        tuple(known),
+        any_type.difference(known),
+        ours | consume,
+        foreign - ours - consume,
     )
 
 
@@ -256,10 +268,11 @@ _TYPES = {
     QUORUM: _type("rabbit_quorum_queue", _OF_QUORUM, _CONSUME_QUORUM),
 }
 _OF_CLASSIC_4 = [key for key in _OF_CLASSIC if key != "x-delivery-limit"]
-_OF_ANY_4 = _OF_ANY.union(_DELAYED_RETRY)
+_OF_ANY_4 = _OF_ANY.union(_QUORUM_TIMEOUTS, _DELAYED_RETRY)
+_OF_QUORUM_4 = (*_OF_QUORUM, *_QUORUM_TIMEOUTS, *_DELAYED_RETRY)
 _TYPES_4 = {
-    CLASSIC: _type("rabbit_classic_queue", _OF_CLASSIC_4, _CONSUME_CLASSIC, _OF_ANY_4),
-    QUORUM: _type("rabbit_quorum_queue", (*_OF_QUORUM, *_DELAYED_RETRY), _CONSUME_QUORUM, _OF_ANY_4),
+    CLASSIC: _type("rabbit_classic_queue", _OF_CLASSIC_4, _CONSUME_CLASSIC, _OF_ANY_4, frozenset()),
+    QUORUM: _type("rabbit_quorum_queue", _OF_QUORUM_4, _CONSUME_QUORUM | {_TIMEOUT}, _OF_ANY_4, frozenset()),
 }
 _RULES = {"3.13": (_TYPES, _QUEUE_VALIDATORS), "4.3": (_TYPES_4, _QUEUE_VALIDATORS_4)}
 """By release."""
@@ -368,14 +381,16 @@ def check_locator(arguments: Table, release: str) -> None:
         raise AMQPError(ReplyCode.INTERNAL_ERROR, _NO_LOCATOR)
 
 
-def check_consume_arguments(queue: str, vhost: str, arguments: Table, kind: str = CLASSIC) -> int:
+def check_consume_arguments(
+    queue: str, vhost: str, arguments: Table, kind: str = CLASSIC, release: str = "3.13"
+) -> int:
     """Validate the arguments of a `basic.consume` and return the consumer's priority, 0 by default.
 
     RabbitMQ does this after the check of exclusive ownership and before that of exclusive use. `x-credit` and unknown
     arguments are accepted.
     """
     what = resource("queue", queue, vhost)
-    type_ = _TYPES[kind]
+    type_ = _RULES[release][0][kind]
     for key, validator in _CONSUME_VALIDATORS.items():
         if key in type_.consume_arguments:
             _validate(key, validator, what, arguments)
@@ -396,13 +411,13 @@ def check_queue_equivalence(
     """Check that a `queue.declare` (not passive) is equivalent to the existing queue, in the order of the keywords.
 
     Only the arguments known to the existing queue's type (in that `release`) are compared; no `x-queue-type` equals
-    `classic`. A redeclaration may leave out `x-consumer-timeout`, but not give one that would have no effect. The
-    caller must check exclusive ownership before; an exclusive declaration is not durable.
+    `classic`. A redeclaration may leave out `x-consumer-timeout` in 3.13, but not give one that would have no effect.
+    The caller must check exclusive ownership before; an exclusive declaration is not durable.
     """
     what = resource("queue", name, vhost)
     _compare_bool("durable", what, durable, current.durable)
     _compare_bool("auto_delete", what, auto_delete, current.auto_delete)
-    given = [key for key in _COMPARED_IF_GIVEN if key in arguments]
+    given = (_TIMEOUT,) if _TIMEOUT in arguments and release == "3.13" else ()
     for key in (*_RULES[release][0][queue_type(current.arguments)].compared, *given):
         _compare_argument(key, what, arguments, current.arguments)
 

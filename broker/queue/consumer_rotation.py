@@ -294,6 +294,23 @@ class ConsumerRotation:
                 consumer.wake()
                 return
 
+    def step_down(self, consumer: Consumer) -> None:
+        """Replace a single active consumer that may get nothing before `step_up`."""
+        if self.active is consumer:
+            if not consumer.parked:
+                self.ready.remove(consumer)
+            elif self._held_back:
+                self._held_back.pop(consumer, None)
+            consumer.parked = False
+            self._activate_next()
+
+    def step_up(self, consumer: Consumer) -> None:
+        """Let a consumer wait to become active again, and at once if nobody is."""
+        if self.single_active and self.active is not consumer:
+            self._add_waiting(consumer)
+            if self.active is None:
+                self._activate_next()
+
     def is_active(self, consumer: Consumer) -> bool:
         """Return whether a consumer would get messages if there were any and it had room."""
         return not self.single_active or self.active is consumer

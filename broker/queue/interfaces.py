@@ -22,6 +22,7 @@ class OwningQueue(Runnable, Protocol):
     """A queue (`broker.queue.queue.Queue`), as its parts see it."""
 
     name: str
+    type: str
     settings: QueueSettings
     turn: Turn
     backing: BackingQueue
@@ -37,6 +38,10 @@ class OwningQueue(Runnable, Protocol):
     @property
     def store(self) -> BackingQueue:
         """The backing queue that keeps the messages."""
+
+    @property
+    def consumers(self) -> Any:
+        """Its `broker.queue.consumer_rotation.ConsumerRotation`."""
 
     @property
     def consumer_count(self) -> int:
@@ -65,6 +70,9 @@ class OwningQueue(Runnable, Protocol):
 
     def resume(self) -> None:
         """Resume delivery."""
+
+    def requeue(self, seq_ids: Collection[int], *, failed: bool = True) -> None:
+        """Requeue unacked messages at their original positions."""
 
     def discard(self, seq_ids: Collection[int]) -> None:
         """Discard unacked messages that were rejected without requeue; the caller must call `touch` afterwards."""

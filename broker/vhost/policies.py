@@ -10,8 +10,8 @@ Keys, checks and the texts of errors are those of RabbitMQ 3.13 (rabbit_policy, 
 rabbit_mirror_queue_misc). Intentional differences: the text for a wrong pattern is RE2's or Python's, an `ha-mode` that
 is not a string is refused where RabbitMQ crashes, a negative `delivery-limit` is none as in 4.x, the key applies to
 classic queues too, which support it here, and there are `retain-for` and `retain-bytes`, and `confirm-mode` for classic
-queues. `ha-*`, `queue-version`, `queue-master-locator`, `queue-leader-locator`, `max-in-memory-*` and the keys for
-streams are stored and have no effect.
+queues. `consumer-disconnected-timeout`, `ha-*`, `queue-version`, `queue-master-locator`, `queue-leader-locator`,
+`max-in-memory-*` and the keys for streams are stored and have no effect.
 """
 
 import re
@@ -281,6 +281,7 @@ def _is_filter_size(value: Any) -> bool:
 _VALUES: Mapping[str, tuple[_Test, str]] = {
     "alternate-exchange": (_is_text, "alternate exchange name"),
     "confirm-mode": (_one_of(*CONFIRM_MODES), "confirm-mode value"),
+    "consumer-disconnected-timeout": (_at_least(0), "consumer disconnected timeout"),
     "consumer-timeout": (_at_least(0), "consumer timeout"),
     "dead-letter-exchange": (_is_text, "dead letter exchange name"),
     "dead-letter-routing-key": (_is_text, "dead letter routing key"),

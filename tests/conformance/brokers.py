@@ -121,6 +121,7 @@ SET_UPS = {
                 "compatibility.header_numbers=exact",
                 "compatibility.claimed_deaths=replaced",
                 "compatibility.delivery_count=failures",
+                "compatibility.consumer_timeout=cancels-consumer",
                 "compatibility.queue_arguments=4.3",
                 "compatibility.quorum_delivery_limit=20",
                 "compatibility.quorum_priorities=strict",

@@ -18,8 +18,13 @@ OUR_ORDER = {
     "quorum - order": ("x-consumer-timeout",),
 }
 """Arguments that ours compares after those that RabbitMQ 3.10 does."""
-KNOWN_DIFFERENCES = {"x-consumer-timeout", "x-queue-leader-locator", "x-queue-master-locator"}
-"""Arguments that the two releases take differently and that nobody is warned of: they are obeyed here, or refused as in 3.10."""
+KNOWN_DIFFERENCES = {
+    "x-consumer-timeout",
+    "x-consumer-disconnected-timeout",
+    "x-queue-leader-locator",
+    "x-queue-master-locator",
+}
+"""Arguments that the two releases take differently and that nobody is warned of: obeyed, refused or meaningless here."""
 
 
 def _expected(case: str) -> str:
@@ -59,3 +64,12 @@ def test_the_record_is_true() -> None:
         broker.stop()
 
     assert {case: answer for case, answer in RECORDED["3.10"].items() if answer != "-"} == found
+
+
+@pytest.mark.parametrize("argument", ["x-consumer-timeout", "x-consumer-disconnected-timeout"])
+def test_timeouts_are_answered_as_by_4_3(broker_for: Callable[[str], Broker], argument: str) -> None:
+    """With the rules of 4.3, timeouts are compared and refused as recorded from it."""
+    found = dict(redeclared.outcomes(broker_for("switched").address))
+    recorded = {case: answer for case, answer in RECORDED["4.3"].items() if case.split()[1] == argument}
+
+    assert recorded == {case: found.get(case, "-") for case in recorded}

@@ -48,7 +48,8 @@ class Bench:
         if not self.unacked:
             self.ages = ConsumerTimeouts()
             return None
-        return self.ages.overdue(self.now, self.unacked, self.tag, self.consumers, self.default)
+        found = self.ages.overdue(self.now, self.unacked, self.tag, self.consumers, self.default)
+        return found[0] if found else None
 
     def wait(self, seconds: int) -> tuple[int, int] | None:
         """Check until a delivery is overdue, or for that many seconds."""

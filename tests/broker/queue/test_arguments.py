@@ -244,6 +244,20 @@ def test_a_bad_consume_argument_is_named_with_its_fault(arguments, fault):
     assert f"invalid arg {fault}" == refusal(check_consume_arguments, "q", "/", arguments)
 
 
+@pytest.mark.parametrize("value", [number(-1), text("x"), number(1000)])
+def test_a_consumer_timeout_by_the_rules_of_4(value):
+    """A consumer of a classic queue may have none, whatever its value; that of a quorum queue is a number."""
+    table: Table = {"x-consumer-timeout": value}
+    fault = refusal(check_consume_arguments, "q", "/", table, "classic", "4.3")
+    assert fault.endswith(
+        "'x-consumer-timeout' for queue 'q' in vhost '/' of queue type rabbit_classic_queue"
+    )
+    if value == number(1000):
+        check_consume_arguments("q", "/", table, "quorum", "4.3")
+    else:
+        assert "'x-consumer-timeout'" in refusal(check_consume_arguments, "q", "/", table, "quorum", "4.3")
+
+
 @given(priority=st.integers(-(2**63), 2**63 - 1))
 def test_the_priority_of_a_consumer_is_any_integer(priority):
     """Priorities are unbounded, may be negative, and other arguments do not matter."""

@@ -46,6 +46,7 @@ VALUES = (
     ("queue-version", (1, 2), (0, 3, 1.0, "1", True), "queue-version value"),
     ("stream-max-segment-size-bytes", (0, 3), (-1, 1.5, "x"), "segment size"),
     # of 3.11 to 3.13
+    ("consumer-disconnected-timeout", (0, 1), (-1, "60000"), "consumer disconnected timeout"),
     ("consumer-timeout", (0, 1), (-1, "86400000"), "consumer timeout"),
     ("target-group-size", (1,), (0, "x"), "qq target count value"),
     ("stream-filter-size-bytes", (16, 255), (15, 256), "filter size. Valid range is 16-255"),
