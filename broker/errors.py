@@ -121,6 +121,17 @@ def no_disk_space(effect: str) -> AMQPError:
     return NoResourceError(f"no disk space left: {effect}")
 
 
+def denied_feature(name: str) -> AMQPError:
+    """541 that closes a connection because of a feature that RabbitMQ has deprecated, with its text."""
+    return AMQPError(
+        ReplyCode.INTERNAL_ERROR,
+        f"Feature `{name}` is deprecated.\nBy default, this feature is not permitted anymore.\n"
+        "The feature will be removed from a future major RabbitMQ version, regardless of the configuration; "
+        "actual version to be determined.\nTo continue using this feature when it is not permitted by default, set the "
+        f'following parameter in your configuration:\n    "deprecated_features.permit.{name} = true"',
+    )
+
+
 access_refused = partial(AMQPError, ReplyCode.ACCESS_REFUSED)
 not_found = partial(AMQPError, ReplyCode.NOT_FOUND)
 resource_locked = partial(AMQPError, ReplyCode.RESOURCE_LOCKED)

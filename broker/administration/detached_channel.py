@@ -84,9 +84,6 @@ class DetachedHost:
     ) -> None:
         """Do nothing: the reply is kept by the channel."""
 
-    def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
-        """Do nothing: an administrator may declare them."""
-
 
 class _Channel(Channel):
     """A channel that keeps the last reply unencoded."""

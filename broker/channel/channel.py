@@ -43,7 +43,7 @@ from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute
 from leveret.broker.vhost.delayed_delivery import DelayLine
-from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX
+from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, is_reply_address
 from leveret.broker.vhost.publish_route import AwaitedRoute, PropertyDemands, Route
 from leveret.confirm.channel_confirms import ChannelConfirms, ConfirmTimeouts
 from leveret.exchanges.base import Exchange
@@ -339,6 +339,8 @@ class Channel:
             return Route(address, bits, None, routing_key, (), plain=False, generation=now, error=refusal)
         if not queues and not exchange_name and routing_key.startswith(REPLY_PREFIX):
             queues = self.vhost.reply_queues.reached_by(routing_key)
+            if self.host.compatibility.mandatory_replies == "routed" and is_reply_address(routing_key):
+                bits &= ~1
         # Queues that confirm on consumer ack need other message objects than the rest.
         is_wide = len(queues) > AT_ONCE
         waits = set() if self.confirms is None or is_wide else {queue.awaits_consumers for queue in queues}

@@ -56,9 +56,6 @@ class ChannelHost(Protocol):
     def wait_for_copies(self, copies: Copies) -> None:
         """Execute nothing before a message has reached all its queues."""
 
-    def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
-        """Raise 541 if transient queues that are not exclusive are denied, as in RabbitMQ 4.3."""
-
 
 class SettlingChannel(Protocol):
     """A channel (`broker.channel.channel.Channel`), as its settlements and transactions see it."""

@@ -92,4 +92,4 @@ class OverdueDeliveries:
 
 
 Receiver = Consumer | GetRecipient | OverdueDeliveries
-"""What has the delivery of a message."""
+"""The consumer of a delivery, or what stands for it."""

@@ -114,6 +114,9 @@ class Compatibility(msgspec.Struct, frozen=True):
     header_numbers: Annotated[Literal["equal", "exact"], Key("compatibility.header_numbers", own=True,
         doc="How headers exchanges compare numbers. `equal`: by value, as in RabbitMQ 3. `exact`: 1 differs from 1.0, "
         "and 0.0 from -0.0, as in RabbitMQ 4.3.")] = "equal"
+    mandatory_replies: Annotated[Literal["returned", "routed"], Key("compatibility.mandatory_replies", own=True,
+        doc="What becomes of a mandatory message to a direct reply-to address whose client has gone: it is `returned`, "
+        "or counts as `routed`, as in RabbitMQ 4.2.")] = "returned"
     queues: QueueCompatibility = QueueCompatibility()
     consumer_timeout: Annotated[Literal["closes-channel", "cancels-consumer"],
         Key("compatibility.consumer_timeout", own=True,

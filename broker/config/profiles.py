@@ -18,6 +18,7 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
         "compatibility.frame_min": "8192",
         "compatibility.global_qos": "ignored",
         "compatibility.header_numbers": "exact",
+        "compatibility.mandatory_replies": "routed",
         "compatibility.queue_arguments": "4.3",
         "compatibility.quorum_delivery_limit": "20",
         "compatibility.quorum_priorities": "strict",

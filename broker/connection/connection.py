@@ -711,15 +711,6 @@ class Connection(ReceiveLoop):
         """True if it has consumers, or deliveries to settle."""
         return any(channel.consumers or channel.unacked for channel in self.channels.values())
 
-    def check_transient_queue(self, *, durable: bool, exclusive: bool) -> None:
-        """Raise 541 if transient non-exclusive queues are denied, as in RabbitMQ 4.3."""
-        if self.compatibility.transient_nonexcl_queues == "denied" and not durable and not exclusive:
-            text = (
-                "Feature `transient_nonexcl_queues` is deprecated.\n"
-                "By default, this feature is not permitted anymore."
-            )
-            raise AMQPError(ReplyCode.INTERNAL_ERROR, text)
-
     # -- publish limits -----------------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:

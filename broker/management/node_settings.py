@@ -33,31 +33,49 @@ FEATURE_FLAGS = {
     "virtual_host_metadata": "descriptions and tags of vhosts",
 }
 """The feature flags of RabbitMQ 3.13. They are enabled, because clients refuse to work with a broker without them."""
+FEATURE_FLAGS_4 = {
+    "khepri_db": "definitions in Khepri",
+    "message_containers_deaths_v2": "the second form of dead letters",
+    "quorum_queue_non_voters": "members of quorum queues that do not vote",
+    "rabbit_exchange_type_local_random": "exchanges of type x-local-random",
+    **{f"rabbitmq_4.{minor}.0": f"what 4.{minor} needs of all nodes" for minor in range(4)},
+    "tie_binding_to_dest_with_keep_while_cond": "bindings that end with their destination",
+    "topic_binding_projection_v4": "the fourth index of topic exchanges",
+    "topic_binding_projection_v5": "the fifth index of topic exchanges",
+    "track_qq_members_uids": "ids of members of quorum queues",
+}
+"""Those that 4.3 has, too."""
 _REMOVED = "removed"
 DEPRECATED = {
     "classic_queue_mirroring": (_REMOVED, "copies of classic queues on other nodes"),
     "global_qos": ("permitted_by_default", "one prefetch count for all consumers of a channel"),
     "management_metrics_collection": ("permitted_by_default", "rates and samples in this API"),
+    "queue_master_locator": ("permitted_by_default", "the argument x-queue-master-locator of queues"),
     "ram_node_type": (_REMOVED, "nodes that keep definitions in memory alone"),
     "transient_nonexcl_queues": ("permitted_by_default", "queues that are neither durable nor exclusive"),
 }
-"""The features that RabbitMQ 3.13 deprecates, with their phase; those that Leveret does not have are removed."""
+"""The features that RabbitMQ 3.13 or 4.3 deprecates, with their phase; those that Leveret does not have are removed."""
+
+
+def _flags(call: Call) -> dict[str, str]:
+    is_4 = call.broker.config.compatibility.profile == "4.3"
+    return FEATURE_FLAGS | FEATURE_FLAGS_4 if is_4 else FEATURE_FLAGS
 
 
 @ROUTES.list("feature-flags")
-def list_feature_flags(_call: Call) -> Answer:
+def list_feature_flags(call: Call) -> Answer:
     """Feature flags."""
     rows = [
         {"name": name, "desc": doc, "doc_url": "", "state": "enabled", "stability": "stable", "provided_by": "rabbit"}
-        for name, doc in FEATURE_FLAGS.items()
+        for name, doc in _flags(call).items()
     ]  # fmt: skip
     return Listing(rows, sort=("name",), is_paged=False)
 
 
 @ROUTES.put("feature-flags/{name}/enable")
-def enable_feature_flag(_call: Call, name: str) -> None:
+def enable_feature_flag(call: Call, name: str) -> None:
     """Accepted: all are enabled."""
-    if name not in {"all", *FEATURE_FLAGS}:
+    if name not in {"all", *_flags(call)}:
         raise bad_request("unsupported")
 
 
@@ -68,6 +86,7 @@ def list_deprecated_features(call: Call) -> Answer:
     switches = call.broker.config.compatibility
     denied |= {"transient_nonexcl_queues"} if switches.transient_nonexcl_queues == "denied" else set()
     denied |= set() if switches.global_qos == "permitted" else {"global_qos"}
+    denied |= set() if switches.queues.arguments == "3.13" else {"queue_master_locator"}
     rows = [
         {"name": name, "deprecation_phase": phase, "state": "denied" if name in denied else "permitted",
          "provided_by": "rabbit", "desc": doc, "doc_url": ""}

@@ -2,7 +2,7 @@
 
 from leveret.broker.amqp.commands import Queue as Wire, make
 from leveret.broker.channel.channel import Channel
-from leveret.broker.errors import access_refused, not_found, precondition_failed, resource
+from leveret.broker.errors import access_refused, denied_feature, not_found, precondition_failed, resource
 from leveret.broker.methods.exchange import bind, check_name, queue_name, strip_cr_lf, unbind
 from leveret.broker.queue.arguments import (
     check_dead_letter_exchange_type,
@@ -14,7 +14,7 @@ from leveret.broker.queue.arguments import (
     with_default_type,
 )
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.direct_reply_to import REPLY_TO, is_reply_name
+from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, REPLY_TO, is_reply_name
 
 
 def queue_declare(channel: Channel, method: Wire.Declare) -> None:
@@ -91,7 +91,8 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
         auto_delete=auto_delete,
         arguments=arguments,
     )
-    host.check_transient_queue(durable=durable, exclusive=bool(method.exclusive))
+    if host.compatibility.transient_nonexcl_queues == "denied" and not (durable or method.exclusive):
+        raise denied_feature("transient_nonexcl_queues")
     check_locator(arguments, release)
     channel.await_name(name)
     queue = vhost.create_queue(
@@ -120,7 +121,7 @@ def queue_unbind(channel: Channel, method: Wire.Unbind) -> None:
 
 def _queue_and_key(channel: Channel, method: Wire.Bind | Wire.Unbind) -> tuple[str, str]:
     """Return the queue and the key of a binding: if neither is given, both are the last declared queue's name."""
-    if is_reply_name(method.queue):
+    if method.queue.startswith(REPLY_PREFIX):
         raise access_refused("cannot bind or unbind to a volatile (direct reply-to) queue")
     name = queue_name(channel, method.queue)
     return name, name if not method.queue and not method.routing_key else method.routing_key

@@ -37,7 +37,7 @@ from leveret.broker.amqp.tables import (
     term_text,
     value_text,
 )
-from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed, resource
+from leveret.broker.errors import AMQPError, denied_feature, precondition_failed, resource
 from leveret.confirm.modes import CONFIRM_MODES
 from leveret.exchanges.base import Exchange
 
@@ -276,13 +276,6 @@ _TYPES_4 = {
 }
 _RULES = {"3.13": (_TYPES, _QUEUE_VALIDATORS), "4.3": (_TYPES_4, _QUEUE_VALIDATORS_4)}
 """By release."""
-_NO_LOCATOR = (
-    "Feature `queue_master_locator` is deprecated.\n"
-    "By default, this feature is not permitted anymore.\n"
-    "The feature will be removed from a future major RabbitMQ version, regardless of the configuration; "
-    "actual version to be determined.\n"
-    "To con..."
-)
 
 
 def queue_type(arguments: Table) -> str:
@@ -378,7 +371,7 @@ def check_queue_arguments(name: str, vhost: str, arguments: Table, release: str 
 def check_locator(arguments: Table, release: str) -> None:
     """Raise 541 if a new queue has an `x-queue-master-locator`, as in RabbitMQ 4.3, which does this last."""
     if release != "3.13" and "x-queue-master-locator" in arguments:
-        raise AMQPError(ReplyCode.INTERNAL_ERROR, _NO_LOCATOR)
+        raise denied_feature("queue_master_locator")
 
 
 def check_consume_arguments(

@@ -6,9 +6,11 @@ to the default exchange with the name as the routing key reaches the queue; to a
 to no exchange, no user sees it, and it ends with its consumer.
 """
 
+import re
 import secrets
 from base64 import b64encode
 from collections.abc import Callable
+from typing import Final
 
 from leveret.broker.queue.queue import Queue
 from leveret.exchanges.router import Router
@@ -19,9 +21,17 @@ _PROCESS_ID = b"\x83Xv\x00\x0freply@000000000%b\x00\x00\x00\x00\x00\x00\x00\x01"
 """A process id in Erlang's external term format: NEW_PID_EXT with a node name, a number, serial 0 and creation 1."""
 
 
+_ADDRESS: Final = re.compile(re.escape(REPLY_PREFIX) + r"g1h[A-Za-z0-9+/]+=*\.[A-Za-z0-9+/]+=*")
+
+
 def is_reply_name(name: str) -> bool:
     """Return whether a name of a queue is `REPLY_TO`, or can be that of a queue of replies."""
     return name == REPLY_TO or name.startswith(REPLY_PREFIX)
+
+
+def is_reply_address(name: str) -> bool:
+    """Return whether a name has the form of `reply_address`, whether it was given out or not."""
+    return _ADDRESS.fullmatch(name) is not None
 
 
 def reply_address(number: int, key: bytes) -> str:

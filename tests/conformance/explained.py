@@ -135,7 +135,7 @@ EXPLAINED = (
     Explanation(
         ("72a",),
         "3.10.8 has no rule for the pseudo-queue and finds no queue of that name: 404",
-        lambda _: channel(404, "queue.bind", "no queue 'amq.rabbitmq.reply-to' in vhost '/'"),
+        lambda _: channel(404, "queue.bind", "no queue 'amq.rabbitmq.reply-to.a' in vhost '/'"),
         "4.x reports the error to the client; we follow 4.x.",
         "rabbit_channel.erl, check_not_reply_to_queue (row 72), v4.3.5",
     ),

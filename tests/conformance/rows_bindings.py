@@ -106,11 +106,25 @@ def _(s: Session) -> bool:
 _VOLATILE = "cannot bind or unbind to a volatile (direct reply-to) queue"
 
 
-@case("72a", "binding the pseudo-queue of direct reply-to", channel(403, "queue.bind", _VOLATILE))
+@case("72a", "binding a direct reply-to address", channel(403, "queue.bind", _VOLATILE))
+def _(s: Session) -> None:
+    s.channel().call("queue.bind", queue="amq.rabbitmq.reply-to.a", exchange="amq.direct", routing_key="k")
+
+
+@case("72b", "unbinding a direct reply-to address", channel(403, "queue.unbind", _VOLATILE))
+def _(s: Session) -> None:
+    s.channel().call("queue.unbind", queue="amq.rabbitmq.reply-to.a", exchange="amq.direct", routing_key="k")
+
+
+@case(
+    "72c",
+    "binding the pseudo-queue of direct reply-to",
+    channel(404, "queue.bind", "no queue 'amq.rabbitmq.reply-to' in vhost '/'"),
+)
 def _(s: Session) -> None:
     s.channel().call("queue.bind", queue="amq.rabbitmq.reply-to", exchange="amq.direct", routing_key="k")
 
 
-@case("72b", "unbinding the pseudo-queue of direct reply-to", channel(403, "queue.unbind", _VOLATILE))
+@case("72d", "unbinding the pseudo-queue of direct reply-to, which changes nothing")
 def _(s: Session) -> None:
     s.channel().call("queue.unbind", queue="amq.rabbitmq.reply-to", exchange="amq.direct", routing_key="k")

@@ -23,7 +23,9 @@ def _(s: Session) -> None:
     connection(
         541,
         "queue.declare",
-        "Feature `transient_nonexcl_queues` is deprecated.\nBy default, this feature is not permitted anymore.",
+        "Feature `transient_nonexcl_queues` is deprecated.\nBy default, this feature is not permitted anymore.\nThe feature "
+        "will be removed from a future major RabbitMQ version, regardless of the configuration; actual version to be "
+        "determined.\nTo...",
     ),
     setup="switched",
     ours_only=True,

@@ -41,9 +41,13 @@ def ping(session: Session) -> None:
 
 @command("Help")
 def version(session: Session) -> None:
-    """Print the version of this command, in RabbitMQ's numbers, and with --formatter json also its own."""
-    value = {"version": COMPATIBLE_VERSION, "leveret_version": leveret.__version__}
-    session.show_object({"result": "ok", "value": value}, [COMPATIBLE_VERSION])
+    """Print the version in RabbitMQ's numbers, of the broker if it answers; with --formatter json also Leveret's."""
+    try:
+        number = session.api.get("version")
+    except CtlError:
+        number = COMPATIBLE_VERSION
+    value = {"version": number, "leveret_version": leveret.__version__}
+    session.show_object({"result": "ok", "value": value}, [number])
 
 
 @command(CHECKS)

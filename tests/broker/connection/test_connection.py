@@ -267,6 +267,16 @@ def test_transient_queues_can_be_denied():
     assert "541" in client.declare("c")[0]
 
 
+@pytest.mark.parametrize(("replies", "is_returned"), [("returned", True), ("routed", False)])
+def test_mandatory_replies_to_one_who_has_gone(replies, is_returned):
+    """A mandatory reply to an address that is no longer in use is returned, or counts as routed as in RabbitMQ 4.2."""
+    client = Client(Node(compatibility=Compatibility(mandatory_replies=replies)))
+    client.publish("amq.rabbitmq.reply-to.g1hkAA==.a2V5", b"late", mandatory=True)
+    assert is_returned == any("basic.return" in sent for sent in client.sent())
+    client.publish("amq.rabbitmq.reply-to.key", b"no address", mandatory=True)
+    assert any("basic.return" in sent for sent in client.sent())
+
+
 def test_what_old_clients_ask(client):
     """`access.request` gets ticket 1, `channel.flow` its echo, and `connection.update-secret` is accepted."""
     client.sent()

@@ -7,6 +7,7 @@ from services.api import Api
 from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.definitions_document import at_once
 from leveret.broker.auth.passwords import Password, check_password
+from leveret.broker.queue.compatibility import QueueCompatibility
 
 
 def test_the_cluster_name_is_set_permanently():
@@ -167,10 +168,26 @@ def test_deprecated_features_have_their_state(api):
     assert ("permitted", "permitted") == (states()["global_qos"], states()["transient_nonexcl_queues"])
     assert ("denied", "removed") == (
         states()["ram_node_type"],
-        api.get("deprecated-features")[3]["deprecation_phase"],
+        api.get("deprecated-features")[4]["deprecation_phase"],
     )
-    configure(api.node, "compatibility", global_qos="ignored", transient_nonexcl_queues="denied")
-    assert ("denied", "denied") == (states()["global_qos"], states()["transient_nonexcl_queues"])
+    configure(
+        api.node,
+        "compatibility",
+        global_qos="ignored",
+        transient_nonexcl_queues="denied",
+        queues=QueueCompatibility(arguments="4.3"),
+    )
+    denied = {"global_qos", "transient_nonexcl_queues", "queue_master_locator"}
+    assert {"denied"} == {states()[name] for name in denied}
+
+
+def test_flags_of_4_3(api):
+    """With the profile 4.3 there are the feature flags of that release, and clients may enable them."""
+    assert 400 == api.put("feature-flags/rabbitmq_4.3.0/enable")
+    before = {row["name"] for row in api.get("feature-flags")}
+    configure(api.node, "compatibility", profile="4.3")
+    assert {"khepri_db", "rabbitmq_4.3.0"} < {row["name"] for row in api.get("feature-flags")} - before
+    assert 204 == api.put("feature-flags/rabbitmq_4.3.0/enable")
 
 
 def test_replicas_of_quorum_queues_are_fixed(api):

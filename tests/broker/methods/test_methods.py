@@ -61,7 +61,7 @@ def test_handlers_are_named_after_the_wire():
         (bind("none", "x"), "NOT_FOUND - no queue 'none' in vhost '/'"),
         (bind("q", ""), "ACCESS_REFUSED - operation not permitted on the default exchange"),
         (bind("q", "amq.headers", arguments=LOCKED), "PRECONDITION_FAILED - Invalid x-match field value"),
-        (bind("amq.rabbitmq.reply-to", "x"), "ACCESS_REFUSED - cannot bind or unbind to a volatile"),
+        (bind("amq.rabbitmq.reply-to.a", "x"), "ACCESS_REFUSED - cannot bind or unbind to a volatile"),
         (queue_declare("amq.mine"), "ACCESS_REFUSED - queue name 'amq.mine' contains reserved prefix 'amq.*'"),
         (queue_declare("none", passive=True), "NOT_FOUND - no queue 'none' in vhost '/'"),
         (make(Queue.Purge, 0, "none", False), "NOT_FOUND - no queue 'none' in vhost '/'"),
