@@ -7,6 +7,8 @@ Fixtures:
     leveret_celery_config: settings of a Celery application that uses the virtual host.
     leveret_session_broker: the broker that tests share.
 
+The marker `leveret(profile="4.3")` gives a test a broker that follows that RabbitMQ, `--leveret-profile` all tests.
+
 That broker starts with the first fixture that needs it. `--leveret-port` and `--leveret-env` start it before the tests
 are loaded instead, for tests that know no fixture of this plugin but a port or a variable of the environment.
 """
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
     from leveret.broker.embedded.own_vhost import OwnVHost
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
-SESSION_BROKER = pytest.StashKey["Broker"]()
-"""The broker that tests share, while it runs."""
+SESSION_BROKERS = pytest.StashKey[dict[str, "Broker"]]()
+"""The brokers that tests share, by the profile of their marker, '' without one."""
+PROFILE = "compatibility.profile"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,6 +51,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--leveret-log", choices=LEVELS, help="level of the broker's log (default: warning)")
     group.addoption(
+        "--leveret-profile",
+        metavar="RELEASE",
+        help="the RabbitMQ that the broker follows, 3.13 or 4.3: compatibility.profile of its configuration",
+    )
+    group.addoption(
         "--leveret-port",
         type=int,
         metavar="PORT",
@@ -57,7 +65,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "leveret_config", "keys of the broker's configuration, one KEY=VALUE a line", "linelist", []
     )
     parser.addini("leveret_env", "variables as for --leveret-env, one NAME=TEXT a line", "linelist", [])
+    parser.addini("leveret_profile", "the RabbitMQ that the broker follows, 3.13 or 4.3", "string", "")
     parser.addini("leveret_log", f"level of the broker's log: {', '.join(LEVELS)}", "string", "")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line(
+        "markers", "leveret(profile): the RabbitMQ that the broker of this test follows, '3.13' or '4.3'"
+    )
 
 
 def settings(config: pytest.Config, name: str) -> dict[str, str]:
@@ -71,13 +87,19 @@ def settings(config: pytest.Config, name: str) -> dict[str, str]:
     return found
 
 
+def configured(config: pytest.Config, profile: str = "") -> dict[str, str]:
+    """Return the broker's configuration, that of a profile if one is given. Raises UsageError."""
+    profile = profile or config.known_args_namespace.leveret_profile or config.getini("leveret_profile")
+    return settings(config, "leveret_config") | ({PROFILE: profile} if profile else {})
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Check the configuration, and start the broker for tests that do not ask a fixture for it. Raises UsageError."""
     port: int | None = early_config.known_args_namespace.leveret_port
     variables = settings(early_config, "leveret_env")
     if port is None and not variables:
-        if config := settings(early_config, "leveret_config"):
+        if config := configured(early_config):
             check(config)
         return
     broker = start_session_broker(early_config, port or 0)
@@ -107,8 +129,8 @@ def check(config: dict[str, str]) -> None:
         raise pytest.UsageError(f"leveret_config: {error}") from None
 
 
-def start_session_broker(config: pytest.Config, port: int = 0) -> "Broker":
-    """Start the broker that tests share, by default at a free port; it stops when pytest ends.
+def start_session_broker(config: pytest.Config, port: int = 0, profile: str = "") -> "Broker":
+    """Start a broker that tests share, by default at a free port; it stops when pytest ends.
 
     Raises UsageError if a setting is wrong, or the port is taken.
     """
@@ -120,26 +142,49 @@ def start_session_broker(config: pytest.Config, port: int = 0) -> "Broker":
         config.add_cleanup(partial(log.setLevel, log.level))
         log.setLevel(level.upper())
     try:
-        broker = Broker(config=settings(config, "leveret_config"), port=port, record=True).start()
+        broker = Broker(config=configured(config, profile), port=port, record=True).start()
     except LeveretError as error:
         raise pytest.UsageError(f"leveret: {error}") from None
     config.add_cleanup(broker.stop)
-    config.stash[SESSION_BROKER] = broker
+    config.stash.setdefault(SESSION_BROKERS, {})[profile] = broker
     return broker
+
+
+def session_broker(config: pytest.Config, profile: str = "") -> "Broker":
+    """Return the broker that tests share, or that of a profile; start it if it does not run. Raises UsageError."""
+    running = config.stash.get(SESSION_BROKERS, {}).get(profile)
+    return running or start_session_broker(config, profile=profile)
+
+
+def marked_profile(item: pytest.Item) -> str:
+    """Return the profile of the marker that is nearest to a test; '' if it is that of all tests. Raises UsageError."""
+    marker = item.get_closest_marker("leveret")
+    if marker is None:
+        return ""
+    profile = marker.kwargs.get("profile")
+    if marker.args or len(marker.kwargs) != 1 or not isinstance(profile, str):
+        raise pytest.UsageError(f'{item.nodeid}: the marker is leveret(profile="4.3"), not {marker}')
+    return "" if profile == configured(item.config).get(PROFILE, "3.13") else profile
 
 
 @pytest.fixture(scope="session")
 def leveret_session_broker(pytestconfig: pytest.Config) -> "Broker":
     """Run one broker in memory for all tests of this process; under pytest-xdist each worker has one."""
-    return pytestconfig.stash.get(SESSION_BROKER, None) or start_session_broker(pytestconfig)
+    return session_broker(pytestconfig)
 
 
 @pytest.fixture
-def leveret(leveret_session_broker: "Broker", request: pytest.FixtureRequest) -> "Iterator[OwnVHost]":
+def leveret(request: pytest.FixtureRequest) -> "Iterator[OwnVHost]":
     """Give the test a virtual host with a user; both are removed afterwards, with everything that it left."""
     from leveret.broker.embedded.own_vhost import OwnVHost  # noqa: PLC0415 - only for tests that use it
 
-    with OwnVHost(leveret_session_broker, request.node.name) as vhost:
+    profile = marked_profile(request.node)
+    broker = (
+        session_broker(request.config, profile)
+        if profile
+        else request.getfixturevalue("leveret_session_broker")
+    )
+    with OwnVHost(broker, request.node.name) as vhost:
         yield vhost
 
 
@@ -150,11 +195,11 @@ def leveret_url(leveret: "OwnVHost") -> str:
 
 
 @pytest.fixture
-def leveret_broker(pytestconfig: pytest.Config) -> "Iterator[Broker]":
+def leveret_broker(request: pytest.FixtureRequest) -> "Iterator[Broker]":
     """Run a broker in memory for this test alone."""
     from leveret import Broker  # noqa: PLC0415 - only for tests that use it
 
-    with Broker(config=settings(pytestconfig, "leveret_config"), record=True) as broker:
+    with Broker(config=configured(request.config, marked_profile(request.node)), record=True) as broker:
         yield broker
 
 

@@ -207,6 +207,49 @@ def test_a_wrong_option_is_named(run, arguments, told):
     result.stderr.fnmatch_lines([f"ERROR: {told}"])
 
 
+PROFILES = """
+def version(url):
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        return connection._impl.server_properties["version"]
+
+def test_all(leveret_url, leveret_broker, leveret_session_broker):
+    assert {RELEASE} == {version(each) for each in (leveret_url, leveret_broker.url, leveret_session_broker.url)}
+
+@pytest.mark.leveret(profile="4.3")
+@pytest.mark.parametrize("queue", ["a", "b"])
+def test_4(leveret_url, leveret_broker, queue):
+    assert {"4.3.6"} == {version(each) for each in (leveret_url, leveret_broker.url)}
+    with pika.BlockingConnection(pika.URLParameters(leveret_url)) as connection:
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="transient_nonexcl_queues"):
+            connection.channel().queue_declare(queue)
+
+@pytest.mark.leveret(profile="3.13")
+def test_3(leveret_url, leveret_broker):
+    assert {"3.13.7"} == {version(each) for each in (leveret_url, leveret_broker.url)}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "release"),
+    [((), "3.13.7"), (("--leveret-profile", "4.3"), "4.3.6"), (("-c", "set.ini"), "4.3.6")],
+)
+def test_a_broker_follows_the_profile_that_is_wanted(run, pytester, arguments, release):
+    """`--leveret-profile` and its ini key choose the RabbitMQ for all tests, a marker for one of them."""
+    pytester.makefile(".ini", set="[pytest]\nleveret_profile = 4.3\n")
+    run(f"RELEASE = {release!r}\n" + PROFILES, "--strict-markers", *arguments).assert_outcomes(passed=4)
+
+
+@pytest.mark.parametrize(
+    "marker", ["leveret", "leveret('4.3')", "leveret(release='4.3')", "leveret(profile='5')"]
+)
+def test_a_wrong_marker_is_told(run, marker):
+    """A marker of another form, or of an unknown profile, is an error that says what it has to be."""
+    result = run(f"@pytest.mark.{marker}\ndef test_wrong(leveret):\n    pass\n")
+    result.assert_outcomes(errors=1)
+    told = "must be one of 3.13, 4.3" if "5" in marker else 'the marker is leveret(profile="4.3")'
+    result.stdout.fnmatch_lines([f"*{told.replace('[', '[[]')}*"])
+
+
 def test_a_taken_port_is_told(run):
     """A port that something else listens on is an error before a test is loaded."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
