@@ -36,6 +36,7 @@ from leveret.broker.queue.delivery_limit import count_headers
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.vhost import VHost
+from leveret.storage.delayed import Due
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Look, Peeked
 
@@ -236,7 +237,7 @@ def _looked_at(
     peeking: Steps[Look],
     holders: Mapping[Any, tuple[str, str]],
     counts: Mapping[int, int],
-    lines: Iterable[tuple[DelayLine, Steps[list[tuple[int, Message]]]]],
+    lines: Iterable[tuple[DelayLine, Steps[list[tuple[Due, Message]]]]],
 ) -> Steps[list[MessageView]]:
     found: list[MessageView] = []
     look = yield from peeking
@@ -256,19 +257,19 @@ def _goes_to(queue: Queue, line: DelayLine, message: Message) -> bool:
 
 
 def _delayed(
-    peeking: Steps[list[tuple[int, Message]]], wants: Callable[[Message], bool] = lambda _message: True
+    peeking: Steps[list[tuple[Due, Message]]], wants: Callable[[Message], bool] = lambda _message: True
 ) -> Steps[list[MessageView]]:
     found: list[MessageView] = []
     messages = yield from peeking
     for number, (due, message) in enumerate(messages, 1):
         if wants(message):
-            found.append(view_of(message, state="delayed", due=due))
+            found.append(view_of(message, state="delayed", due=due[0]))
         if not number % PIECE:
             yield None
     return found
 
 
-def _nothing() -> Steps[list[tuple[int, Message]]]:
+def _nothing() -> Steps[list[tuple[Due, Message]]]:
     yield from ()
     return []
 
@@ -509,12 +510,12 @@ class _Look:
                 self._is_complete = False
                 break
             self._count(message)
-            views.append(self._view(message, state="delayed", due=due))
+            views.append(self._view(message, state="delayed", due=due[0]))
         return views
 
-    def _find_delayed(self) -> Steps[list[tuple[int, Message]]]:
+    def _find_delayed(self) -> Steps[list[tuple[Due, Message]]]:
         """Find the delayed messages that are wanted and the times at which they are due; more than may be returned."""
-        found: list[tuple[int, Message]] = []
+        found: list[tuple[Due, Message]] = []
         snapshots: list[Any] = []
         count, from_tail = self._wanted.most, self._wanted.from_tail
         most = None if self._wanted.effort is None else self._searched + self._wanted.effort
@@ -562,7 +563,7 @@ class _Look:
         return view_of(message, octets=self._wanted.octets, **attributes)
 
 
-def _first(found: list[tuple[int, Message]], count: int, *, from_tail: bool) -> list[tuple[int, Message]]:
+def _first(found: list[tuple[Due, Message]], count: int, *, from_tail: bool) -> list[tuple[Due, Message]]:
     """Return the first messages by the time at which they are due, or the last ones in reverse."""
     found.sort(key=itemgetter(0), reverse=from_tail)
     return found[:count]

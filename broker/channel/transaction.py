@@ -25,10 +25,11 @@ from functools import partial
 from leveret.broker.channel.interfaces import FAILED, Outcome, Record, SettlingChannel
 from leveret.broker.channel.settlement import PIECE, settle_records
 from leveret.broker.errors import NoResourceError, NotYet, no_disk_space
+from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.copies import is_stored_by, saved_among
-from leveret.broker.vhost.delayed_delivery import DelayDisk, DelayLine
+from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.confirm.promise import Promise
 from leveret.storage.large_table import fitting, large
 from leveret.storage.message import Message, Persistent

@@ -17,6 +17,7 @@ from leveret.broker.errors import NotYet, not_found, precondition_failed, resour
 from leveret.broker.queue.arguments import priorities_of, warn_of_unknown
 from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.metered_queue import queue_class
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.retained_queue import RetainedQueue
@@ -25,7 +26,7 @@ from leveret.broker.queue.settings import queue_settings
 from leveret.broker.scheduling.node_context import INTERNAL, NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.dead_lettering import MOST_DEATHS, DeadLettering
-from leveret.broker.vhost.delayed_delivery import DelayDisk, DelayLine
+from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.direct_reply_to import ReplyQueues
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import VHostParameters

@@ -1,0 +1,431 @@
+"""Lines of messages by the time at which they are due: rows on disk, a window in memory, one timer.
+
+Theory. To publishers a line looks like a durable queue. An arriving message becomes a row in the table of delayed
+messages with the commit of this turn (`storage.delayed`), and its publisher hears only then. When it is due, the line
+gives it back (`_give_back`) in the turn that also deletes its row: both are in one commit, so the message is always in
+exactly one place. There are two kinds of line: that of an exchange that delays
+(`broker.vhost.delayed_delivery.DelayLine`), and that of a queue that holds messages (`broker.queue.hold.Hold`).
+
+Without a disk all messages stay in memory and are lost when the broker stops.
+"""
+
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from leveret.broker.amqp.errors import MalformedProperties
+from leveret.broker.counters.totals import QueueTally
+from leveret.broker.scheduling.node_context import NodeContext
+from leveret.broker.scheduling.turn import Turn
+from leveret.broker.scheduling.wall_timers import Timer
+from leveret.storage.damage import DELAYED, MISSING, Damages
+from leveret.storage.delayed import (
+    TABLE,
+    DelayedRows,
+    Due,
+    Window,
+    pack_count,
+    pack_key,
+    pack_line,
+    pack_row,
+    unpack_row,
+)
+from leveret.storage.errors import DamagedError
+from leveret.storage.message import Awaited, Message, Persistent
+
+if TYPE_CHECKING:
+    from leveret.storage.journal.journal import Journal
+    from leveret.storage.store.environment import FileSnapshot
+
+RUN_BUDGET = 200
+"""Messages that one run releases: a few milliseconds of work before other queues run."""
+PIECE = 256
+"""Messages that a look decodes between two checks of the time."""
+LONGEST_TIMER = 24 * 60 * 60 * 1000
+"""Milliseconds after which a timer fires at the latest: event loops count no centuries."""
+
+DelayLook = Generator[Callable[[], DelayedRows] | None, Any, list[tuple[Due, Message]]]
+"""A look in steps (see `storage.queues.backing_queue.Peeking`).
+
+It returns the messages with the times at which they are due, in that order; damaged ones are left out.
+"""
+Pieces = Generator[list[tuple[Due, Message]] | Callable[[], DelayedRows], Any, None]
+"""A look piece by piece: it yields messages with the times at which they are due, or a read."""
+
+
+class DelayDisk(Protocol):
+    """The part of the data store that a line uses."""
+
+    @property
+    def journal(self) -> "Journal":
+        """The journal that receives the rows."""
+
+    @property
+    def damages(self) -> Damages:
+        """The record of unreadable data."""
+
+    @property
+    def blob_threshold(self) -> int:
+        """Content size in bytes from which a queue writes the body to a file of its own, which no commit waits for."""
+
+    @property
+    def first_seq(self) -> int:
+        """A number well above all numbers that an earlier run has used."""
+
+    def next_id(self) -> int:
+        """Return a new id, unique also over restarts."""
+
+    def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
+        """Read messages of a line; `done` is called in the event loop, and its caller runs a turn afterwards."""
+
+    def snapshot(self) -> "FileSnapshot":
+        """Open a snapshot of the rows as they are on disk now."""
+
+
+class DueLine:
+    """Messages that are not due yet, of one owner; without a disk they are in memory only.
+
+    `number` is the line's id on disk; 0 until it is needed, for an owner that has none of its own.
+    """
+
+    awaits_consumers = False
+    durable = True
+    saves_all = False
+    limits = None
+
+    def __init__(self, turn: Turn, context: NodeContext, disk: DelayDisk | None) -> None:
+        self.turn = turn
+        self._context = context
+        self._disk = disk
+        self.number = 0
+        self.window = Window(stored=disk is not None)
+        self._number = 0 if disk is None else disk.first_seq
+        """Number of the last message; increases, also over restarts."""
+        self._timer: Timer | None = None
+        self._put: list[Due] = []
+        self._taken: list[Due] = []
+        """Messages that this turn has stored, and whose rows it has deleted."""
+        self._moving = 0
+        """Messages that were released and whose rows are still needed."""
+        self._waiting: list[Persistent | Awaited] = []
+        """Those who wait for a confirm of messages that this turn has stored."""
+        self._stopped = False
+        self.deleted = False
+        self.inbox: list[tuple[int, Message]] = []
+        """Arrivals of this turn, with the times at which they are due."""
+        self.inbox_persistent = False
+        self.touched = False
+        self.largest = 0
+        self.tally = QueueTally()
+
+    def _give_back(self, due: Due, address: bytes, content: bytes) -> bool:
+        """Give back a message that is due; False if its row has to stay until `_moved` is called.
+
+        Raises MalformedProperties for a message that nobody could have published.
+        """
+        raise NotImplementedError
+
+    @property
+    def count(self) -> int:
+        """Number of pending messages."""
+        return self.window.count + len(self.inbox)
+
+    # -- a destination ----------------------------------------------------------------------------------------------
+
+    def accept(self, message: Message, due: int) -> bool:
+        """Accept a message that is due at a time (epoch ms); a line refuses none."""
+        self.inbox.append((due, message))
+        self.inbox_persistent |= message.persistent
+        self.touch()
+        return True
+
+    def touch(self) -> None:
+        """Schedule the line to run at the end of this turn."""
+        if not self.touched:
+            self.touched = True
+            self.turn.queues.append(self)
+
+    @property
+    def has_input(self) -> bool:
+        """True if messages wait in the inbox for the next run."""
+        return bool(self.inbox)
+
+    @property
+    def stores_input(self) -> bool:
+        """True if they are written to disk, as all messages of a durable owner are."""
+        return self._disk is not None and bool(self.inbox)
+
+    def run(self) -> bool:
+        """Store new messages and release due ones; True if the budget ran out first."""
+        if self.deleted:
+            self.give_up()
+            return False
+        if self.inbox:
+            self._take_in()
+        more = not self._stopped and self._release(self._context.clock())
+        if self._put or self._taken:
+            self._note(self._disk.journal)  # type: ignore[union-attr] # without a disk there is nothing to note
+        self._go_on(more=more)
+        return more
+
+    def give_up(self) -> None:
+        """Discard the input of this turn, after an internal error or because the owner is deleted."""
+        for _, message in self.inbox:
+            waiting = _publisher_of(message)
+            if waiting is not None:
+                if not self.deleted:
+                    waiting.refused()
+                waiting.accepted()
+        self.inbox.clear()
+        self.inbox_persistent = False
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    def _take_in(self) -> None:
+        disk = self._disk
+        if disk is not None and not self.number:
+            self.number = disk.next_id()
+        inbox, self.inbox = self.inbox, []
+        self.inbox_persistent = False
+        for due, message in inbox:
+            if disk is not None and self._awaits_file(disk, message, due):
+                continue
+            self._keep(due, message.address, message.content)
+            waiting = _publisher_of(message)
+            if waiting is not None and disk is None:
+                waiting.accepted()
+            elif waiting is not None:
+                self._waiting.append(waiting)
+
+    def _keep(self, when: int, address: bytes, content: bytes) -> None:
+        """Add a message that is due at a time (epoch ms) to the window, and its row to the journal."""
+        self._number += 1
+        due = when, self._number
+        key = pack_key(self.number, due)
+        value = pack_row(key, address, content)
+        self.window.put(due, value)
+        if self._disk is not None:
+            self._disk.journal.put(TABLE, key, value)
+            self._put.append(due)
+
+    def _awaits_file(self, disk: DelayDisk, message: Message, due: int) -> bool:
+        """Return whether a message has to wait until queues that get it, too, have its body in a file."""
+        if not isinstance(message, Persistent) or message.copies == 1:
+            return False
+        if len(message.content) < disk.blob_threshold or disk.journal.has_file(message):
+            return False
+        disk.journal.write_file(message, partial(self._go_on_with, message, due))
+        return True
+
+    def _go_on_with(self, message: Message, due: int, is_written: bool) -> bool:
+        """Take in a message whose body is in a file now; the file is needed only if a queue has the message."""
+        if is_written:
+            self.accept(message, due)
+        return False
+
+    def _note(self, journal: "Journal") -> None:
+        """Journal the message count with this turn's changes, and ask for a callback after the commit."""
+        count = self.window.count + self._moving
+        journal.put(TABLE, pack_line(self.number), pack_count(self.number, count))
+        put, self._put = self._put, []
+        taken, self._taken = self._taken, []
+        waiting, self._waiting = self._waiting, []
+
+        journal.when_safe(partial(self._noted, journal, self.window, put, taken, waiting))
+
+    def _noted(
+        self,
+        journal: "Journal",
+        window: Window,
+        put: Sequence[Due],
+        taken: Sequence[Due],
+        waiting: Sequence[Persistent | Awaited],
+        stored: bool,
+    ) -> None:
+        """Confirm the messages that a turn has stored; if the disk was full, nack them and await the next commit."""
+        if stored:
+            window.committed(put, taken)
+            for message in waiting:
+                message.accepted()
+            return
+        for message in waiting:  # they stay in memory and are written when there is space again
+            message.refused()
+        journal.when_safe(partial(self._noted, journal, window, put, taken, waiting))
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    def peek(self, snapshots: "list[FileSnapshot]") -> DelayLook:
+        """Look at all messages as they are now; the argument is that of `pieces`."""
+        return _whole(self.pieces(snapshots))
+
+    def pieces(self, snapshots: "list[FileSnapshot]") -> Pieces:
+        """Look at the messages as they are now, piece by piece, without taking any of them.
+
+        What is in memory is copied now; what is on disk only is read from a snapshot of this moment: that in the list,
+        or one that is added to it.
+        """
+        return _pieces(self.number, *self._known(snapshots))
+
+    def _known(
+        self, snapshots: "list[FileSnapshot]"
+    ) -> "tuple[dict[Due, bytes], FileSnapshot | None, Due | None, Collection[Due]]":
+        """Return what memory knows now, and the snapshot with the rest."""
+        rows, horizon, gone = self.window.peek()
+        if horizon is None or self._disk is None:
+            return rows, None, None, ()
+        if not snapshots:
+            snapshots.append(self._disk.snapshot())
+        return rows, snapshots[0], horizon, gone
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_blocked(self) -> bool:
+        """True while nothing more may be released, though there is time."""
+        return False
+
+    def _release(self, now: int) -> bool:
+        """Release due messages while the step has time, at least one; True if more of them are in memory."""
+        window, is_over = self.window, self.turn.slices.is_over
+        for _ in range(RUN_BUDGET):
+            if self._is_blocked:
+                break
+            first = window.take(now)
+            if first is None:
+                return False
+            due, value = first
+            try:
+                is_safe = self._give_back(due, *unpack_row(pack_key(self.number, due), value))
+            except (DamagedError, MalformedProperties):
+                if self._disk is not None:
+                    self._disk.damages.note((self.number, due[0]), DELAYED)
+                is_safe = True
+            if is_safe:
+                self._delete(due)
+            if is_over():
+                break
+        return window.is_due(now)
+
+    def _delete(self, due: Due) -> None:
+        if self._disk is not None:
+            self._disk.journal.delete(TABLE, pack_key(self.number, due))
+            self._taken.append(due)
+
+    def _moved(self, line: int, due: Due, is_written: bool) -> None:
+        """Delete the row of a message that has become safe in its queues."""
+        del is_written  # the row is deleted by the next commit in any case
+        if line == self.number:
+            self._moving -= 1
+            self._delete(due)
+            self.touch()
+
+    # -- ahead ------------------------------------------------------------------------------------------------------
+
+    def _go_on(self, *, more: bool) -> None:
+        """Start reading the next messages, and set the timer for the first one in memory."""
+        if self._stopped:
+            return
+        window = self.window
+        start = window.wanted()
+        if start is not None and self._disk is not None:
+            self._disk.read_delayed(self.number, start, partial(self._read, window))
+        due = window.next_due
+        if due is None or more:
+            return
+        due = min(due, self._context.clock() + LONGEST_TIMER)
+        if self._timer is not None:
+            if self._timer.when <= due:
+                return
+            self._context.timers.cancel(self._timer)
+        self._timer = self._context.timers.at(due, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.touch()
+
+    def _read(self, window: Window, found: DelayedRows) -> None:
+        missing = window.loaded(found)
+        if missing and self._disk is not None:
+            self._disk.damages.note((self.number, 0), MISSING, missing)
+        self.touch()
+
+    # -- beginning and end ------------------------------------------------------------------------------------------
+
+    def recover(self, count: int) -> None:
+        """Set the number of messages that an earlier run has left; the caller runs a turn afterwards."""
+        self.window.recovered(count)
+        self.touch()
+
+    def stop(self) -> None:
+        """Release no more messages: the broker is about to write its queues to disk."""
+        self._stopped = True
+
+    def delete(self) -> None:
+        """Discard all messages because the owner is deleted."""
+        self.deleted = True
+        self.window = Window(stored=False)  # owner and line refer to each other: both are freed late
+        if self._timer is not None:
+            self._context.timers.cancel(self._timer)
+        self.give_up()
+        if self._disk is not None and self.number:
+            self._disk.journal.delete(TABLE, pack_line(self.number))
+
+
+def _publisher_of(message: Message) -> Persistent | Awaited | None:
+    """Return who waits for a message: itself if it is to be written, or its promise."""
+    return message if isinstance(message, Persistent) else message.promise
+
+
+def _whole(pieces: Pieces) -> DelayLook:
+    found: list[tuple[Due, Message]] = []
+    answer: Any = None
+    while True:
+        try:
+            piece = pieces.send(answer)
+        except StopIteration:
+            return found
+        if isinstance(piece, list):
+            found += piece
+            answer = yield None
+        else:
+            answer = yield piece
+
+
+def _pieces(
+    line: int,
+    rows: dict[Due, bytes],
+    snapshot: "FileSnapshot | None",
+    start: Due | None,
+    gone: Collection[Due],
+) -> Pieces:
+    """Look at the messages of a line, in the order in which they are due: first those in memory, `rows`.
+
+    From the time `start` on there are others in the snapshot, of which some are `gone`.
+    """
+    while start is not None and snapshot is not None:
+        yield from _decoded(line, rows, start)
+        found: DelayedRows = yield partial(snapshot.read_delayed, line, start)
+        for due, value in found.rows:
+            if due not in gone:
+                rows[due] = value
+            start = due[0], due[1] + 1
+        if not found.more:
+            break
+    yield from _decoded(line, rows, None)
+
+
+def _decoded(line: int, rows: dict[Due, bytes], until: Due | None) -> Pieces:
+    """Yield the messages that are due before a time, all for None, and remove their rows."""
+    ready = sorted(due for due in rows if until is None or due < until)
+    for at in range(0, len(ready), PIECE):
+        messages = []
+        for due in ready[at : at + PIECE]:
+            with suppress(DamagedError):
+                address, content = unpack_row(pack_key(line, due), rows.pop(due))
+                messages.append((due, _message(address, content)))
+        yield messages
+
+
+def _message(address: bytes, content: bytes) -> Message:
+    return Message(address, content, content[1] << 8 | content[2])
