@@ -1,6 +1,6 @@
-"""Delayed messages of one exchange: their rows on disk, and the window of them that is kept in memory.
+"""Delayed messages of one exchange or queue: their rows on disk, and the window of them that is kept in memory.
 
-Theory. Every delayed message is a row whose key begins with the exchange's *line* and goes on with the time it is due,
+Theory. Every delayed message is a row whose key begins with its owner's *line* and goes on with the time it is due,
 so the table is the schedule and memory needs only its beginning, the *window*: everything due before the `horizon`,
 in a heap. Messages due later are on disk only and are read when the window runs low. So a million pending messages take
 no more memory than the window, whatever their order. A new message that is due before the horizon is added to the heap
@@ -10,11 +10,15 @@ A read runs in another thread and sees some earlier commit, which may lack recen
 recently removed ones. So both are remembered: `_fresh` until a read would see the row, `_gone` until it would not.
 Changes committed during a read are remembered until it has returned, because it may have begun before them.
 
+The line of an exchange is its id; that of a queue is the queue's id (`storage.queues.queue_ids`), with a number in the
+bits of the level that the queue's next line counts up: a line is deleted by deleting its count row, after which commits
+sweep the others, and what comes later must not be swept with them.
+
 Pure: the owner of a window writes the rows and has them read. What takes a cursor runs inside the caller's transaction.
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from struct import Struct
 from typing import Any, NamedTuple
@@ -33,6 +37,8 @@ WINDOW_OCTETS = 1024 * 1024
 SWEEP_ROWS = 1000
 """Maximum number of rows of deleted lines that one commit deletes; later commits delete the rest."""
 
+_NEXT_SHIFT = 56
+_QUEUE = (1 << _NEXT_SHIFT) - 1
 LINE_SIZE = 8
 KEY_SIZE = 24
 _LINE = Struct(">Q")
@@ -142,6 +148,30 @@ def stored_count(cursor: Any, line: int, value: bytes) -> int:
         rows += 1
         found = cursor.next()
     return rows
+
+
+def next_line(line: int) -> int:
+    """Return the line of a queue's messages that come after the deletion of its line."""
+    return line & _QUEUE | (((line >> _NEXT_SHIFT) + 1) % 256) << _NEXT_SHIFT
+
+
+def queue_of(line: int) -> int:
+    """Return the id of the queue to which a line belongs, if it is one of a queue."""
+    return line & _QUEUE
+
+
+def current_lines(stored: Mapping[int, bytes], lines: Collection[int], queues: Collection[int]) -> set[int]:
+    """Return those of the stored lines that are in use, of exchanges (`lines`) and queues; the others are deleted.
+
+    Of several lines of a queue only the last has a count row. A single line without one is damaged, and kept.
+    """
+    found: dict[int, int] = {}
+    for line in sorted(stored, key=lambda each: (bool(stored[each]), each)):
+        if line in lines:
+            found[line] = line
+        elif queue_of(line) in queues:
+            found[queue_of(line)] = line
+    return set(found.values())
 
 
 def sweep_lines(cursor: Any, gone: Collection[int]) -> list[int]:
@@ -267,6 +297,25 @@ class Window:
             self._fresh.pop(due, None)
             self._gone.add(due)
         return first
+
+    def discard(self, dues: Collection[Due]) -> set[Due]:
+        """Remove messages, wherever they are; returns those that were still pending. The caller deletes their rows.
+
+        Nobody else may discard messages that were looked at before this has removed its own.
+        """
+        here, horizon, gone = {due for due, _ in self._heap}, self._horizon, self._gone
+        found = {
+            due for due in dues if due in here or (horizon is not None and due >= horizon and due not in gone)
+        }
+        self._heap = [each for each in self._heap if each[0] not in found]
+        heapify(self._heap)
+        self.octets = sum([len(value) + _OVERHEAD for _, value in self._heap])
+        self.count -= len(found)
+        if self._stored:
+            for due in found:
+                self._fresh.pop(due, None)
+            self._gone |= found
+        return found
 
     def committed(self, put: Sequence[Due], taken: Sequence[Due]) -> None:
         """Note that the rows `put` are now on disk and the rows `taken` are deleted."""

@@ -494,6 +494,9 @@ def _first(death: dict[str, Any]) -> str:
 
 
 def _waits(queue: Queue, view: MessageView, number: int) -> Iterator[str]:
+    if view.state == "held":
+        yield f"the queue holds it until {_time(view.due or 0)}"
+        return
     if view.state == "delayed":
         yield f"its exchange keeps it until {_time(view.due or 0)}"
         return

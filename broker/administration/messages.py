@@ -7,7 +7,7 @@ Theory. A queue may have millions of messages, and a condition that few of them 
 in portions (`storage.queues.peek`), which keeps the messages that it has found and no others, and of their bodies a
 bounded part. Each portion shows its own moment: to show a whole queue at one moment, `peek_queue` copies its lists.
 Ready messages come first, then the unacked ones, whose channels are searched only for those that were found, then the
-delayed ones that would be routed to the queue now.
+delayed ones that would be routed to the queue now; those that it holds before these.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -33,6 +33,7 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import AMQPError
 from leveret.broker.message_filter.message_facts import MessageFacts
 from leveret.broker.queue.delivery_limit import count_headers
+from leveret.broker.queue.due_line import DueLine
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.vhost import VHost
@@ -62,12 +63,13 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
         routing_key: the routing key.
         redelivered: whether the next delivery of it will be marked as redelivered.
         deaths: the entries of `x-death` as plain values, the latest first; empty if it was never dead-lettered.
-        state: 'ready'; 'unacked' if it was delivered and not settled yet; 'delayed' if its exchange still keeps it;
+        state: 'ready'; 'unacked' if it was delivered and not settled yet; 'held' if its queue keeps it until its time;
+            'delayed' if its exchange does;
             'published' in a record of what was published.
         consumer: tag of the consumer that has it; '' unless it is unacked by one.
         channel: the channel that has it, as `channels` are named; '' unless it is unacked by a client.
         expires: time at which it expires, in milliseconds since the epoch; None for never.
-        due: time at which its exchange will route it, in milliseconds since the epoch; None unless it is delayed.
+        due: time in milliseconds since the epoch until which it is held or delayed; None unless it is.
         queues: names of the queues that it was routed to; empty unless it is 'published'.
         size: bytes of its body, of which `body` may be the beginning only.
         number: its place among the ready messages, 1 for the next to be delivered; 0 if it is not known.
@@ -82,7 +84,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     routing_key: str
     redelivered: bool = False
     deaths: list[dict[str, Any]] = []
-    state: Literal["ready", "unacked", "delayed", "published"] = "ready"
+    state: Literal["ready", "unacked", "held", "delayed", "published"] = "ready"
     consumer: str = ""
     channel: str = ""
     expires: int | None = None
@@ -94,8 +96,8 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     unacked_for: float | None = None
 
 
-State = Literal["ready", "unacked", "delayed"]
-STATES: Final[tuple[State, ...]] = ("ready", "unacked", "delayed")
+State = Literal["ready", "unacked", "held", "delayed"]
+STATES: Final[tuple[State, ...]] = ("ready", "unacked", "held", "delayed")
 
 MOST_MESSAGES: Final = 1000
 """Maximum number of messages of each state that are returned."""
@@ -160,7 +162,8 @@ class MessageAdministration:
         """Look at the messages of a queue at one moment; the user needs the permission to read it.
 
         Returns the ready messages from the head on (at most `most`), in the order in which they will be delivered; then
-        the unacked ones in the order of the queue; then those delayed in this vhost that would be routed to it now.
+        the unacked ones in the order of the queue; then those it holds; then those delayed in this vhost that would be
+        routed to it now.
         Raises NotFoundError and ForbiddenError as for a client.
         """
         place, queue = found_queue(self._broker, actor, vhost, name)
@@ -168,7 +171,8 @@ class MessageAdministration:
         holders = dict(self._holders(place, queue))
         counts = {} if queue.limits is None else queue.limits.deliveries.counts()
         snapshots: list[Any] = []
-        looks = [(line, line.peek(snapshots)) for line in place.delay_lines() if line.count]
+        lines: list[DueLine] = [*([queue.hold] if queue.hold else ()), *place.delay_lines()]
+        looks = [(line, line.peek(snapshots)) for line in lines if line.count]
         return _looked_at(queue, queue.backing.peek(most), holders, counts, looks)
 
     def peek_delayed(self, actor: User | None, vhost: str, name: str) -> Steps[list[MessageView]]:
@@ -237,7 +241,7 @@ def _looked_at(
     peeking: Steps[Look],
     holders: Mapping[Any, tuple[str, str]],
     counts: Mapping[int, int],
-    lines: Iterable[tuple[DelayLine, Steps[list[tuple[Due, Message]]]]],
+    lines: Iterable[tuple[DueLine, Steps[list[tuple[Due, Message]]]]],
 ) -> Steps[list[MessageView]]:
     found: list[MessageView] = []
     look = yield from peeking
@@ -248,22 +252,28 @@ def _looked_at(
             if not number % PIECE:
                 yield None
     for line, delayed in lines:
-        found += yield from _delayed(delayed, partial(_goes_to, queue, line))
+        found += yield from _delayed(delayed, partial(_goes_to, queue, line), _state_of(line))
     return found
 
 
-def _goes_to(queue: Queue, line: DelayLine, message: Message) -> bool:
-    return queue in line.destinations(message)
+def _goes_to(queue: Queue, line: DueLine, message: Message) -> bool:
+    return not isinstance(line, DelayLine) or queue in line.destinations(message)
+
+
+def _state_of(line: DueLine) -> Literal["held", "delayed"]:
+    return "delayed" if isinstance(line, DelayLine) else "held"
 
 
 def _delayed(
-    peeking: Steps[list[tuple[Due, Message]]], wants: Callable[[Message], bool] = lambda _message: True
+    peeking: Steps[list[tuple[Due, Message]]],
+    wants: Callable[[Message], bool] = lambda _message: True,
+    state: Literal["held", "delayed"] = "delayed",
 ) -> Steps[list[MessageView]]:
     found: list[MessageView] = []
     messages = yield from peeking
     for number, (due, message) in enumerate(messages, 1):
         if wants(message):
-            found.append(view_of(message, state="delayed", due=due[0]))
+            found.append(view_of(message, state=state, due=due[0]))
         if not number % PIECE:
             yield None
     return found
@@ -394,7 +404,12 @@ class _Look:
     def steps(self) -> Steps[Found]:
         """Look at everything."""
         found: list[MessageView] = []
-        looks = {"ready": self._ready, "unacked": self._unacked, "delayed": self._delayed}
+        looks = {
+            "ready": self._ready,
+            "unacked": self._unacked,
+            "held": self._held,
+            "delayed": self._delayed,
+        }
         begin = 0 if self._before is None else STATES.index(self._before.state)
         for state in STATES[begin:]:
             if state in self._wanted.states and self._following is None:
@@ -502,24 +517,31 @@ class _Look:
             yield None
         return found
 
+    def _held(self) -> Steps[list[MessageView]]:
+        hold = self._queue.hold
+        return self._due("held", () if hold is None else (hold,))
+
     def _delayed(self) -> Steps[list[MessageView]]:
-        found = yield from self._find_delayed()
+        return self._due("delayed", self._vhost.delay_lines())
+
+    def _due(self, state: Literal["held", "delayed"], lines: Iterable[DueLine]) -> Steps[list[MessageView]]:
+        found = yield from self._find_due([line for line in lines if line.count])
         views: list[MessageView] = []
         for due, message in _first(found, self._wanted.most, from_tail=self._wanted.from_tail):
             if self._room <= 0:
                 self._is_complete = False
                 break
             self._count(message)
-            views.append(self._view(message, state="delayed", due=due[0]))
+            views.append(self._view(message, state=state, due=due[0]))
         return views
 
-    def _find_delayed(self) -> Steps[list[tuple[Due, Message]]]:
-        """Find the delayed messages that are wanted and the times at which they are due; more than may be returned."""
+    def _find_due(self, lines: Iterable[DueLine]) -> Steps[list[tuple[Due, Message]]]:
+        """Find the messages that are wanted and the times at which they are due; more than may be returned."""
         found: list[tuple[Due, Message]] = []
         snapshots: list[Any] = []
         count, from_tail = self._wanted.most, self._wanted.from_tail
         most = None if self._wanted.effort is None else self._searched + self._wanted.effort
-        for line in [line for line in self._vhost.delay_lines() if line.count]:
+        for line in lines:
             for_line = 0
             pieces = line.pieces(snapshots)
             answer: Any = None
@@ -537,7 +559,7 @@ class _Look:
                     continue
                 self._searched += len(piece)
                 for due, message in piece:
-                    if self._queue in line.destinations(message) and self._wants(MessageFacts(message)):
+                    if _goes_to(self._queue, line, message) and self._wants(MessageFacts(message)):
                         found.append((due, message))
                         for_line += 1
                     yield None

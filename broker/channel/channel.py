@@ -391,6 +391,10 @@ class Channel:
         else:
             headers = {} if demands is None else demands.headers
             queues = self._route(exchange, (route.routing_key, *extra_keys), headers)
+        if demands is not None and demands.headers:
+            for queue in queues:
+                if queue.limits is not None and queue.limits.hold is not None:
+                    queue.limits.hold.check(demands.headers)
         if demands is not None and not demands.plain_route:
             message = self._rewritten(message, demands, queues)
         exchange.tally(len(queues), route.routing_key).published += 1
@@ -749,4 +753,5 @@ def _too_many_hops(error: TooManyHopsError) -> AMQPError:
 
 
 def _may_refuse(queue: Queue) -> bool:
-    return queue.settings.rejects
+    """Return whether a queue may refuse or hold a message, which takes more than the fast path."""
+    return queue.settings.rejects or queue.settings.holds

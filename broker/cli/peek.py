@@ -63,7 +63,7 @@ COLUMNS = {
 def peek(target: Target, *, queue: str, count: int, end: str, where: str) -> None:
     """Look at messages of QUEUE without consuming them.
 
-    Ready messages in the order of delivery, then the unacked ones with their consumers, then the delayed ones.
+    Ready messages in the order of delivery, then the unacked ones with their consumers, then held and delayed ones.
     Nothing changes: not their order, their marks of redelivery or their expiry.
 
     \b
@@ -78,7 +78,7 @@ def peek(target: Target, *, queue: str, count: int, end: str, where: str) -> Non
 
 def _search(target: Target, queue: str, query: dict[str, str]) -> list[dict[str, Any]]:
     """Return the messages of a queue; a long one is searched in several requests."""
-    found: dict[str, list[dict[str, Any]]] = {"ready": [], "unacked": [], "delayed": []}
+    found: dict[str, list[dict[str, Any]]] = {"ready": [], "unacked": [], "held": [], "delayed": []}
     searched = 0
     path = ("leveret", "queues", target.vhost, queue, "messages")
     while True:
@@ -94,7 +94,7 @@ def _search(target: Target, queue: str, query: dict[str, str]) -> list[dict[str,
     if "after" in query and sys.stderr.isatty():
         click.echo("", err=True)
     if not part["complete"]:
-        click.echo("there are more delayed messages than were searched", err=True)
+        click.echo("there are more held or delayed messages than were searched", err=True)
     return [message for state in found.values() for message in state[: int(query["count"])]]
 
 

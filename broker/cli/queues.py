@@ -64,7 +64,7 @@ def explain_publish(target: Target, *, exchange: str, routing_key: str, headers:
 @click.argument("number", type=click.IntRange(min=1))
 @click.option(
     "--state",
-    type=click.Choice(["ready", "unacked", "delayed"]),
+    type=click.Choice(["ready", "unacked", "held", "delayed"]),
     default="ready",
     show_default=True,
     help="State of the message.",
@@ -73,7 +73,7 @@ def explain_publish(target: Target, *, exchange: str, routing_key: str, headers:
 def explain_message(target: Target, *, queue: str, number: int, state: str) -> None:
     """Show why message NUMBER of QUEUE is there: how it came, what it waits for, what will happen to it.
 
-    The number is that of `leveret peek`; unacked and delayed messages are counted in its order.
+    The number is that of `leveret peek`; unacked, held and delayed messages are counted in its order.
 
     \b
     Example:

@@ -270,6 +270,7 @@ def properties_of(view: MessageView) -> dict[str, Any]:
         Key("count", "integer", doc="maximum number for each state, 1 to 1000; 10 by default"),
         Key("from", doc="`head`, or `tail` to begin with the newest"),
         Key("where", doc="a [condition](filters.md) that they meet"),
+        Key("state", doc="`ready`, `unacked`, `held` or `delayed`; all of them by default"),
         Key("after", doc="`next` of the answer before, to go on with a search"),
         *BODY_KEYS,
     ),
@@ -277,7 +278,7 @@ def properties_of(view: MessageView) -> dict[str, Any]:
     is_audited=True,
 )
 def peek(call: Call, vhost: str, queue: str) -> Steps:
-    """The `messages` of a queue, without consuming them: ready, unacked and delayed ones. Needs the
+    """The `messages` of a queue, without consuming them: ready, unacked, held and delayed ones. Needs the
     permission to read the queue. One request searches some 100,000 messages, and returns some 16 MiB,
     at most: `next` is null at the end.
     """
@@ -285,12 +286,16 @@ def peek(call: Call, vhost: str, queue: str) -> Steps:
     end = text(query, "from", "head")
     if end not in {"head", "tail"}:
         raise bad_request("from must be head or tail")
+    state = text(query, "state")
+    if state and state not in STATES:
+        raise bad_request(f"state must be one of {', '.join(STATES)}")
     is_base64 = is_base64_asked(query)
     wanted = Wanted(
         number(query, "count", SOME.most),
         end == "tail",
         text(query, "where"),
         number(query, "truncate", BODY_OCTETS),
+        states=tuple(each for each in STATES if state in {"", each}),
         after=text(query, "after"),
         effort=EFFORT,
     )
@@ -441,7 +446,7 @@ def explain_publish(call: Call, vhost: str, exchange: str) -> Steps:
 @EXPLANATION_ROUTES.get(
     "leveret/explain/message/{vhost}/{queue}/{number}",
     scope=Scope.CLIENT,
-    query=(Key("state", doc="`ready` (default), `unacked` or `delayed`"),),
+    query=(Key("state", doc="`ready` (default), `unacked`, `held` or `delayed`"),),
 )
 def explain_message(call: Call, vhost: str, queue: str) -> Steps:
     """Why a message is in a queue: how it came, what it waits for, what will happen to it. Needs the

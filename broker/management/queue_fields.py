@@ -112,6 +112,8 @@ def queue_fields(call: Call) -> Fields:
         "messages_persistent": _messages_persistent,
         "messages_paged_out": level("paged_out"),
         "disk_reads_per_delivered": _reads_per_delivered,
+        "messages_delayed": lambda queue: ABSENT if queue.hold is None else queue.held_count,
+        "next_due": lambda queue: (queue.hold and queue.hold.next_due) or ABSENT,
         "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained_count,
         "message_bytes": paging(_octets),
         "message_bytes_ready": paging(lambda each: each.ram_octets + each.away_octets + each.delta_octets),

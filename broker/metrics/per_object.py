@@ -109,6 +109,9 @@ QUEUES: tuple[Group, ...] = (
         gauge("queue_messages_gamma", "Ready persistent messages with only their position in memory", "levels.gamma"),
         gauge("queue_messages_delta", "Ready messages on disk only", "levels.delta"),
     ), prefix="leveret_"),
+    Group("queue_holds", QUEUE_LABELS, (
+        gauge("queue_messages_held", "Messages held until their time", "levels.held"),
+    ), prefix="leveret_"),
     Group("queue_retention", QUEUE_LABELS, (
         gauge("queue_messages_retained", "Acknowledged messages retained for a replay; after a start at least so many",
               "levels.retained"),

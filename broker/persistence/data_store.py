@@ -25,12 +25,13 @@ from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.persistence.space_reclaim import SpaceReclaim
 from leveret.broker.persistence.worker_thread import WorkerThread
 from leveret.broker.queue.arguments import STRICT, priorities_of
+from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.damage import Damages
-from leveret.storage.delayed import DelayedRows, Due
+from leveret.storage.delayed import DelayedRows, Due, queue_of
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded, LoadRequest
@@ -320,12 +321,19 @@ class DataStore:
 
         self._reader.submit(lambda: self.environment.read_delayed(line, start), finished)
 
-    def recover_delayed(self, lines: Iterable[DelayLine]) -> int:
-        """Recover the delayed messages of lines; returns their number. Rows of no line are deleted."""
-        by_number = {line.number: line for line in lines if line.number}
-        found = self.environment.recover_delayed(by_number)
+    def recover_delayed(self, vhosts: Iterable[VHost]) -> int:
+        """Recover the messages that exchanges delay and queues hold; returns their number. Other rows are deleted."""
+        lines: dict[int, DelayLine] = {}
+        queues: dict[int, Queue] = {}
+        for vhost in vhosts:
+            lines |= {line.number: line for line in vhost.delay_lines() if line.number}
+            queues |= {queue.qid: queue for queue in vhost.queues.values() if queue.qid}
+        found = self.environment.recover_delayed(lines, queues)
         for number, messages in found.items():
-            by_number[number].recover(messages)
+            if number in lines:
+                lines[number].recover(messages)
+            else:
+                queues[queue_of(number)].recover_held(number, messages)
         return sum(found.values())
 
     def disk_usage(self) -> DiskUsage:

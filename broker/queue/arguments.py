@@ -7,7 +7,8 @@ several errors is reported. Where 3.10 and 3.13 differ, 3.13 applies:
 - Of several arguments of other queue types, the first by name is reported unless `x-queue-type` is given,
   then the first in the table (3.10: always the latter).
 
-Intentional differences from RabbitMQ: queues have `x-retain-for` and `x-retain-bytes`, classic ones an
+Intentional differences from RabbitMQ: queues have `x-retain-for`, `x-retain-bytes`, `x-allow-hold`,
+`x-hold-until-header` and `x-max-held`, classic ones an
 `x-confirm-mode`; streams do not exist here and are refused with RabbitMQ's text for unknown types; classic queues may
 have an `x-delivery-limit` too; that and `x-consumer-timeout` must be numbers, a negative limit is none as in 4.x; the
 timeout is compared if a redeclaration gives it (3.13: never); an unknown
@@ -129,6 +130,11 @@ def _string(field: Field) -> str:
     return value
 
 
+def _header_name(field: Field) -> None:
+    if not _string(field):
+        raise _InvalidArgumentError("empty_header_name")
+
+
 def _one_of(fault: str, *allowed: str) -> _Validator:
     def check(field: Field) -> None:
         if _string(field) not in allowed:
@@ -189,6 +195,9 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-confirm-mode": _one_of("invalid_confirm_mode", *CONFIRM_MODES),
     "x-retain-for": _expiry,
     "x-retain-bytes": _non_negative,
+    "x-allow-hold": _bool,
+    "x-hold-until-header": _header_name,
+    "x-max-held": _non_negative,
 }
 _DELAYED_RETRY = ("x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max")
 _QUEUE_VALIDATORS_4: Mapping[str, _Validator] = {
@@ -203,16 +212,18 @@ _CONSUME_VALIDATORS: Mapping[str, _Validator] = {
     "x-consumer-timeout": _non_negative,
 }
 
+_OF_HOLDS = ("x-allow-hold", "x-hold-until-header", "x-max-held")
 _OF_CLASSIC = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-max-length", "x-max-length-bytes",
     "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version", "x-single-active-consumer",
     "x-queue-type", "x-queue-master-locator", "x-delivery-limit", "x-confirm-mode", "x-retain-for", "x-retain-bytes",
+    *_OF_HOLDS,
 )  # fmt: skip
 _OF_QUORUM = (
     "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-dead-letter-strategy", "x-expires", "x-max-length",
     "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-overflow", "x-single-active-consumer",
     "x-queue-type", "x-quorum-initial-group-size", "x-delivery-limit", "x-message-ttl", "x-queue-leader-locator",
-    "x-retain-for", "x-retain-bytes",
+    "x-retain-for", "x-retain-bytes", *_OF_HOLDS,
 )  # fmt: skip
 # `x-stream-filter-size-bytes` is not among them in RabbitMQ either.
 _OF_STREAMS = (

@@ -112,7 +112,7 @@ class Expiry:
     def has_lapsed(self) -> bool:
         """True if the queue has no consumer and was unused for `x-expires`."""
         lifetime = self.settings.expires
-        if lifetime is None or self._queue.consumer_count:
+        if lifetime is None or self._queue.consumer_count or self._queue.held_count:
             return False
         return self._clock() >= self._last_used + lifetime
 

@@ -47,6 +47,10 @@ class OwningQueue(Runnable, Protocol):
     def consumer_count(self) -> int:
         """Number of consumers, ready or not."""
 
+    @property
+    def held_count(self) -> int:
+        """Number of messages that nobody gets yet."""
+
     def touch(self) -> None:
         """Schedule a run of the queue at the end of this turn."""
 
@@ -129,6 +133,9 @@ class ParentVHost(Protocol):
 
     def make_retention(self, queue: Any, before: BackingQueue | None) -> Any:
         """Create the retention of a queue, with the queue of its retained messages; `before` had the last ones."""
+
+    def make_hold(self, queue: Any) -> Any:
+        """Create what holds messages of a queue until their time (`broker.queue.hold.Hold`)."""
 
     def dead_letter(
         self, queue: Any, letters: Sequence[tuple[int, Message]], reason: str

@@ -19,6 +19,7 @@ from leveret.broker.amqp.properties import any_may_expire
 from leveret.broker.queue.dead_letter_line import DeadLetterLine
 from leveret.broker.queue.delivery_limit import DeliveryLimit
 from leveret.broker.queue.expiry import Expiry
+from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.interfaces import OwningQueue, ParentVHost
 from leveret.broker.queue.max_length import MaxLength
 from leveret.broker.queue.retention import Retention
@@ -37,6 +38,7 @@ class QueueLimits:
         expiry, length, deliveries: its parts.
         dead_letters: unacked messages on their way to the dead letter exchange.
         retention: takes the acks if the queue retains acked messages.
+        hold: takes publishes whose time has not come, once the queue may hold messages.
     """
 
     __slots__ = (
@@ -47,6 +49,7 @@ class QueueLimits:
         "dead_letters",
         "deliveries",
         "expiry",
+        "hold",
         "length",
         "retention",
         "settings",
@@ -64,6 +67,7 @@ class QueueLimits:
         self.deliveries = DeliveryLimit(queue, tells_failures=tells_failures)
         self.dead_letters = DeadLetterLine(queue, parent)
         self.retention: Retention | None = None
+        self.hold: Hold | None = None
         self._retained_before: BackingQueue | None = None
         """The backing queue of the retention that was ended last."""
         self._is_running = False
@@ -75,6 +79,10 @@ class QueueLimits:
         self.expiry.configure(settings)
         self.length.configure(settings)
         self.deliveries.configure(settings.delivery_limit)
+        if settings.holds:
+            self.need_hold()
+        if self.hold is not None:
+            self.hold.configure(settings)
         if not settings.retains:
             self._close_retention()
         elif not self._queue.deleted:
@@ -82,6 +90,12 @@ class QueueLimits:
                 self.retention = self._parent.make_retention(self._queue, self._retained_before)
                 self._retained_before = None
             self.retention.retained.retain(settings)
+
+    def need_hold(self) -> Hold:
+        """Return the hold, which is made if there is none."""
+        if self.hold is None:
+            self.hold = self.length.hold = self._parent.make_hold(self._queue)
+        return self.hold
 
     def _close_retention(self) -> None:
         if self.retention is not None:
@@ -122,6 +136,8 @@ class QueueLimits:
         self.length.stop_counting()
         self.expiry.cancel_timer()
         self._close_retention()
+        if self.hold is not None:
+            self.hold.delete()
         if self.settings.dead_letter_exchange is None:
             return True
         self.expiry.ended = self.expiry.now()

@@ -21,6 +21,7 @@ from leveret.broker.errors import NotYet
 from leveret.broker.queue.arguments import QUORUM, queue_type
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumer_rotation import ConsumerRotation
+from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.interfaces import ParentVHost
 from leveret.broker.queue.limits import QueueLimits
 from leveret.broker.queue.retention import Retention
@@ -398,6 +399,13 @@ class Queue:
                 self._need_limits()
         elif self.limits.refuses(message):
             return False
+        elif (hold := self.limits.hold) is not None and (due := hold.due_of(message)):
+            return hold.put(message, due)
+        self.admit(message)
+        return True
+
+    def admit(self, message: Message) -> None:
+        """Enqueue a message that the queue takes in any case."""
         self.inbox.append(message)
         self.touch()
         size = len(message.content)
@@ -405,7 +413,6 @@ class Queue:
             self.largest = size
         if message.persistent and self.durable:
             self.inbox_persistent = True
-        return True
 
     def configure(self, settings: QueueSettings) -> None:
         """Apply settings from arguments and policies."""
@@ -463,6 +470,16 @@ class Queue:
         return 0 if self.retention is None else self.retention.retained.message_count
 
     @property
+    def hold(self) -> Hold | None:
+        """What holds messages until their time; None if the queue never held any."""
+        return None if self.limits is None else self.limits.hold
+
+    @property
+    def held_count(self) -> int:
+        """Number of messages that nobody gets yet."""
+        return 0 if self.hold is None else self.hold.count
+
+    @property
     def stores(self) -> tuple[BackingQueue, ...]:
         """Everything that keeps messages of the queue: its `store`, and that of its retained messages."""
         retained = self.retained
@@ -487,6 +504,15 @@ class Queue:
             self.touch()
         if self.retained is not None:
             self.retained.recovered()
+
+    def recover_held(self, line: int, count: int) -> None:
+        """Take over the held messages of an earlier run, whose rows are those of a line; a turn must run then."""
+        self._need_limits()
+        if self.limits is not None:
+            hold = self.limits.need_hold()
+            hold.number = line
+            hold.configure(self.settings)
+            hold.recover(count)
 
     def _need_limits(self) -> None:
         if self.limits is None and self._parent is not None:
@@ -703,13 +729,15 @@ class Queue:
             self.touch()
 
     def purge(self) -> int:
-        """Drop the ready messages; return how many."""
+        """Drop the ready and the held messages; return how many."""
         self.settle()
         self.largest = 0
         self.touch()  # methods that wait for a message to be read must be executed again
         if self.limits is not None:
             self.limits.purged()
         count = self.backing.purge()
+        if self.hold is not None:
+            count += self.hold.purge()
         self.tally.purged += count
         return count
 

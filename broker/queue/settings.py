@@ -41,6 +41,9 @@ class QueueSettings:
             requested one (`queue_settings`).
         retain_for: time in ms for which acked messages are retained for a replay; 0 to retain none.
         retain_octets: maximum total body size of retained messages in bytes.
+        allow_hold: true to hold messages with `x-deliver-at` or `x-delay` until then.
+        hold_until_header: name of another header that tells such a time; None for none.
+        max_held: maximum number of held messages.
 
     """
 
@@ -57,6 +60,29 @@ class QueueSettings:
     confirm_mode: str = STANDARD
     retain_for: int = 0
     retain_octets: int = RETAIN_OCTETS
+    allow_hold: bool = False
+    hold_until_header: str | None = None
+    max_held: int | None = None
+
+    @property
+    def hold_headers(self) -> tuple[bytes, ...]:
+        """Names of the headers that may tell until when a message is held; none if the queue holds none."""
+        own = (b"x-deliver-at", b"x-delay") if self.allow_hold else ()
+        return (
+            own
+            if self.hold_until_header is None
+            else (*own, self.hold_until_header.encode("utf-8", "surrogateescape"))
+        )
+
+    @property
+    def holds(self) -> bool:
+        """True if messages may be held."""
+        return self.allow_hold or self.hold_until_header is not None
+
+    @property
+    def on_publish(self) -> tuple[bool, bool]:
+        """What matters to a publish: whether it may be refused, or held."""
+        return self.rejects, self.holds
 
     @property
     def rejects(self) -> bool:
@@ -79,6 +105,7 @@ class QueueSettings:
             and self.dead_letter_exchange is None
             and self.delivery_limit is None
             and not self.retains
+            and not self.holds
         )
 
 
@@ -86,7 +113,8 @@ NO_SETTINGS = QueueSettings()
 
 LIMITS = frozenset(
     (
-        "consumer-timeout", "delivery-limit", "expires", "max-in-memory-bytes", "max-in-memory-length", "max-length",
+        "consumer-timeout", "delivery-limit", "expires", "max-held", "max-in-memory-bytes",
+        "max-in-memory-length", "max-length",
         "max-length-bytes", "message-ttl", "retain-bytes", "retain-for",
     )
 )  # fmt: skip
@@ -166,4 +194,7 @@ def queue_settings(
         confirm_mode=mode,
         retain_for=retain_for,
         retain_octets=RETAIN_OCTETS if retain_octets is None else retain_octets,
+        allow_hold=either("allow-hold") is True,
+        hold_until_header=either("hold-until-header"),
+        max_held=smaller("max-held"),
     )

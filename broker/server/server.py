@@ -395,9 +395,9 @@ class Server(AdministeredBroker):
             queue.recovered()
         self._recovered = []
         disk.is_recovered = True
-        delayed = disk.recover_delayed(line for vhost in self.vhosts.values() for line in vhost.delay_lines())
+        delayed = disk.recover_delayed(self.vhosts.values())
         if delayed:
-            log.info("recovered %d delayed messages", delayed)
+            log.info("recovered %d delayed and held messages", delayed)
         await self.stored()
 
     async def stored(self, *, files: bool = False) -> bool:
@@ -451,7 +451,7 @@ class Server(AdministeredBroker):
         self.stop_timers()
         self.administration.stop()
         for vhost in self.vhosts.values():
-            for line in vhost.delay_lines():
+            for line in (*vhost.delay_lines(), *vhost.holds()):
                 line.stop()
         lost = 0
         if self.disk is not None:

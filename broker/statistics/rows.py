@@ -40,6 +40,8 @@ class QueueLevels(NamedTuple):
     """Acked messages that are retained."""
     retained_octets: int = 0
     """Bytes of their bodies."""
+    held: int = 0
+    """Messages that are held until their time."""
 
     @property
     def messages(self) -> int:
@@ -120,6 +122,7 @@ def queue_levels(queue: Queue, paging: PagingCounts) -> QueueLevels:
         int(promises > 0 and not queue.consumer_count),
         0 if retained is None else queue.retained_count,
         0 if retained is None or retained.limits is None else retained.limits.octets,
+        queue.held_count,
     )
 
 

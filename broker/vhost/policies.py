@@ -9,9 +9,10 @@ an object is created, when a policy changes, and on request.
 Keys, checks and the texts of errors are those of RabbitMQ 3.13 (rabbit_policy, rabbit_policies,
 rabbit_mirror_queue_misc). Intentional differences: the text for a wrong pattern is RE2's or Python's, an `ha-mode` that
 is not a string is refused where RabbitMQ crashes, a negative `delivery-limit` is none as in 4.x, the key applies to
-classic queues too, which support it here, and there are `retain-for` and `retain-bytes`, and `confirm-mode` for classic
-queues. `consumer-disconnected-timeout`, `ha-*`, `queue-version`, `queue-master-locator`, `queue-leader-locator`,
-`max-in-memory-*` and the keys for streams are stored and have no effect.
+classic queues too, which support it here, and there are `retain-for`, `retain-bytes`, `allow-hold`,
+`hold-until-header`, `max-held`, and `confirm-mode` for classic queues. `consumer-disconnected-timeout`, `ha-*`,
+`queue-version`, `queue-master-locator`, `queue-leader-locator`, `max-in-memory-*` and the keys for streams are stored
+and have no effect.
 """
 
 import re
@@ -279,6 +280,7 @@ def _is_filter_size(value: Any) -> bool:
 
 
 _VALUES: Mapping[str, tuple[_Test, str]] = {
+    "allow-hold": (lambda value: isinstance(value, bool), "allow-hold value"),
     "alternate-exchange": (_is_text, "alternate exchange name"),
     "confirm-mode": (_one_of(*CONFIRM_MODES), "confirm-mode value"),
     "consumer-disconnected-timeout": (_at_least(0), "consumer disconnected timeout"),
@@ -288,8 +290,10 @@ _VALUES: Mapping[str, tuple[_Test, str]] = {
     "dead-letter-strategy": (_one_of("at-most-once", "at-least-once"), "dead letter strategy"),
     "delivery-limit": (_is_integer, "delivery limit"),
     "expires": (_at_least(1), "queue expiry"),
+    "hold-until-header": (lambda value: _is_text(value) and value != "", "header name"),
     "initial-cluster-size": (_at_least(0), "cluster size"),
     "max-age": (_is_age, "max age"),
+    "max-held": (_at_least(0), "maximum number of held messages"),
     "max-in-memory-bytes": (_at_least(0), "maximum memory in bytes"),
     "max-in-memory-length": (_at_least(0), "maximum memory in bytes"),
     "max-length": (_at_least(0), "maximum length"),
@@ -318,7 +322,8 @@ _MIRRORING = frozenset(
 _POLICY = frozenset(_VALUES) | _MIRRORING
 _OPERATOR_POLICY = frozenset(
     (
-        "confirm-mode", "delivery-limit", "expires", "ha-mode", "ha-params", "ha-sync-mode", "max-in-memory-bytes",
+        "confirm-mode", "delivery-limit", "expires", "ha-mode", "ha-params", "ha-sync-mode", "max-held",
+        "max-in-memory-bytes",
         "max-in-memory-length", "max-length", "max-length-bytes", "message-ttl", "overflow", "queue-version",
         "retain-bytes", "retain-for", "target-group-size",
     )

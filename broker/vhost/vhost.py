@@ -18,6 +18,7 @@ from leveret.broker.queue.arguments import priorities_of, warn_of_unknown
 from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.due_line import DelayDisk
+from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.metered_queue import queue_class
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.retained_queue import RetainedQueue
@@ -227,6 +228,11 @@ class VHost:
         lines = (exchange.line for exchange in self.router.exchanges.values())
         return (line for line in lines if isinstance(line, DelayLine))
 
+    def holds(self) -> Iterator[Hold]:
+        """Yield the held messages of the vhost's queues that may have any."""
+        limits = (queue.limits for queue in self.queues.values())
+        return (each.hold for each in limits if each is not None and each.hold is not None)
+
     # -- queues -------------------------------------------------------------------------------------------------
 
     def queue(self, name: str, owner: object) -> Queue:
@@ -309,6 +315,10 @@ class VHost:
             queue.name, self.name, backing, self._turn, durable=queue.durable, qid=qid, parent=self
         )
         return Retention(queue, retained, self._blob_threshold)
+
+    def make_hold(self, queue: Queue) -> Hold:
+        """Create what holds messages of a queue until their time."""
+        return Hold(queue, self._turn, self.context, self.disk if queue.qid else None)
 
     def expire(self, queue: Queue) -> None:
         """Delete a queue that was unused for `x-expires`; its ready messages are not dead-lettered."""
@@ -532,7 +542,7 @@ class VHost:
         )
         if settings == before:
             return
-        if settings.rejects is not before.rejects or settings.confirm_mode != before.confirm_mode:
+        if settings.on_publish != before.on_publish or settings.confirm_mode != before.confirm_mode:
             self.router.generation += 1  # routes cache which queues may refuse and which await consumers
         queue.configure(settings)
 

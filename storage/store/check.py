@@ -509,7 +509,7 @@ class Check:
                 self._report(f"refs {msg_id}", f"{records} records refer to it, but the count is {count}")
 
     def _check_delayed(self) -> None:
-        known = self._ids_of(ExchangeRow)
+        exchanges, queues = self._ids_of(ExchangeRow), self._ids_of(QueueRow)
         counted: dict[int, int] = {}
         lines = Counter[int]()
         for key, value in self._table(delayed.TABLE):
@@ -523,11 +523,15 @@ class Check:
                 delayed.unpack_row(key, value)
             except (DamagedError, StructError) as error:
                 self._report(f"{delayed.TABLE} {key.hex()}", str(error))
-        for line in lines.keys() | counted.keys():
+        stored = {line: b"there" if line in counted else b"" for line in lines.keys() | counted.keys()}
+        known = delayed.current_lines(stored, exchanges, queues)
+        for line in stored:
             where, count = f"{delayed.TABLE} {line}", lines[line]
             if line not in known:
                 self._report(
-                    where, f"{count} delayed messages of an exchange that does not exist", damage=False
+                    where,
+                    f"{count} delayed messages of an exchange or queue that does not exist",
+                    damage=False,
                 )
             elif counted.get(line, -1) != count:
                 text = f"{count} delayed messages, but the count is {counted.get(line, 'missing')}"

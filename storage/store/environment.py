@@ -519,11 +519,15 @@ class Environment:
         with self.store.reading() as txn:
             return delayed.read_rows(txn.cursor(self.store.db[delayed.TABLE]), line, start)
 
-    def recover_delayed(self, known: Collection[int]) -> dict[int, int]:
-        """Return the delayed messages of each known line that has any; the next commits delete other lines."""
+    def recover_delayed(self, lines: Collection[int], queues: Collection[int] = ()) -> dict[int, int]:
+        """Return the delayed messages of each line in use that has any; the next commits delete other lines.
+
+        `lines` are those of exchanges, `queues` the ids of queues.
+        """
         with self.store.env.begin() as txn:
             cursor = txn.cursor(self.store.db[delayed.TABLE])
             found = delayed.stored_lines(cursor)
+            known = delayed.current_lines(found, lines, queues)
             self._gone_lines += [line for line in found if line not in known]
             return {
                 line: delayed.stored_count(cursor, line, value)

@@ -317,7 +317,7 @@ class DiskNode(Node):
         for queue in self._recovered:
             queue.recovered()
         self._recovered = []
-        self.disk.recover_delayed(line for vhost in self.vhosts.values() for line in vhost.delay_lines())
+        self.disk.recover_delayed(self.vhosts.values())
         self.commit()
 
     def commit(self) -> None:

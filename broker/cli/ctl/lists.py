@@ -33,7 +33,7 @@ QUEUE: Mapping[str, Value] = {
         "message_bytes_ready", "message_bytes_unacknowledged", "message_bytes_ram", "message_bytes_persistent",
         "head_message_timestamp", "consumers", "consumer_utilisation", "consumer_capacity", "memory", "state",
         "type", "leader", "members", "online", "confirm_mode", "messages_paged_out", "idle_since",
-        "backing_queue_status",
+        "messages_delayed", "next_due", "backing_queue_status",
     ),
     "arguments": _arguments("arguments"),
     "pid": "node",

@@ -659,7 +659,7 @@ class TestOnDisk:
         reported = [(finding.text.partition(" message ")[0], finding.damage) for finding in findings]
         assert ("delayed", True) in reported
         assert ("2 delayed messages, but the count is missing", True) in reported
-        assert ("1 delayed messages of an exchange that does not exist", False) in reported
+        assert ("1 delayed messages of an exchange or queue that does not exist", False) in reported
 
     def test_a_damaged_row_is_lost_and_reported_and_the_others_are_delivered(self, disk_node, caplog):
         """A damaged row, or a count that cannot be read, is skipped and logged, and the others are delivered."""

@@ -1,0 +1,111 @@
+"""The time before which nobody gets a message, as its headers tell it.
+
+`x-deliver-at` is a timestamp, or milliseconds since 1970 as an integer; `x-delay` is a number of milliseconds. A queue
+may name one further header, as Celery's `eta`: ISO 8601 (without an offset it is UTC), seconds or milliseconds since
+1970. Of several that a message has, the first in this order applies. A time that has passed means now, as does a header
+without a value. Times have 63 bits: some 292 million years.
+"""
+
+from datetime import UTC, datetime
+
+from leveret.broker.amqp.tables import INTEGERS, Field, Table
+
+DELIVER_AT, DELAY = "x-deliver-at", "x-delay"
+_NOTHING: Field = ("void", None)
+_LATEST = 2**63 - 1
+_MILLISECONDS = 100_000_000_000
+"""Numbers from this on are milliseconds (since March 1973), lower ones are seconds (until the year 5138)."""
+
+
+class InvalidDueTimeError(ValueError):
+    """A header tells no time; the text names it and its value."""
+
+    def __init__(self, header: str, value: object, form: str) -> None:
+        super().__init__(f"invalid header '{header}': {str(value)[:64]!r} is not {form}")
+
+
+def due_time(headers: Table, now: int, *, named: str | None, own: bool) -> int:
+    """Return the time (epoch ms) before which nobody gets a message that comes `now`; 0 for now.
+
+    Args:
+        headers: the headers of the message.
+        now: the time (epoch ms).
+        named: name of the further header; None for none.
+        own: whether `x-deliver-at` and `x-delay` are obeyed.
+
+    Raises InvalidDueTimeError.
+    """
+    due = 0
+    if own and has_value(field := headers.get(DELIVER_AT, _NOTHING)):
+        due = _deliver_at(field)
+    elif own and has_value(field := headers.get(DELAY, _NOTHING)):
+        due = now + _delay(field)
+    elif named is not None and has_value(field := headers.get(named, _NOTHING)):
+        due = _any_form(named, field)
+    if due > _LATEST:
+        raise InvalidDueTimeError("x-delay" if own else str(named), due, "a time of 63 bits")
+    return due if due > now else 0
+
+
+def has_value(field: Field) -> bool:
+    """Return whether a header has a value."""
+    return field[0] != "void"
+
+
+def without_delay(headers: Table) -> Table:
+    """Return the headers of a message whose time has come: with a delay negated, as the exchange that delays does."""
+    field = headers.get(DELAY, _NOTHING)
+    if not has_value(field):
+        return headers
+    delay = _delay(field)
+    return headers | {DELAY: ("long", -delay)} if delay > 0 else headers
+
+
+def _deliver_at(field: Field) -> int:
+    kind, value = field
+    if kind == "timestamp":
+        return int(value) * 1000
+    if kind in INTEGERS:
+        return int(value)
+    raise InvalidDueTimeError(DELIVER_AT, value, "a timestamp, or milliseconds as an integer")
+
+
+def _delay(field: Field) -> int:
+    kind, value = field
+    try:
+        if kind in INTEGERS or kind in {"double", "float"}:
+            return int(value)
+        if kind == "longstr" and value.lstrip("+-").isascii() and value.lstrip("+-").isdigit():
+            return int(value)
+    except (ValueError, OverflowError):  # not a number, infinite, or of thousands of digits
+        pass
+    raise InvalidDueTimeError(DELAY, value, "a number of milliseconds")
+
+
+def _any_form(name: str, field: Field) -> int:
+    kind, value = field
+    try:
+        if kind == "timestamp":
+            return int(value) * 1000
+        if kind in INTEGERS or kind in {"double", "float"}:
+            return _milliseconds(value)
+        if kind == "longstr":
+            return _milliseconds(float(value)) if _is_number(value) else _iso(value)
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidDueTimeError(name, value, "a time (ISO 8601, or seconds or milliseconds since 1970)")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.replace(".", "", 1).isdigit()
+
+
+def _milliseconds(number: float) -> int:
+    return int(number) if number >= _MILLISECONDS else int(number * 1000)
+
+
+def _iso(text: str) -> int:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return max(0, int(time.timestamp() * 1000))

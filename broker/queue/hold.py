@@ -1,0 +1,165 @@
+"""The messages that a queue holds: nobody gets them before their time.
+
+Theory. A queue with `x-allow-hold` or `x-hold-until-header` reads the time of a message from its headers
+(`broker.queue.due_time`) as it is published to it. A message with a time to come does not enter the order of the queue:
+it becomes a row of the queue's line (`broker.queue.due_line`), whose id on disk follows from the queue's. At its time
+the commit that deletes the row appends it to the queue. From then on it is like one that has just come: its time to
+live begins.
+"""
+
+import logging
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Protocol
+
+from leveret.broker.amqp.properties import Properties, delivery_mode
+from leveret.broker.amqp.publishes import PERSISTENT_MODE
+from leveret.broker.amqp.tables import Table
+from leveret.broker.errors import precondition_failed, resource
+from leveret.broker.queue.due_line import DelayDisk, DueLine
+from leveret.broker.queue.due_time import DELAY, InvalidDueTimeError, due_time, without_delay
+from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
+from leveret.broker.scheduling.node_context import NodeContext
+from leveret.broker.scheduling.turn import Turn
+from leveret.storage.delayed import TABLE, Due, Window, next_line, pack_count, pack_line
+from leveret.storage.message import Message, Moved, moving
+
+log = logging.getLogger("leveret.queue")
+
+
+class HoldingQueue(Protocol):
+    """The queue, as its hold sees it."""
+
+    name: str
+    vhost: str
+    durable: bool
+    saves_all: bool
+    qid: int
+
+    def admit(self, message: Message) -> None:
+        """Append a message at the end of this turn."""
+
+    def used(self) -> None:
+        """Restart the time until an unused queue expires."""
+
+
+class Hold(DueLine):
+    """The held messages of one queue; those of a queue that is not durable are in memory only."""
+
+    def __init__(self, queue: HoldingQueue, turn: Turn, context: NodeContext, disk: DelayDisk | None) -> None:
+        super().__init__(turn, context, disk)
+        self._queue = queue
+        self._settings = NO_SETTINGS
+        self._has_warned = False
+        self.number = queue.qid
+        self.durable = disk is not None
+
+    def __repr__(self) -> str:
+        return f"<held messages of queue {self._queue.name!r}>"
+
+    @property
+    def next_due(self) -> int | None:
+        """Time (epoch ms) at which the first message is due; None if none is held, or the first is being read."""
+        return self.window.next_due
+
+    def configure(self, settings: QueueSettings) -> None:
+        """Apply changed settings; what is held stays held."""
+        self._settings = settings
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    def check(self, headers: Table) -> None:
+        """Raise 406 if a header of a publish that tells its time is malformed."""
+        try:
+            self._due(headers)
+        except InvalidDueTimeError as error:
+            where = resource("queue", self._queue.name, self._queue.vhost)
+            raise precondition_failed(f"{error}, in a message for {where}") from None
+
+    def due_of(self, message: Message) -> int:
+        """Return the time (epoch ms) until which a message is to be held; 0 for not at all.
+
+        One whose header is malformed, and that no client publishes now, is not held.
+        """
+        if not any(name in message.content for name in self._settings.hold_headers):
+            return 0
+        try:
+            return self._due(Properties(message.header).headers or {})
+        except InvalidDueTimeError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                text = "%s: a message is not held, others like it are not logged: %s"
+                log.warning(text, resource("queue", self._queue.name, self._queue.vhost), error)
+            return 0
+
+    def _due(self, headers: Table) -> int:
+        settings = self._settings
+        return due_time(
+            headers, self._context.clock(), named=settings.hold_until_header, own=settings.allow_hold
+        )
+
+    def put(self, message: Message, due: int) -> bool:
+        """Hold a message until a time (epoch ms); false if the queue holds as many as it may."""
+        most = self._settings.max_held
+        if most is not None and self.count >= most:
+            return False
+        return self.accept(message, due)
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    def _give_back(self, due: Due, address: bytes, content: bytes) -> bool:
+        """Append a message to the queue; False if its row has to stay until its body is in a file."""
+        message = Message(address, content, content[1] << 8 | content[2])
+        if DELAY.encode() in content:
+            properties = Properties(message.header)
+            message = message.with_header(properties.replace(headers=without_delay(properties.headers or {})))
+        queue, disk = self._queue, self._disk
+        is_stored = queue.durable and (queue.saves_all or delivery_mode(message.header) == PERSISTENT_MODE)
+        if is_stored:
+            threshold = disk.blob_threshold if disk is not None else 1 << 62
+            message = moving(message, threshold, partial(self._moved, self.number, due))
+        stays = isinstance(message, Moved)
+        self._moving += stays
+        queue.admit(message)
+        queue.used()
+        return not stays
+
+    # -- acting -----------------------------------------------------------------------------------------------------
+
+    def cancel(self, dues: Collection[Due]) -> int:
+        """Remove held messages for good; returns the number of those that were still held."""
+        return len(self._take_out(dues))
+
+    def move(self, messages: Mapping[Due, Message], to: int) -> int:
+        """Change the time of held messages (epoch ms); one that has passed releases them. Returns how many it were."""
+        found = self._take_out(messages)
+        for due in sorted(found):
+            self._keep(to, messages[due].address, messages[due].content)
+        self._written()
+        return len(found)
+
+    def _take_out(self, dues: Collection[Due]) -> set[Due]:
+        found = self.window.discard(dues)
+        for due in found:
+            self._delete(due)
+        self._written()
+        return found
+
+    def _written(self) -> None:
+        """Have the number of messages in one commit with the rows."""
+        if self._disk is not None and (self._put or self._taken):
+            self._note(self._disk.journal)
+        self.touch()
+
+    def purge(self) -> int:
+        """Remove all messages; returns how many. Those that come later have a line of their own."""
+        count = self.window.count
+        self._written()
+        self.window = Window(stored=self._disk is not None)
+        self._moving = 0
+        if self._disk is not None and count:
+            journal = self._disk.journal
+            journal.delete(TABLE, pack_line(self.number))
+            self.number = next_line(self.number)
+            journal.put(TABLE, pack_line(self.number), pack_count(self.number, 0))
+        return count

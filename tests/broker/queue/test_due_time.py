@@ -1,0 +1,79 @@
+"""The time before which nobody gets a message, as its headers tell it."""
+
+import pytest
+
+from leveret.broker.queue.due_time import InvalidDueTimeError, due_time, without_delay
+
+NOW = 1_800_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("headers", "due"),
+    [
+        ({}, 0),
+        ({"x-deliver-at": ("timestamp", 1_800_000_001)}, 1_800_000_001_000),
+        ({"x-deliver-at": ("long", NOW + 5)}, NOW + 5),
+        ({"x-deliver-at": ("long", NOW)}, 0),
+        ({"x-deliver-at": ("signedint", -5)}, 0),
+        ({"x-deliver-at": ("void", None), "x-delay": ("signedint", 7)}, NOW + 7),
+        ({"x-deliver-at": ("long", 2**63 - 1)}, 2**63 - 1),
+        ({"x-delay": ("long", 2**32 + 1)}, NOW + 2**32 + 1),
+        ({"x-delay": ("longstr", "250")}, NOW + 250),
+        ({"x-delay": ("double", 1.9)}, NOW + 1),
+        ({"x-delay": ("signedint", 0)}, 0),
+        ({"x-delay": ("signedint", -250)}, 0),
+        ({"x-deliver-at": ("long", NOW + 5), "x-delay": ("long", 1)}, NOW + 5),
+        ({"eta": ("void", None)}, 0),
+        ({"eta": ("longstr", "2030-01-01T00:00:00.123456+00:00")}, 1_893_456_000_123),
+        ({"eta": ("longstr", "2030-01-01T01:00:00+01:00")}, 1_893_456_000_000),
+        ({"eta": ("longstr", "2030-01-01T00:00:00Z")}, 1_893_456_000_000),
+        ({"eta": ("longstr", "2030-01-01T00:00:00")}, 1_893_456_000_000),
+        ({"eta": ("longstr", "1893456000.5")}, 1_893_456_000_500),
+        ({"eta": ("long", 1_893_456_000)}, 1_893_456_000_000),
+        ({"eta": ("long", 1_893_456_000_001)}, 1_893_456_000_001),
+        ({"eta": ("timestamp", 1_893_456_000)}, 1_893_456_000_000),
+        ({"eta": ("longstr", "1999-01-01T00:00:00Z")}, 0),
+        ({"x-delay": ("long", 9), "eta": ("longstr", "soon")}, NOW + 9),
+    ],
+)
+def test_a_time_to_come_is_read_from_the_first_header_that_tells_one(headers, due):
+    """A message is due at the time that x-deliver-at, x-delay or the named header tells; a time that passed is now."""
+    assert due == due_time(headers, NOW, named="eta", own=True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "text"),
+    [
+        (
+            {"x-deliver-at": ("longstr", "1800000001000")},
+            "'x-deliver-at': '1800000001000' is not a timestamp",
+        ),
+        ({"x-deliver-at": ("timestamp", 2**62)}, "is not a time of 63 bits"),
+        ({"x-delay": ("longstr", "soon")}, "'x-delay': 'soon' is not a number of milliseconds"),
+        ({"x-delay": ("bool", True)}, "'x-delay': 'True'"),
+        ({"x-delay": ("double", float("inf"))}, "'x-delay': 'inf'"),
+        ({"x-delay": ("longstr", "9" * 5000)}, "'x-delay': '999"),
+        ({"eta": ("longstr", "tomorrow")}, "'eta': 'tomorrow' is not a time (ISO 8601, or seconds"),
+        ({"eta": ("longstr", "")}, "'eta': ''"),
+        ({"eta": ("double", float("nan"))}, "'eta': 'nan'"),
+        ({"eta": ("table", {})}, "'eta': '{}'"),
+    ],
+)
+def test_a_malformed_time_is_an_error_that_names_header_and_value(headers, text):
+    """A header that tells no time raises an error with its name and value."""
+    with pytest.raises(InvalidDueTimeError) as caught:
+        due_time(headers, NOW, named="eta", own=True)
+    assert text in str(caught.value)
+
+
+def test_headers_that_the_queue_does_not_obey_mean_nothing():
+    """Without x-allow-hold only the named header is read."""
+    headers = {"x-delay": ("longstr", "soon"), "x-deliver-at": ("long", NOW + 1)}
+    assert 0 == due_time(headers, NOW, named="eta", own=False)
+
+
+def test_a_delay_that_is_over_is_negated():
+    """A message whose delay is over has it negated, so that it is not held again elsewhere."""
+    assert {"x-delay": ("long", -5)} == without_delay({"x-delay": ("longstr", "5")})
+    assert {"x-delay": ("long", -5)} == without_delay({"x-delay": ("long", -5)})
+    assert {"a": ("bool", True)} == without_delay({"a": ("bool", True)})
