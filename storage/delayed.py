@@ -47,6 +47,8 @@ _CRC = Struct(">I")
 _OVERHEAD = 200
 """Approximate bytes of memory per message in the heap, besides its row."""
 
+_NEVER = (1 << 64, 0)
+
 Due = tuple[int, int]
 """Due time of a message (epoch ms) and its number, which orders messages that are due together."""
 
@@ -207,6 +209,7 @@ class Window:
         "_gone",
         "_heap",
         "_horizon",
+        "_latest",
         "_octets",
         "_size",
         "_start",
@@ -226,6 +229,9 @@ class Window:
         """Bytes that the heap takes."""
         self._horizon: Due | None = None
         """All messages due before it are in the heap; None if all messages are."""
+        self._latest: Due = (0, 0)
+        """The last of the messages taken so far, by its due time: no earlier one that is on disk only can be told from
+        one that was taken."""
         self._fresh: dict[Due, bytes] = {}
         self._gone: set[Due] = set()
         self._unseen: list[tuple[Sequence[Due], Sequence[Due]]] = []
@@ -291,6 +297,7 @@ class Window:
             return None
         first = heappop(heap)
         due, value = first
+        self._latest = max(self._latest, due)
         self.octets -= len(value) + _OVERHEAD
         self.count -= 1
         if self._stored:
@@ -301,12 +308,12 @@ class Window:
     def discard(self, dues: Collection[Due]) -> set[Due]:
         """Remove messages, wherever they are; returns those that were still pending. The caller deletes their rows.
 
-        Nobody else may discard messages that were looked at before this has removed its own.
+        Nobody else may discard messages that were looked at before this has removed its own. After the clock was set
+        back some that are on disk only are left.
         """
-        here, horizon, gone = {due for due, _ in self._heap}, self._horizon, self._gone
-        found = {
-            due for due in dues if due in here or (horizon is not None and due >= horizon and due not in gone)
-        }
+        here, gone, latest = {due for due, _ in self._heap}, self._gone, self._latest
+        away = _NEVER if self._horizon is None else self._horizon
+        found = {due for due in dues if due in here or (due >= away and due > latest and due not in gone)}
         self._heap = [each for each in self._heap if each[0] not in found]
         heapify(self._heap)
         self.octets = sum([len(value) + _OVERHEAD for _, value in self._heap])

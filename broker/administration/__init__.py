@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         definitions as _definitions,
         detached_channel as _detached_channel,
         explaining as _explaining,
+        held as _held,
         messages as _messages,
         policies as _policies,
         tailing as _tailing,
@@ -60,6 +61,7 @@ class Administration:
     explaining: "_explaining.Explaining"
     publishing: "_detached_channel.Publishing"
     transfers: "_transfers.Transfers"
+    held: "_held.HeldMessages"
     tailing: "_tailing.Tailing"
     definitions: "_definitions.DefinitionsAdministration"
 

@@ -20,6 +20,7 @@ LIGHT: Final[Mapping[str, str]] = {
     "discard": "transfers.discard",
     "dlq": "transfers.dlq",
     "explain": "queues.explain",
+    "held": "held.held",
     "move": "transfers.move",
     "pause": "queues.pause",
     "peek": "peek.peek",

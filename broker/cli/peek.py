@@ -72,11 +72,11 @@ def peek(target: Target, *, queue: str, count: int, end: str, where: str) -> Non
       leveret peek failed -n 100 --where 'death.reason == "rejected"'
       leveret peek orders --from tail --format json
     """  # noqa: D301 - \b keeps the lines of the examples
-    found = _search(target, queue, {"count": str(count), "from": end, **narrowed(target, where)})
-    target.show(found, table([_cells(each) for each in found], COLUMNS) if found else ["no messages"])
+    found = search(target, queue, {"count": str(count), "from": end, **narrowed(target, where)})
+    target.show(found, table([cells(each) for each in found], COLUMNS) if found else ["no messages"])
 
 
-def _search(target: Target, queue: str, query: dict[str, str]) -> list[dict[str, Any]]:
+def search(target: Target, queue: str, query: dict[str, str]) -> list[dict[str, Any]]:
     """Return the messages of a queue; a long one is searched in several requests."""
     found: dict[str, list[dict[str, Any]]] = {"ready": [], "unacked": [], "held": [], "delayed": []}
     searched = 0
@@ -98,7 +98,8 @@ def _search(target: Target, queue: str, query: dict[str, str]) -> list[dict[str,
     return [message for state in found.values() for message in state[: int(query["count"])]]
 
 
-def _cells(message: Mapping[str, Any]) -> dict[str, Any]:
+def cells(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message as `COLUMNS` show it."""
     body = body_of(message)
     return {
         **message,

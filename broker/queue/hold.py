@@ -51,6 +51,8 @@ class Hold(DueLine):
         self._queue = queue
         self._settings = NO_SETTINGS
         self._has_warned = False
+        self.is_busy = False
+        """True while an operator's operation on the messages runs; another must not begin."""
         self.number = queue.qid
         self.durable = disk is not None
 

@@ -5,8 +5,8 @@ queues and exchanges are durable. Some stations have a consumer with a habit of 
 until everything is drained: first the moves that need nobody have to be over, then every station is emptied, and
 what was confirmed and did not come is lost.
 
-`FEATURES` says what a broker has to know: a RabbitMQ of Debian knows neither delayed exchanges nor delivery limits on
-classic queues.
+`FEATURES` says what a broker has to know: a RabbitMQ of Debian knows neither delayed exchanges nor queues that hold
+messages, nor delivery limits on classic queues.
 """
 
 import asyncio
@@ -24,14 +24,15 @@ from crash.load import fill
 from crash.publisher import Crowd, Windowed
 from pamqp import commands
 
-DELAYED, LIMITS = "delayed messages", "delivery limits"
+DELAYED, HELD, LIMITS = "delayed messages", "held messages", "delivery limits"
 DELETIONS = "room for deletions"
 """A disk that is full has none: the channel is closed, as the deletion would not survive a restart."""
-FEATURES = frozenset({DELAYED, LIMITS, DELETIONS})
+FEATURES = frozenset({DELAYED, HELD, LIMITS, DELETIONS})
 RECEIPTS = "moves.receipts"
 LATER = "later"
 FAN = "fan.dlx"
 LINE = "the line of later"
+HOLD = {"x-allow-hold": True}
 LEVELS = 5
 DELIVERY_LIMIT = 3
 LARGE = 300_000
@@ -113,6 +114,10 @@ QUEUES = (
     Queue("later.kept"),
     Queue("later.ttl", {"x-message-ttl": 50}, "later.dead"),
     Queue("later.dead"),
+    Queue("held.due", HOLD),
+    Queue("held.kept", HOLD),
+    Queue("held.ttl", HOLD | {"x-message-ttl": 50}, "held.dead"),
+    Queue("held.dead"),
     Queue("retry.work", {}, "retry.wait"),
     Queue("retry.wait", {"x-message-ttl": 50}, "retry.work"),
     Queue("loop.a", {"x-message-ttl": 30}, "loop.b"),
@@ -197,6 +202,26 @@ LANES = (
         times=(("later.dead", 50),),
         feature=DELAYED,
     ),
+    *[
+        Lane(
+            (Way(LINE, (LINE, key, DUE), ordered=[key]),),
+            key,
+            weight,
+            delays=DELAY_LOTS,
+            first=key,
+            feature=HELD,
+        )
+        for key, weight in (("held.due", 6), ("held.kept", 3))
+    ],
+    Lane(
+        (Way(LINE, (LINE, "held.ttl", DUE), ("held.ttl", "held.dead", EXPIRED)),),
+        "held.ttl",
+        2,
+        delays=DELAY_LOTS,
+        first="held.ttl",
+        times=(("held.dead", 50),),
+        feature=HELD,
+    ),
     Lane(
         (Way("retry.work", ("retry.work", "retry.wait", REJECTED), ("retry.wait", "retry.work", EXPIRED)),),
         "retry.work",
@@ -241,7 +266,7 @@ def queues(features: Iterable[str] = FEATURES) -> tuple[Queue, ...]:
     missing = FEATURES - set(features)
     prefixes = tuple(
         prefix
-        for feature, prefix in ((DELAYED, "later."), (LIMITS, "limit."), (DELETIONS, "end."))
+        for feature, prefix in ((DELAYED, "later."), (HELD, "held."), (LIMITS, "limit."), (DELETIONS, "end."))
         if feature in missing
     )
     return tuple(queue for queue in QUEUES if not queue.name.startswith(prefixes or ("-",)))
@@ -613,6 +638,7 @@ HABITS: tuple[tuple[str, type[Worker], str], ...] = (
     ("level.work", Worker, ""),
     ("limit.work", Poisoned, LIMITS),
     ("later.due", Worker, DELAYED),
+    ("held.due", Worker, HELD),
     ("retry.work", Retrying, ""),
     ("fan.one", Hasty, ""),
 )

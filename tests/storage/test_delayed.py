@@ -75,6 +75,17 @@ class Schedule(RuleBasedStateMachine):
         """Set the clock back."""
         self.now -= seconds
 
+    @rule(which=st.lists(st.integers(0, 30), max_size=4))
+    def discard(self, which):
+        """Some messages are removed wherever they are; of one that was taken nothing is found."""
+        asked = {self.pending[at % len(self.pending)] for at in which} if self.pending else set()
+        found = self.window.discard({*asked, *self.taken[-1:]})
+        assert found <= asked
+        assert asked - found <= {due for due in asked if due <= self.window._latest}
+        for due in found:
+            self.pending.remove(due)
+            self.taken.append(due)
+
     @rule()
     def commit(self):
         """Commit what was noted; the window is not notified yet."""

@@ -1,0 +1,133 @@
+"""Held messages that an operator releases, cancels or reschedules, by a condition.
+
+An operation looks at the messages that were held when it began, a piece at a time, and acts on each piece before it
+looks at the next: those that came due meanwhile are left out. One operation runs for each queue at a time.
+"""
+
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple
+
+from leveret.broker.administration.access import AdministeredBroker, BadRequestError, BusyError
+from leveret.broker.administration.detached_channel import check_permission
+from leveret.broker.administration.messages import Steps, condition_of, found_queue
+from leveret.broker.auth.users import User
+from leveret.broker.errors import resource
+from leveret.broker.message_filter.message_facts import MessageFacts
+from leveret.broker.queue.hold import Hold
+from leveret.storage.delayed import Due
+from leveret.storage.message import Message
+
+Act = Literal["release", "cancel", "reschedule"]
+ACTS: Final[tuple[Act, ...]] = ("release", "cancel", "reschedule")
+LATEST: Final = 2**63 - 1
+"""The latest time (epoch ms) of a held message."""
+
+
+class Choice(NamedTuple):
+    """The held messages that an operation concerns.
+
+    Attributes:
+        where: condition that they meet (`broker.message_filter`); '' for all.
+        limit: maximum number of them, those that are due first; None for no limit.
+        is_dry: True to count only.
+    """
+
+    where: str = ""
+    limit: int | None = None
+    is_dry: bool = False
+
+
+ALL: Final = Choice()
+
+
+class Acted(NamedTuple):
+    """The result: how many messages were looked at, met the condition, and were acted on."""
+
+    examined: int
+    matched: int
+    done: int
+
+
+class HeldMessages:
+    """Held messages. Every method takes the acting user first (`access.authorize`)."""
+
+    def __init__(self, broker: AdministeredBroker) -> None:
+        self._broker = broker
+
+    def act(
+        self,
+        actor: User | None,
+        vhost: str,
+        name: str,
+        act: Act,
+        *,
+        to: int | None = None,
+        choice: Choice = ALL,
+    ) -> Steps[Acted]:
+        """Act on messages that a queue holds; the user needs to be able to read and to configure the queue.
+
+        Args:
+            actor: the acting user.
+            vhost: the virtual host.
+            name: the queue.
+            act: 'release' to have them delivered now, 'cancel' to remove them, 'reschedule' to change their time.
+            to: the new time (epoch ms), with 'reschedule' only; one that has passed releases them.
+            choice: the messages.
+
+        Raises NotFoundError and ForbiddenError as for a client, BadRequestError for an invalid condition or time, and
+        BusyError while another operation runs.
+        """
+        if act not in ACTS:
+            raise BadRequestError(f"action must be one of {', '.join(ACTS)}")
+        if (to is None) is (act == "reschedule"):
+            raise BadRequestError("'to' is the new time, with 'reschedule' only")
+        if to is not None and not 0 <= to <= LATEST:
+            raise BadRequestError(f"'to' must be from 0 to {LATEST} ms since 1970")
+        place, queue = found_queue(self._broker, actor, vhost, name)
+        check_permission(self._broker, actor, place, "configure", "queue", name)
+        matches = condition_of(choice.where).matches
+        if queue.hold is None:
+            return _nothing()
+        if queue.hold.is_busy:
+            raise BusyError(f"held messages of {resource('queue', name, vhost)} are being changed already")
+        now = self._broker.wall_clock()
+        do = queue.hold.cancel if act == "cancel" else partial(queue.hold.move, to=now if to is None else to)
+        return _act(queue.hold, do, choice, lambda message: matches(MessageFacts(message, now=now)))
+
+
+def _nothing() -> Steps[Acted]:
+    yield from ()
+    return Acted(0, 0, 0)
+
+
+def _act(hold: Hold, do: Any, choice: Choice, matches: Any) -> Steps[Acted]:
+    examined = matched = done = 0
+    snapshots: list[Any] = []
+    pieces, window, answer = hold.pieces(snapshots), hold.window, None
+    hold.is_busy = True
+    try:
+        while hold.window is window and not hold.deleted and matched != choice.limit:
+            try:
+                piece = pieces.send(answer)
+            except StopIteration:
+                break
+            answer = None
+            if callable(piece):
+                answer = yield piece
+                continue
+            examined += len(piece)
+            chosen: dict[Due, Message] = {}
+            for due, message in piece:
+                if matched != choice.limit and matches(message):
+                    chosen[due] = message
+                    matched += 1
+                yield None
+            if chosen and hold.window is window and not hold.deleted:
+                done += len(chosen) if choice.is_dry else do(chosen)
+            yield None
+        return Acted(examined, matched, done)
+    finally:
+        hold.is_busy = False
+        pieces.close()
+        for snapshot in snapshots:
+            snapshot.close()

@@ -1,0 +1,108 @@
+"""The command `leveret held` (driver: it waits for the broker)."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from leveret.broker.cli.entry import Group
+from leveret.broker.cli.peek import COLUMNS, cells, search
+from leveret.broker.cli.target import Target, narrowed, table, with_target, with_where
+
+
+@click.group("held", cls=Group)
+def held() -> None:
+    """Look at messages that a queue holds until their time, and change it.
+
+    \b
+    Examples:
+      leveret held list tasks
+      leveret held reschedule tasks --to 2027-01-01T08:00 --where 'headers.id == "17"'
+    """  # noqa: D301 - \b keeps the lines of the examples
+
+
+@held.command("list")
+@click.argument("queue")
+@click.option(
+    "-n", "--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of messages."
+)
+@with_where
+@with_target
+def list_held(target: Target, *, queue: str, count: int, where: str) -> None:
+    """List messages that QUEUE holds, those that are due first.
+
+    \b
+    Example:
+      leveret held list tasks -n 100 --where 'headers.task == "app.remind"'
+    """  # noqa: D301
+    found = search(target, queue, {"count": str(count), "state": "held", **narrowed(target, where)})
+    target.show(found, table(list(map(cells, found)), COLUMNS) if found else ["no held messages"])
+
+
+def _chosen(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Only count."),
+        click.option(
+            "--limit", type=click.IntRange(1), metavar="N", help="At most N, those that are due first."
+        ),
+        with_where,
+    ):
+        command = option(command)
+    return command
+
+
+@held.command("release")
+@click.argument("queue")
+@_chosen
+@with_target
+def release(target: Target, *, queue: str, **choice: Any) -> None:
+    """Deliver held messages of QUEUE now.
+
+    \b
+    Example:
+      leveret held release tasks --where 'headers.id == "17"'
+    """  # noqa: D301
+    _act(target, queue, "release", "released", choice)
+
+
+@held.command("cancel")
+@click.argument("queue")
+@_chosen
+@with_target
+def cancel(target: Target, *, queue: str, **choice: Any) -> None:
+    """Remove held messages of QUEUE for good. They are not dead-lettered.
+
+    \b
+    Example:
+      leveret held cancel tasks --where 'headers.id == "17"'
+    """  # noqa: D301
+    _act(target, queue, "cancel", "cancelled", choice)
+
+
+@held.command("reschedule")
+@click.argument("queue")
+@click.option("--to", required=True, metavar="TIME", help="The new time: ISO 8601, local without an offset.")
+@_chosen
+@with_target
+def reschedule(target: Target, *, queue: str, to: str, **choice: Any) -> None:
+    """Change the time of held messages of QUEUE. A time that has passed releases them.
+
+    \b
+    Examples:
+      leveret held reschedule tasks --to 2027-01-01T08:00 --dry-run
+      leveret held reschedule tasks --to 2027-01-01T08:00
+    """  # noqa: D301
+    try:
+        time = datetime.fromisoformat(to)
+    except ValueError:
+        raise click.BadParameter(f"'{to}' is not a time in ISO 8601", param_hint="--to") from None
+    _act(target, queue, "reschedule", "rescheduled", choice, to=int(time.astimezone(UTC).timestamp() * 1000))
+
+
+def _act(target: Target, queue: str, action: str, done: str, choice: dict[str, Any], **more: Any) -> None:
+    chosen = {name: value for name, value in choice.items() if value}
+    path = ("leveret", "queues", target.vhost, queue, "held")
+    found = target.api.post(*path, body={"action": action, **more, **chosen})
+    what = f"would be {done}" if choice["dry_run"] else f"were {done}"
+    target.show(found, [f"{found['done']:,} of {found['examined']:,} held messages {what}"])

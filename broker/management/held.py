@@ -1,0 +1,48 @@
+"""Held messages that are released, cancelled or rescheduled: `/api/leveret/queues/.../held`."""
+
+from leveret.broker.administration.held import ACTS, Choice
+from leveret.broker.http.call import Call, Item, Steps, changing, flag, number, text
+from leveret.broker.http.errors import bad_request
+from leveret.broker.http.route import Key, Routes, Scope, Work, required
+
+ROUTES = Routes("held messages")
+_KEYS = (
+    required(
+        "action",
+        doc="`release` to deliver them now, `cancel` to remove them, `reschedule` to change their time",
+    ),
+    Key("to", "integer", doc="with `reschedule`: the new time, in milliseconds since 1970"),
+    Key("where", doc="a [condition](filters.md) that they meet; all if it is not given"),
+    Key("limit", "integer", doc="maximum number of messages, those that are due first"),
+    Key("dry_run", "boolean", doc="only count"),
+)
+
+
+@ROUTES.post(
+    "leveret/queues/{vhost}/{queue}/held", scope=Scope.CLIENT, body=_KEYS, statuses=(200,), work=Work.LONG
+)
+def act(call: Call, vhost: str, queue: str) -> Steps:
+    """Act on messages that a queue holds until their time; needs read and configure on it. The answer has
+    the numbers of those that were `examined`, `matched` the condition, and were still held: `done`. Look at them with
+    `state=held` in [the messages of a queue](#messages).
+    """
+    known = sorted(key.name for key in _KEYS)
+    if unknown := sorted(call.body().keys() - set(known)):
+        raise bad_request(f"unknown key '{unknown[0]}': there are {', '.join(known)}")
+    body = call.body("action")
+    action = text(body, "action")
+    if action not in ACTS:
+        raise bad_request(f"action must be one of {', '.join(ACTS)}")
+    limit = None if body.get("limit") is None else number(body, "limit", 0)
+    if limit is not None and limit < 1:
+        raise bad_request("limit must be at least 1")
+    with changing(call):
+        found = yield from call.administration.held.act(
+            call.actor,
+            vhost,
+            queue,
+            action,
+            to=None if body.get("to") is None else number(body, "to", 0),
+            choice=Choice(text(body, "where"), limit, flag(body, "dry_run")),
+        )
+    return Item(found._asdict())

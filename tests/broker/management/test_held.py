@@ -1,0 +1,158 @@
+"""Held messages in the API: looked at, released, cancelled and rescheduled."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doubles.fakes import Client, DiskNode, Node
+from services.api import OPERATOR, Api
+
+from leveret.broker.queue import due_line
+from leveret.storage.delayed import Window
+
+HELD = "leveret/queues/%2F/q/held"
+MESSAGES = "leveret/queues/%2F/q/messages"
+
+
+@pytest.fixture(params=["memory", "disk"])
+def node(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """A broker with a queue that holds twenty messages, due each second, of which memory has a few."""
+    monkeypatch.setattr(due_line, "Window", partial(Window, size=2))
+    made = Node() if request.param == "memory" else DiskNode(tmp_path)
+    client = Client(made)
+    client.declare("q", durable=True, arguments={"x-allow-hold": ("bool", True)})
+    settle(made)
+    for number in range(20):
+        headers = {
+            "n": ("signedint", number),
+            "x-deliver-at": ("long", made.wall_clock() + 1000 * (number + 1)),
+        }
+        client.publish("q", b"%d" % number, headers=headers, delivery_mode=2)
+    settle(made)
+    yield made
+    if isinstance(made, DiskNode):
+        made.disk.close()
+
+
+def settle(node: Node) -> None:
+    """Commit, if there is a disk, and read what was asked for."""
+    if isinstance(node, DiskNode):
+        node.commit()
+        node.read()
+        node.commit()
+
+
+def pass_time(node: Node, milliseconds: int) -> None:
+    """Let time pass in steps, with the reads that are needed then."""
+    for _ in range(10):
+        node.pass_time(milliseconds // 10)
+        settle(node)
+    settle(node)
+
+
+def queue(node: Node) -> Any:
+    """Return the queue."""
+    return node.vhosts["/"].queues["q"]
+
+
+def act(node: Node, action: str, **body: Any) -> Any:
+    """Return the answer to a request."""
+    return Api(node, OPERATOR).post(HELD, {"action": action, **body})
+
+
+def dues(node: Node) -> list[int]:
+    """Return the seconds until which the messages are held, by their numbers."""
+    found = Api(node, OPERATOR).get(f"{MESSAGES}?state=held&count=1000")["messages"]
+    assert {"held"} <= {each["state"] for each in found} | {"held"}
+    by_number = {each["properties"]["headers"]["n"]: each["due"] for each in found}
+    return [round((due - node.wall_clock()) / 1000) for _, due in sorted(by_number.items())]
+
+
+def test_held_messages_are_looked_at(node):
+    """The messages of a queue have those that it holds, with their times, and none is taken."""
+    assert list(range(1, 21)) == dues(node)
+    api = Api(node, OPERATOR)
+    some = api.get(f"{MESSAGES}?where=headers.n%20%3E%2017&state=held")
+    assert ["18", "19"] == [each["payload"] for each in some["messages"]]
+    row = api.get("queues/%2F/q")
+    assert (0, 20, 1000) == (row["messages"], row["messages_delayed"], row["next_due"] - node.wall_clock())
+
+
+def test_a_rescheduled_message_is_delivered_at_its_new_time(node):
+    """The time of chosen messages changes, wherever they are; a time that has passed releases them."""
+    to = node.wall_clock() + 60_000
+    answer = act(node, "reschedule", where="headers.n in (0, 19)", to=to)
+    settle(node)
+    assert (200, {"examined": 20, "matched": 2, "done": 2}) == (answer.status, answer.body)
+    assert [60, *range(2, 20), 60] == dues(node)
+    pass_time(node, 30_000)
+    assert (2, 18) == (queue(node).held_count, queue(node).ready_count)
+    act(node, "reschedule", to=5)
+    settle(node)
+    assert (0, 20) == (queue(node).held_count, queue(node).ready_count)
+
+
+def test_a_released_message_is_delivered_now(node):
+    """Chosen messages take their place in the queue at once, those that are due first."""
+    answer = act(node, "release", limit=3)
+    settle(node)
+    assert 3 == answer.body["done"]
+    assert (17, 3) == (queue(node).held_count, queue(node).ready_count)
+    assert list(range(4, 21)) == dues(node)
+
+
+def test_a_cancelled_message_is_gone(node):
+    """Chosen messages are removed, and a kill does not bring them back."""
+    answer = act(node, "cancel", where="headers.n >= 5")
+    settle(node)
+    assert 15 == answer.body["done"]
+    assert [1, 2, 3, 4, 5] == dues(node)
+    if isinstance(node, DiskNode):
+        again = node.killed()
+        again.read()
+        assert 5 == queue(again).held_count
+        pass_time(again, 30_000)
+        assert (0, 5) == (queue(again).held_count, queue(again).ready_count)
+        again.disk.close()
+
+
+def test_a_dry_run_changes_nothing(node):
+    """A dry run counts what would be done."""
+    assert 20 == act(node, "cancel", dry_run=True).body["done"]
+    assert 20 == queue(node).held_count
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"action": "stop"}, "action must be one of release, cancel, reschedule"),
+        ({"action": "reschedule"}, "'to' is the new time, with 'reschedule' only"),
+        ({"action": "cancel", "to": 5}, "'to' is the new time, with 'reschedule' only"),
+        ({"action": "reschedule", "to": 2**63}, "'to' must be from 0 to"),
+        ({"action": "cancel", "wher": "size > 1"}, "unknown key 'wher'"),
+        ({"action": "cancel", "where": "size = 1"}, "where: column 6"),
+        ({"action": "cancel", "limit": 0}, "limit must be at least 1"),
+    ],
+)
+def test_what_is_invalid_is_refused(node, body, reason):
+    """A request that means nothing is refused with the reason, and nothing changes."""
+    answer = Api(node, OPERATOR).post(HELD, body)
+    assert 400 == answer.status
+    assert reason in answer.body["reason"]
+    assert 20 == queue(node).held_count
+
+
+def test_a_queue_that_holds_nothing_has_nothing_to_do(node):
+    """A queue without holds answers with zeros; one that does not exist is 404, one without rights 401."""
+    Client(node).declare("plain")
+    api = Api(node, OPERATOR)
+    answer = api.post("leveret/queues/%2F/plain/held", {"action": "cancel"})
+    assert {"examined": 0, "matched": 0, "done": 0} == answer.body
+    assert 404 == api.post("leveret/queues/%2F/none/held", {"action": "cancel"}).status
+    api.put("users/ann", {"password": "ann", "tags": "management"})
+    api.put("permissions/%2F/ann", {"configure": "", "write": ".*", "read": ".*"})
+    settle(node)
+    assert 401 == Api(node, "ann:ann").post(HELD, {"action": "cancel"}).status
+    assert 20 == queue(node).held_count
