@@ -13,6 +13,7 @@ from leveret.broker.amqp.tables import INTEGERS, Field, Table
 DELIVER_AT, DELAY = "x-deliver-at", "x-delay"
 _NOTHING: Field = ("void", None)
 _LATEST = 2**63 - 1
+_YEAR_10000 = 253_402_300_800_000
 _MILLISECONDS = 100_000_000_000
 """Numbers from this on are milliseconds (since March 1973), lower ones are seconds (until the year 5138)."""
 
@@ -50,6 +51,27 @@ def due_time(headers: Table, now: int, *, named: str | None, own: bool) -> int:
 def has_value(field: Field) -> bool:
     """Return whether a header has a value."""
     return field[0] != "void"
+
+
+def with_time(headers: Table, to: int, *, named: str | None, own: bool) -> Table:
+    """Return headers that tell another time (epoch ms), in the form of the one they have; other arguments as above.
+
+    A consumer that reads the header itself, as Celery's worker does, would wait for the old time.
+    """
+    name = next(
+        (name for name in (DELIVER_AT, DELAY) if own and has_value(headers.get(name, _NOTHING))), named
+    )
+    kind, value = headers.get(name, _NOTHING) if name is not None else _NOTHING
+    if name is None or name == DELAY or kind == "void":
+        return headers
+    if kind == "timestamp" or (kind == "longstr" and _is_number(value) and float(value) < _MILLISECONDS):
+        told: object = to // 1000 if kind == "timestamp" else str(to / 1000)
+    elif kind == "longstr":
+        has_year = not _is_number(value) and to < _YEAR_10000
+        told = datetime.fromtimestamp(to / 1000, UTC).isoformat() if has_year else str(to)
+    else:
+        kind, told = "long", to if name == DELIVER_AT or value >= _MILLISECONDS else to // 1000
+    return headers | {name: (kind, told)}
 
 
 def without_delay(headers: Table) -> Table:

@@ -17,7 +17,7 @@ from leveret.broker.amqp.publishes import PERSISTENT_MODE
 from leveret.broker.amqp.tables import Table
 from leveret.broker.errors import precondition_failed, resource
 from leveret.broker.queue.due_line import DelayDisk, DueLine
-from leveret.broker.queue.due_time import DELAY, InvalidDueTimeError, due_time, without_delay
+from leveret.broker.queue.due_time import DELAY, InvalidDueTimeError, due_time, with_time, without_delay
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
@@ -130,22 +130,30 @@ class Hold(DueLine):
 
     def cancel(self, dues: Collection[Due]) -> int:
         """Remove held messages for good; returns the number of those that were still held."""
-        return len(self._take_out(dues))
-
-    def move(self, messages: Mapping[Due, Message], to: int) -> int:
-        """Change the time of held messages (epoch ms); one that has passed releases them. Returns how many it were."""
-        found = self._take_out(messages)
-        for due in sorted(found):
-            self._keep(to, messages[due].address, messages[due].content)
-        self._written()
-        return len(found)
-
-    def _take_out(self, dues: Collection[Due]) -> set[Due]:
         found = self.window.discard(dues)
         for due in found:
             self._delete(due)
         self._written()
-        return found
+        return len(found)
+
+    def move(self, messages: Mapping[Due, Message], to: int) -> int:
+        """Change the time of held messages (epoch ms); one that has passed releases them.
+
+        The header that tells the time is changed, too. Returns the number of those that were still held.
+        """
+        found = self.window.discard(messages)
+        for due in sorted(found):
+            self._delete(due)
+            message = self._with_time(messages[due], to)
+            self._keep(to, message.address, message.content)
+        self._written()
+        return len(found)
+
+    def _with_time(self, message: Message, to: int) -> Message:
+        settings, properties = self._settings, Properties(message.header)
+        headers = properties.headers or {}
+        told = with_time(headers, to, named=settings.hold_until_header, own=settings.allow_hold)
+        return message if told is headers else message.with_header(properties.replace(headers=told))
 
     def _written(self) -> None:
         """Have the number of messages in one commit with the rows."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.broker.queue.due_time import InvalidDueTimeError, due_time, without_delay
+from leveret.broker.queue.due_time import InvalidDueTimeError, due_time, with_time, without_delay
 
 NOW = 1_800_000_000_000
 
@@ -70,6 +70,39 @@ def test_headers_that_the_queue_does_not_obey_mean_nothing():
     """Without x-allow-hold only the named header is read."""
     headers = {"x-delay": ("longstr", "soon"), "x-deliver-at": ("long", NOW + 1)}
     assert 0 == due_time(headers, NOW, named="eta", own=False)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-deliver-at": ("timestamp", 1_900_000_000)},
+        {"x-deliver-at": ("long", 1_900_000_000_000), "eta": ("longstr", "2040-01-01")},
+        {"eta": ("longstr", "2040-01-01T00:00:00.123456+00:00")},
+        {"eta": ("longstr", "1900000000")},
+        {"eta": ("longstr", "1900000000000")},
+        {"eta": ("signedint", 1_900_000_000)},
+        {"eta": ("long", 1_900_000_000_000)},
+        {"eta": ("timestamp", 1_900_000_000)},
+        {"eta": ("double", 1_900_000_000.5)},
+    ],
+)
+def test_another_time_is_told_in_the_form_of_the_old_one(headers):
+    """The header that tells the time gets the new one, in its form, and others stay."""
+    changed = with_time(headers, NOW + 5000, named="eta", own=True)
+    assert NOW + 5000 == due_time(changed, NOW, named="eta", own=True)
+    assert 1 == sum(changed[name] != headers[name] for name in headers)
+
+
+def test_a_time_beyond_the_calendar_is_told_in_milliseconds():
+    """ISO 8601 ends with the year 9999."""
+    changed = with_time({"eta": ("longstr", "2040-01-01")}, 2**62, named="eta", own=False)
+    assert 2**62 == due_time(changed, NOW, named="eta", own=False)
+
+
+def test_a_header_that_tells_no_time_stays():
+    """Neither a delay nor a header without a value is changed."""
+    for headers in ({"x-delay": ("long", 5)}, {"eta": ("void", None)}, {}):
+        assert headers is with_time(headers, NOW, named="eta", own=True)
 
 
 def test_a_delay_that_is_over_is_negated():
