@@ -10,9 +10,9 @@ A read runs in another thread and sees some earlier commit, which may lack recen
 recently removed ones. So both are remembered: `_fresh` until a read would see the row, `_gone` until it would not.
 Changes committed during a read are remembered until it has returned, because it may have begun before them.
 
-The line of an exchange is its id; that of a queue is the queue's id (`storage.queues.queue_ids`), with a number in the
-bits of the level that the queue's next line counts up: a line is deleted by deleting its count row, after which commits
-sweep the others, and what comes later must not be swept with them.
+The line of an exchange is its id. Those of a queue are its id, and that of its retained messages for its retries
+(`storage.queues.queue_ids`), with a number in the bits of the level that the queue's next line counts up. A line is
+deleted by deleting its count row, after which commits sweep the others; what comes later must not be swept with them.
 
 Pure: the owner of a window writes the rows and has them read. What takes a cursor runs inside the caller's transaction.
 """

@@ -244,11 +244,15 @@ def _looked_at(
     lines: Iterable[tuple[DueLine, Steps[list[tuple[Due, Message]]]]],
 ) -> Steps[list[MessageView]]:
     found: list[MessageView] = []
+    waiting = dict(queue.waiting)
     look = yield from peeking
     for messages, state in ((look.ready, "ready"), (look.unacked, "unacked")):
         for number, peeked in enumerate(messages, 1):
             count = counts.get(peeked.seq_id, 0) or peeked.returns
-            found.append(_peeked_view(peeked, state, holders, _count_headers(queue, count)))
+            due = waiting.get(peeked.seq_id)
+            headers = _count_headers(queue, count)
+            view = _peeked_view(peeked, state if due is None else "held", holders, headers)
+            found.append(view if due is None else msgspec.structs.replace(view, due=due[0]))
             if not number % PIECE:
                 yield None
     for line, delayed in lines:
@@ -473,7 +477,7 @@ class _Look:
     def _unacked(self) -> Steps[list[MessageView]]:
         found: list[Peeked] = []
         backing, backwards = self._queue.backing, self._wanted.from_tail
-        left = sorted(backing.unacked_ids(), reverse=backwards)
+        left = sorted(set(backing.unacked_ids()) - self._queue.waiting.keys(), reverse=backwards)
         before = 0
         if (place := self._place("unacked")) is not None:
             left = [each for each in left if (each < place.position if backwards else each > place.position)]
@@ -518,8 +522,21 @@ class _Look:
         return found
 
     def _held(self) -> Steps[list[MessageView]]:
+        """Show held messages and those that wait for a retry, each in the order of their times."""
         hold = self._queue.hold
-        return self._due("held", () if hold is None else (hold,))
+        found = yield from self._due("held", () if hold is None else (hold,))
+        waiting = sorted(self._queue.waiting.items(), key=itemgetter(1), reverse=self._wanted.from_tail)
+        for seq_id, due in waiting[: EFFORT if self._wanted.effort else None]:
+            if len(found) >= self._wanted.most or self._room <= 0:
+                break
+            portion = yield from self._queue.backing.unacked_portion([seq_id])
+            for peeked in portion.messages:
+                self._searched += 1
+                if self._wants(self._facts(peeked)):
+                    self._count(peeked.message)
+                    found.append(self._shown(peeked, "held", due=due[0]))
+            yield None
+        return found
 
     def _delayed(self) -> Steps[list[MessageView]]:
         return self._due("delayed", self._vhost.delay_lines())

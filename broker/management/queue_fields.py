@@ -96,7 +96,7 @@ def queue_fields(call: Call) -> Fields:
         "node": lambda _queue: node,
         "state": lambda queue: queue_state(queue, now),
         "confirm_mode": lambda queue: queue.settings.confirm_mode,
-        "messages": lambda queue: queue.ready_count + queue.backing.unacked_count,
+        "messages": lambda queue: queue.ready_count + queue.unacked_count,
         "messages_ready": lambda queue: queue.ready_count,
         "messages_unacknowledged": lambda queue: queue.unacked_count,
         "messages_details": length("messages"),
@@ -112,8 +112,10 @@ def queue_fields(call: Call) -> Fields:
         "messages_persistent": _messages_persistent,
         "messages_paged_out": level("paged_out"),
         "disk_reads_per_delivered": _reads_per_delivered,
-        "messages_delayed": lambda queue: ABSENT if queue.hold is None else queue.held_count,
-        "next_due": lambda queue: (queue.hold and queue.hold.next_due) or ABSENT,
+        "messages_delayed": lambda queue: queue.held_count if queue.lines else ABSENT,
+        "next_due": lambda queue: min(
+            [line.next_due for line in queue.lines if line.next_due is not None], default=ABSENT
+        ),
         "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained_count,
         "message_bytes": paging(_octets),
         "message_bytes_ready": paging(lambda each: each.ram_octets + each.away_octets + each.delta_octets),

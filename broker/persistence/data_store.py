@@ -31,7 +31,7 @@ from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.damage import Damages
-from leveret.storage.delayed import DelayedRows, Due, queue_of
+from leveret.storage.delayed import DelayedRows, Due
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded, LoadRequest
@@ -39,7 +39,7 @@ from leveret.storage.queues.backing_queue import BackingQueue, Read
 from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.priority_queue import PriorityQueue, parts
-from leveret.storage.queues.queue_ids import level_of, level_qid, queue_qid
+from leveret.storage.queues.queue_ids import level_of, level_qid, owner_qid, queue_qid, retained_qid
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.bodies import first_msg_id
 from leveret.storage.store.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
@@ -328,13 +328,21 @@ class DataStore:
         for vhost in vhosts:
             lines |= {line.number: line for line in vhost.delay_lines() if line.number}
             queues |= {queue.qid: queue for queue in vhost.queues.values() if queue.qid}
-        found = self.environment.recover_delayed(lines, queues)
+        found = self.environment.recover_delayed(lines, {*queues, *map(retained_qid, queues)})
         for number, messages in found.items():
             if number in lines:
                 lines[number].recover(messages)
             else:
-                queues[queue_of(number)].recover_held(number, messages)
+                queues[owner_qid(number)].recover_held(number, messages, partial(self._rows_of, number))
         return sum(found.values())
+
+    def _rows_of(self, line: int) -> Iterator[tuple[Due, bytes]]:
+        """Yield all rows of a line; it reads them in the event loop, before anybody is served."""
+        start: Due | None = (0, 0)
+        while start is not None:
+            found = self.environment.read_delayed(line, start)
+            yield from found.rows
+            start = (found.rows[-1][0][0], found.rows[-1][0][1] + 1) if found.more else None
 
     def disk_usage(self) -> DiskUsage:
         """Measure the disk usage; call it in the reader's thread."""

@@ -39,6 +39,7 @@ from leveret.broker.amqp.tables import (
     value_text,
 )
 from leveret.broker.errors import AMQPError, denied_feature, precondition_failed, resource
+from leveret.broker.queue.backoff import TYPES as RETRY_TYPES
 from leveret.confirm.modes import CONFIRM_MODES
 from leveret.exchanges.base import Exchange
 
@@ -112,10 +113,6 @@ def _queue_version(*allowed: int) -> _Validator:
             raise _unsupported("version", str(field[1]))
 
     return check
-
-
-def _not_obeyed(_field: Field) -> None:
-    raise _InvalidArgumentError("delayed retries are not supported")
 
 
 def _bool(field: Field) -> None:
@@ -198,21 +195,29 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-allow-hold": _bool,
     "x-hold-until-header": _header_name,
     "x-max-held": _non_negative,
+    "x-delayed-retry-type": _one_of("invalid_delayed_retry_type", *RETRY_TYPES),
+    "x-delayed-retry-min": _positive,
+    "x-delayed-retry-max": _positive,
+    "x-delayed-retry-multiplier": _positive,
 }
-_DELAYED_RETRY = ("x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max")
 _QUEUE_VALIDATORS_4: Mapping[str, _Validator] = {
     **_QUEUE_VALIDATORS,
     "x-queue-version": _queue_version(2),
-    **dict.fromkeys(_DELAYED_RETRY, _not_obeyed),
 }
-"""Those of RabbitMQ 4.3; without its delayed retries, as a back-off that is not obeyed is a hot loop."""
+"""Those of RabbitMQ 4.3, which takes any value of `x-delayed-retry-*`: a hot loop, if it means nothing."""
 _CONSUME_VALIDATORS: Mapping[str, _Validator] = {
     "x-priority": _integer,
     "x-cancel-on-ha-failover": _bool,
     "x-consumer-timeout": _non_negative,
 }
 
-_OF_HOLDS = ("x-allow-hold", "x-hold-until-header", "x-max-held")
+_DELAYED_RETRY = (
+    "x-delayed-retry-type",
+    "x-delayed-retry-min",
+    "x-delayed-retry-max",
+    "x-delayed-retry-multiplier",
+)
+_OF_HOLDS = ("x-allow-hold", "x-hold-until-header", "x-max-held", *_DELAYED_RETRY)
 _OF_CLASSIC = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-max-length", "x-max-length-bytes",
     "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version", "x-single-active-consumer",
@@ -238,9 +243,7 @@ _OF_ANY = frozenset((*_OF_CLASSIC, *_OF_QUORUM, *_OF_STREAMS))
 OF_QUEUES = _OF_ANY | _QUEUE_VALIDATORS.keys()
 """The arguments of queues that have an effect, or a meaning in RabbitMQ."""
 OF_EXCHANGES: Final = frozenset(("alternate-exchange", "x-delayed-type"))
-_OTHER_QUORUM: Final = "quorum queues of RabbitMQ 4.3"
 OF_OTHERS: Final = {
-    **dict.fromkeys(_DELAYED_RETRY, _OTHER_QUORUM),
     "x-stream-filter-size-bytes": "streams of RabbitMQ",
 }
 """Arguments that other brokers' queues have and ours do not, and whose they are; RabbitMQ 3.13 refuses none of them."""
@@ -278,9 +281,9 @@ _TYPES = {
     CLASSIC: _type("rabbit_classic_queue", _OF_CLASSIC, _CONSUME_CLASSIC),
     QUORUM: _type("rabbit_quorum_queue", _OF_QUORUM, _CONSUME_QUORUM),
 }
-_OF_CLASSIC_4 = [key for key in _OF_CLASSIC if key != "x-delivery-limit"]
-_OF_ANY_4 = _OF_ANY.union(_QUORUM_TIMEOUTS, _DELAYED_RETRY)
-_OF_QUORUM_4 = (*_OF_QUORUM, *_QUORUM_TIMEOUTS, *_DELAYED_RETRY)
+_OF_CLASSIC_4 = [key for key in _OF_CLASSIC if key not in {"x-delivery-limit", *_DELAYED_RETRY}]
+_OF_ANY_4 = _OF_ANY.union(_QUORUM_TIMEOUTS)
+_OF_QUORUM_4 = (*_OF_QUORUM, *_QUORUM_TIMEOUTS)
 _TYPES_4 = {
     CLASSIC: _type("rabbit_classic_queue", _OF_CLASSIC_4, _CONSUME_CLASSIC, _OF_ANY_4, frozenset()),
     QUORUM: _type("rabbit_quorum_queue", _OF_QUORUM_4, _CONSUME_QUORUM | {_TIMEOUT}, _OF_ANY_4, frozenset()),

@@ -15,8 +15,8 @@ class QueueCompatibility(msgspec.Struct, frozen=True):
 
     arguments: Annotated[Literal["3.13", "4.3"], Key("compatibility.queue_arguments", own=True,
         doc="The RabbitMQ whose rules a new queue's arguments follow. `4.3` refuses `x-queue-version: 1`, "
-        "`x-queue-master-locator` and, of classic queues, `x-delivery-limit` and timeouts of consumers; and "
-        "`x-delayed-retry-*`, which quorum queues of RabbitMQ 4.3 obey and ours do not.")] = "3.13"
+        "`x-queue-master-locator` and, of classic queues, `x-delivery-limit`, `x-delayed-retry-*` and timeouts of "
+        "consumers.")] = "3.13"
     delivery_limit: Annotated[int | None, Key("compatibility.quorum_delivery_limit", "limit", low=0, own=True,
         doc="Delivery limit of quorum queues for which neither an argument nor a policy sets one (`-1` there is "
         "no limit); 20 in RabbitMQ 4.")] = None

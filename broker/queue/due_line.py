@@ -25,6 +25,7 @@ from leveret.storage.delayed import (
     DelayedRows,
     Due,
     Window,
+    next_line,
     pack_count,
     pack_key,
     pack_line,
@@ -93,13 +94,15 @@ class DueLine:
     durable = True
     saves_all = False
     limits = None
+    keeps_rest_on_disk = True
+    """False if memory has all messages, whatever there is on disk."""
 
     def __init__(self, turn: Turn, context: NodeContext, disk: DelayDisk | None) -> None:
         self.turn = turn
         self._context = context
         self._disk = disk
         self.number = 0
-        self.window = Window(stored=disk is not None)
+        self.window = self._new_window()
         self._number = 0 if disk is None else disk.first_seq
         """Number of the last message; increases, also over restarts."""
         self._timer: Timer | None = None
@@ -119,6 +122,13 @@ class DueLine:
         self.largest = 0
         self.tally = QueueTally()
 
+    def _new_window(self) -> Window:
+        return Window(stored=self.keeps_rest_on_disk and self._disk is not None)
+
+    def _restore(self, due: Due, value: bytes) -> bool:
+        """Give back the message of a row that is due; False if the row has to stay until `_moved` is called."""
+        return self._give_back(due, *unpack_row(pack_key(self.number, due), value))
+
     def _give_back(self, due: Due, address: bytes, content: bytes) -> bool:
         """Give back a message that is due; False if its row has to stay until `_moved` is called.
 
@@ -130,6 +140,11 @@ class DueLine:
     def count(self) -> int:
         """Number of pending messages."""
         return self.window.count + len(self.inbox)
+
+    @property
+    def next_due(self) -> int | None:
+        """Time (epoch ms) at which the first message is due; None if none is held, or the first is being read."""
+        return self.window.next_due
 
     # -- a destination ----------------------------------------------------------------------------------------------
 
@@ -253,6 +268,12 @@ class DueLine:
             message.refused()
         journal.when_safe(partial(self._noted, journal, window, put, taken, waiting))
 
+    def _written(self) -> None:
+        """Have the number of messages in one commit with rows that were noted outside a run."""
+        if self._disk is not None and (self._put or self._taken):
+            self._note(self._disk.journal)
+        self.touch()
+
     # -- looking ----------------------------------------------------------------------------------------------------
 
     def peek(self, snapshots: "list[FileSnapshot]") -> DelayLook:
@@ -296,7 +317,7 @@ class DueLine:
                 return False
             due, value = first
             try:
-                is_safe = self._give_back(due, *unpack_row(pack_key(self.number, due), value))
+                is_safe = self._restore(due, value)
             except (DamagedError, MalformedProperties):
                 if self._disk is not None:
                     self._disk.damages.note((self.number, due[0]), DELAYED)
@@ -360,6 +381,19 @@ class DueLine:
     def stop(self) -> None:
         """Release no more messages: the broker is about to write its queues to disk."""
         self._stopped = True
+
+    def purge(self) -> int:
+        """Remove all messages; returns how many. Those that come later have a line of their own."""
+        count = self.window.count
+        self._written()
+        self.window = self._new_window()
+        self._moving = 0
+        if self._disk is not None and count:
+            journal = self._disk.journal
+            journal.delete(TABLE, pack_line(self.number))
+            self.number = next_line(self.number)
+            journal.put(TABLE, pack_line(self.number), pack_count(self.number, 0))
+        return count
 
     def delete(self) -> None:
         """Discard all messages because the owner is deleted."""

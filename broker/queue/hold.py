@@ -21,7 +21,7 @@ from leveret.broker.queue.due_time import DELAY, InvalidDueTimeError, due_time, 
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
-from leveret.storage.delayed import TABLE, Due, Window, next_line, pack_count, pack_line
+from leveret.storage.delayed import Due
 from leveret.storage.message import Message, Moved, moving
 
 log = logging.getLogger("leveret.queue")
@@ -58,11 +58,6 @@ class Hold(DueLine):
 
     def __repr__(self) -> str:
         return f"<held messages of queue {self._queue.name!r}>"
-
-    @property
-    def next_due(self) -> int | None:
-        """Time (epoch ms) at which the first message is due; None if none is held, or the first is being read."""
-        return self.window.next_due
 
     def configure(self, settings: QueueSettings) -> None:
         """Apply changed settings; what is held stays held."""
@@ -154,22 +149,3 @@ class Hold(DueLine):
         headers = properties.headers or {}
         told = with_time(headers, to, named=settings.hold_until_header, own=settings.allow_hold)
         return message if told is headers else message.with_header(properties.replace(headers=told))
-
-    def _written(self) -> None:
-        """Have the number of messages in one commit with the rows."""
-        if self._disk is not None and (self._put or self._taken):
-            self._note(self._disk.journal)
-        self.touch()
-
-    def purge(self) -> int:
-        """Remove all messages; returns how many. Those that come later have a line of their own."""
-        count = self.window.count
-        self._written()
-        self.window = Window(stored=self._disk is not None)
-        self._moving = 0
-        if self._disk is not None and count:
-            journal = self._disk.journal
-            journal.delete(TABLE, pack_line(self.number))
-            self.number = next_line(self.number)
-            journal.put(TABLE, pack_line(self.number), pack_count(self.number, 0))
-        return count

@@ -23,6 +23,7 @@ from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.interfaces import OwningQueue, ParentVHost
 from leveret.broker.queue.max_length import MaxLength
 from leveret.broker.queue.retention import Retention
+from leveret.broker.queue.retries import Retries
 from leveret.broker.queue.settings import NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue, Fetched
@@ -39,6 +40,7 @@ class QueueLimits:
         dead_letters: unacked messages on their way to the dead letter exchange.
         retention: takes the acks if the queue retains acked messages.
         hold: takes publishes whose time has not come, once the queue may hold messages.
+        retries: holds back requeued messages, once the queue delays retries.
     """
 
     __slots__ = (
@@ -52,6 +54,7 @@ class QueueLimits:
         "hold",
         "length",
         "retention",
+        "retries",
         "settings",
     )
 
@@ -68,6 +71,7 @@ class QueueLimits:
         self.dead_letters = DeadLetterLine(queue, parent)
         self.retention: Retention | None = None
         self.hold: Hold | None = None
+        self.retries: Retries | None = None
         self._retained_before: BackingQueue | None = None
         """The backing queue of the retention that was ended last."""
         self._is_running = False
@@ -94,8 +98,21 @@ class QueueLimits:
     def need_hold(self) -> Hold:
         """Return the hold, which is made if there is none."""
         if self.hold is None:
-            self.hold = self.length.hold = self._parent.make_hold(self._queue)
+            self.hold = made = self._parent.make_hold(self._queue)
+            self.length.lines = (*self.length.lines, made)
         return self.hold
+
+    def need_retries(self) -> Retries:
+        """Return the retries, which are made if there are none."""
+        if self.retries is None:
+            self.retries = made = self._parent.make_retries(self._queue)
+            self.length.lines = (*self.length.lines, made)
+        return self.retries
+
+    @property
+    def keeps_fetched(self) -> bool:
+        """True if fetched messages stay unacked in the backing queue, whether or not they are to be acked."""
+        return self.retention is not None or (self.retries is not None and self.retries.watches)
 
     def _close_retention(self) -> None:
         if self.retention is not None:
@@ -136,8 +153,8 @@ class QueueLimits:
         self.length.stop_counting()
         self.expiry.cancel_timer()
         self._close_retention()
-        if self.hold is not None:
-            self.hold.delete()
+        for line in self.length.lines:
+            line.delete()
         if self.settings.dead_letter_exchange is None:
             return True
         self.expiry.ended = self.expiry.now()
@@ -269,6 +286,10 @@ class QueueLimits:
 
         Where acked messages are retained the backing queue has them as unacked, also if no ack is required.
         """
+        if self.retries is not None and self.retries.watches:
+            batch = self.retries.set_aside(batch, ack_required=ack_required or self.retention is not None)
+            if not batch.messages:
+                return batch
         if not ack_required and self.retention is not None:
             self.retention.take_delivered(batch)
         if self.length.max_octets is not None:
@@ -310,9 +331,24 @@ class QueueLimits:
             seq_ids, over = self.deliveries.requeued(seq_ids, most, failed=failed)
             if over:
                 self.rejected(over, DELIVERY_LIMIT, moved=moved)
+        return seq_ids
+
+    def holds_back(self, seq_ids: Collection[int], *, failed: bool) -> bool:
+        """Have requeued messages wait for their next delivery; return whether they do."""
+        backoff = self.settings.retry
+        if (
+            backoff is None or max(seq_ids) >> 64
+        ):  # after 65,536 starts those of priority queues fit into no key
+            return False
+        delays = [backoff.delay(self.deliveries.count(seq_id), failed=failed) for seq_id in seq_ids]
+        if any(delays):
+            self.need_retries().hold_back(seq_ids, delays)
+        return any(delays)
+
+    def back(self, seq_ids: Collection[int]) -> None:
+        """Count messages that are being requeued."""
         if self.length.max_octets is not None:
             self.length.add(self._queue.backing.octets_of(seq_ids))
-        return seq_ids
 
     def purged(self) -> None:
         """Reset the counts of ready messages after a purge."""

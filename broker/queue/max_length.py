@@ -8,8 +8,8 @@ Hot path: see docs/performance.md.
 
 from collections.abc import Callable, Iterable, Iterator
 
+from leveret.broker.queue.due_line import DueLine
 from leveret.broker.queue.expiry import STEP
-from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.interfaces import OwningQueue
 from leveret.broker.queue.settings import DROP_HEAD, NO_SETTINGS, QueueSettings
 from leveret.storage.message import Message
@@ -21,15 +21,15 @@ FULL, TOO_LARGE = "full", "too large"
 class MaxLength:
     """The length limits of one queue, and the size of its ready messages in bytes if that is limited."""
 
-    __slots__ = ("_lost", "_octets", "_queue", "_size_count", "can_exceed", "hold", "max_octets", "settings")
+    __slots__ = ("_lost", "_octets", "_queue", "_size_count", "can_exceed", "lines", "max_octets", "settings")
 
     def __init__(self, queue: OwningQueue) -> None:
         self._queue = queue
         self.settings = NO_SETTINGS
         self.max_octets: int | None = None
         """The limit in bytes."""
-        self.hold: Hold | None = None
-        """Held messages count like ready ones for the number, not for the bytes."""
+        self.lines: tuple[DueLine, ...] = ()
+        """Messages that are held or wait for a retry: they count like ready ones for the number, not for the bytes."""
         self.can_exceed = False
         """True if the queue drops messages over a limit."""
         self._octets = 0
@@ -108,11 +108,15 @@ class MaxLength:
         most, ready = self.settings.max_length, self._queue.backing.ready_count
         if not ready or not self.can_exceed:
             return 0
-        if most is not None and self.hold is not None:
-            most = max(0, most - self.hold.count)
+        if most is not None and self.lines:
+            most = max(0, most - self._held)
         if most is not None and ready > most:
             return ready - most
         return int(self.max_octets is not None and self._octets > self.max_octets)
+
+    @property
+    def _held(self) -> int:
+        return sum([line.count for line in self.lines])
 
     def drop_head(self, drop: Callable[[int], int]) -> None:
         """Drop messages over a limit from the head while there is time; `drop` discards some, and returns how many."""
@@ -124,8 +128,8 @@ class MaxLength:
     def is_full_for(self, message: Message, *, is_running: bool) -> bool:
         """Return whether a publish is to be refused; arrivals are delivered first, unless the queue `is_running`."""
         queue, length, octets = self._queue, self.settings.max_length, self.max_octets
-        if length is not None and self.hold is not None:
-            length -= self.hold.count
+        if length is not None and self.lines:
+            length -= self._held
         inbox, backing = queue.inbox, queue.backing
         if (
             octets is not None or (length is not None and backing.ready_count + len(inbox) >= length)
@@ -148,8 +152,8 @@ class MaxLength:
         queue, length, most = self._queue, self.settings.max_length, self.max_octets
         if most is not None and message.body_size > most:
             return TOO_LARGE
-        if length is not None and self.hold is not None:
-            length = max(0, length - self.hold.count)
+        if length is not None and self.lines:
+            length = max(0, length - self._held)
         if length == 0:
             return FULL
         if not self.settings.rejects:

@@ -9,7 +9,7 @@ Hot path: see docs/performance.md.
 """
 # ruff: noqa: C901, PLR0912, PLR0915 - hot: one flat function is several times cheaper than small ones
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from leveret.broker.errors import NotYet
 from leveret.broker.queue.arguments import QUORUM, queue_type
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumer_rotation import ConsumerRotation
+from leveret.broker.queue.due_line import DueLine
 from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.interfaces import ParentVHost
 from leveret.broker.queue.limits import QueueLimits
@@ -31,9 +32,12 @@ from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.confirm.deadlock import DeadlockState
 from leveret.confirm.modes import CONSUMER_ACK_LIGHT, STANDARD
 from leveret.confirm.promise import Promise, joined
+from leveret.storage.delayed import Due
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue, Fetched
+from leveret.storage.queues.queue_ids import is_retained
 
+_NOBODY: Mapping[int, Due] = MappingProxyType({})
 _NOT_YET = Fetched((), [], redelivered=False)
 """Result of `get` while it has to wait."""
 RUN_BUDGET = 4096
@@ -327,7 +331,7 @@ class Queue:
         at, end = 0, len(messages)
         publish_delivered = self.backing.publish_delivered
         rotation = self.consumers
-        retains = self.limits is not None and self.limits.retention is not None
+        retains = self.limits is not None and self.limits.keeps_fetched
         try:
             while at < end and rotation.ready:
                 consumers, count = rotation.next_share(end - at, self.largest)
@@ -355,7 +359,7 @@ class Queue:
         limits = self.limits
         rotation = self.consumers
         budget = RUN_BUDGET
-        retains = limits is not None and limits.retention is not None
+        retains = limits is not None and limits.keeps_fetched
         while backing.ready_count and rotation.ready:
             if budget <= 0:
                 return True
@@ -373,6 +377,9 @@ class Queue:
                 return False  # they are being read from disk; the queue is touched afterwards
             if limits is not None:
                 batch = limits.fetched(batch, ack_required=ack_required)
+                if not batch.messages:  # they wait for their retry
+                    budget -= count
+                    continue
             if batch.redelivered:
                 self.redelivered += len(batch.messages)
             self.deliver_to(consumers, batch)
@@ -475,9 +482,14 @@ class Queue:
         return None if self.limits is None else self.limits.hold
 
     @property
+    def lines(self) -> tuple[DueLine, ...]:
+        """Its messages that nobody gets yet: what holds messages, and what holds back retries, if it has them."""
+        return () if self.limits is None else self.limits.length.lines
+
+    @property
     def held_count(self) -> int:
-        """Number of messages that nobody gets yet."""
-        return 0 if self.hold is None else self.hold.count
+        """Number of messages that nobody gets yet: held ones, and those that wait for a retry."""
+        return (0 if self.hold is None else self.hold.count) + len(self.waiting)
 
     @property
     def stores(self) -> tuple[BackingQueue, ...]:
@@ -505,10 +517,21 @@ class Queue:
         if self.retained is not None:
             self.retained.recovered()
 
-    def recover_held(self, line: int, count: int) -> None:
-        """Take over the held messages of an earlier run, whose rows are those of a line; a turn must run then."""
+    def recover_held(
+        self, line: int, count: int, rows: Callable[[], Iterable[tuple[Due, bytes]]] = tuple
+    ) -> None:
+        """Take over the held messages of an earlier run, or those that waited; a turn must run then.
+
+        `line` is that of their rows, `rows` reads all of them.
+        """
         self._need_limits()
-        if self.limits is not None:
+        if self.limits is None:
+            return
+        if is_retained(line):
+            retries = self.limits.need_retries()
+            retries.number = line
+            retries.expect(rows())
+        else:
             hold = self.limits.need_hold()
             hold.number = line
             hold.configure(self.settings)
@@ -596,7 +619,12 @@ class Queue:
     def unacked_count(self) -> int:
         """Number of messages delivered, by `basic.get` too, and not settled yet."""
         self.settle()
-        return self.backing.unacked_count
+        return self.backing.unacked_count - len(self.waiting)
+
+    @property
+    def waiting(self) -> Mapping[int, Due]:
+        """Unacked messages that wait for their next delivery, by seq_id, with their times."""
+        return _NOBODY if self.limits is None or self.limits.retries is None else self.limits.retries.waiting
 
     @property
     def consumer_capacity(self) -> float:
@@ -629,7 +657,7 @@ class Queue:
                 return _NOT_YET
         if not backing.ready_count:
             return None
-        retains = limits is not None and limits.retention is not None
+        retains = limits is not None and limits.keeps_fetched
         batch = backing.fetch(1, ack_required=not no_ack or retains)
         if limits is not None and batch.messages:
             batch = limits.fetched(batch, ack_required=not no_ack)
@@ -655,10 +683,19 @@ class Queue:
             seq_ids = self.limits.requeued(seq_ids, moved=moved, failed=failed)
         tally.requeued += len(seq_ids)
         tally.rejected += count - len(seq_ids)  # delivery limit reached
+        if seq_ids and self.limits is not None and self.limits.holds_back(seq_ids, failed=failed):
+            return
         if seq_ids:
-            self.backing.requeue(seq_ids)
-            if self.limits is not None:
-                self.limits.shorten()
+            self.bring_back(seq_ids)
+        self.touch()
+
+    def bring_back(self, seq_ids: Collection[int]) -> None:
+        """Put unacked messages back to their original positions."""
+        if self.limits is not None:
+            self.limits.back(seq_ids)
+        self.backing.requeue(seq_ids)
+        if self.limits is not None:
+            self.limits.shorten()
         self.touch()
 
     def discard(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
@@ -736,8 +773,7 @@ class Queue:
         if self.limits is not None:
             self.limits.purged()
         count = self.backing.purge()
-        if self.hold is not None:
-            count += self.hold.purge()
+        count += sum([line.purge() for line in self.lines])
         self.tally.purged += count
         return count
 

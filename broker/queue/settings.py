@@ -6,12 +6,13 @@ rabbit_amqqueue_process). Of a policy and an operator policy the smaller number 
 value if it is not a number (rabbit_policies:merge_policy_value).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.arguments import MAX_EXPIRY_MS, QUORUM, queue_type
+from leveret.broker.queue.backoff import Backoff
 from leveret.confirm.modes import STANDARD, effective_mode
 
 DROP_HEAD = "drop-head"
@@ -44,6 +45,7 @@ class QueueSettings:
         allow_hold: true to hold messages with `x-deliver-at` or `x-delay` until then.
         hold_until_header: name of another header that tells such a time; None for none.
         max_held: maximum number of held messages.
+        retry: the delays of requeued messages; None to deliver them again at once.
 
     """
 
@@ -63,6 +65,7 @@ class QueueSettings:
     allow_hold: bool = False
     hold_until_header: str | None = None
     max_held: int | None = None
+    retry: Backoff | None = None
 
     @property
     def hold_headers(self) -> tuple[bytes, ...]:
@@ -106,6 +109,7 @@ class QueueSettings:
             and self.delivery_limit is None
             and not self.retains
             and not self.holds
+            and self.retry is None
         )
 
 
@@ -113,12 +117,16 @@ NO_SETTINGS = QueueSettings()
 
 LIMITS = frozenset(
     (
-        "consumer-timeout", "delivery-limit", "expires", "max-held", "max-in-memory-bytes",
+        "consumer-timeout", "delayed-retry-max", "delivery-limit", "expires", "max-held", "max-in-memory-bytes",
         "max-in-memory-length", "max-length",
         "max-length-bytes", "message-ttl", "retain-bytes", "retain-for",
     )
 )  # fmt: skip
 """Keys of policies of which the smaller value applies, if several give one."""
+
+
+_LARGER = frozenset(("delayed-retry-min",))
+"""Keys of policies of which the larger value applies to a policy and an operator policy."""
 
 
 def strictest(limits: Collection[int]) -> int:
@@ -131,7 +139,9 @@ def merged_definition(policy: Mapping[str, Any], operator: Mapping[str, Any]) ->
     if not policy or not operator:
         return dict(policy or operator)
     return {
-        key: strictest((policy[key], operator[key]))
+        key: max(policy[key], operator[key])
+        if key in _LARGER and key in policy and key in operator
+        else strictest((policy[key], operator[key]))
         if key in LIMITS and key in policy and key in operator
         else operator.get(key, policy.get(key))
         for key in sorted({*policy, *operator})
@@ -175,6 +185,9 @@ def queue_settings(
         limit = quorum_limit
     if limit is None or limit < 0:
         limit = COUNTED if is_quorum else None
+    retry = _backoff(merged.get("delayed-retry-type") or either("delayed-retry-type"), smaller)
+    if retry is not None and limit is None:
+        limit = COUNTED
     mode = effective_mode(
         either("confirm-mode") or confirm_mode,
         is_quorum=is_quorum,
@@ -197,4 +210,22 @@ def queue_settings(
         allow_hold=either("allow-hold") is True,
         hold_until_header=either("hold-until-header"),
         max_held=smaller("max-held"),
+        retry=retry,
     )
+
+
+def delays_nothing(arguments: Table, settings: QueueSettings) -> bool:
+    """Return whether a queue asks for delayed retries, and has none."""
+    asked = arguments.get("x-delayed-retry-type")
+    return asked is not None and asked[1] != "disabled" and settings.retry is None
+
+
+def _backoff(kind: str | None, smaller: Callable[[str], int | None]) -> Backoff | None:
+    """Return the delays of retries; None without a type and a minimum, as in RabbitMQ 4.3.
+
+    The maximum is the minimum unless it is given, as there, or there is a multiplier.
+    """
+    least, most, multiplier = (smaller(f"delayed-retry-{each}") for each in ("min", "max", "multiplier"))
+    if kind in {None, "disabled"} or not least:
+        return None
+    return Backoff(kind, least, most or (least if multiplier is None else MAX_EXPIRY_MS), multiplier)

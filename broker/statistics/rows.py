@@ -108,7 +108,7 @@ def queue_levels(queue: Queue, paging: PagingCounts) -> QueueLevels:
     if queue.deleted:
         return QueueLevels()
     backing, retained = queue.backing, queue.retained
-    ready, unacked = backing.ready_count, backing.unacked_count
+    ready, unacked = backing.ready_count, backing.unacked_count - len(queue.waiting)
     promises = 0 if queue.awaiting is None else queue.awaiting.open_count
     return QueueLevels(  # by place, as `Queue.counts`
         ready,

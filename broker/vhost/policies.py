@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
 from leveret.broker.queue.arguments import QUORUM, queue_type
+from leveret.broker.queue.backoff import TYPES as RETRY_TYPES
 from leveret.broker.queue.settings import merged_definition
 from leveret.broker.vhost.parameter_checks import (
     Check,
@@ -125,7 +126,7 @@ class Policies:
         limits_classic: bool = True,
     ) -> None:
         self._patterns = patterns or Patterns()
-        self._barred = frozenset(() if limits_classic else ("delivery-limit",))
+        self._barred = frozenset(() if limits_classic else ("delivery-limit", *_RETRY))
         self.record: PolicyRecord | None = None
         self._vhost = vhost
         self._changed = changed
@@ -288,6 +289,13 @@ _VALUES: Mapping[str, tuple[_Test, str]] = {
     "dead-letter-exchange": (_is_text, "dead letter exchange name"),
     "dead-letter-routing-key": (_is_text, "dead letter routing key"),
     "dead-letter-strategy": (_one_of("at-most-once", "at-least-once"), "dead letter strategy"),
+    "delayed-retry-type": (
+        _one_of(*RETRY_TYPES),
+        f"delayed retry type. Must be one of: {', '.join(RETRY_TYPES)}",
+    ),
+    "delayed-retry-min": (_at_least(1), "delayed retry minimum delay. Must be a positive integer"),
+    "delayed-retry-max": (_at_least(1), "delayed retry maximum delay. Must be a positive integer"),
+    "delayed-retry-multiplier": (_at_least(1), "delayed retry multiplier. Must be a positive integer"),
     "delivery-limit": (_is_integer, "delivery limit"),
     "expires": (_at_least(1), "queue expiry"),
     "hold-until-header": (lambda value: _is_text(value) and value != "", "header name"),
@@ -314,6 +322,7 @@ _VALUES: Mapping[str, tuple[_Test, str]] = {
     "queue-master-locator": (_one_of("min-masters", "client-local", "random"), "queue master locator"),
     "target-group-size": (_at_least(1), "qq target count value"),
 }
+_RETRY = ("delayed-retry-type", "delayed-retry-min", "delayed-retry-max", "delayed-retry-multiplier")
 _MIRRORING = frozenset(
     (
         "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown", "ha-promote-on-failure",
@@ -322,10 +331,10 @@ _MIRRORING = frozenset(
 _POLICY = frozenset(_VALUES) | _MIRRORING
 _OPERATOR_POLICY = frozenset(
     (
-        "confirm-mode", "delivery-limit", "expires", "ha-mode", "ha-params", "ha-sync-mode", "max-held",
-        "max-in-memory-bytes",
-        "max-in-memory-length", "max-length", "max-length-bytes", "message-ttl", "overflow", "queue-version",
-        "retain-bytes", "retain-for", "target-group-size",
+        "confirm-mode", "delayed-retry-max", "delayed-retry-min", "delayed-retry-type", "delivery-limit", "expires",
+        "ha-mode", "ha-params", "ha-sync-mode", "max-held", "max-in-memory-bytes", "max-in-memory-length", "max-length",
+        "max-length-bytes", "message-ttl", "overflow", "queue-version", "retain-bytes", "retain-for",
+        "target-group-size",
     )
 )  # fmt: skip
 
@@ -387,6 +396,10 @@ def _first_fault(known: frozenset[str], definition: Mapping[str, Any]) -> Iterab
         if key in known and key in definition and not is_valid(definition[key]):
             yield f"{term_text(definition[key])} is not a valid {what}"
             return
+    fault = _retry_fault(definition)
+    if fault:
+        yield fault
+        return
     fault = _mirroring_fault({key: value for key, value in definition.items() if key in known & _MIRRORING})
     if fault:
         yield fault
@@ -394,6 +407,16 @@ def _first_fault(known: frozenset[str], definition: Mapping[str, Any]) -> Iterab
     strange = {key: value for key, value in definition.items() if key not in known}
     if strange:
         yield f"{pairs_text(strange)} are not recognised policy settings"
+
+
+def _retry_fault(definition: Mapping[str, Any]) -> str:
+    """Return the fault of keys for delayed retries together (rabbit_quorum_queue), '' for none."""
+    kind, least, most = (definition.get(f"delayed-retry-{each}") for each in ("type", "min", "max"))
+    if kind not in {None, "disabled"} and least is None:
+        return f"delayed-retry-min is required when delayed-retry-type is {kind}"
+    if least is not None and most is not None and most < least:
+        return f"delayed-retry-max ({most}) must not be smaller than delayed-retry-min ({least})"
+    return ""
 
 
 def _mirroring_fault(given: Mapping[str, Any]) -> str:

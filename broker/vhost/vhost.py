@@ -1,5 +1,6 @@
 """A virtual host: its exchanges, queues and bindings, and the rules for changing them."""
 
+import logging
 import secrets
 import sys
 from collections import OrderedDict
@@ -17,13 +18,14 @@ from leveret.broker.errors import NotYet, not_found, precondition_failed, resour
 from leveret.broker.queue.arguments import priorities_of, warn_of_unknown
 from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.queue.consumer import Consumer
-from leveret.broker.queue.due_line import DelayDisk
+from leveret.broker.queue.due_line import DelayDisk, DueLine
 from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.metered_queue import queue_class
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.retained_queue import RetainedQueue
 from leveret.broker.queue.retention import Retention
-from leveret.broker.queue.settings import queue_settings
+from leveret.broker.queue.retries import Retries
+from leveret.broker.queue.settings import delays_nothing, queue_settings
 from leveret.broker.scheduling.node_context import INTERNAL, NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.dead_lettering import MOST_DEATHS, DeadLettering
@@ -42,6 +44,8 @@ from leveret.storage.queues.backing_queue import BackingQueue
 from leveret.storage.queues.memory_queue import MemoryQueue
 from leveret.storage.queues.priority_queue import PriorityQueue
 from leveret.storage.queues.queue_ids import retained_qid
+
+log = logging.getLogger("leveret.queue")
 
 
 class VHostRecord(PolicyRecord, Protocol):
@@ -228,10 +232,10 @@ class VHost:
         lines = (exchange.line for exchange in self.router.exchanges.values())
         return (line for line in lines if isinstance(line, DelayLine))
 
-    def holds(self) -> Iterator[Hold]:
-        """Yield the held messages of the vhost's queues that may have any."""
-        limits = (queue.limits for queue in self.queues.values())
-        return (each.hold for each in limits if each is not None and each.hold is not None)
+    def holds(self) -> Iterator[DueLine]:
+        """Yield the held messages of the vhost's queues, and those that wait for a retry."""
+        for queue in self.queues.values():
+            yield from queue.lines
 
     # -- queues -------------------------------------------------------------------------------------------------
 
@@ -293,6 +297,11 @@ class VHost:
         self.context.totals.queues_created += is_new
         if is_new:
             warn_of_unknown(resource("queue", name, self.name), arguments)
+            if delays_nothing(arguments, queue.settings):
+                text = (
+                    "%s: x-delayed-retry-type has no effect without x-delayed-retry-min, or a policy with it"
+                )
+                log.warning(text, resource("queue", name, self.name))
         self.context.note("queue_created", self.name, name, queue)
         return queue
 
@@ -319,6 +328,10 @@ class VHost:
     def make_hold(self, queue: Queue) -> Hold:
         """Create what holds messages of a queue until their time."""
         return Hold(queue, self._turn, self.context, self.disk if queue.qid else None)
+
+    def make_retries(self, queue: Queue) -> Retries:
+        """Create what holds back messages that come back to a queue."""
+        return Retries(queue, self._turn, self.context, self.disk if queue.qid else None)
 
     def expire(self, queue: Queue) -> None:
         """Delete a queue that was unused for `x-expires`; its ready messages are not dead-lettered."""

@@ -39,7 +39,7 @@ from leveret.storage.journal.blocks import (
     read_records,
 )
 from leveret.storage.message import body_octets
-from leveret.storage.queues.queue_ids import is_retained, owner_qid, queue_qid
+from leveret.storage.queues.queue_ids import is_retained, owner_qid, queue_qid, retained_qid
 from leveret.storage.store.bodies import Bodies, body_checksum, is_in_file
 from leveret.storage.store.lmdb_file import DataFile, refuse_cut_off, refuse_links
 from leveret.storage.store.lmdb_transactions import TABLES, unused_octets
@@ -510,6 +510,7 @@ class Check:
 
     def _check_delayed(self) -> None:
         exchanges, queues = self._ids_of(ExchangeRow), self._ids_of(QueueRow)
+        queues |= set(map(retained_qid, queues))
         counted: dict[int, int] = {}
         lines = Counter[int]()
         for key, value in self._table(delayed.TABLE):

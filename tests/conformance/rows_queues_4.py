@@ -113,18 +113,22 @@ def _(s: Session) -> None:
     opened.queue(s.q, durable=True, arguments={**QUORUM, "x-delayed-retry-type": "all"})
 
 
-for _key, _value in (("type", "all"), ("min", 100), ("max", 1000)):
+for _key, _value, _fault in (
+    ("type", "some", ": invalid_delayed_retry_type"),
+    ("min", 0, ": {value_zero,0}"),
+    ("max", "1", ': "expected integer, got longstr"'),
+):
 
     def _retried(s: Session, key: str = _key, value: object = _value) -> None:
         s.queue(durable=True, arguments={**QUORUM, f"x-delayed-retry-{key}": value})
 
     case(
         f"queues.4.retry-{_key}",
-        f"with 4.3's rules a quorum queue with x-delayed-retry-{_key} is refused, as we do not obey it",
+        f"an x-delayed-retry-{_key} that means nothing is refused, where RabbitMQ 4.3 delivers at once",
         channel(
             406,
             "queue.declare",
-            _WRONG.format(f"x-delayed-retry-{_key}") + ": delayed retries are not supported",
+            _WRONG.format(f"x-delayed-retry-{_key}") + _fault,
         ),
     )(_retried)
 

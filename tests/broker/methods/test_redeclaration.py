@@ -20,11 +20,12 @@ VALUES = (
 COMPARED = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-max-length", "x-max-length-bytes", "x-overflow",
     "x-single-active-consumer", "x-delivery-limit", "x-retain-for", "x-retain-bytes",
+    "x-delayed-retry-type", "x-delayed-retry-min", "x-allow-hold", "x-max-held",
 )  # fmt: skip
 OTHERS = (
     "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-max-in-memory-length", "x-max-priority", "x-queue-mode",
     "x-queue-version", "x-quorum-initial-group-size", "x-queue-leader-locator", "x-queue-master-locator",
-    "x-consumer-timeout", "x-confirm-mode", "x-delayed-retry-type", "x-unknown",
+    "x-consumer-timeout", "x-confirm-mode", "x-unknown",
 )  # fmt: skip
 TYPES = st.sampled_from([None, "classic", "quorum", "undefined"])
 ARGUMENTS = st.dictionaries(st.sampled_from(COMPARED + OTHERS), VALUES, max_size=3)

@@ -19,7 +19,7 @@ QUORUM = {"x-queue-type": "quorum"}
         {"x-queue-version": 1},
         {"x-queue-master-locator": "min-masters"},
         {"x-delivery-limit": 3},
-        {**QUORUM, "x-delayed-retry-type": "all"},
+        {"x-delayed-retry-type": "all", "x-delayed-retry-min": 5},
     ],
     ids=str,
 )

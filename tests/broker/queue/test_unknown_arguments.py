@@ -31,20 +31,22 @@ def test_a_similar_argument_is_found(name, similar):
 def test_arguments_of_other_brokers_are_logged(caplog):
     """A queue with an argument that only newer RabbitMQs or streams obey is declared, with one warning, however it is declared."""
     broker = leveret.Broker()
-    document = {"queues": [{"vhost": "/", "name": "imported", "arguments": {"x-delayed-retry-min": 5}}]}
+    document = {
+        "queues": [{"vhost": "/", "name": "imported", "arguments": {"x-consumer-disconnected-timeout": 5}}]
+    }
     with broker, caplog.at_level(logging.WARNING, "leveret.queue"):
         for _ in range(2):
             for name in ("q", "r"):
-                broker.declare(name, arguments={"x-delayed-retry-type": "all"})
+                broker.declare(name, arguments={"x-consumer-disconnected-timeout": 5})
             broker.import_definitions(document)
 
     text = "queue '{}' in vhost '/': argument '{}' has no effect: only quorum queues of RabbitMQ 4.3 have it"
     assert caplog.messages == [
         text.format(*each)
         for each in (
-            ("q", "x-delayed-retry-type"),
-            ("r", "x-delayed-retry-type"),
-            ("imported", "x-delayed-retry-min"),
+            ("q", "x-consumer-disconnected-timeout"),
+            ("r", "x-consumer-disconnected-timeout"),
+            ("imported", "x-consumer-disconnected-timeout"),
         )
     ]
 

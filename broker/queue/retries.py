@@ -1,0 +1,116 @@
+"""Delayed retries: messages that come back to a queue wait before they are delivered again.
+
+Theory. A message that is to wait stays unacked in the queue, where its body is, with nobody; at its time it is requeued
+as any other, at its old place, marked as redelivered. Its time is a row of a line like that of held messages
+(`broker.queue.due_line`), with the message's seq_id as number and nothing else. After a restart the messages of an
+earlier run are ready again. So those that have such a row are *expected*: one that is fetched before its time is set
+aside instead of being delivered, and waits as before.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+from leveret.broker.queue.due_line import DelayDisk, DueLine
+from leveret.broker.scheduling.node_context import NodeContext
+from leveret.broker.scheduling.turn import Turn
+from leveret.storage.delayed import TABLE, Due, pack_key, pack_row
+from leveret.storage.queues.backing_queue import BackingQueue, Fetched
+from leveret.storage.queues.queue_ids import retained_qid
+
+_NO_ADDRESS = b"\0\0"
+
+
+class RetryingQueue(Protocol):
+    """The queue, as its retries see it."""
+
+    name: str
+    qid: int
+    backing: BackingQueue
+
+    def bring_back(self, seq_ids: Collection[int]) -> None:
+        """Requeue messages that have waited."""
+
+
+class Retries(DueLine):
+    """The messages of one queue that wait for their next delivery; all of them are in memory."""
+
+    keeps_rest_on_disk = False
+
+    def __init__(
+        self, queue: RetryingQueue, turn: Turn, context: NodeContext, disk: DelayDisk | None
+    ) -> None:
+        super().__init__(turn, context, disk)
+        self._queue = queue
+        self.number = retained_qid(queue.qid)
+        self.waiting: dict[int, Due] = {}
+        """Unacked messages that wait, by seq_id."""
+        self._expected: dict[int, Due] = {}
+        """Messages from before the start that were not fetched since."""
+        self._back: list[int] = []
+        self.watches = False
+        """True if fetched messages may have to be set aside: none may be removed from the queue before that."""
+
+    def __repr__(self) -> str:
+        return f"<retries of queue {self._queue.name!r}>"
+
+    def hold_back(self, seq_ids: Iterable[int], delays: Iterable[int]) -> None:
+        """Have unacked messages wait for so many milliseconds each."""
+        now = self._context.clock()
+        for seq_id, delay in zip(seq_ids, delays, strict=True):
+            due = now + delay, seq_id
+            self.waiting[seq_id] = due
+            row = b""
+            if self._disk is not None:
+                key = pack_key(self.number, due)
+                row = pack_row(key, _NO_ADDRESS, b"")
+                self._disk.journal.put(TABLE, key, row)
+                self._put.append(due)
+            self.window.put(due, row)
+        self._written()
+
+    def expect(self, dues: Iterable[tuple[Due, bytes]]) -> None:
+        """Take over the rows of an earlier run; a turn must run then."""
+        for due, row in dues:
+            self.window.put(due, row)
+            self._expected[due[1]] = due
+        self.watches = bool(self._expected)
+        self.touch()
+
+    def set_aside(self, batch: Fetched, *, ack_required: bool) -> Fetched:
+        """Return what of a batch is delivered; the rest waits. Without `ack_required` what is delivered is acked."""
+        expected = self._expected
+        kept = []
+        for seq_id, message in zip(batch.seq_ids, batch.messages, strict=True):
+            due = expected.pop(seq_id, None)
+            if due is None:
+                kept.append((seq_id, message))
+            else:
+                self.waiting[seq_id] = due
+        seq_ids = [seq_id for seq_id, _ in kept]
+        if not ack_required:
+            self._queue.backing.ack(seq_ids)
+        return batch._replace(seq_ids=seq_ids, messages=[message for _, message in kept])
+
+    def run(self) -> bool:
+        """Store new rows and requeue what has waited."""
+        more = super().run()
+        self.watches = bool(self._expected)
+        back, self._back = self._back, []
+        if back:
+            self._queue.bring_back(back)
+        return more
+
+    def _restore(self, due: Due, value: bytes) -> bool:
+        del value
+        self._expected.pop(due[1], None)
+        if self.waiting.pop(due[1], None) is not None:
+            self._back.append(due[1])
+        return True
+
+    def purge(self) -> int:
+        """Remove all messages that wait; returns how many."""
+        gone, self.waiting = list(self.waiting), {}
+        self._expected.clear()
+        super().purge()
+        self._queue.backing.ack(gone, dropped=True)
+        return len(gone)
