@@ -478,7 +478,7 @@ class Queue:
 
     @property
     def hold(self) -> Hold | None:
-        """What holds messages until their time; None if the queue never held any."""
+        """The messages held until their time; None if the queue never held any."""
         return None if self.limits is None else self.limits.hold
 
     @property

@@ -84,7 +84,7 @@ class QueueSettings:
 
     @property
     def on_publish(self) -> tuple[bool, bool]:
-        """What matters to a publish: whether it may be refused, or held."""
+        """The two things that matter to a publish: it may be refused, and it may be held."""
         return self.rejects, self.holds
 
     @property

@@ -199,7 +199,7 @@ class TestSources:
         assert (0, 1) == counts(node)
 
     def test_a_dead_letter_with_a_malformed_time_is_not_lost(self, node, caplog):
-        """What no client publishes now is delivered at once if its header tells no time, and the log says so once."""
+        """A dead letter is delivered at once if its header tells no time, and the log says so once."""
         client = ready(node)
         dead = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "q")}
         client.declare("from", durable=True, arguments=dead | {"x-message-ttl": ("signedint", 1)})

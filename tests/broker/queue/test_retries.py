@@ -120,7 +120,7 @@ def test_it_waits_where_it_was(node):
 
 
 def test_a_closed_channel_counts_as_a_failure(node):
-    """What a consumer loses waits, too, with type `failed`; what it gives back does not."""
+    """With type `failed` a message that its consumer loses waits, too; one that it gives back does not."""
     client = ready(node, b"m", **{"x-delayed-retry-type": ("longstr", "failed")})
     reject(client, nack=True)
     assert 1 == queue(node).ready_count
@@ -256,7 +256,7 @@ def test_a_consumer_after_a_restart_gets_the_others(disk_node, no_ack):
 
 
 def test_a_message_that_is_overdue_after_a_restart_is_there(disk_node):
-    """What came due while the broker was down is delivered at once."""
+    """A message that came due while the broker was down is delivered at once."""
     client = ready(disk_node, b"m")
     reject(client)
     disk_node.clock.now += 10
