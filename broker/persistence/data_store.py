@@ -253,7 +253,8 @@ class DataStore:
         make_level = self._level_maker(number, default, durable=bool(qid))
         if not highest:
             return make_level(0)
-        return PriorityQueue(make_level, partial(priority, default=default), highest, number, default)
+        read = partial(priority, default=default) if default else priority  # called for each message
+        return PriorityQueue(make_level, read, highest, number, default)
 
     def _level_maker(self, number: int, default: int, *, durable: bool) -> Callable[[int], VariableQueue]:
         levels: list[VariableQueue] = []

@@ -73,9 +73,8 @@ def make_in_memory(qid: int, arguments: Table, *, strict: bool = False) -> Backi
     highest, default = priorities_of(arguments, strict=strict)
     if not highest:
         return MemoryQueue()
-    return PriorityQueue(
-        lambda _: MemoryQueue(), partial(priority, default=default), highest, default=default
-    )
+    read = partial(priority, default=default) if default else priority  # called for each message
+    return PriorityQueue(lambda _: MemoryQueue(), read, highest, default=default)
 
 
 class VHost:
