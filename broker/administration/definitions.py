@@ -8,7 +8,7 @@ it does (users, permissions, parameters, policies), as in RabbitMQ.
 
 import logging
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -73,18 +73,28 @@ class DefinitionsAdministration:
         document = yield from exporting(self._broker)
         return (yield from writing(document))
 
-    def import_file(self, actor: User | None, octets: bytes, *, dry_run: bool = False) -> Outcome:
+    def import_file(
+        self, actor: User | None, octets: bytes, *, dry_run: bool = False, on_unsupported: str = ""
+    ) -> Outcome:
         """Import a definitions file at once, entirely or not at all; see `importing`."""
-        return at_once(self.importing(actor, octets, dry_run=dry_run))
+        return at_once(self.importing(actor, octets, dry_run=dry_run, on_unsupported=on_unsupported))
 
     def importing(
-        self, actor: User | None, octets: bytes, vhost: str | None = None, *, dry_run: bool = False
+        self,
+        actor: User | None,
+        octets: bytes,
+        vhost: str | None = None,
+        *,
+        dry_run: bool = False,
+        on_unsupported: str = "",
+        kept: Callable[[str, Entry], object] | None = None,
     ) -> Generator[None, None, Outcome]:
         """Import a definitions file in steps, as a job beside clients that waits for the disk: `Turn.add_writing_job`.
 
         Nothing is changed before everything was checked. The changes are then committed in parts. With a vhost only
         what is in that vhost is imported (`read_document`). A dry run only finds out what would be done; invalid
-        entries are then part of the outcome, and no error.
+        entries are then part of the outcome, and no error. `on_unsupported`: `refuse` or `skip` what cannot exist here,
+        '' for what the configuration says; `kept` is called with the section and each entry that can be imported.
 
         Raises:
             MalformedError: the file is not a JSON object.
@@ -97,7 +107,8 @@ class DefinitionsAdministration:
             raise MalformedError(str(error)) from None
         except DefinitionsError as error:
             raise BadRequestError(str(error)) from None
-        plan = Plan(self._broker, reading)
+        skips = (on_unsupported or self._broker.config.on_unsupported) == "skip"
+        plan = Plan(self._broker, reading, skips=skips, kept=kept)
         changes = yield from _planned(plan, keep=not dry_run)
         if dry_run:
             return plan.outcome
@@ -105,6 +116,7 @@ class DefinitionsAdministration:
             raise BadRequestError(plan.outcome.error())
         for name in reading.unknown:
             log.warning("definitions: unknown key '%s' ignored", name)
+        yield from self._log_skipped(plan.outcome)
         while changes:
             change = changes.popleft()
             try:
@@ -115,6 +127,14 @@ class DefinitionsAdministration:
                 ) from None
             yield
         return plan.outcome
+
+    def _log_skipped(self, outcome: Outcome) -> Iterator[None]:
+        self._broker.directory.skipped += outcome.skipped_count
+        for text in outcome.skipped:
+            log.warning("definitions: left out: %s", text)
+            yield
+        if more := outcome.skipped_count - len(outcome.skipped):
+            log.warning("definitions: left out: %d more", more)
 
 
 def _planned(plan: Plan, *, keep: bool) -> Generator[None, None, deque[Step]]:

@@ -52,7 +52,7 @@ class VHostEntry(Entry, kw_only=True):
     tags: str | list[str] = []
     default_queue_type: str | msgspec.UnsetType | None = msgspec.UNSET
     metadata: VHostMetadata = VHostMetadata()
-    limits: dict[str, int] | list[tuple[str, int]] = {}
+    limits: dict[str, Any] | list[Any] = {}
 
 
 class UserEntry(Entry, kw_only=True):
@@ -63,7 +63,7 @@ class UserEntry(Entry, kw_only=True):
     password: str | msgspec.UnsetType | None = msgspec.UNSET
     hashing_algorithm: str = SHA256
     tags: str | list[str]
-    limits: dict[str, int] | list[tuple[str, int]] = {}
+    limits: dict[str, Any] | list[Any] = {}
 
 
 class PermissionEntry(Entry, kw_only=True):
@@ -143,7 +143,7 @@ class BindingEntry(Entry, kw_only=True):
     source: str
     destination: str
     destination_type: Literal["queue", "exchange"]
-    routing_key: str
+    routing_key: str = ""
     arguments: dict[str, Any] = {}
 
 
@@ -231,6 +231,17 @@ def as_object(value: Any) -> Any:
 
 def _is_pair(item: object) -> bool:
     return isinstance(item, (list, tuple)) and len(item) == 2 and isinstance(item[0], str)  # noqa: PLR2004 - a pair
+
+
+def limits_of(value: Any) -> Any:
+    """Return limits as an object of numbers by names, also a list of pairs or of objects as the API lists them."""
+    if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
+        return as_object(value) or {}
+    found: dict[str, Any] = {}
+    for each in value:
+        limit = each.get("value")
+        found |= limit if isinstance(limit, dict) else {each["name"]: limit} if "name" in each else each
+    return found
 
 
 def as_words(tags: Any) -> list[str]:
@@ -361,6 +372,13 @@ _KINDS = {
 """The kinds of values by their first octets."""
 _ENDS = {b"{": b"}", b"[": b"]"}
 
+_NULLABLE: Final[Mapping[type[Entry], tuple[str, ...]]] = {
+    VHostEntry: ("description", "tags", "metadata", "limits"),
+    UserEntry: ("hashing_algorithm",),
+    ExchangeEntry: ("internal",),
+}
+"""Keys that may be null."""
+
 _EntryType = TypeVar("_EntryType", bound=Entry)
 
 
@@ -488,10 +506,17 @@ def _not_json(error: Exception) -> NotJSONError:
 def _read_entry(value: object, form: type[_EntryType]) -> _EntryType:
     if is_too_deep(value):
         raise DefinitionsError(_TOO_DEEP)
+    if isinstance(value, dict):
+        value = {key: each for key, each in value.items() if not _is_nothing(form, key, each)}
     try:
         return msgspec.convert(value, form)
     except msgspec.ValidationError as error:
         raise DefinitionsError(str(error).replace(" - at `$.", " at `")) from None
+
+
+def _is_nothing(form: type[Entry], key: str, value: Any) -> bool:
+    """Return whether RabbitMQ takes a value for the default; an empty object is a list in PHP."""
+    return (value is None and key in _NULLABLE.get(form, ())) or (key == "arguments" and value == [])
 
 
 def _kind(octets: bytes, part: Part) -> str:

@@ -1,4 +1,10 @@
-"""Import of definitions: checks every entry before anything is changed, and computes the changes."""
+"""Import of definitions: checks every entry before anything is changed, and computes the changes.
+
+Theory. An entry that is invalid refuses the file. One that is valid in RabbitMQ and cannot exist here (a stream, an
+exchange of another type, a parameter of another plugin, a key of a policy, a binding whose ends an export leaves out)
+does so too, or is left out with all that belongs to it: `definitions.on_unsupported`. What RabbitMQ leaves out itself
+(queues and exchanges named `amq.*`) always is.
+"""
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -31,6 +37,7 @@ from leveret.broker.administration.definitions_document import (
     VHostEntry,
     as_object,
     as_words,
+    limits_of,
     plain_arguments,
     table_of,
 )
@@ -48,6 +55,7 @@ from leveret.broker.administration.vhosts import (
     protect_vhost,
     put_vhost,
     set_vhost_limits,
+    short_queue_type,
 )
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import InvalidPatternError
@@ -63,9 +71,9 @@ from leveret.broker.queue.arguments import (
     with_default_type,
 )
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_keys, refuse
-from leveret.broker.vhost.parameters import OPERATOR_POLICY, check_parameter
-from leveret.broker.vhost.policies import policy_keys
+from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_keys, pairs_text, refuse
+from leveret.broker.vhost.parameters import LIMITS, OPERATOR_POLICY, check_parameter
+from leveret.broker.vhost.policies import policy_keys, unknown_keys
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import ExchangeError
 from leveret.exchanges.router import EXCHANGE_TYPES, Router
@@ -77,6 +85,15 @@ SHORT = 255
 """Maximum size in bytes of a name or key, on the wire and in the store."""
 RESERVED = "amq."
 INVALID = AdministrationError, DefinitionsError, ExchangeError, InvalidPatternError, ParameterError
+STREAM = "stream"
+_POLICY: Final = "policy"
+_OTHER_PROTOCOLS: Final = frozenset({"amqp10", "local"})
+_RESERVED_NAME: Final = "RabbitMQ imports none whose name begins with 'amq.' either"
+_INTERNAL: Final = ": exports of RabbitMQ leave out internal exchanges, but not their bindings"
+_TARGETS: Final = {
+    "queues": {"x-dead-letter-exchange": "dead letters"},
+    "exchanges": {"alternate-exchange": "unroutable messages"},
+}
 _NEW_HASH: Final = "new"
 """Stands for the hash of a password that is not the present one: it is computed when it is stored."""
 
@@ -97,15 +114,31 @@ class UncheckedError(Exception):
     """An entry belongs to something that is refused, so that it cannot be checked."""
 
 
+class UnsupportedError(BadRequestError):
+    """An entry that can exist in RabbitMQ cannot exist here."""
+
+
+class LeftOutError(Exception):
+    """An entry is not imported, as in RabbitMQ, or because it belongs to one that is not."""
+
+
 class Plan:
     """The changes of an import: `changes` checks every entry, and only the steps it yields change anything.
 
     Entries are removed from the file as they are checked, because many are not freed in one step. The outcome is
-    complete when `changes` is at its end.
+    complete when `changes` is at its end. With `skips` what cannot exist here is left out, otherwise it is refused.
+    `kept` is called with the section and the entry of each that is imported.
     """
 
-    def __init__(self, broker: AdministeredBroker, reading: Reading) -> None:
-        self._reading = reading
+    def __init__(
+        self,
+        broker: AdministeredBroker,
+        reading: Reading,
+        *,
+        skips: bool = False,
+        kept: Callable[[str, Any], object] | None = None,
+    ) -> None:
+        self._reading, self._skips, self._kept = reading, skips, kept
         self._checks = Checks(broker)
         self.outcome = Outcome()
 
@@ -126,9 +159,14 @@ class Plan:
             entries.reverse()
             while entries:
                 yield self._checked(section, next(positions), entries.pop())
+        for problem in self._checks.lost():
+            self.outcome.skip(problem, is_part=True)
+            yield None
         yield from self._checks.forgetting()
 
     def _checked(self, section: str, at: int, entry: Any) -> Step | None:
+        if self._skips and (part := without_unsupported(section, entry)):
+            self.outcome.skip(Problem(section, at, entry, part), is_part=True)
         try:
             self._checks.check_place(entry)
             planned: Planned = getattr(self._checks, section)(entry)
@@ -136,15 +174,28 @@ class Plan:
             self.outcome.leave_unchecked(section, entry)
             self._checks.refuse(section, entry)
             return None
-        except AMQPError as error:
-            self._refuse(Problem(section, at, entry, error.explanation))
+        except (LeftOutError, UnsupportedError) as error:
+            is_needed = isinstance(error, UnsupportedError)
+            self._leave_out(Problem(section, at, entry, str(error)), is_needed=is_needed)
             return None
-        except INVALID as error:
-            text = str(error).removeprefix("Validation failed").strip()
-            self._refuse(Problem(section, at, entry, text))
+        except (AMQPError, *INVALID) as error:
+            given = error.explanation if isinstance(error, AMQPError) else str(error)
+            self._refuse(Problem(section, at, entry, given.removeprefix("Validation failed").strip()))
             return None
+        self._checks.note_exchange(section, at, entry)
         self.outcome.add(section, at, entry, planned.before, planned.after, is_kept=planned.is_kept)
+        if self._kept is not None:
+            self._kept(section, entry)
         return planned.apply
+
+    def _leave_out(self, problem: Problem, *, is_needed: bool) -> None:
+        """Leave out an entry; one that `is_needed` only if the import skips what cannot exist here."""
+        if is_needed and not self._skips:
+            self.outcome.unsupported += 1
+            self._refuse(problem)
+            return
+        self.outcome.skip(problem)
+        self._checks.leave_out(problem.section, problem.entry)
 
     def _refuse(self, problem: Problem) -> None:
         self.outcome.refuse(problem)
@@ -163,6 +214,9 @@ class Checks:
         self._added: set[tuple[str, ...]] = set()
         """Section, vhost if there is one, and name of what is added."""
         self._refused: set[tuple[str, ...]] = set()
+        self._left_out: set[tuple[str, ...]] = set()
+        self._targets: list[tuple[tuple[str, ...], Problem]] = []
+        """The exchanges that take dead letters or what is unroutable, and what is said if they are left out."""
         self._queue_types: dict[str, str] = {}
         """The default queue types of vhosts that the file has."""
         self._vhost_count = len(broker.vhosts)
@@ -177,15 +231,22 @@ class Checks:
 
     def refuse(self, section: str, entry: object) -> None:
         """Note an entry that is refused: others that belong to it are not."""
-        values = (
-            entry
-            if isinstance(entry, Mapping)
-            else {key: getattr(entry, key, None) for key in ("vhost", "name")}
-        )
-        keys = ("vhost", "name") if section in {"exchanges", "queues"} else ("name",)
-        name = [value for key in keys if isinstance(value := values.get(key), str)]
-        if section in {"vhosts", "users", "exchanges", "queues"} and len(name) == len(keys):
-            self._refused.add((section, *name))
+        self._refused.update(_identity(section, entry))
+
+    def leave_out(self, section: str, entry: object) -> None:
+        """Note an entry that is left out: others that belong to it are, too."""
+        self._left_out.update(_identity(section, entry))
+
+    def note_exchange(self, section: str, at: int, entry: Any) -> None:
+        """Note the exchange that takes what a queue discards, or an exchange cannot route."""
+        for key, what in _TARGETS.get(section, {}).items():
+            if isinstance(name := entry.arguments.get(key), str):
+                text = f"{what} are lost: exchange '{name}' is left out"
+                self._targets.append((("exchanges", entry.vhost, name), Problem(section, at, entry, text)))
+
+    def lost(self) -> Iterator[Problem]:
+        """Yield what loses messages because an exchange is left out."""
+        return (problem for identity, problem in self._targets if identity in self._left_out)
 
     def check_place(self, entry: Entry) -> None:
         """Check that the vhost and the user of an entry exist; raises UncheckedError if they are refused."""
@@ -199,14 +260,21 @@ class Checks:
 
     def _check(self, text: str, *identity: str, is_there: bool = False) -> None:
         """Raise UncheckedError for a refused object, BadRequestError for one that neither is there nor is added."""
-        if identity in self._refused:
-            raise UncheckedError
+        self._check_refused(*identity)
         if not is_there and identity not in self._added:
             raise BadRequestError(text)
 
+    def _check_refused(self, *identity: str) -> None:
+        """Raise UncheckedError for a refused object, LeftOutError for one that is left out."""
+        if identity in self._refused:
+            raise UncheckedError
+        if identity in self._left_out:
+            raise LeftOutError(f"{identity[0][:-1]} '{identity[-1]}' is left out")
+
     def forgetting(self) -> Generator[None]:
         """Forget everything in steps, because a large set is not freed in one."""
-        for names in (self._added, self._refused, self._written):
+        every: tuple[Any, ...] = (self._added, self._refused, self._left_out, self._written, self._targets)
+        for names in every:
             while names:
                 names.pop()
                 yield
@@ -225,13 +293,16 @@ class Checks:
             check_vhost_limit(broker, entry.name, self._vhost_count + 1)
             self._vhost_count += 1
         metadata = entry.metadata
-        kind = checked_queue_type(metadata.default_queue_type or entry.default_queue_type or "")
+        wanted = metadata.default_queue_type or entry.default_queue_type or ""
+        if short_queue_type(wanted) == STREAM:
+            raise UnsupportedError(f"Unsupported default queue type '{wanted}': there are no streams")
+        kind = checked_queue_type(wanted) or broker.directory.default_queue_type
         properties: dict[str, Any] = {
             "description": metadata.description or entry.description,
             "tags": tuple(as_words(metadata.tags or entry.tags)),
             "default_queue_type": kind,
         }
-        limits = checked_limits(as_object(entry.limits) or {}, VHOST_LIMITS, "limits")
+        limits = checked_limits(limits_of(entry.limits), VHOST_LIMITS, "limits")
         given = metadata.protected_from_deletion
         protection = {} if given is None or given is msgspec.UNSET else {"protected_from_deletion": given}
         self._added.add(("vhosts", entry.name))
@@ -260,7 +331,7 @@ class Checks:
         users = self._broker.users
         present = users.get(entry.name)
         check_user(entry.name, entry.hashing_algorithm, given_hash, present)
-        limits = checked_limits(as_object(entry.limits) or {}, USER_LIMITS, "user-limits")
+        limits = checked_limits(limits_of(entry.limits), USER_LIMITS, "user-limits")
         given_password = entry.password or None
         algorithm = entry.hashing_algorithm
         if (
@@ -328,11 +399,14 @@ class Checks:
             before = self._policy(entry, value, operator=True)
             after = {"apply-to": "all", **value}
         elif entry.component == SHOVEL:
+            check_protocols(value)
             check_parameter(entry.component, entry.name, value)
             before = None if place is None else place.parameters.get(entry.component, entry.name)
             after = value
             if before == after:  # so that it is not restarted
                 return Planned(before, after, lambda: None)
+        elif entry.component not in {LIMITS, _POLICY}:
+            raise UnsupportedError(f"component {entry.component} not found")
         else:
             check_parameter(entry.component, entry.name, value)
             before = limits_by_name(broker.users.vhost_limits(entry.vhost)) or None
@@ -363,6 +437,8 @@ class Checks:
 
     def _policy(self, entry: PolicyEntry | ParameterEntry, term: Any, *, operator: bool) -> Any:
         """Check a policy; returns the present one of its name."""
+        if unknown := unknown_keys(term, operator=operator):
+            raise UnsupportedError(f"{pairs_text(unknown)} are not recognised policy settings")
         refuse(check_keys(entry.name, policy_keys(self._tried.patterns, operator=operator), term))
         place = self._broker.vhosts.get(entry.vhost)
         present = None if place is None else place.policies.get(entry.name, operator=operator)
@@ -373,13 +449,15 @@ class Checks:
     def exchanges(self, entry: ExchangeEntry) -> Planned:
         """Check an exchange."""
         if entry.name.startswith(RESERVED) or not entry.name:
-            return Planned(
-                {}, {}, lambda: log.warning("definitions: predeclared exchange '%s' ignored", entry.name)
-            )
+            place = self._broker.vhosts.get(entry.vhost)
+            if (self._predeclared if place is None else place.router).get(entry.name) is None:
+                raise LeftOutError(_RESERVED_NAME)
+            return Planned({}, {}, lambda: None)
         check_short("its name", entry.name)
         arguments = table_of(entry.arguments)
-        if entry.type not in EXCHANGE_TYPES:
-            raise BadRequestError(f"unknown exchange type '{entry.type}'")
+        for kind in (entry.type, entry.arguments.get("x-delayed-type", entry.type)):
+            if kind not in EXCHANGE_TYPES:
+                raise UnsupportedError(f"unknown exchange type '{kind}'")
         check_alternate_exchange_type(entry.name, entry.vhost, arguments)
         tried = Router().declare(entry.name, entry.type, arguments=arguments)
         self._exchanges.setdefault((entry.vhost, entry.name), tried)
@@ -400,6 +478,10 @@ class Checks:
         if not entry.name:
             raise BadRequestError("queue name cannot be empty")
         check_short("its name", entry.name)
+        if entry.name.startswith(RESERVED):
+            raise LeftOutError(_RESERVED_NAME)
+        if entry.arguments.get("x-queue-type") == STREAM:
+            raise UnsupportedError("there are no streams")
         flags = {"durable": entry.durable, "auto_delete": entry.auto_delete}
         default = self._queue_types.get(entry.vhost)
         if default is None and entry.vhost in self._broker.vhosts:
@@ -426,10 +508,16 @@ class Checks:
         """Check a binding."""
         check_short("its routing key", entry.routing_key)
         arguments = table_of(entry.arguments)
-        source = self._found_exchange(entry.vhost, entry.source)
         to_queue = entry.destination_type == "queue"
         find = self._found_queue if to_queue else self._found_exchange
         destination = find(entry.vhost, entry.destination)
+        if not entry.source:
+            if to_queue and entry.routing_key == entry.destination:
+                return Planned({}, {}, lambda: None)
+            raise LeftOutError(
+                "the default exchange routes to every queue by its name, and has no other bindings"
+            )
+        source = self._found_exchange(entry.vhost, entry.source)
         if arguments:
             source.validate(arguments)
         is_there = source.has_binding(destination, entry.routing_key, arguments)
@@ -466,7 +554,8 @@ class Checks:
         place = self._broker.vhosts.get(vhost)
         present = None if place is None else place.queues.get(name)
         if present is None and ("queues", vhost, name) not in self._added:
-            self._check(f"no {resource('queue', name, vhost)}", "queues", vhost, name)
+            self._check_refused("queues", vhost, name)
+            raise UnsupportedError(f"no {resource('queue', name, vhost)}")
         return present
 
     def _found_exchange(self, vhost: str, name: str) -> Exchange:
@@ -475,9 +564,51 @@ class Checks:
         present = router.get(name) or self._exchanges.get((vhost, name))
         if present is not None and name:
             return present
-        if ("exchanges", vhost, name) in self._refused:
-            raise UncheckedError
-        raise BadRequestError(f"no {resource('exchange', name, vhost)}")
+        self._check_refused("exchanges", vhost, name)
+        raise UnsupportedError(f"no {resource('exchange', name, vhost)}{_INTERNAL}")
+
+
+def without_unsupported(section: str, entry: Any) -> str:
+    """Take from a valid entry what cannot exist here, if something is left of it; returns a sentence about that."""
+    if section == "vhosts":
+        for each in (entry, entry.metadata):
+            if short_queue_type(each.default_queue_type or "") == STREAM:
+                unset = {"default_queue_type": msgspec.UNSET}
+                entry.default_queue_type = msgspec.UNSET
+                entry.metadata = msgspec.structs.replace(entry.metadata, **unset)
+                return f"default queue type {STREAM} is left out"
+    is_operator = section == "parameters" and entry.component == OPERATOR_POLICY
+    if not is_operator and section != "policies":
+        return ""
+    term = as_object(entry.value) if is_operator else {"definition": entry.definition}
+    if not isinstance(term, dict):
+        return ""
+    definition = as_object(term.get("definition"))
+    unknown = unknown_keys({"definition": definition}, operator=is_operator)
+    if not unknown or len(unknown) == len(definition):
+        return ""
+    kept = {key: value for key, value in definition.items() if key not in unknown}
+    if is_operator:
+        entry.value = term | {"definition": kept}
+    else:
+        entry.definition = kept
+    return f"without {', '.join(unknown)}"
+
+
+def check_protocols(value: Any) -> None:
+    """Raise UnsupportedError for a shovel of another protocol."""
+    for end in ("src-protocol", "dest-protocol"):
+        if isinstance(value, dict) and value.get(end) in _OTHER_PROTOCOLS:
+            raise UnsupportedError(f"{end} {value[end]} is not supported: only amqp091 is")
+
+
+def _identity(section: str, entry: object) -> Iterator[tuple[str, ...]]:
+    """Yield the section, vhost if there is one, and name of an entry that others may belong to."""
+    keys = ("vhost", "name") if section in {"exchanges", "queues"} else ("name",)
+    values = entry if isinstance(entry, Mapping) else {key: getattr(entry, key, None) for key in keys}
+    name = [value for key in keys if isinstance(value := values.get(key), str)]
+    if section in {"vhosts", "users", "exchanges", "queues"} and len(name) == len(keys):
+        yield section, *name
 
 
 def check_short(what: str, text: str) -> None:

@@ -17,6 +17,7 @@ SHOWN: Final = 200
 """Maximum number of characters of a value in a list of differences."""
 DIFFERENCES: Final = 20
 """Maximum number of differences that are listed of one entry."""
+ADVICE: Final = "what cannot exist here is left out with definitions.on_unsupported = skip"
 HIDDEN: Final = "(hidden)"
 """Shown instead of a password hash."""
 _SECRET = frozenset({"password_hash"})
@@ -33,6 +34,8 @@ class Action(StrEnum):
     REFUSED = "refused"
     UNCHECKED = "unchecked"
     """It belongs to something that is refused."""
+    SKIPPED = "skipped"
+    """It cannot exist here, or belongs to something that cannot, and is left out."""
 
 
 class Difference(NamedTuple):
@@ -59,15 +62,18 @@ class Change(NamedTuple):
 class Outcome:
     """Counts and lists of an import, or of one that is not carried out.
 
-    Lists have the first `LISTED` changes and `PROBLEMS` problems; `left_off` and `refused` count further ones, the
-    latter with sections that are refused as a whole.
+    Lists have the first `LISTED` changes, `LISTED` entries or parts of them that are left out and `PROBLEMS` problems;
+    `left_off`, `skipped_count` and `refused` count further ones, the latter with sections that are refused as a whole;
+    `unsupported` of these can be left out.
     """
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
         self.left_off = 0
         self.problems: list[Problem] = []
-        self.refused = 0
+        self.refused = self.unsupported = 0
+        self.skipped: list[str] = []
+        self.skipped_count = 0
         self._counts: dict[str, dict[str | None, dict[Action, int]]] = {}
 
     def add(
@@ -106,6 +112,14 @@ class Outcome:
             self._count(problem.section, problem.entry, Action.REFUSED)
         if len(self.problems) < PROBLEMS:
             self.problems.append(problem)
+
+    def skip(self, problem: Problem, *, is_part: bool = False) -> None:
+        """List an entry that is left out, or a part of one that is imported, and count the former."""
+        self.skipped_count += 1
+        if not is_part:
+            self._count(problem.section, problem.entry, Action.SKIPPED)
+        if len(self.skipped) < LISTED:
+            self.skipped.append(str(problem))
 
     def leave_unchecked(self, section: str, entry: Entry) -> None:
         """Count an entry that belongs to something that is refused."""
@@ -146,11 +160,13 @@ class Outcome:
     def error(self) -> str:
         """Return the text of the error for the refused entries, one line for each."""
         lines = [str(problem) for problem in self.problems]
-        if len(lines) == self.refused == 1:
-            return lines[0]
         if self.refused > len(lines):
             lines.append(f"and {self.refused - len(lines)} more")
-        return "\n".join([f"{self.refused} entries cannot be imported, so nothing was:", *lines])
+        if self.refused > 1:
+            lines.insert(0, f"{self.refused} entries cannot be imported, so nothing was:")
+        if self.unsupported:
+            lines.append(f"{ADVICE}: {self.unsupported} of {self.refused}")
+        return "\n".join(lines)
 
     def heading(self, *, dry_run: bool) -> dict[str, Any]:
         """Return the first keys of the object that the API shows."""
@@ -160,6 +176,7 @@ class Outcome:
             "summary": self.summary(),
             "changes_left_off": self.left_off,
             "problems_left_off": self.refused - len(self.problems),
+            "skipped_left_off": self.skipped_count - len(self.skipped),
         }
 
     def lists(self) -> tuple[tuple[str, Iterator[Any]], ...]:
@@ -172,7 +189,15 @@ class Outcome:
             {**change._asdict(), "differences": [each._asdict() for each in change.differences]}
             for change in self.changes
         )
-        return ("counts", counts), ("changes", changes), ("problems", map(str, self.problems))
+        return (
+            ("counts", counts),
+            ("changes", changes),
+            ("problems", map(str, self.problems)),
+            (
+                "skipped",
+                iter(self.skipped),
+            ),
+        )
 
     def shown(self, *, dry_run: bool) -> dict[str, Any]:
         """Return it as the object that the API shows."""

@@ -108,11 +108,17 @@ def check_vhost_name(name: str) -> None:
 
 def checked_queue_type(text: str) -> str:
     """Return a vhost's default queue type, '' for none (or `undefined`); raises BadRequestError for an unknown one."""
-    if text in {"", NO_TYPE}:
+    kind = short_queue_type(text)
+    if kind in {"", NO_TYPE}:
         return ""
-    if text not in {CLASSIC, QUORUM}:
+    if kind not in {CLASSIC, QUORUM}:
         raise BadRequestError(f"Unsupported default queue type '{text}': it must be {CLASSIC} or {QUORUM}")
-    return text
+    return kind
+
+
+def short_queue_type(text: str) -> str:
+    """Return the short name of a queue type, for that of RabbitMQ's module (`rabbit_quorum_queue`), too."""
+    return text.removeprefix("rabbit_").removesuffix("_queue")
 
 
 def check_vhost_limit(broker: AdministeredBroker, name: str, count: int) -> None:
@@ -124,7 +130,8 @@ def check_vhost_limit(broker: AdministeredBroker, name: str, count: int) -> None
 def put_vhost(
     broker: AdministeredBroker, name: str, *, description: str, tags: tuple[str, ...], default_queue_type: str
 ) -> None:
-    """Add a vhost, or change its metadata."""
+    """Add a vhost, or change its metadata; without a type it gets that of the configuration."""
+    default_queue_type = default_queue_type or broker.directory.default_queue_type
     vhost = broker.vhosts.get(name)
     if vhost is None:
         broker.directory.add_vhost(

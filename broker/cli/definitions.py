@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.entry import Group
@@ -64,8 +65,15 @@ def export_definitions(data_dir: Path | None, file: Path | None) -> None:
 @click.option(
     "--formatter", type=click.Choice(["table", "json"]), default="table", help="Form of the output."
 )
+@click.option(
+    "--on-unsupported",
+    type=click.Choice(["refuse", "skip"]),
+    help="What to do with definitions that cannot exist here (default: definitions.on_unsupported).",
+)
 @click.argument("file", type=click.Path(path_type=Path))
-def import_definitions(data_dir: Path | None, file: Path, formatter: str, *, dry_run: bool) -> None:
+def import_definitions(
+    data_dir: Path | None, file: Path, formatter: str, on_unsupported: str | None, *, dry_run: bool
+) -> None:
     """Import the definitions in FILE into a broker, running or stopped; all of them or, if one is invalid, none.
 
     A dry run ends with 0 if nothing would change, with 1 if something would, and with 65 if it cannot be imported.
@@ -78,17 +86,19 @@ def import_definitions(data_dir: Path | None, file: Path, formatter: str, *, dry
     from leveret.broker.cli.ctl.definitions import end_import  # noqa: PLC0415
 
     config = stored_config(data_dir)
+    if on_unsupported is not None:
+        config = msgspec.structs.replace(config, on_unsupported=on_unsupported)
     if not file.is_file():
         fail(f"file not found: {file}", exit_codes.NO_INPUT)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
-        answer = _answer(config, file, is_dry=dry_run)
+        answer = _answer(config, file, on_unsupported, is_dry=dry_run)
     except OSError as error:
         fail(f"cannot read {file}: {error.strerror}", exit_codes.NO_INPUT)
     end_import(answer, formatter, click.echo)
 
 
-def _answer(config: Config, file: Path, *, is_dry: bool) -> Any:
+def _answer(config: Config, file: Path, on_unsupported: str | None, *, is_dry: bool) -> Any:
     """Import the file into the stored data, or have the broker that runs on them do it; returns what has changed."""
     from leveret.broker.administration import BadRequestError, DefinitionsError  # noqa: PLC0415
     from leveret.broker.cli.definitions_offline import compare_stored, import_stored  # noqa: PLC0415
@@ -108,7 +118,8 @@ def _answer(config: Config, file: Path, *, is_dry: bool) -> Any:
                 raise
         except (BadRequestError, DefinitionsError) as error:
             fail(f"{wrong}{error}", exit_codes.DATA)
-    return _by_broker(config.data_dir, file, **({"dry_run": "true"} if is_dry else {}))
+    query = {"dry_run": "true" if is_dry else None, "on_unsupported": on_unsupported}
+    return _by_broker(config.data_dir, file, **{key: value for key, value in query.items() if value})
 
 
 def _by_broker(data_dir: Path, file: Path, **query: str) -> Any:

@@ -56,6 +56,10 @@ def config_of(draft: Draft) -> sections.Config:
         parts.setdefault("cluster_name", parts["node_name"])
     if 0 < parts.get("frame_max", FRAME_MIN) < FRAME_MIN:
         draft.problems.append(f"frame_max must be 0 or at least {FRAME_MIN}")
+    if "default_queue_type" in parts:
+        parts["default_queue_type"] = (
+            parts["default_queue_type"].removeprefix("rabbit_").removesuffix("_queue")
+        )
     vhosts = _vhosts(draft)
     users = tuple(_users(draft, vhosts))
     return sections.Config(
@@ -68,6 +72,8 @@ def config_of(draft: Draft) -> sections.Config:
         backends=backend_settings(draft),
         loopback_users=_loopback_users(draft),
         vhosts=vhosts,
+        cluster_tags=draft.family("cluster_tags.$name"),
+        node_tags=draft.family("node_tags.$name"),
         limits=_limits(draft),
         storage=sections.StorageConfig(**draft.section("storage")),
         export=sections.ExportConfig(**draft.section("export")),

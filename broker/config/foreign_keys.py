@@ -98,9 +98,9 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
            "prometheus.tcp.*_timeout", "prometheus.filter_*", why="not configurable"),
     # Clustering.
     _other("cluster_formation.*", "cluster_partition_handling", "cluster_partition_handling.*",
-           "cluster_keepalive_interval", "cluster_tags.*", "distribution.*", "net_ticktime", "mirroring_sync_*",
+           "cluster_keepalive_interval", "distribution.*", "net_ticktime", "mirroring_sync_*",
            "mnesia_table_loading_retry_*", "queue_leader_locator", "queue_master_locator", "quorum_queue.*",
-           "quorum_cluster_size", "raft.*", "metadata_store.*", "node_tags.*", "prevent_startup_if_node_was_reset",
+           "quorum_cluster_size", "raft.*", "metadata_store.*", "prevent_startup_if_node_was_reset",
            nothing=("ignore",), why="clustering is not supported; see `replication.url` for a log of several nodes"),
     # Sockets.
     _other("num_acceptors.*", why="connections are accepted by a single event loop"),
@@ -119,8 +119,6 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
            "classic_queue.*", "vhost_restart_strategy", "default_worker_pool_size",
            "delegate_count", why="there is no counterpart"),
     _other("consumer_disconnected_timeout", why="there are no streams and no quorum queue leaders on other nodes"),
-    _other("default_queue_type", nothing=("classic",),
-           why="set `default_queue_type` of the virtual host in a definitions file"),
     _other("queue_types.*", "exchange_types.*", nothing=("true",), why="the types are fixed"),
     _other("deprecated_features.*", "feature_flags.*", nothing=("true",),
            why="use `compatibility.*`"),

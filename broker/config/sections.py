@@ -485,6 +485,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     _import_backend: ClassVar[Key] = Key("definitions.import_backend", "choice", default="local_filesystem",
         choices=("local_filesystem",),
         doc="Where definitions are imported from.")
+    on_unsupported: Annotated[Literal["refuse", "skip"], Key("definitions.on_unsupported", own=True,
+        doc="What an import does with definitions that cannot exist here, such as streams or parameters of federation: "
+        "`refuse` the file, or `skip` them and all that belongs to them. They are listed in the log and in the answer.")
+    ] = "refuse"
+    default_queue_type: Annotated[str, Key("default_queue_type", "choice",
+        choices=("classic", "quorum", "rabbit_classic_queue", "rabbit_quorum_queue"), default="",
+        doc="Default queue type of new virtual hosts for which none is given: the type of queues that are declared "
+        "without one there.")] = ""
 
     _authentication_backends: ClassVar[Topic] = Topic("Authentication backends",
         "Who lets users in and decides about their permissions, beside the internal database ([authentication "
@@ -557,6 +565,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     cluster_name: Annotated[str, Key("cluster_name", default="",
         doc="Name that clients see in the server properties; the node name by default.")
     ] = msgspec.field(default_factory=_node_name)
+    cluster_tags: Annotated[Mapping[str, str], Key("cluster_tags.$name",
+        doc="A tag of the cluster, which the management API shows.")] = {}
+    node_tags: Annotated[Mapping[str, str], Key("node_tags.$name",
+        doc="A tag of this node, which the management API shows.")] = {}
     slow_step: Annotated[float, Key("debug.slow_step", "duration", unit="ms", low=0, own=True,
         doc="Log each step of the event loop that uses at least this much processor time, with what it did; no other "
         "client is served meanwhile. `0` disables it.")] = 0.05

@@ -29,7 +29,16 @@ _BODY = tuple(Key(name, "array") for name in (
 ))  # fmt: skip
 _OF_VHOST = tuple(key for key in _BODY if key.name in VHOST_SECTIONS)
 _IMPORT = {"work": Work.LONG, "is_large": True, "is_long": True}
-_DRY_RUN = (Key("dry_run", "boolean", doc="true: change nothing, and list problems as part of the answer"),)
+_UNSUPPORTED = (
+    Key(
+        "on_unsupported",
+        doc="refuse, or skip what cannot exist here; by default as definitions.on_unsupported",
+    ),
+)
+_DRY_RUN = (
+    Key("dry_run", "boolean", doc="true: change nothing, and list problems as part of the answer"),
+    *_UNSUPPORTED,
+)
 
 
 @ROUTES.get("definitions", "all-configuration", query=_DOWNLOAD)
@@ -88,11 +97,14 @@ def written(head: Mapping[str, Any], parts: Iterable[tuple[str, Iterable[Any]]])
     yield bytes(buffer + b"}")
 
 
-@ROUTES.post("definitions", "all-configuration", body=_BODY, statuses=(204, 303), **_IMPORT)
+@ROUTES.post(
+    "definitions", "all-configuration", body=_BODY, query=_UNSUPPORTED, statuses=(204, 303), **_IMPORT
+)
 @ROUTES.post(
     "definitions/{vhost}",
     doc="Import definitions into a vhost, whatever vhost they name.",
     body=_OF_VHOST,
+    query=_UNSUPPORTED,
     statuses=(204, 303),
     **_IMPORT,
 )
@@ -128,7 +140,12 @@ def _imported(call: Call, octets: bytes, *, dry_run: bool = False) -> Generator[
     vhost = call.names.get("vhost")
     if vhost is not None and vhost not in call.broker.vhosts:
         raise vhost_not_found()
-    importing = call.administration.definitions.importing(call.actor, octets or b"{}", vhost, dry_run=dry_run)
+    on_unsupported = call.query.get("on_unsupported", "")
+    if on_unsupported not in {"", "refuse", "skip"}:
+        raise bad_request("on_unsupported must be refuse or skip")
+    importing = call.administration.definitions.importing(
+        call.actor, octets or b"{}", vhost, dry_run=dry_run, on_unsupported=on_unsupported
+    )
     try:
         outcome = yield from importing
     except MalformedError:

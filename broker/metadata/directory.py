@@ -1,6 +1,8 @@
 """The directory of a broker: its users, virtual hosts and global parameters, each recorded as it changes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
 
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import Users
@@ -16,6 +18,8 @@ CLUSTER_NAME = "cluster_name"
 CLUSTER_ID = "internal_cluster_id"
 """The global parameter that is the id of the cluster: made at the first start, as by RabbitMQ."""
 
+_NO_TAGS: Final[Mapping[str, str]] = MappingProxyType({})
+
 
 class Directory:
     """Users, virtual hosts and global parameters.
@@ -26,11 +30,14 @@ class Directory:
         users: the users.
         patterns: compiles patterns of names.
         default_limits: the limits of new vhosts.
+        default_queue_type: that of vhosts for which none is given.
+        cluster_tags: the tags of the cluster.
         make_vhost: makes a vhost that is not recorded.
 
     Attributes:
         vhosts: the vhosts by name.
         on_add: called with each vhost that is added.
+        skipped: number of definitions, and parts of them, that imports have left out.
 
     """
 
@@ -42,12 +49,17 @@ class Directory:
         patterns: Patterns,
         default_limits: Iterable[DefaultLimits],
         make_vhost: Callable[[str], VHost],
+        default_queue_type: str = "",
+        cluster_tags: Mapping[str, str] = _NO_TAGS,
     ) -> None:
         self.definitions, self.users, self.patterns = definitions, users, patterns
         self.vhosts: dict[str, VHost] = {}
         self.global_parameters = StoredGlobalParameters(definitions)
         self.on_add: Callable[[VHost], object] | None = None
+        self.skipped = 0
         self._loop = loop
+        self.default_queue_type = default_queue_type
+        self._cluster_tags = cluster_tags
         self._default_limits = tuple(default_limits)
         self._make_vhost = make_vhost
 
@@ -73,7 +85,8 @@ class Directory:
     ) -> VHost:
         """Add a vhost that does not exist yet."""
         vhost = self._new_vhost(name)
-        vhost.description, vhost.tags, vhost.default_queue_type = description, tags, default_queue_type
+        vhost.description, vhost.tags = description, tags
+        vhost.default_queue_type = default_queue_type or self.default_queue_type
         self.definitions.add_vhost(vhost)
         for default in self._default_limits:
             if self.patterns.compile(default.pattern)(name.encode("utf-8", "surrogateescape")):
@@ -105,6 +118,12 @@ class Directory:
     def rename_cluster(self, name: str) -> None:
         """Set the name that clients see, as a global parameter as in RabbitMQ."""
         self.global_parameters.set(CLUSTER_NAME, name)
+
+    @property
+    def cluster_tags(self) -> dict[str, Any]:
+        """The tags of the cluster: those of the configuration, or of the global parameter of that name."""
+        given = self.global_parameters.get("cluster_tags")
+        return dict(given) if isinstance(given, Mapping) else dict(self._cluster_tags)
 
     @property
     def cluster_id(self) -> str:

@@ -150,7 +150,14 @@ class Server(AdministeredBroker):
         )
         self.backends = self._make_backends()
         self.directory = Directory(
-            loop, definitions, self.users, patterns, limits.default_limits, self._make_vhost
+            loop,
+            definitions,
+            self.users,
+            patterns,
+            limits.default_limits,
+            self._make_vhost,
+            config.default_queue_type,
+            config.cluster_tags,
         )
         self.directory.on_add = self._vhost_added
         self.vhosts = self.directory.vhosts

@@ -470,6 +470,14 @@ _MIRRORING_VALUES: tuple[tuple[str, _Test, str], ...] = (
 )
 
 
+def unknown_keys(term: Any, *, operator: bool) -> dict[str, Any]:
+    """Return what the definition of a policy has under keys that policies do not have; {} also without a definition."""
+    definition = term.get("definition") if isinstance(term, Mapping) else None
+    known = _OPERATOR_POLICY if operator else _POLICY
+    pairs = definition.items() if isinstance(definition, Mapping) else ()
+    return {key: value for key, value in pairs if key not in known}
+
+
 def policy_keys(patterns: Patterns, *, operator: bool) -> Mapping[str, tuple[Check, bool]]:
     """Return the validator of each key of a policy or operator policy, and whether the key is mandatory."""
     known, validator = (

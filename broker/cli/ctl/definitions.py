@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import msgspec
 
 from leveret.broker import exit_codes
@@ -17,11 +18,15 @@ from leveret.broker.process.private_files import write_private
 
 DEFINITIONS = "Definitions"
 DRY_RUN: Final = "Change nothing, and list what would be added, changed and refused."
+UNSUPPORTED: Final = (
+    "What to do with definitions that cannot exist here (default: definitions.on_unsupported)."
+)
+ON_UNSUPPORTED: Final = ("refuse", "skip")
 WOULD_CHANGE: Final = 1
 """Exit code of a dry run of what can be imported and would change something; 0 if it would change nothing."""
 
 _FORMAT = option("--format", "kind", default="json", help="json")
-_COLUMNS = ("kind", "vhost", "added", "changed", "unchanged", "kept", "refused", "unchecked")
+_COLUMNS = ("kind", "vhost", "added", "changed", "unchanged", "kept", "refused", "unchecked", "skipped")
 
 
 def _check_format(kind: str) -> None:
@@ -55,8 +60,11 @@ def export_definitions(session: Session, file: str, *, kind: str) -> None:
     _FORMAT,
     flag("--skip-if-unchanged", text="Ignored: unchanged definitions change nothing."),
     flag("--dry-run", text=DRY_RUN),
+    option("--on-unsupported", type=click.Choice(ON_UNSUPPORTED), help=UNSUPPORTED),
 )
-def import_definitions(session: Session, file: str, *, kind: str, dry_run: bool, **_ignored: Any) -> None:
+def import_definitions(
+    session: Session, file: str, *, kind: str, dry_run: bool, on_unsupported: str | None, **_ignored: Any
+) -> None:
     """Import definitions from a JSON file, or with - from the standard input; all of them or, if one is bad, none.
 
     A dry run ends with 0 if nothing would change, with 1 if something would, and with 65 if it cannot be imported.
@@ -65,7 +73,9 @@ def import_definitions(session: Session, file: str, *, kind: str, dry_run: bool,
     content = _content(session, file)
     if session.given_seconds is None:
         session.api.allow(IMPORT_SECONDS)
-    query = {"dry_run": "true"} if dry_run else None
+    query = ({"dry_run": "true"} if dry_run else {}) | (
+        {"on_unsupported": on_unsupported} if on_unsupported else {}
+    )
     try:
         answer = session.api.request("POST", ("leveret", "definitions"), content, query=query)
     except ApiError as error:
@@ -108,6 +118,7 @@ def _report(answer: Mapping[str, Any], formatter: str) -> Iterator[str]:
         return
     if not answer["dry_run"]:
         yield f"Imported: {answer['summary']}"
+        yield from _skipped(answer)
         return
     yield from aligned([_COLUMNS, *[[cell(row[name]) for name in _COLUMNS] for row in answer["counts"]]])
     for change in answer["changes"]:
@@ -118,10 +129,17 @@ def _report(answer: Mapping[str, Any], formatter: str) -> Iterator[str]:
     for problem in answer["problems"]:
         yield f"refused: {problem}"
     yield from _left_off(answer["problems_left_off"])
+    yield from _skipped(answer)
     if not answer["valid"]:
         yield "Dry run: nothing of this can be imported."
     else:
         yield "Dry run: nothing was changed." if _would_change(answer) else "Dry run: nothing would change."
+
+
+def _skipped(answer: Mapping[str, Any]) -> Iterator[str]:
+    for each in answer["skipped"]:
+        yield f"left out: {each}"
+    yield from _left_off(answer["skipped_left_off"])
 
 
 def _would_change(answer: Mapping[str, Any]) -> bool:

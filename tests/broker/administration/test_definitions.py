@@ -230,7 +230,7 @@ WRONG = [
     ("global_parameters", {"name": "g"}, "global_parameters[0] (name 'g'): Object missing required field `value`"),
     ("bindings", binding(source="y"),
      "bindings[0] (source 'y', destination 'q', vhost 'v'): no exchange 'y' in vhost 'v'"),
-    ("bindings", binding(source=""), "no exchange '' in vhost 'v'"),
+    ("bindings", binding(source="", destination="r"), "no queue 'r' in vhost 'v'"),
     ("bindings", binding(destination="r"), "no queue 'r' in vhost 'v'"),
     ("bindings", binding(destination="y", destination_type="exchange"), "no exchange 'y' in vhost 'v'"),
     ("bindings", binding(destination_type="topic"), "Invalid enum value 'topic' at `destination_type`"),
@@ -292,21 +292,6 @@ def test_bindings_to_what_is_there_already(node):
     )
 
     assert ["amq.direct", "amq.topic"] == [each["source"] for each in export(node)["bindings"]]
-
-
-def test_names_kept_for_the_broker(node, caplog):
-    """An exchange with a reserved name is ignored, as every vhost has its own; a queue with such a name is made."""
-    load(
-        node,
-        exchanges=[
-            {"vhost": "/", "name": "amq.mine", "type": "direct"},
-            {"vhost": "/", "name": "", "type": "direct"},
-        ],
-        queues=[{"vhost": "/", "name": "amq.gen-x"}],
-    )
-
-    assert ["amq.mine", ""] == [record.args[0] for record in caplog.records]
-    assert ["amq.gen-x"] == [each["name"] for each in export(node)["queues"]]
 
 
 def test_only_administrators_have_definitions(node):

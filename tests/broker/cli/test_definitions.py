@@ -51,6 +51,26 @@ def test_what_is_imported_is_exported(tmp_path):
     assert [("q", {"x-max-length": 5})] == [(each["name"], each["arguments"]) for each in found["queues"]]
 
 
+def test_an_import_lists_what_it_leaves_out(tmp_path):
+    """`--on-unsupported skip` imports the rest of the file, and says what is missing then."""
+    stream = {**QUEUE, "name": "log", "arguments": {"x-queue-type": "stream"}}
+    words = (
+        "--data-dir",
+        str(tmp_path / "data"),
+        str(written(tmp_path / "file.json", queues=[stream, QUEUE])),
+    )
+    refused = definitions("import", *words)
+    would, done = (
+        definitions("import", "--on-unsupported", "skip", *more, *words) for more in (("--dry-run",), ())
+    )
+
+    assert (65, 1, 0) == (refused.exit_code, would.exit_code, done.exit_code)
+    assert "definitions.on_unsupported = skip" in refused.stderr
+    line = "left out: queues[0] (name 'log', vhost '/'): there are no streams\n"
+    assert (True, True) == (line in would.stdout, line in done.stdout)
+    assert ["q"] == [each["name"] for each in exported(tmp_path / "data")["queues"]]
+
+
 def test_an_import_without_a_broker_starts_no_shovel(tmp_path, monkeypatch):
     """A shovel in the file, or of the data, is stored, and moves nothing before a broker runs."""
     monkeypatch.setattr(Shovels, "__init__", None)
@@ -113,7 +133,7 @@ def test_a_dry_run_without_a_broker(tmp_path):
     assert "added: queues[0] (name 'q', vhost '/')\nDry run: nothing was changed.\n" in before.stdout
     assert "Imported: users: 1 added; queues: 1 added\n" == done.stdout
     assert same.stdout.endswith("Dry run: nothing would change.\n")
-    assert ["users", "", "0", "0", "1", "0", "0", "0"] == [
+    assert ["users", "", "0", "0", "1", "0", "0", "0", "0"] == [
         "users",
         "",
         *same.stdout.split("\n")[1].split()[1:],

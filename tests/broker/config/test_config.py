@@ -340,7 +340,6 @@ def test_an_unknown_key_like_nothing_is_still_an_error():
         "msg_store_file_size_limit",
         "classic_queue.default_version",
         "mqtt.vhost",
-        "default_queue_type",
         "definitions.skip_if_unchanged",
     ],
 )

@@ -120,6 +120,7 @@ def test_a_dry_run_answers_what_would_be_done(api):
     )
     assert {
         "kind": "queues", "vhost": "v", "added": 1, "changed": 0, "unchanged": 0, "kept": 0, "refused": 0, "unchecked": 0,
+        "skipped": 0,
     } in added.body["counts"]  # fmt: skip
     assert {
         "action": "added", "kind": "queues", "vhost": "v", "entry": "queues[0] (name 'q', vhost 'v')", "differences": [],
@@ -146,6 +147,22 @@ def test_an_import_answers_what_it_did(api, caplog):
         "2 entries cannot be imported, so nothing was:\nusers[0] (name 'ann')"
     )
     assert "definitions: imported by user 'guest': policies: 1 changed" in caplog.text
+
+
+def test_what_cannot_exist_here_is_left_out_on_request(api):
+    """`on_unsupported=skip` imports the rest, on RabbitMQ's path, too, and our own lists what is left out."""
+    queues = [{"name": name, "vhost": "/", "arguments": {"x-queue-type": kind}} for name, kind in
+              (("log", "stream"), ("q", "classic"))]  # fmt: skip
+    document = {"queues": queues}
+    refused = api.post("definitions", document)
+    told = api.post("leveret/definitions?dry_run=true&on_unsupported=skip", document)
+
+    assert (400, True) == (refused.status, "definitions.on_unsupported = skip" in refused.body["reason"])
+    assert ["queues[0] (name 'log', vhost '/'): there are no streams"] == told.body["skipped"]
+    assert 0 == told.body["skipped_left_off"]
+    assert 204 == api.post("definitions?on_unsupported=skip", document).status
+    assert ["q"] == [queue["name"] for queue in api.get("queues")]
+    assert 400 == api.post("definitions?on_unsupported=perhaps", document).status
 
 
 def test_what_our_own_path_refuses(api):
