@@ -113,6 +113,7 @@ def _oauth2_settings(draft: Draft) -> OAuth2Settings:
         **given,
         signing_keys=draft.family(f"{_OAUTH2}.signing_keys.$name"),
         scope_aliases=_scope_aliases(draft),
+        discovery_params=draft.family(f"{_OAUTH2}.discovery_endpoint_params.$name"),
     )
     prefix = f"{_OAUTH2}.resource_servers"
     servers: dict[str, ResourceServer] = {}

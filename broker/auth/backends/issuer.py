@@ -57,7 +57,6 @@ MOST_ANSWER: Final = 64 * 1024
 """Maximum length of an answer about a login."""
 AT_ONCE: Final = 16
 """Codes that are exchanged at once; further ones are refused."""
-DISCOVERY: Final = "/.well-known/openid-configuration"
 _MAX_AGE: Final = re.compile(r'(?:^|[\s,])max-age\s*=\s*"?(\d{1,12})')
 _UNCACHED: Final = re.compile(r"(?:^|[\s,])no-(?:cache|store)")
 _LONGEST: Final = 4096
@@ -152,7 +151,7 @@ class Issuer:
 
     async def _discovered(self) -> str:
         """Return the address of the keys in the OpenID configuration of the issuer."""
-        document, _ = await self._document(self._settings.issuer.rstrip("/") + DISCOVERY)
+        document, _ = await self._document(self._settings.discovery_url(self._settings.issuer))
         address = document.get("jwks_uri") if isinstance(document, dict) else None
         if not isinstance(address, str) or document.get("issuer") != self._settings.issuer:
             raise BackendError("its configuration has no keys, or is another issuer's")
@@ -211,6 +210,7 @@ class CodeLogin:
         self.settings = settings
         self.resource = oauth2.resource_server_id
         self.provider_url = settings.provider_url or oauth2.issuer
+        self._discovery_url = oauth2.discovery_url
         self._now = now
         self._tls = client_context(oauth2.cacertfile)
         self._found: Endpoints | None = None
@@ -237,7 +237,7 @@ class CodeLogin:
 
     @property
     def _metadata_url(self) -> str:
-        return self.settings.metadata_url or self.provider_url.rstrip("/") + DISCOVERY
+        return self.settings.metadata_url or self._discovery_url(self.provider_url)
 
     async def tokens(self, code: str, verifier: str, redirect_uri: str) -> Tokens:
         """Exchange a code for a token, and one to renew it if the provider gives that.

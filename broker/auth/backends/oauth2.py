@@ -45,7 +45,7 @@ class OAuth2Backend(Backend):
         self._issuer = Issuer(settings, keys, now)
         self._servers = settings.servers
         audience = frozenset(self._servers) if settings.verify_aud else None
-        self._rules = Rules(settings.algorithms, audience, settings.issuer)
+        self._rules = Rules(settings.algorithms, audience, settings.issuer, settings.require_exp)
 
     async def log_in(self, name: str, password: Password) -> Login:
         """Return the user of a token; raises LoginRefusedError."""

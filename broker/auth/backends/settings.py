@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
@@ -222,7 +222,18 @@ class OAuth2Settings(msgspec.Struct, frozen=True):
             doc="The scopes that the alias of the same number stands for, with spaces between them."),
         Key("auth_oauth2.scope_aliases.$name",
             doc="The scopes that the scope `$name` stands for, with spaces between them.")] = {}
+    require_exp: Annotated[bool, Key("auth_oauth2.require_exp",
+        doc="Refuse tokens that never expire. RabbitMQ 4.3's default is `true`.")] = False
+    discovery_path: Annotated[str, Key("auth_oauth2.discovery_endpoint_path", default="",
+        doc="Path of the OpenID configuration below `issuer`, if it is not the usual one.")] = ".well-known/openid-configuration"
+    discovery_params: Annotated[Mapping[str, str], Key("auth_oauth2.discovery_endpoint_params.$name",
+        doc="A parameter of that address, such as `appid` for Microsoft Entra ID.")] = {}
     verify_aud: Annotated[bool, Key("auth_oauth2.verify_aud", doc="`false`: accept tokens for any audience.")] = True
+
+    def discovery_url(self, provider: str) -> str:
+        """Return the address of the OpenID configuration of a provider."""
+        address = f"{provider.rstrip('/')}/{self.discovery_path.lstrip('/')}"
+        return f"{address}?{urlencode(self.discovery_params)}" if self.discovery_params else address
 
     @property
     def prefix(self) -> str:

@@ -62,7 +62,7 @@ class Key(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Rules for tokens: allowed algorithms, the issuer ('' for any), and the audience.
+    """Rules for tokens: allowed algorithms, the issuer ('' for any), the audience, and whether they must expire.
 
     The audience of a token must contain exactly one of the names; None for anything.
     """
@@ -70,6 +70,7 @@ class Rules(NamedTuple):
     algorithms: tuple[str, ...]
     audience: frozenset[str] | None
     issuer: str
+    require_exp: bool = False
 
 
 def keys_of(document: Any) -> list[Key]:
@@ -127,7 +128,7 @@ def verified(token: str, keys: Iterable[Key], default_key: str, rules: Rules, no
         raise UnknownKeyError("its key is not known")
     if not any(_is_signed(token, key, algorithm) for key in fitting):
         raise TokenError("its signature is wrong")
-    _check_times(claims, now)
+    _check_times(claims, now, require_exp=rules.require_exp)
     _check_addressee(claims, rules)
     return claims
 
@@ -162,7 +163,9 @@ def _is_signed(token: str, key: Key, algorithm: str) -> bool:
     return True
 
 
-def _check_times(claims: Mapping[str, Any], now: float) -> None:
+def _check_times(claims: Mapping[str, Any], now: float, *, require_exp: bool) -> None:
+    if require_exp and "exp" not in claims:
+        raise TokenError("it never expires")
     for name in ("exp", "nbf"):
         value = claims.get(name, 0)
         if (

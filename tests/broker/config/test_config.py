@@ -885,6 +885,35 @@ def test_several_resource_servers_have_the_general_settings_where_they_have_none
     }
 
 
+def test_the_configuration_of_an_issuer_may_be_elsewhere():
+    """`discovery_endpoint_path` and its parameters make the address, as Microsoft Entra ID needs it."""
+    pytest.importorskip("jwt")
+    lines = [*TOKENS[:1], "auth_oauth2.resource_server_id=rabbitmq", "auth_oauth2.issuer=https://i/"]
+    more = [
+        "auth_oauth2.discovery_endpoint_path=/v2.0/conf",
+        "auth_oauth2.discovery_endpoint_params.appid=a b",
+    ]
+    plain, other = (load(settings=[*lines, *each]).backends.oauth2 for each in ([], more))
+
+    assert "https://i/.well-known/openid-configuration" == plain.discovery_url(plain.issuer)
+    assert "https://i/v2.0/conf?appid=a+b" == other.discovery_url(other.issuer)
+    assert load(settings=[*lines, "auth_oauth2.require_exp=true"]).backends.oauth2.require_exp
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("auth_oauth2.resource_server_type", "the claim `authorization_details` of tokens is not read"),
+        ("auth_oauth2.oauth_providers.a.issuer", "there is one issuer"),
+        ("auth_oauth2.https.verify", "the certificate of the issuer is always verified"),
+    ],
+)
+def test_what_decides_about_tokens_and_is_not_here_stops_the_start(key, reason):
+    """The error says why."""
+    with pytest.raises(ConfigError, match=reason):
+        load(settings=[f"{key}=x"])
+
+
 def test_the_settings_of_a_directory_are_combined():
     """Servers are in order, an entry with a password replaces the words, and the port follows from TLS."""
     pytest.importorskip("ldap3")

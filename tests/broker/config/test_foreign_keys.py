@@ -1,4 +1,4 @@
-"""Keys of RabbitMQ that protect something: each is obeyed or refused, or it is told why ignoring it harms nobody."""
+"""Keys of RabbitMQ: each is obeyed, warned of or refused with a reason; no key that protects is only warned of."""
 
 import re
 from pathlib import Path
@@ -7,11 +7,18 @@ import pytest
 
 from leveret.broker.config.config import ConfigError, load, renamed
 from leveret.broker.config.foreign_keys import foreign_key
-from leveret.broker.config.keys import KeyTable
+from leveret.broker.config.keys import Draft, KeyTable
 from leveret.broker.config.values import Setting
 
-NAMES = Path(__file__).with_name("protecting_names.txt").read_text(encoding="ascii").split()
-"""All keys of the schemas of RabbitMQ 3.10.8 and 4.3.6, with all plugins, whose names speak of protection."""
+KEYS = {
+    name: words
+    for name, *words in map(
+        str.split, Path(__file__).with_name("rabbitmq_keys.txt").read_text(encoding="ascii").splitlines()
+    )
+}
+"""All keys of the schemas of RabbitMQ 3.13.7 and 4.3.6, with all plugins: which has it, and whether its name speaks of
+protection. `$name` is a name that the administrator chooses."""
+NAMES = [name for name, words in KEYS.items() if "protects" in words]
 
 HARMLESS = {
     r"(mqtt|web_mqtt|stomp|web_stomp|stream|amqp1_0|amqp10_client)\..*": "there is no listener and no client of this protocol",
@@ -28,7 +35,9 @@ HARMLESS = {
     r"ssl_options\.bypass_pem_cache": "there is no such cache",
     r"auth_cache\.cache_module": "where remembered decisions are kept",
     r"auth_(http|ldap)\.ssl_options\.hostname_verification": "the name of the host is always verified",
-    r"auth_ldap\.ssl_options\.(fail_if_no_peer_cert|reuse_sessions)": "of a server, or speed",
+    r"auth_(http|ldap)\.ssl_options\.(fail_if_no_peer_cert|reuse_sessions)": "of a server, or speed",
+    r"auth_oauth2\.(authorization|token|end_session)_endpoint": "addresses are found by the OpenID configuration",
+    r"auth_http\.authorization_failure_disclosure": "it would tell more",
     r"auth_ldap\.idle_timeout": "connections are not kept",
     r"http_dispatch\.access_log_dir": "what is logged",
     r"management\.cors\..*": "other origins are always refused",
@@ -42,9 +51,14 @@ HARMLESS = {
 """The keys that only cause a warning, and why nobody is less protected."""
 
 
+def instance(name: str) -> str:
+    """Return a key with names that an administrator may have chosen."""
+    return re.sub(r"\$\w+", "1", name)
+
+
 def outcome(name: str) -> str:
     """Return what happens to a key."""
-    written = re.sub(r"\$\w+", "x1", name)
+    written = instance(name)
     first = Setting("management.listener.ssl", "true", "")
     if written == first.key:
         return "obeyed"
@@ -53,6 +67,32 @@ def outcome(name: str) -> str:
         return "obeyed"
     row = foreign_key(key)
     return "unknown" if row is None else "refused" if row.refused else "warning"
+
+
+@pytest.mark.parametrize(("version", "count"), [("3.13", 960), ("4.3", 1117)])
+def test_every_key_of_rabbitmq_is_known(version, count):
+    """Each key of the schemas is obeyed, or has a row with the reason why it is not."""
+    names = [name for name, words in KEYS.items() if version in words]
+    found = {name: outcome(name) for name in names}
+
+    assert [] == [name for name, what in found.items() if what == "unknown"]
+    assert [] == [
+        name for name, what in found.items() if what != "obeyed" and not foreign_key(instance(name)).why
+    ]
+    assert count == len(names)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_every_key_of_rabbitmq_is_judged(name):
+    """A file with the key starts, or the error or the warning names it: none is ignored without a word."""
+    key = instance(name)
+    draft = Draft([], [])
+    for each in renamed([Setting(key, "strange", "here")], draft.problems):
+        draft.add(each)
+    words = [*draft.problems, *draft.warnings]
+
+    assert outcome(name) == "obeyed" or any(key.rpartition(".")[2] in text for text in words)
+    assert not any("unknown key" in text for text in words)
 
 
 def test_no_key_that_protects_is_only_a_warning():

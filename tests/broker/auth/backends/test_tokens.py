@@ -116,6 +116,16 @@ def test_a_good_token_is_taken(text):
     assert "ann" == verified(text, KEYS, "", RULES, NOW)["sub"]
 
 
+def test_a_token_that_never_expires_is_refused_on_request():
+    """`auth_oauth2.require_exp` refuses tokens without the claim; others are taken as before."""
+    verified(token(), KEYS, "", RULES._replace(require_exp=True), NOW)
+    for_ever = signed(RS, {name: value for name, value in claims().items() if name != "exp"})
+    verified(for_ever, KEYS, "", RULES, NOW)
+
+    with pytest.raises(TokenError, match="it never expires"):
+        verified(for_ever, KEYS, "", RULES._replace(require_exp=True), NOW)
+
+
 def test_the_key_of_a_file_is_that_of_tokens_without_one():
     """A signing key of the configuration, named as the default key, verifies tokens that name none."""
     keys = [key_of_pem("file", pem("other")), *KEYS]
