@@ -36,6 +36,14 @@ __all__ = [
 
 OLDER: Final = "management.listener."
 """The beginning of RabbitMQ's older names, which are of one listener with or without TLS."""
+PERMITTED: Final = {
+    "deprecated_features.permit.transient_nonexcl_queues": (
+        "compatibility.transient_nonexcl_queues",
+        "denied",
+    ),
+    "deprecated_features.permit.global_qos": ("compatibility.global_qos", "ignored"),
+}
+"""RabbitMQ's keys of features that it may deny, and the keys and values that do so here."""
 OLDER_PORT: Final = 15672
 """Its default port, with TLS too."""
 
@@ -66,7 +74,16 @@ def written_settings(
     written += from_mapping(values or {}, problems)
     if data_dir is not None:
         written.append(Setting("data_dir", str(data_dir), "--data-dir"))
-    return with_profile(renamed(written, problems))
+    return with_profile(renamed([permitted(each) for each in written], problems))
+
+
+def permitted(setting: Setting) -> Setting:
+    """Return a setting with RabbitMQ's name of a deprecated feature as that of the switch that it is here."""
+    if setting.key not in PERMITTED or setting.value not in {"true", "false"}:
+        return setting
+    key, denied = PERMITTED[setting.key]
+    value = "permitted" if setting.value == "true" else denied
+    return msgspec.structs.replace(setting, key=key, value=value)
 
 
 def renamed(written: list[Setting], problems: list[str]) -> list[Setting]:

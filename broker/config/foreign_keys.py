@@ -136,7 +136,7 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
     _other("consumer_disconnected_timeout", why="there are no streams and no quorum queue leaders on other nodes"),
     _other("queue_types.*", "exchange_types.*", nothing=("true",), why="the types are fixed"),
     _other("deprecated_features.*", "feature_flags.*", nothing=("true",),
-           why="use `compatibility.*`"),
+           why="use `compatibility.*`; `transient_nonexcl_queues` and `global_qos` are obeyed"),
     _other("message_interceptors.*", "channel_interceptor.*", why="message interceptors are not supported"),
     _other("definitions.skip_if_unchanged", "definitions.hashing.*", nothing=("false",),
            why="definitions are imported at each start"),

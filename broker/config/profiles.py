@@ -12,6 +12,7 @@ KEY: Final = "compatibility.profile"
 PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
     "3.13": {},
     "4.3": {
+        "auth_oauth2.require_exp": "true",
         "compatibility.claimed_deaths": "replaced",
         "compatibility.consumer_timeout": "cancels-consumer",
         "compatibility.delivery_count": "failures",

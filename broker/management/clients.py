@@ -5,7 +5,7 @@ from typing import Any
 from leveret.broker.administration.access import is_own
 from leveret.broker.connection.connection import Connection
 from leveret.broker.http.call import DIGITS, Answer, Call, Item, Listing, found_vhost
-from leveret.broker.http.errors import not_authorised, not_found
+from leveret.broker.http.errors import bad_request, not_authorised, not_found
 from leveret.broker.http.listing import RANGES
 from leveret.broker.http.route import Routes, Scope
 from leveret.broker.management.client_fields import (
@@ -82,6 +82,13 @@ def close_connection(call: Call) -> None:
 def list_channels_of_connection(call: Call) -> Answer:
     """The channels of a connection."""
     return Listing(tuple(_found(call).channels.values()), channel_fields(call), ("name",))
+
+
+@ROUTES.list("connections/{connection}/sessions")
+def list_sessions_of_connection(call: Call) -> Answer:
+    """Refused: only connections of AMQP 1.0 have sessions."""
+    _found(call)
+    raise bad_request("connection does not use AMQP 1.0")
 
 
 # -- channels and consumers -------------------------------------------------------------------------------------------

@@ -132,9 +132,11 @@ def check_replication(call: Call) -> Answer:
     doc="The metadata are loaded.",
 )
 @ROUTES.get(
+    "health/checks/quorum-queues-without-elected-leaders/all-vhosts",
     "health/checks/quorum-queues-without-elected-leaders/all-vhosts/pattern/{pattern}",
     doc="Quorum queues have leaders.",
 )
+@ROUTES.get("health/checks/reached-target-cluster-size", doc="The nodes that are needed are there.")
 @ROUTES.get(
     "health/checks/node-is-mirror-sync-critical",
     doc="The node is not needed by mirrors.",
@@ -151,7 +153,9 @@ def check_nothing(_call: Call, **details: str) -> Answer:
 
 
 @ROUTES.get(
-    "health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern}", scope=Scope.VISIBLE
+    "health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}",
+    "health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern}",
+    scope=Scope.VISIBLE,
 )
 def check_vhost_leaders(call: Call, vhost: str) -> Answer:
     """Quorum queues of a vhost have leaders."""

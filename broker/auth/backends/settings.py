@@ -225,7 +225,8 @@ class OAuth2Settings(msgspec.Struct, frozen=True):
     require_exp: Annotated[bool, Key("auth_oauth2.require_exp",
         doc="Refuse tokens that never expire. RabbitMQ 4.3's default is `true`.")] = False
     discovery_path: Annotated[str, Key("auth_oauth2.discovery_endpoint_path", default="",
-        doc="Path of the OpenID configuration below `issuer`, if it is not the usual one.")] = ".well-known/openid-configuration"
+        doc="Path of the OpenID configuration below `issuer`, if it is not the usual one.")
+    ] = ".well-known/openid-configuration"
     discovery_params: Annotated[Mapping[str, str], Key("auth_oauth2.discovery_endpoint_params.$name",
         doc="A parameter of that address, such as `appid` for Microsoft Entra ID.")] = {}
     verify_aud: Annotated[bool, Key("auth_oauth2.verify_aud", doc="`false`: accept tokens for any audience.")] = True

@@ -1,5 +1,6 @@
 """Commands for virtual hosts, users, their permissions and limits."""
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from leveret.broker.cli.ctl.output import cell
 
 USERS = "Users"
 ACCESS = "Access control"
+QUEUE_TYPES = ("quorum", "classic")
 VHOST_COLUMNS = (
     *("name", "tracing", "description", "tags", "default_queue_type", "cluster_state"),
     "protected_from_deletion",
@@ -100,10 +102,15 @@ def list_vhosts(session: Session, columns: tuple[str, ...]) -> None:
     session.show_rows(session.api.get("vhosts"), names)
 
 
+def _change_vhost(session: Session, name: str, **changed: Any) -> None:
+    """Change some properties of a vhost, and keep the others."""
+    found = existing_vhost(session, name)
+    kept = {key: found[key] for key in ("description", "tags", "default_queue_type")}
+    session.api.put("vhosts", name, body={**kept, **changed})
+
+
 def _trace(session: Session, *, is_on: bool) -> None:
-    found = existing_vhost(session, session.vhost)
-    kept = {name: found[name] for name in ("description", "tags", "default_queue_type")}
-    session.api.put("vhosts", session.vhost, body={**kept, "tracing": is_on})
+    _change_vhost(session, session.vhost, tracing=is_on)
     session.say(f"Trace {'enabled' if is_on else 'disabled'} for vhost {session.vhost}")
 
 
@@ -125,26 +132,80 @@ def trace_off(session: Session) -> None:
 def set_vhost_tags(session: Session, vhost_name: str, tags: tuple[str, ...]) -> None:
     """Set the tags of a virtual host."""
     session.announce(f'Setting tags for vhost "{vhost_name}" to [{", ".join(tags)}] ...')
-    existing_vhost(session, vhost_name)
-    session.api.put("vhosts", vhost_name, body={"tags": list(tags)})
+    _change_vhost(session, vhost_name, tags=list(tags))
+
+
+@command(
+    VHOSTS,
+    "shop --default-queue-type quorum",
+    option("--description", help="Description."),
+    option("--tags", help="Tags, with commas between."),
+    option("--default-queue-type", help="Type of queues that are declared without one."),
+    option(
+        "--protected-from-deletion/--no-protected-from-deletion", default=None, help="Protect it, or not."
+    ),
+)
+def update_vhost_metadata(
+    session: Session, vhost_name: str, *, protected_from_deletion: bool | None, **given: str | None
+) -> None:
+    """Change the metadata of a virtual host that are given, and keep the others."""
+    changed = {key: value for key, value in given.items() if value is not None}
+    if not changed and protected_from_deletion is None:
+        raise UsageError("not enough arguments.", exit_codes.USAGE)
+    if (kind := changed.get("default_queue_type", QUEUE_TYPES[0])) not in QUEUE_TYPES:
+        text = f"Bad argument: Default queue type must be one of: {', '.join(QUEUE_TYPES)}. Provided: {kind}"
+        raise UsageError(text, exit_codes.DATA)
+    session.announce(f'Updating metadata of vhost "{vhost_name}" ...')
+    _change_vhost(session, vhost_name, **changed)
+    if protected_from_deletion is not None:
+        change = session.api.post if protected_from_deletion else session.api.delete
+        change("vhosts", vhost_name, "deletion", "protection")
 
 
 # -- users ------------------------------------------------------------------------------------------------------
 
 
-@command(USERS, "ann secret")
-def add_user(session: Session, username: str, password: str | None = None) -> None:
+@command(
+    USERS,
+    "ann secret",
+    flag("--pre-hashed-password", text="The password is a hash, as hash_password prints it."),
+)
+def add_user(
+    session: Session, username: str, password: str | None = None, *, pre_hashed_password: bool
+) -> None:
     """Create a user. Without a password it is read from the standard input. The user has no permissions yet."""
     _name(username, "user")
+    if pre_hashed_password and password is not None:
+        _check_hash(password)
     session.announce(f'Adding user "{username}" ...')
-    secret = asked_secret(password, "Password")
+    secret = asked_secret(password, "Password hash" if pre_hashed_password else "Password")
+    if pre_hashed_password:
+        _check_hash(secret)
     if session.api.find("users", username) is not None:
         raise CtlError(f'Error:\nUser "{username}" already exists', exit_codes.SOFTWARE)
-    session.api.put("users", username, body={"password": secret, "tags": ""})
+    kind = "password_hash" if pre_hashed_password else "password"
+    session.api.put("users", username, body={kind: secret, "tags": ""})
     session.announce(
         "Done. Don't forget to grant the user permissions to some virtual hosts! See 'leveret ctl help "
         "set_permissions' to learn more."
     )
+
+
+def _check_hash(text: str) -> None:
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        wrong = "Bad argument: Could not Base64 decode provided password hash value"
+        raise UsageError(wrong, exit_codes.DATA) from None
+
+
+@command(USERS, "secret", name="hash_password")
+def print_hash(session: Session, password: str | None = None) -> None:
+    """Print the hash of a password, for add_user --pre-hashed-password and definitions. No broker is needed."""
+    from leveret.broker.auth.passwords import Password, hash_password  # noqa: PLC0415 - no other command needs it
+
+    session.announce("Will hash password ...")  # without it, unlike RabbitMQ: logs have the output of scripts
+    session.show(hash_password(Password(asked_secret(password, "Password"))))
 
 
 @command(USERS, "ann")
@@ -225,6 +286,15 @@ def set_permissions(session: Session, username: str, configure: str, write: str,
     _begin(session, f'Setting permissions for user "{username}" in vhost "{session.vhost}" ...', username)
     body = {"configure": configure, "write": write, "read": read}
     session.api.put("permissions", session.vhost, username, body=body)
+
+
+@command(ACCESS, "ann '^shop[.]' '.*' '.*'")
+def set_permissions_globally(session: Session, username: str, configure: str, write: str, read: str) -> None:
+    """Give a user access to all virtual hosts that there are, as set_permissions does to one."""
+    _begin(session, f'Setting permissions for user "{username}" in all virtual hosts ...', username)
+    body = {"configure": configure, "write": write, "read": read}
+    for vhost in session.api.get("vhosts", columns="name"):
+        session.api.put("permissions", vhost["name"], username, body=body)
 
 
 @command(ACCESS, "-p shop ann")

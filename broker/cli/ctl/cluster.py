@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl.command import CHECKS, NODES, VHOSTS, Session, command, counted
+from leveret.broker.cli.ctl.command import CHECKS, NODES, VHOSTS, Session, command, counted, flag
 from leveret.broker.cli.ctl.errors import CtlError, refused
 from leveret.broker.cli.ctl.health import STARTUP_SECONDS, found_listeners, listener_line
 
@@ -157,6 +157,52 @@ def check_if_node_is_mirror_sync_critical(session: Session) -> None:
     """Check that the node may stop without a mirror losing messages: the check does not apply to one node."""
     text = f"Checking if node {session.node} is critical for data safety of any classic mirrored queues ..."
     _alone(session, text, f"Node {session.node}", "check")
+
+
+@command(CHECKS)
+def check_if_any_deprecated_features_are_used(session: Session) -> None:
+    """Check that no feature is in use that RabbitMQ deprecates: their use is not recorded, so none is found."""
+    session.announce("Checking if any deprecated features are used ...")
+    session.api.get("deprecated-features", "used")
+    session.say("Cluster reported no deprecated features in use")
+
+
+def _check_metadata(session: Session) -> None:
+    session.announce(f"Checking if metadata store on node {session.node} has finished initializing ...")
+    session.api.get("health", "checks", "metadata-store", "initialized")
+    session.say(f"Metadata store on node {session.node} has completed its initialization")
+
+
+@command(CHECKS)
+def check_if_metadata_store_is_initialized(session: Session) -> None:
+    """Check that the metadata are loaded: they are, when the broker answers."""
+    _check_metadata(session)
+
+
+@command(CHECKS)
+def check_if_metadata_store_is_initialized_with_data(session: Session) -> None:
+    """Check that the metadata are loaded: they are, when the broker answers."""
+    _check_metadata(session)
+
+
+@command(CHECKS)
+def has_reached_target_cluster_size(session: Session) -> None:
+    """Check that the nodes that are needed are there: one is."""
+    session.announce(f"Checking if target cluster size has been reached on node {session.node} ...")
+    session.api.get("health", "checks", "reached-target-cluster-size")
+    session.say(f"Target cluster size has been reached on node {session.node}")
+
+
+@command(CHECKS, "'.*'", flag("--across-all-vhosts", text="In all virtual hosts."))
+def check_for_quorum_queues_without_an_elected_leader(
+    session: Session, pattern: str, *, across_all_vhosts: bool
+) -> None:
+    """Check that queues of type quorum have a leader: all have, this broker."""
+    where = ("all-vhosts",) if across_all_vhosts else ("vhost", session.vhost)
+    place = "all vhosts" if across_all_vhosts else f"vhost {session.vhost}"
+    session.announce(f"Checking leader replicas of quorum queues matching '{pattern}' in {place} ...")
+    session.api.get("health", "checks", "quorum-queues-without-elected-leaders", *where, "pattern", pattern)
+    session.say(f"Node {session.node} reported all quorum queue as having responsive leader replicas")
 
 
 def _await_alone(session: Session, what: str) -> None:

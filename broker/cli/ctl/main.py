@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from leveret.broker import exit_codes
+from leveret.broker import COMPATIBLE_VERSION, exit_codes
 from leveret.broker.cli.ctl import (  # noqa: F401 - each declares its commands when it is imported
     access,
     cluster,
@@ -34,16 +34,27 @@ from leveret.broker.cli.ctl.errors import UsageError
 
 ABSENT = {
     "clusters and replicas, which RabbitMQ makes of its nodes": """
-        add_member cancel_sync_queue change_cluster_node_type delete_member discover_peers force_boot
-        grow join_cluster peek quorum_status reclaim_quorum_memory rename_cluster_node shrink
-        stream_status sync_queue update_cluster_nodes
+        add_member cancel_sync_queue change_cluster_node_type check_if_cluster_has_classic_queue_mirroring_policy
+        check_if_new_quorum_queue_replicas_have_finished_initial_sync coordinator_status delete_member discover_peers
+        force_boot force_checkpoint force_standalone_khepri_boot grow grow_to_count join_cluster
+        list_operator_policies_with_classic_queue_mirroring list_policies_with_classic_queue_mirroring
+        metadata_store_status peek quorum_status reclaim_quorum_memory reconcile_vhosts
+        remove_classic_queue_mirroring_from_policies rename_cluster_node shrink stream_status sync_queue
+        transfer_leadership update_cluster_nodes
     """,
+    "the policies of a queue: `leveret explain queue` has them": "list_policies_that_match",
+    "statistics, which are metrics (`/metrics`), and the watch over the disk": """
+        activate_free_disk_space_monitoring deactivate_free_disk_space_monitoring message_size_stats reset_stats_db
+    """,
+    "interceptors of channels": "list_channel_interceptors set_channel_interceptor_priorities",
     "Erlang": """
         certificates cipher_suites command_line_arguments consume_event_stream erlang_cookie_hash erlang_cookie_sources
         eval eval_file exec hipe_compile list_ciphers list_hashes list_network_interfaces maybe_stuck observer os_env
         remote_shell resolver_info runtime_thread_stats schema_info tls_versions
     """,
-    "encrypted configuration values: `leveret config encrypt` makes them": "decode encode",
+    "encrypted configuration values: `leveret config encrypt` makes them": """
+        decode decrypt_conf_value encode encrypt_conf_value
+    """,
     "a broker that is stopped or forgets its data while its process runs": "force_reset reset stop_app",
     "maintenance: the image has `rabbitmq-upgrade drain`, `revive`, `post_upgrade`, which do nothing": """
         drain post_upgrade resume_listeners revive suspend_listeners
@@ -54,7 +65,7 @@ ABSENT = {
     """,
     "shells and streams of the log": "autocomplete log_tail_stream",
 }
-"""Commands of RabbitMQ 3.10 that are not there, by what they are about."""
+"""Commands of RabbitMQ 3.10 and 4.3 that are not there, by what they are about."""
 
 _CLEARED = "the {} alarm is cleared by the limit that there was before: `leveret ctl set_{}`"
 _SETTINGS = (
@@ -160,6 +171,7 @@ ctl = CtlGroup(
     short_help="Look at and change a running broker.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+click.version_option(COMPATIBLE_VERSION, message="%(version)s")(ctl)
 
 
 @command("Help", "set_policy", flag("--markdown", text="", hidden=True), name="help")

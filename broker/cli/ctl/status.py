@@ -8,7 +8,7 @@ import click
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.access import list_permissions
 from leveret.broker.cli.ctl.cluster import cluster_status
-from leveret.broker.cli.ctl.command import CHECKS, Session, command, option
+from leveret.broker.cli.ctl.command import CHECKS, Session, command, flag, option
 from leveret.broker.cli.ctl.errors import CtlError
 from leveret.broker.cli.ctl.health import found_listeners, listener_line, raised_alarms
 from leveret.broker.cli.ctl.lists import (
@@ -151,6 +151,16 @@ def list_feature_flags(session: Session, columns: tuple[str, ...]) -> None:
     """List feature flags, all of which are enabled."""
     session.announce("Listing feature flags ...")
     session.show_rows(session.api.get("feature-flags"), columns or ("name", "state"))
+
+
+@command(
+    FEATURE_FLAGS, "name state", flag("--used", text="Only those in use: none, their use is not recorded.")
+)
+def list_deprecated_features(session: Session, columns: tuple[str, ...], *, used: bool) -> None:
+    """List the features that RabbitMQ deprecates, and whether they are permitted here."""
+    session.announce(f"Listing deprecated features {'in use ' if used else ''}...")
+    rows = session.api.get("deprecated-features", *(["used"] if used else []))
+    session.show_rows(rows, columns or ("name", "deprecation_phase", "state"))
 
 
 @command(FEATURE_FLAGS, "all")

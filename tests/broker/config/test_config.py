@@ -885,6 +885,18 @@ def test_several_resource_servers_have_the_general_settings_where_they_have_none
     }
 
 
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_deprecated_features_are_permitted_or_not(value):
+    """RabbitMQ's keys set the switches of the same behaviour; the later one of both counts."""
+    names = ("transient_nonexcl_queues", "global_qos")
+    config = load(settings=[f"deprecated_features.permit.{name}={value}" for name in names])
+    expected = ("permitted", "permitted") if value == "true" else ("denied", "ignored")
+
+    assert expected == tuple(getattr(config.compatibility, name) for name in names)
+    assert () == config.warnings
+    assert load(settings=["deprecated_features.permit.ram_node_type=false"]).warnings
+
+
 def test_the_configuration_of_an_issuer_may_be_elsewhere():
     """`discovery_endpoint_path` and its parameters make the address, as Microsoft Entra ID needs it."""
     pytest.importorskip("jwt")

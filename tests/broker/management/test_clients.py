@@ -36,7 +36,13 @@ def test_a_connection_is_listed_and_shown(api):
     assert [NAME] == [each["name"] for each in api.get("connections/username/guest")]
     assert [] == api.get("connections/username/nobody")
     assert NAME == api.get(f"connections/{PATH}")["name"]
-    for path in ("connections/nope", "connections/nope/channels", "channels/nope", "vhosts/nope/connections"):
+    for path in (
+        "connections/nope",
+        "connections/nope/channels",
+        "connections/nope/sessions",
+        "channels/nope",
+        "vhosts/nope/connections",
+    ):
         assert 404 == api.request("GET", path).status
 
 
@@ -69,6 +75,13 @@ def test_a_channel_is_listed_and_shown_with_its_consumers(api):
     assert {"name": NAME, "peer_host": "127.0.0.1", "peer_port": 50000} == row["connection_details"]
     shown = api.get(f"channels/{quote(row['name'], safe='')}")
     assert ["tag"] == [each["consumer_tag"] for each in shown["consumer_details"]]
+
+
+def test_a_connection_has_no_sessions(api):
+    """Only those of AMQP 1.0 have, RabbitMQ says."""
+    answer = api.request("GET", f"connections/{PATH}/sessions")
+
+    assert (400, "connection does not use AMQP 1.0") == (answer.status, answer.body["reason"])
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "2", "-1", "x", "\u0661" * 5000, ""])

@@ -1,6 +1,7 @@
 """`leveret ctl` against a running broker."""
 
 import contextlib
+import json
 import os
 import select
 import stat
@@ -69,6 +70,84 @@ def test_a_vhost_is_protected_from_deletion(run):
     assert 0 == run("disable_vhost_deletion_protection", "kept").exit_code
     assert 0 == run("delete_vhost", "kept").exit_code
     assert exit_codes.DATA == run("enable_vhost_deletion_protection", "kept").exit_code
+
+
+def vhost_metadata(run, name: str) -> str:
+    """The description, tags, default queue type and protection of a virtual host."""
+    columns = ("description", "tags", "default_queue_type", "protected_from_deletion")
+    rows = json.loads(run("list_vhosts", "name", *columns, "--formatter", "json").stdout)
+    return next([row[each] for each in columns] for row in rows if row["name"] == name)
+
+
+def test_metadata_of_a_vhost_are_changed_one_by_one(run):
+    """Other metadata stay, also with set_vhost_tags and the tracing."""
+    run("add_vhost", "shop", "--description", "the shop", "--default-queue-type", "quorum")
+    assert 0 == run("update_vhost_metadata", "shop", "--tags", "a,b").exit_code
+    assert ["the shop", ["a", "b"], "quorum", False] == vhost_metadata(run, "shop")
+    assert 0 == run("set_vhost_tags", "shop", "c").exit_code
+    assert 0 == run("trace_on", "-p", "shop").exit_code
+    assert 0 == run("update_vhost_metadata", "shop", "--protected-from-deletion").exit_code
+    assert ["the shop", ["c"], "quorum", True] == vhost_metadata(run, "shop")
+    words = ("--no-protected-from-deletion", "--description", "x", "--default-queue-type", "classic")
+    assert 0 == run("update_vhost_metadata", "shop", *words).exit_code
+    assert ["x", ["c"], "classic", False] == vhost_metadata(run, "shop")
+
+    for words, code, text in (
+        (("shop",), 64, "not enough arguments"),
+        (("nope", "--description", "x"), 65, "Virtual host 'nope' does not exist"),
+        (("shop", "--default-queue-type", "odd"), 65, "Default queue type must be one of"),
+    ):
+        refused = run("update_vhost_metadata", *words)
+        assert (code, True) == (refused.exit_code, text in refused.stderr), refused.stderr
+    run("delete_vhost", "shop")
+
+
+def test_a_user_is_added_with_the_hash_of_a_password(run):
+    """The password itself is in no script, and the output of hash_password is the hash alone."""
+    hashed = run("-q", "hash_password", "secret").stdout.strip()
+    assert 0 == run("add_user", "hashed", hashed, "--pre-hashed-password").exit_code
+    assert 0 == run("authenticate_user", "hashed", "secret").exit_code
+    assert 0 == run("add_user", "read", "--pre-hashed-password", input=f"{hashed}\n").exit_code
+    refused = run("add_user", "other", "secret!", "--pre-hashed-password")
+
+    assert (exit_codes.DATA, True) == (refused.exit_code, "Could not Base64 decode" in refused.stderr)
+    assert "secret" not in run("hash_password", "secret").stdout
+
+
+def test_permissions_are_given_in_all_vhosts(run):
+    """A user who does not exist is an error with RabbitMQ's exit code."""
+    run("add_vhost", "one")
+    run("add_user", "everywhere", "pw")
+    assert 0 == run("set_permissions_globally", "everywhere", "", "", ".*").exit_code
+    listed = run("-s", "list_user_permissions", "everywhere").stdout.splitlines()
+    run("delete_vhost", "one")
+
+    assert {"/\t\t\t.*", "one\t\t\t.*"} <= set(listed)
+    assert exit_codes.NO_USER == run("set_permissions_globally", "nobody", "", "", "").exit_code
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--version",), "3.13.7"),
+        (("check_if_any_deprecated_features_are_used",), "Cluster reported no deprecated features in use"),
+        (("check_if_metadata_store_is_initialized",), "has completed its initialization"),
+        (("check_if_metadata_store_is_initialized_with_data",), "has completed its initialization"),
+        (("has_reached_target_cluster_size",), "Target cluster size has been reached"),
+        (("check_for_quorum_queues_without_an_elected_leader", ".*"), "matching '.*' in vhost /"),
+        (
+            ("check_for_quorum_queues_without_an_elected_leader", ".*", "--across-all-vhosts"),
+            "reported all quorum queue as having responsive leader replicas",
+        ),
+        (("list_deprecated_features", "name", "state"), "global_qos\tpermitted"),
+        (("list_deprecated_features", "--used"), "Listing deprecated features in use ..."),
+    ],
+)
+def test_commands_of_rabbitmq_4_that_scripts_use(run, words, text):
+    """Checks of what cannot be otherwise here pass, in RabbitMQ's words."""
+    done = run(*words)
+
+    assert (0, True) == (done.exit_code, text in done.stdout), done.output
 
 
 def test_a_password_is_read_from_standard_input(run):
