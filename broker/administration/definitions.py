@@ -8,7 +8,7 @@ it does (users, permissions, parameters, policies), as in RabbitMQ.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -87,14 +87,13 @@ class DefinitionsAdministration:
         *,
         dry_run: bool = False,
         on_unsupported: str = "",
-        kept: Callable[[str, Entry], object] | None = None,
     ) -> Generator[None, None, Outcome]:
         """Import a definitions file in steps, as a job beside clients that waits for the disk: `Turn.add_writing_job`.
 
         Nothing is changed before everything was checked. The changes are then committed in parts. With a vhost only
         what is in that vhost is imported (`read_document`). A dry run only finds out what would be done; invalid
         entries are then part of the outcome, and no error. `on_unsupported`: `refuse` or `skip` what cannot exist here,
-        '' for what the configuration says; `kept` is called with the section and each entry that can be imported.
+        '' for what the configuration says.
 
         Raises:
             MalformedError: the file is not a JSON object.
@@ -108,7 +107,7 @@ class DefinitionsAdministration:
         except DefinitionsError as error:
             raise BadRequestError(str(error)) from None
         skips = (on_unsupported or self._broker.config.on_unsupported) == "skip"
-        plan = Plan(self._broker, reading, skips=skips, kept=kept)
+        plan = Plan(self._broker, reading, skips=skips)
         changes = yield from _planned(plan, keep=not dry_run)
         if dry_run:
             return plan.outcome

@@ -127,18 +127,10 @@ class Plan:
 
     Entries are removed from the file as they are checked, because many are not freed in one step. The outcome is
     complete when `changes` is at its end. With `skips` what cannot exist here is left out, otherwise it is refused.
-    `kept` is called with the section and the entry of each that is imported.
     """
 
-    def __init__(
-        self,
-        broker: AdministeredBroker,
-        reading: Reading,
-        *,
-        skips: bool = False,
-        kept: Callable[[str, Any], object] | None = None,
-    ) -> None:
-        self._reading, self._skips, self._kept = reading, skips, kept
+    def __init__(self, broker: AdministeredBroker, reading: Reading, *, skips: bool = False) -> None:
+        self._reading, self._skips = reading, skips
         self._checks = Checks(broker)
         self.outcome = Outcome()
 
@@ -184,8 +176,6 @@ class Plan:
             return None
         self._checks.note_exchange(section, at, entry)
         self.outcome.add(section, at, entry, planned.before, planned.after, is_kept=planned.is_kept)
-        if self._kept is not None:
-            self._kept(section, entry)
         return planned.apply
 
     def _leave_out(self, problem: Problem, *, is_needed: bool) -> None:

@@ -34,6 +34,7 @@ LIGHT: Final[Mapping[str, str]] = {
 LATE: Final[Mapping[str, str]] = {
     **LIGHT,
     "definitions": "definitions.definitions",
+    "migrate": "migrate.migrate",
     "perf": "perf.perf",
     "store": "store.store",
 }

@@ -7,7 +7,7 @@ is reported. ``Config()`` has the defaults, and any part can be given by name, s
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -191,6 +191,32 @@ class ConfigError(Exception):
         self.problems = tuple(problems)
 
 
+class Judged(NamedTuple):
+    """A configuration with its settings, and what is wrong with it; with problems no broker starts with it."""
+
+    config: Config
+    written: list[Setting]
+    problems: list[str]
+
+
+def judge_settings(
+    config_paths: Iterable[Path] = (),
+    data_dir: Path | None = None,
+    settings: Iterable[str] = (),
+    environ: Mapping[str, str] | None = None,
+    values: Mapping[str, object] | None = None,
+) -> Judged:
+    """Create a ``Config`` as `load` does, also from an invalid configuration."""
+    problems: list[str] = []
+    draft = Draft(problems, [])
+    written = written_settings(
+        config_paths, data_dir, settings, environ or {}, problems, draft.warnings, values
+    )
+    for setting in decrypted(written, problems):
+        draft.add(setting)
+    return Judged(config_of(draft), written, problems)
+
+
 def load(
     config_paths: Iterable[Path] = (),
     data_dir: Path | None = None,
@@ -206,15 +232,10 @@ def load(
 
     Raises ConfigError with all problems.
     """
-    problems: list[str] = []
-    warnings: list[str] = []
-    written = written_settings(config_paths, data_dir, settings, environ or {}, problems, warnings, values)
-    draft = Draft(problems, warnings)
-    for setting in decrypted(written, problems):
-        draft.add(setting)
-    config = config_of(draft)
-    if problems:
-        raise ConfigError(problems)
+    judged = judge_settings(config_paths, data_dir, settings, environ, values)
+    written, config = judged.written, judged.config
+    if judged.problems:
+        raise ConfigError(judged.problems)
     files = dict.fromkeys(setting.file.absolute() for setting in written if setting.file is not None)
     return msgspec.structs.replace(config, files=tuple(files))
 

@@ -81,8 +81,7 @@ class Overview:
 
     def lines(self) -> Iterator[str]:
         """Yield the whole page: what is set, the keys that are used most, the others by topic, the ignored ones."""
-        if self._written:
-            yield from self._set()
+        yield from self.obeyed()
         if self._warnings:
             yield "Set, without effect"
             for text in self._warnings:
@@ -121,7 +120,10 @@ class Overview:
                 yield from self._wrapped(f"{plain(why)}:", _INDENT)
                 yield from self._wrapped(", ".join(names), 3 * _INDENT)
 
-    def _set(self) -> Iterator[str]:
+    def obeyed(self) -> Iterator[str]:
+        """Yield the settings that are obeyed, with their origin; none, if there are none."""
+        if not self._written:
+            return
         yield "Set (key = value)"
         cells = max(len(self._setting(each)) for each in self._written.values())
         for each in self._written.values():

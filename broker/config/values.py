@@ -92,6 +92,16 @@ def parse_line(line: str, origin: str, environ: Mapping[str, str]) -> Setting | 
     return Setting(match["key"].replace("\\.", "."), value, origin)
 
 
+def line_of(setting: Setting) -> str:
+    """Return a setting as a line of a file, or as several, as its value has."""
+    value = setting.value
+    if "\n" in value or "'" in value:
+        value = f"{_QUOTES}{value}{_QUOTES}"
+    elif not value or value != value.strip() or "#" in value or "$(" in value:
+        value = f"'{value}'"
+    return f"{setting.key} = {value}"
+
+
 def _interpolate(value: str, environ: Mapping[str, str]) -> str:
     def variable(match: re.Match[str]) -> str:
         try:

@@ -1,0 +1,173 @@
+"""The command `leveret migrate check`: what becomes of RabbitMQ's files here (driver: files, the process)."""
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from leveret.broker import exit_codes
+from leveret.broker.administration import BadRequestError
+from leveret.broker.administration.definitions_outcome import ADVICE, Outcome
+from leveret.broker.cli.entry import Group
+from leveret.broker.cli.options import fail
+from leveret.broker.config.config import Config, Judged, judge_settings
+from leveret.broker.config.keys import Draft, KeyTable
+from leveret.broker.config.rabbitmq_environment import ENABLED_PLUGINS_FILE, ENV_FILE
+from leveret.broker.config.reference import Overview, plain
+from leveret.broker.config.values import Setting, line_of
+from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
+from leveret.broker.process.private_files import write_private
+from leveret.broker.server.server import Server
+
+_WITHOUT: Final = re.compile(r"(?P<name>.+?) is not supported(?:: (?P<why>.*))?; ignored", re.DOTALL)
+_OURS: Final = ("LEVERET_", "RABBITMQ_")
+_NAMED: Final = {"rabbitmq-env.conf": ENV_FILE, "enabled_plugins": ENABLED_PLUGINS_FILE}
+"""Files of RabbitMQ that its environment names, and the variables."""
+
+
+@click.group(cls=Group)
+def migrate() -> None:
+    """Look at the files of a RabbitMQ that is to be replaced."""
+
+
+@migrate.command()
+@click.option(
+    "--write",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write leveret.conf and definitions.json to DIR, with what can be used.",
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+def check(files: Sequence[Path], folder: Path | None) -> None:
+    """Tell whether a broker starts with FILES of RabbitMQ, and what becomes of each setting and definition.
+
+    FILES are rabbitmq.conf or a directory of such files, advanced.config, rabbitmq.config, rabbitmq-env.conf,
+    enabled_plugins and definitions (*.json), in any number and order. The command ends with 0 if a broker starts,
+    with 78 if the configuration has to be changed, and with 65 if only definitions have to be.
+
+    \b
+    Examples:
+      leveret migrate check /etc/rabbitmq/rabbitmq.conf definitions.json
+      leveret migrate check rabbitmq.conf advanced.config definitions.json --write new
+    """  # noqa: D301 - click's mark for lines that stay as they are
+    logging.disable()
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    environ |= {_NAMED[each.name]: str(each) for each in files if each.name in _NAMED}
+    imported = [each for each in files if each.suffix == ".json"]
+    judged = judge_settings(
+        (each for each in files if each not in imported and each.name not in _NAMED), environ=environ
+    )
+    definitions = _Definitions(judged.config)
+    lines = [*_configuration(judged)]
+    for file in imported:
+        lines += definitions.add(file)
+    if folder is not None:
+        lines += _write(folder, judged, definitions)
+    for line in [*lines, _verdict(judged, definitions)]:
+        click.echo(line)
+    sys.exit(exit_codes.CONFIG if judged.problems else exit_codes.DATA if definitions.refused else 0)
+
+
+def _configuration(judged: Judged) -> Iterator[str]:
+    """Yield what is obeyed, what has no effect by the reason, and what is refused."""
+    yield from Overview(_usable(judged)).obeyed()
+    without: dict[str, list[str]] = {}
+    for text in judged.config.warnings:
+        found = _WITHOUT.fullmatch(text)
+        without.setdefault(found["why"] or "it is not known" if found else "", []).append(
+            found["name"] if found else text
+        )
+    yield from _section("Warnings", without.pop("", ()))
+    reasons = [
+        text
+        for why, names in without.items()
+        for text in (f"{plain(why)}:", *(f"  {each}" for each in names))
+    ]
+    yield from _section("Without effect", reasons)
+    yield from _section("Refused", judged.problems)
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        if not number:
+            yield title
+        yield f"  {line}"
+
+
+class _Definitions:
+    """Definitions that are imported, one file after the other, into a broker in memory with this configuration.
+
+    `refused` counts entries that a start would not import, `invalid` those that no import would.
+    """
+
+    def __init__(self, config: Config) -> None:
+        names = ("compatibility", "default_queue_type", "limits", "on_unsupported")
+        used = {name: getattr(config, name) for name in names}
+        self._server = Server(Config(listeners=(), definitions=Path(), **used), None)
+        self.refused = self.invalid = 0
+
+    def add(self, file: Path) -> Iterator[str]:
+        """Import a file, without what cannot exist here, and yield lines about it."""
+        administration = self._server.administration.definitions
+        try:
+            octets = read_named(file, MOST_DEFINITIONS)
+            self.refused += administration.import_file(None, octets, dry_run=True).refused
+            outcome: Outcome = administration.import_file(None, octets, dry_run=True, on_unsupported="skip")
+            if not outcome.refused:
+                administration.import_file(None, octets, on_unsupported="skip")
+        except OSError as error:
+            fail(f"cannot read {file}: {error.strerror}", exit_codes.NO_INPUT)
+        except BadRequestError as error:
+            fail(f"{file}: {error}", exit_codes.DATA)
+        self.invalid += outcome.refused
+        yield f"{file}: {outcome.summary()}"
+        yield from _section("Cannot exist here, or belong to what cannot", outcome.skipped)
+        yield from _section("Invalid", map(str, outcome.problems))
+
+    def octets(self) -> bytes:
+        """Return what was imported, as a file."""
+        exported: bytes = self._server.administration.definitions.export_file(None)
+        return exported
+
+
+def _usable(judged: Judged) -> Iterator[Setting]:
+    """Yield the settings that are obeyed, each key once."""
+    table = KeyTable()
+    for setting in {each.key: each for each in judged.written}.values():
+        draft = Draft([], [])
+        draft.add(setting)
+        if table.find(setting.key) is not None and not draft.problems:
+            yield setting
+
+
+def _write(folder: Path, judged: Judged, definitions: _Definitions) -> Iterator[str]:
+    """Write files that a broker starts with, as far as single entries decide about that; yields lines about them."""
+    texts = {"leveret.conf": "".join(f"{line_of(each)}\n" for each in _usable(judged)).encode()}
+    if definitions.invalid:
+        yield "definitions.json is not written: the invalid entries have to be changed first"
+    else:
+        texts["definitions.json"] = definitions.octets()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, octets in texts.items():
+            write_private(folder / name, octets)  # with passwords
+            yield f"Written: {folder / name}"
+    except OSError as error:
+        fail(f"cannot write to {folder}: {error.strerror}", exit_codes.CANNOT_CREATE)
+    yield from _section("Still refused", judge_settings((folder / "leveret.conf",), environ={}).problems)
+
+
+def _verdict(judged: Judged, definitions: _Definitions) -> str:
+    reasons = []
+    if count := len(judged.problems):
+        reasons.append(f"problems of the configuration: {count}")
+    if count := definitions.refused:
+        reasons.append(f"definitions that are refused: {count}")
+        if not definitions.invalid:
+            reasons.append(ADVICE)
+    return f"Verdict: does not start; {'; '.join(reasons)}" if reasons else "Verdict: starts"
