@@ -91,9 +91,11 @@ _OTHER_PROTOCOLS: Final = frozenset({"amqp10", "local"})
 _RESERVED_NAME: Final = "RabbitMQ imports none whose name begins with 'amq.' either"
 _INTERNAL: Final = ": exports of RabbitMQ leave out internal exchanges, but not their bindings"
 _TARGETS: Final = {
-    "queues": {"x-dead-letter-exchange": "dead letters"},
-    "exchanges": {"alternate-exchange": "unroutable messages"},
+    "queues": {"x-dead-letter-exchange": ("exchanges", "dead letters are lost")},
+    "exchanges": {"alternate-exchange": ("exchanges", "unroutable messages are lost")},
+    "parameters": dict.fromkeys(("src-queue", "dest-queue"), ("queues", "messages are not moved as meant")),
 }
+"""By the section and the key: the kind of object that gets messages, and the effect if it is left out."""
 _NEW_HASH: Final = "new"
 """Stands for the hash of a password that is not the present one: it is computed when it is stored."""
 
@@ -174,7 +176,7 @@ class Plan:
             given = error.explanation if isinstance(error, AMQPError) else str(error)
             self._refuse(Problem(section, at, entry, given.removeprefix("Validation failed").strip()))
             return None
-        self._checks.note_exchange(section, at, entry)
+        self._checks.note_targets(section, at, entry)
         self.outcome.add(section, at, entry, planned.before, planned.after, is_kept=planned.is_kept)
         return planned.apply
 
@@ -227,15 +229,16 @@ class Checks:
         """Note an entry that is left out: others that belong to it are, too."""
         self._left_out.update(_identity(section, entry))
 
-    def note_exchange(self, section: str, at: int, entry: Any) -> None:
-        """Note the exchange that takes what a queue discards, or an exchange cannot route."""
-        for key, what in _TARGETS.get(section, {}).items():
-            if isinstance(name := entry.arguments.get(key), str):
-                text = f"{what} are lost: exchange '{name}' is left out"
-                self._targets.append((("exchanges", entry.vhost, name), Problem(section, at, entry, text)))
+    def note_targets(self, section: str, at: int, entry: Any) -> None:
+        """Note the exchange that takes dead letters or unroutable messages, and the queues of a shovel."""
+        given = getattr(entry, "arguments", None) or getattr(entry, "value", None)
+        for key, (kind, what) in _TARGETS.get(section, {}).items():
+            if isinstance(given, Mapping) and isinstance(name := given.get(key), str):
+                text = f"{what}: {kind[:-1]} '{name}' is left out"
+                self._targets.append(((kind, entry.vhost, name), Problem(section, at, entry, text)))
 
     def lost(self) -> Iterator[Problem]:
-        """Yield what loses messages because an exchange is left out."""
+        """Yield what loses messages, or moves none, because an exchange or queue is left out."""
         return (problem for identity, problem in self._targets if identity in self._left_out)
 
     def check_place(self, entry: Entry) -> None:

@@ -28,6 +28,8 @@ _WITHOUT: Final = re.compile(r"(?P<name>.+?) is not supported(?:: (?P<why>.*))?;
 _OURS: Final = ("LEVERET_", "RABBITMQ_")
 _NAMED: Final = {"rabbitmq-env.conf": ENV_FILE, "enabled_plugins": ENABLED_PLUGINS_FILE}
 """Files of RabbitMQ that its environment names, and the variables."""
+_FILES: Final = frozenset({"cacertfile", "certfile", "keyfile", "dhfile", "load_definitions", "path"})
+"""The last parts of keys that name files which a start reads."""
 
 
 @click.group(cls=Group)
@@ -55,7 +57,6 @@ def check(files: Sequence[Path], folder: Path | None) -> None:
       leveret migrate check /etc/rabbitmq/rabbitmq.conf definitions.json
       leveret migrate check rabbitmq.conf advanced.config definitions.json --write new
     """  # noqa: D301 - click's mark for lines that stay as they are
-    logging.disable()
     environ = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     environ |= {_NAMED[each.name]: str(each) for each in files if each.name in _NAMED}
     imported = [each for each in files if each.suffix == ".json"]
@@ -89,7 +90,15 @@ def _configuration(judged: Judged) -> Iterator[str]:
         for text in (f"{plain(why)}:", *(f"  {each}" for each in names))
     ]
     yield from _section("Without effect", reasons)
+    yield from _section("Not on this machine, but needed", _missing(judged))
     yield from _section("Refused", judged.problems)
+
+
+def _missing(judged: Judged) -> Iterator[str]:
+    """Yield the files that settings name and that are not there."""
+    for setting in _usable(judged):
+        if setting.key.rpartition(".")[2] in _FILES and not Path(setting.value).exists():
+            yield line_of(setting)
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -114,6 +123,7 @@ class _Definitions:
     def add(self, file: Path) -> Iterator[str]:
         """Import a file, without what cannot exist here, and yield lines about it."""
         administration = self._server.administration.definitions
+        logging.disable()  # its warnings are among the lines
         try:
             octets = read_named(file, MOST_DEFINITIONS)
             self.refused += administration.import_file(None, octets, dry_run=True).refused
@@ -124,6 +134,8 @@ class _Definitions:
             fail(f"cannot read {file}: {error.strerror}", exit_codes.NO_INPUT)
         except BadRequestError as error:
             fail(f"{file}: {error}", exit_codes.DATA)
+        finally:
+            logging.disable(logging.NOTSET)
         self.invalid += outcome.refused
         yield f"{file}: {outcome.summary()}"
         yield from _section("Cannot exist here, or belong to what cannot", outcome.skipped)

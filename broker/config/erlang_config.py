@@ -53,6 +53,7 @@ _RUNTIME: Final = frozenset((
 _RENAMED: Final = (
     (re.compile(r"(management|prometheus)\.(tcp|ssl)_config\."), r"\1.\2."),
     (re.compile(r"log\.categories\."), "log."),
+    (re.compile(r"log_levels\.(\w+)$"), r"log.\1.level"),
     (re.compile(r"log\.file\.file$"), "log.file"),
     (re.compile(r"auth_oauth2\.key_config\."), "auth_oauth2."),
     (re.compile(r"auth_ldap\.(\w+)_access_query$"), r"auth_ldap.queries.\1_access"),
@@ -70,7 +71,12 @@ def file_settings(path: Path, problems: list[str]) -> Iterator[Setting]:
     try:
         applications = parsed(text)
     except ValueError as error:
-        problems.append(f"cannot read {path}: {error}")
+        hint = (
+            f"; settings as `key = value` belong in a file named *.conf, not *{SUFFIX}"
+            if " = " in text
+            else ""
+        )
+        problems.append(f"cannot read {path}: {error}{hint}")
         return
     if not _is_pairs(applications):
         problems.append(f"cannot read {path}: expected [{{application, [{{key, value}}]}}].")

@@ -167,22 +167,13 @@ def check_if_any_deprecated_features_are_used(session: Session) -> None:
     session.say("Cluster reported no deprecated features in use")
 
 
-def _check_metadata(session: Session) -> None:
-    session.announce(f"Checking if metadata store on node {session.node} has finished initializing ...")
-    session.api.get("health", "checks", "metadata-store", "initialized")
-    session.say(f"Metadata store on node {session.node} has completed its initialization")
-
-
+@command(CHECKS, name="check_if_metadata_store_is_initialized_with_data")
 @command(CHECKS)
 def check_if_metadata_store_is_initialized(session: Session) -> None:
     """Check that the metadata are loaded: they are, when the broker answers."""
-    _check_metadata(session)
-
-
-@command(CHECKS)
-def check_if_metadata_store_is_initialized_with_data(session: Session) -> None:
-    """Check that the metadata are loaded: they are, when the broker answers."""
-    _check_metadata(session)
+    session.announce(f"Checking if metadata store on node {session.node} has finished initializing ...")
+    session.api.get("health", "checks", "metadata-store", "initialized")
+    session.say(f"Metadata store on node {session.node} has completed its initialization")
 
 
 @command(CHECKS)

@@ -158,9 +158,11 @@ def test_what_belongs_to_what_is_skipped_is_skipped(node):
     """Bindings go with their ends; queues and exchanges that send messages to a skipped exchange are named."""
     dead = QUEUE | {"name": "work", "arguments": {"x-dead-letter-exchange": "spread"}}
     alternate = {"name": "in", "vhost": "/", "type": "direct", "arguments": {"alternate-exchange": "spread"}}
+    value = {"src-uri": "amqp://", "src-queue": "log", "dest-uri": "amqp://", "dest-queue": "q"}
     outcome = load(
         node,
         skip=True,
+        parameters=[SHOVEL | {"value": value}],
         exchanges=[alternate, HASH],
         queues=[QUEUE, STREAM, dead],
         bindings=[
@@ -179,6 +181,7 @@ def test_what_belongs_to_what_is_skipped_is_skipped(node):
         "bindings[0] (source 'amq.topic', destination 'log', vhost '/'): queue 'log' is left out",
         "bindings[1] (source 'spread', destination 'q', vhost '/'): exchange 'spread' is left out",
         "bindings[2] (source 'in', destination 'spread', vhost '/'): exchange 'spread' is left out",
+        "parameters[0] (name 's', component 'shovel', vhost '/'): messages are not moved as meant: queue 'log' is left out",
         "exchanges[0] (name 'in', vhost '/'): unroutable messages are lost: exchange 'spread' is left out",
         "queues[2] (name 'work', vhost '/'): dead letters are lost: exchange 'spread' is left out",
     ] == outcome.skipped
