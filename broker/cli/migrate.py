@@ -111,14 +111,15 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
 class _Definitions:
     """Definitions that are imported, one file after the other, into a broker in memory with this configuration.
 
-    `refused` counts entries that a start would not import, `invalid` those that no import would.
+    `count` files were imported; `refused` counts entries that a start would not import, `invalid` those that no import
+    would.
     """
 
     def __init__(self, config: Config) -> None:
         names = ("compatibility", "default_queue_type", "limits", "on_unsupported")
         used = {name: getattr(config, name) for name in names}
         self._server = Server(Config(listeners=(), definitions=Path(), **used), None)
-        self.refused = self.invalid = 0
+        self.count = self.refused = self.invalid = 0
 
     def add(self, file: Path) -> Iterator[str]:
         """Import a file, without what cannot exist here, and yield lines about it."""
@@ -136,6 +137,7 @@ class _Definitions:
             fail(f"{file}: {error}", exit_codes.DATA)
         finally:
             logging.disable(logging.NOTSET)
+        self.count += 1
         self.invalid += outcome.refused
         yield f"{file}: {outcome.summary()}"
         yield from _section("Cannot exist here, or belong to what cannot", outcome.skipped)
@@ -159,10 +161,12 @@ def _usable(judged: Judged) -> Iterator[Setting]:
 
 def _write(folder: Path, judged: Judged, definitions: _Definitions) -> Iterator[str]:
     """Write files that a broker starts with, as far as single entries decide about that; yields lines about them."""
-    texts = {"leveret.conf": "".join(f"{line_of(each)}\n" for each in _usable(judged)).encode()}
+    texts = {}
+    if judged.written:
+        texts["leveret.conf"] = "".join(f"{line_of(each)}\n" for each in _usable(judged)).encode()
     if definitions.invalid:
         yield "definitions.json is not written: the invalid entries have to be changed first"
-    else:
+    elif definitions.count:
         texts["definitions.json"] = definitions.octets()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -171,7 +175,8 @@ def _write(folder: Path, judged: Judged, definitions: _Definitions) -> Iterator[
             yield f"Written: {folder / name}"
     except OSError as error:
         fail(f"cannot write to {folder}: {error.strerror}", exit_codes.CANNOT_CREATE)
-    yield from _section("Still refused", judge_settings((folder / "leveret.conf",), environ={}).problems)
+    if judged.written:
+        yield from _section("Still refused", judge_settings((folder / "leveret.conf",), environ={}).problems)
 
 
 def _verdict(judged: Judged, definitions: _Definitions) -> str:

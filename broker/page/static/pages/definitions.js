@@ -12,29 +12,33 @@ const KINDS = /** @type {Record<string, "good" | "warn" | "bad" | "">} */ ({ add
 export function show({ main }) {
   const file = h("input", { type: "file", accept: ".json,application/json", "aria-label": "File with definitions" });
   const answer = h("div", { "aria-live": "polite" });
+  const skips = h("input", { type: "checkbox" });
   const compare = async () => {
     const chosen = file.files?.[0];
     fill(answer);
     if (!chosen) return;
     try {
       const definitions = JSON.parse(await chosen.text());
-      fill(answer, planOf(await send("POST", "leveret/definitions?dry_run=true", definitions), definitions, answer));
+      const query = skips.checked ? "on_unsupported=skip" : "";
+      fill(answer, planOf(await send("POST", `leveret/definitions?dry_run=true&${query}`, definitions), definitions, answer, query));
     } catch (error) {
       fill(answer, h("p", { class: "error", role: "alert" }, error instanceof SyntaxError ? "The file is not JSON." : error instanceof Error ? error.message : String(error)));
     }
   };
-  file.addEventListener("change", compare);
+  for (const each of [file, skips]) each.addEventListener("change", compare);
   main.append(heading("Definitions"), h("div", { class: "stack" },
     panel("Save", [h("p", null, "Users, virtual hosts, permissions, policies, queues, exchanges and bindings as one file, as RabbitMQ writes it; no messages, and passwords as hashes."), h("p", { class: "row" }, h("a", { class: "button", href: "api/definitions?download=definitions.json", download: "definitions.json" }, "Save definitions.json"))]),
-    panel("Import", [h("p", null, "Of Leveret or RabbitMQ. You see what would change before anything does."), h("p", { class: "row" }, file), answer])));
+    panel("Import", [h("p", null, "Of Leveret or RabbitMQ. You see what would change before anything does."), h("p", { class: "row" }, file, h("label", null, skips, " Leave out what cannot exist here")), answer])));
 }
 
 /**
  * @param {any} plan
  * @param {unknown} definitions
  * @param {HTMLElement} place
+ * @param {string} query
  */
-function planOf(plan, definitions, place) {
+function planOf(plan, definitions, place, query) {
+  const skipped = (plan.skipped ?? []).map((/** @type {string} */ each) => h("li", null, each));
   const problems = (plan.problems ?? []).map((/** @type {any} */ each) => h("li", null, typeof each === "string" ? each : JSON.stringify(each)));
   const changes = (plan.changes ?? []).map((/** @type {any} */ each) => h(
     "tr", null, h("td", null, badge(each.action, KINDS[each.action] ?? "")), h("td", null, each.kind), h("td", null, each.vhost ?? ""), h("td", { class: "wide" }, each.entry),
@@ -42,20 +46,22 @@ function planOf(plan, definitions, place) {
   ));
   return h("div", { class: "stack" },
     h("p", { class: plan.valid ? "note" : "error" }, plan.summary || "Nothing would change."), problems.length ? h("ul", null, problems) : null,
+    skipped.length ? h("div", null, h("p", null, "Left out:"), h("ul", null, skipped)) : null,
     changes.length ? h("div", { class: "scroll" }, h("table", { "aria-label": "Changes" }, h("tbody", null, changes))) : null,
     plan.changes_left_off ? h("p", { class: "faint" }, `${plan.changes_left_off} more changes are not shown.`) : null,
-    plan.valid && changes.length ? h("p", null, button("Import", () => run(definitions, place), "primary")) : null);
+    plan.valid && changes.length ? h("p", null, button("Import", () => run(definitions, place, query), "primary")) : null);
 }
 
 /**
  * @param {unknown} definitions
  * @param {HTMLElement} place
+ * @param {string} query
  */
-function run(definitions, place) {
+function run(definitions, place, query) {
   return ask({
     title: "Import these definitions", action: "Import", text: "Entirely or not at all.",
     submit: async () => {
-      const found = await send("POST", "leveret/definitions", definitions);
+      const found = await send("POST", `leveret/definitions?${query}`, definitions);
       done(`Imported: ${found.summary}`);
       fill(place, h("p", { class: "note" }, found.summary));
     },
