@@ -75,6 +75,7 @@ from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_
 from leveret.broker.vhost.parameters import LIMITS, OPERATOR_POLICY, check_parameter
 from leveret.broker.vhost.policies import policy_keys, unknown_keys
 from leveret.exchanges.base import Exchange
+from leveret.exchanges.delayed import DELAYED
 from leveret.exchanges.errors import ExchangeError
 from leveret.exchanges.router import EXCHANGE_TYPES, Router
 
@@ -87,7 +88,6 @@ RESERVED = "amq."
 INVALID = AdministrationError, DefinitionsError, ExchangeError, InvalidPatternError, ParameterError
 STREAM = "stream"
 _POLICY: Final = "policy"
-_OTHER_PROTOCOLS: Final = frozenset({"amqp10", "local"})
 _RESERVED_NAME: Final = "RabbitMQ imports none whose name begins with 'amq.' either"
 _INTERNAL: Final = ": exports of RabbitMQ leave out internal exchanges, but not their bindings"
 _TARGETS: Final = {
@@ -286,7 +286,7 @@ class Checks:
             check_vhost_limit(broker, entry.name, self._vhost_count + 1)
             self._vhost_count += 1
         metadata = entry.metadata
-        wanted = metadata.default_queue_type or entry.default_queue_type or ""
+        wanted = default_type(entry)
         if short_queue_type(wanted) == STREAM:
             raise UnsupportedError(f"Unsupported default queue type '{wanted}': there are no streams")
         kind = checked_queue_type(wanted) or broker.directory.default_queue_type
@@ -448,8 +448,9 @@ class Checks:
             return Planned({}, {}, lambda: None)
         check_short("its name", entry.name)
         arguments = table_of(entry.arguments)
-        for kind in (entry.type, entry.arguments.get("x-delayed-type", entry.type)):
-            if kind not in EXCHANGE_TYPES:
+        inner = entry.arguments.get("x-delayed-type") if entry.type == DELAYED else None
+        for kind in (entry.type, inner):
+            if isinstance(kind, str) and kind not in EXCHANGE_TYPES:
                 raise UnsupportedError(f"unknown exchange type '{kind}'")
         check_alternate_exchange_type(entry.name, entry.vhost, arguments)
         tried = Router().declare(entry.name, entry.type, arguments=arguments)
@@ -563,13 +564,10 @@ class Checks:
 
 def without_unsupported(section: str, entry: Any) -> str:
     """Take from a valid entry what cannot exist here, if something is left of it; returns a sentence about that."""
-    if section == "vhosts":
-        for each in (entry, entry.metadata):
-            if short_queue_type(each.default_queue_type or "") == STREAM:
-                unset = {"default_queue_type": msgspec.UNSET}
-                entry.default_queue_type = msgspec.UNSET
-                entry.metadata = msgspec.structs.replace(entry.metadata, **unset)
-                return f"default queue type {STREAM} is left out"
+    if section == "vhosts" and short_queue_type(default_type(entry)) == STREAM:
+        entry.default_queue_type = msgspec.UNSET
+        entry.metadata = msgspec.structs.replace(entry.metadata, default_queue_type=msgspec.UNSET)
+        return f"default queue type {STREAM} is left out"
     is_operator = section == "parameters" and entry.component == OPERATOR_POLICY
     if not is_operator and section != "policies":
         return ""
@@ -588,10 +586,15 @@ def without_unsupported(section: str, entry: Any) -> str:
     return f"without {', '.join(unknown)}"
 
 
+def default_type(entry: VHostEntry) -> str:
+    """Return the default queue type in an entry; '' for none."""
+    return entry.metadata.default_queue_type or entry.default_queue_type or ""
+
+
 def check_protocols(value: Any) -> None:
     """Raise UnsupportedError for a shovel of another protocol."""
     for end in ("src-protocol", "dest-protocol"):
-        if isinstance(value, dict) and value.get(end) in _OTHER_PROTOCOLS:
+        if isinstance(value, dict) and value.get(end) in ("amqp10", "local"):
             raise UnsupportedError(f"{end} {value[end]} is not supported: only amqp091 is")
 
 

@@ -189,15 +189,8 @@ class Outcome:
             {**change._asdict(), "differences": [each._asdict() for each in change.differences]}
             for change in self.changes
         )
-        return (
-            ("counts", counts),
-            ("changes", changes),
-            ("problems", map(str, self.problems)),
-            (
-                "skipped",
-                iter(self.skipped),
-            ),
-        )
+        problems, skipped = map(str, self.problems), iter(self.skipped)
+        return ("counts", counts), ("changes", changes), ("problems", problems), ("skipped", skipped)
 
     def shown(self, *, dry_run: bool) -> dict[str, Any]:
         """Return it as the object that the API shows."""

@@ -146,6 +146,20 @@ def test_what_cannot_exist_here_is_refused_or_skipped(node, section, entry, text
     assert outcome.shown(dry_run=False)["skipped"] == outcome.skipped
 
 
+@pytest.mark.parametrize("odd", [[], {}, 5, None, ["stream"]])
+def test_odd_values_are_refused_and_break_nothing(node, odd):
+    """A value of another type is the fault of its entry, also where a name of what cannot exist is looked for."""
+    sections = {
+        "queues": [QUEUE | {"arguments": {"x-queue-type": odd}}],
+        "exchanges": [HASH | {"type": "x-delayed-message", "arguments": {"x-delayed-type": odd}}],
+        "parameters": [SHOVEL | {"value": {"src-protocol": odd}}, SHOVEL | {"value": odd}],
+        "policies": [FEDERATED | {"definition": {"dead-letter-exchange": odd}}],
+    }
+    for section, entries in sections.items():
+        with pytest.raises(BadRequestError):
+            load(node, skip=True, **{section: entries})
+
+
 def test_what_is_wrong_refuses_the_file_even_if_it_skips(node):
     """Only what could exist in RabbitMQ is left out: an invalid value is an error in any case."""
     with pytest.raises(BadRequestError, match="value_negative") as refused:
