@@ -3,7 +3,7 @@
 Each is a dict of facts, for programs, with `lines`, which say the same to people.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -42,6 +42,7 @@ from leveret.broker.queue.arguments import unknown_arguments
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.settings import COUNTED, LIMITS, QueueSettings, strictest
+from leveret.broker.statistics.queue_health import Reason, health, shown as shown_health
 from leveret.broker.transfer.retry import time_of
 from leveret.broker.vhost.policies import Applied, queue_kind
 from leveret.broker.vhost.publish_route import PERSISTENT, PropertyDemands
@@ -66,7 +67,8 @@ class Explaining:
     def _explained(self, place: VHost, queue: Queue) -> Steps[dict[str, Any]]:
         applied = place.queue_policies(queue)
         letters = yield from dead_letters(place, queue)
-        others = yield from outranked(place, queue)
+        others = yield from policies_without_effect(place, queue)
+        judged = health(queue, self._broker.statistics, self._broker.now())
         holders = yield from holders_of(queue, self._broker.time_source.now())
         facts: dict[str, Any] = {
             "name": queue.name,
@@ -78,13 +80,14 @@ class Explaining:
             "paused": queue.is_paused,
             "policy": None if applied.policy is None else applied.policy.name,
             "operator_policy": None if applied.operator_policy is None else applied.operator_policy.name,
-            "outranked_policies": others,
+            "policies_without_effect": others,
+            "health": shown_health(judged),
             "settings": settings_of(queue, applied),
             "dead_letters": letters,
             "retention": retention_of(queue),
             "promises": promises_of(queue),
             "holders": holders,
-            "warnings": warnings(queue, letters),
+            "warnings": [*warnings(queue, letters), *_troubles(queue, judged)],
         }
         return {**facts, "lines": list(_lines_of_queue(facts))}
 
@@ -149,15 +152,20 @@ class Explaining:
         return {"number": number, "state": state, "message": view, "lines": lines}
 
 
-def outranked(vhost: VHost, queue: Queue) -> Steps[list[dict[str, Any]]]:
-    """Return the policies that match a queue and do not apply to it, because another one has a higher priority."""
+def policies_without_effect(vhost: VHost, queue: Queue) -> Steps[list[dict[str, Any]]]:
+    """Return the policies that match the name of a queue and do not apply to it, each with the reason."""
     applied = vhost.queue_policies(queue)
     octets, kind = queue.name.encode("utf-8", "surrogateescape"), queue_kind(queue.arguments)
     found = []
     for operator, chosen in ((False, applied.policy), (True, applied.operator_policy)):
         for policy in vhost.policies.list(operator=operator):
-            if policy is not chosen and kind in policy.kinds and policy.search(octets):
-                found.append({"name": policy.name, "priority": policy.priority, "operator": operator})
+            if policy is not chosen and policy.search(octets):
+                reason = policy.obstacle(kind) or (
+                    f"'{chosen.name}' applies instead, with priority {chosen.priority}" if chosen else ""
+                )
+                found.append(
+                    {"name": policy.name, "priority": policy.priority, "operator": operator, "reason": reason}
+                )
             yield None
     return found
 
@@ -204,16 +212,16 @@ def warnings(queue: Queue, letters: Mapping[str, Any] | None) -> list[str]:
             f"{counted(queue.tally.cycled, 'dead letter')} of this queue dropped: without a reject, it would have "
             "returned to a queue it died in (a dead-letter cycle)"
         )
-    if queue.is_paused:
-        found.append("the queue is paused: consumers get nothing before it is resumed")
-    if queue.awaiting is not None and queue.awaiting.open_count and not queue.consumer_count:
-        found.append(
-            f"{counted(queue.awaiting.open_count, 'unconfirmed message')}, and the queue has no consumer: in confirm "
-            f"mode '{settings.confirm_mode}' the acks of consumers confirm them"
-        )
-    elif queue.ready_count and not queue.consumer_count:
-        found.append(f"{counted(queue.ready_count, 'ready message')}, and the queue has no consumer")
     return found
+
+
+def _troubles(queue: Queue, judged: Iterable[Reason]) -> Iterator[str]:
+    """Yield what is wrong with a queue now, with the messages that it is about."""
+    waiting = f"{counted(queue.ready_count, 'ready message')}, {queue.unacked_count} unacked"
+    if queue.awaiting is not None:
+        waiting += f", {queue.awaiting.open_count} unconfirmed"
+    for each in judged:
+        yield f"{each.reason} ({waiting}): {each.advice}"
 
 
 def _lines_of_queue(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -225,9 +233,9 @@ def _lines_of_queue(facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"queue '{facts['name']}' in vhost '{facts['vhost']}' ({kind})"
     for what in ("policy", "operator_policy"):
         yield f"{what.replace('_', ' ')}: {facts[what] or 'none'}"
-    for each in facts["outranked_policies"]:
+    for each in facts["policies_without_effect"]:
         what = "operator policy" if each["operator"] else "policy"
-        yield f"  {what} '{each['name']}' (priority {each['priority']}) matches too, but only one applies"
+        yield f"  {what} '{each['name']}' matches this name and is not in effect: {each['reason']}"
     yield "settings:" if facts["settings"] else "settings: all are the defaults"
     for row in facts["settings"]:
         yield f"  {row['key']} = {shown(row['value'])}   from {row['source']}{_over(row)}"

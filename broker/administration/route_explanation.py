@@ -9,6 +9,7 @@ from leveret.broker.administration.messages import Steps
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.queue import Queue
+from leveret.broker.statistics.queue_health import needs_consumer, refusal
 from leveret.broker.vhost.publish_route import PropertyDemands
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Binding, Exchange
@@ -187,6 +188,7 @@ def _reached(queue: Queue, way: list[str], delay: int) -> dict[str, Any]:
         "delay": delay or None,
         "messages_ready": queue.ready_count,
         "consumers": queue.consumer_count,
+        "needs_consumer": needs_consumer(queue),
         "refuses": refusal(queue),
         "paused": queue.is_paused,
     }
@@ -195,21 +197,6 @@ def _reached(queue: Queue, way: list[str], delay: int) -> dict[str, Any]:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, which has an s unless there is one of it."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def refusal(queue: Queue) -> str:
-    """Return why a queue would refuse a message of one byte, or drop another one for it; '' if it would not."""
-    settings = queue.settings
-    ready = queue.ready_count
-    octets = 0 if queue.limits is None else queue.limits.octets
-    for there, most, unit in (
-        (ready, settings.max_length, "messages"),
-        (octets, settings.max_octets, "bytes"),
-    ):
-        if most is not None and there >= most:
-            effect = " and rejects publishes" if settings.rejects else ": its oldest message is dropped"
-            return f"it is full ({there} of {most} {unit}){effect}"
-    return ""
 
 
 # -- the same for people ----------------------------------------------------------------------------------------------

@@ -20,11 +20,11 @@ from leveret.broker.http.feeds import Reading, Topic
 from leveret.broker.http.login import token_of
 from leveret.broker.http.route import Key, Routes
 from leveret.broker.management.overview import levels
-from leveret.broker.management.queue_fields import queue_state
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import portions
 from leveret.broker.statistics import families
 from leveret.broker.statistics.node_figures import latencies, node_counts, node_facts
+from leveret.broker.statistics.queue_health import health, queue_state
 from leveret.broker.statistics.statistics import named, summed
 from leveret.broker.vhost.vhost import VHost
 
@@ -34,7 +34,7 @@ STEP = 50
 MOST_TOPICS = 8
 _COLUMNS = """
     vhost name type durable auto_delete exclusive state policy consumers capacity
-    messages_ready messages_unacknowledged publish deliver_get redeliver ack dead_letter_exchange confirm_mode
+    messages_ready messages_unacknowledged publish deliver_get redeliver ack dead_letter_exchange confirm_mode health
 """
 QUEUE_COLUMNS = tuple(_COLUMNS.split())
 _NODE = """
@@ -116,7 +116,10 @@ def _read_queues(broker: AdministeredBroker, names: Vhosts) -> Reading:
             for queue in some:
                 if not queue.deleted:
                     policy = vhost.queue_policies(queue).policy if has_policies else None
-                    row = _queue_row(queue, None if policy is None else json_text(policy.name), now)
+                    row = (
+                        *_queue_row(queue, None if policy is None else json_text(policy.name), now),
+                        health(queue, broker.statistics, now),
+                    )
                     yield (row[0], row[1]), row
             yield None
 

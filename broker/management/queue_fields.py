@@ -9,14 +9,12 @@ from typing import Any, TypeVar
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
 from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties
-from leveret.broker.connection.flow_control import Pause
-from leveret.broker.connection.state import FLOW_SECONDS
 from leveret.broker.http.call import Call, flag
 from leveret.broker.http.listing import ABSENT, asked_ranges
 from leveret.broker.queue.arguments import QUORUM
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
-from leveret.broker.statistics import families
+from leveret.broker.statistics import families, queue_health
 from leveret.broker.statistics.rows import QueueLevels, queue_levels
 from leveret.broker.statistics.series import NO_RATE, Series
 from leveret.broker.statistics.statistics import Statistics
@@ -94,7 +92,8 @@ def queue_fields(call: Call) -> Fields:
         "exclusive": lambda queue: queue.exclusive_owner is not None,
         "arguments": lambda queue: plain_arguments(queue.arguments),
         "node": lambda _queue: node,
-        "state": lambda queue: queue_state(queue, now),
+        "state": lambda queue: queue_health.queue_state(queue, now),
+        "health": lambda queue: queue_health.shown(queue_health.health(queue, statistics, now)),
         "confirm_mode": lambda queue: queue.settings.confirm_mode,
         "messages": lambda queue: queue.ready_count + queue.unacked_count,
         "messages_ready": lambda queue: queue.ready_count,
@@ -158,15 +157,6 @@ def queue_fields(call: Call) -> Fields:
         wanted = _DECLARED + (_TOTALS if flag(call.query, "enable_queue_totals") else ())
         return {name: fields[name] for name in wanted}
     return fields
-
-
-def queue_state(queue: Queue, now: float) -> str:
-    """Return the state of a queue: `paused` by an operator, `flow` if publishers are slowed down, or `running`."""
-    if queue.is_paused:
-        return "paused"
-    if now - queue.publishers_paused_at < FLOW_SECONDS:
-        return "flow"
-    return "flow" if any(isinstance(each, Pause) for each in queue.run_listeners) else "running"
 
 
 def idle_since(statistics: Statistics, series: Series | None) -> Any:

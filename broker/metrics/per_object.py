@@ -117,6 +117,10 @@ QUEUES: tuple[Group, ...] = (
               "levels.retained"),
         gauge("queue_messages_retained_bytes", "Size of the bodies of retained messages", "levels.retained_octets"),
     ), prefix="leveret_"),
+    Group("queue_health", QUEUE_LABELS, (
+        gauge("queue_without_consumer", "1 if messages wait and the queue lacks a consumer; 0 for dead letters, and "
+              "for messages that are meant to expire", "levels.unserved"),
+    ), prefix="leveret_"),
     Group("queue_promises", QUEUE_LABELS, (
         gauge("queue_promises_open",
               "Publishes not yet confirmed because they await acknowledgements by consumers of this queue",

@@ -15,6 +15,7 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, QueueCounts
 from leveret.broker.queue.queue import Queue
+from leveret.broker.statistics.queue_health import is_unserved, lacks_acks
 from leveret.storage.queues.backing_queue import PagingCounts
 
 
@@ -36,6 +37,8 @@ class QueueLevels(NamedTuple):
     """Publish sequence numbers that wait for consumers of this queue, including those of light deliveries."""
     forsaken: int = 0
     """1 if any do, and the queue has no consumer."""
+    unserved: int = 0
+    """1 if messages wait for a consumer that is not there (`statistics.queue_health`)."""
     retained: int = 0
     """Acked messages that are retained."""
     retained_octets: int = 0
@@ -119,7 +122,8 @@ def queue_levels(queue: Queue, paging: PagingCounts) -> QueueLevels:
         paging.ram_octets + paging.unacked_octets,
         *(backing.state_counts() if ready or unacked else (0, 0, 0, 0)),
         promises,
-        int(promises > 0 and not queue.consumer_count),
+        int(lacks_acks(queue)),
+        int(is_unserved(queue)),
         0 if retained is None else queue.retained_count,
         0 if retained is None or retained.limits is None else retained.limits.octets,
         queue.held_count,

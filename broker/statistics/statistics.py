@@ -13,7 +13,7 @@ from leveret.broker.connection.node import Node
 from leveret.broker.scheduling.time_slices import portions
 from leveret.broker.statistics import families
 from leveret.broker.statistics.node_figures import disk_counts, node_counts
-from leveret.broker.statistics.series import NO_RATE, Family, Row, Series, Span, Ticks, details
+from leveret.broker.statistics.series import LATE, NO_RATE, Family, Row, Series, Span, Ticks, details
 from leveret.broker.vhost.vhost import VHost
 
 STEP = 50
@@ -161,6 +161,14 @@ class Statistics:
     def series(self, each: Any) -> Series | None:
         """Return the samples of a queue, channel, connection, exchange or vhost; None before the first."""
         return self._series.get(each)
+
+    def past(self, each: Any, seconds: float, family: Family) -> Sequence[int] | None:
+        """Return the row that an object had so many seconds ago; None if it was not sampled then, or nothing is now."""
+        series, ticks = self._series.get(each), self.ticks
+        if series is None or self._broker.loop.now() - ticks.at > LATE * ticks.interval:
+            return None
+        number = ticks.number - max(1, round(seconds / ticks.interval))
+        return series.at(number, ticks, seconds, family.tiers)
 
     @property
     def broker(self) -> Series | None:

@@ -71,6 +71,15 @@ class Policy:
         kinds = (kind for kind, barred in IMPOSSIBLE.items() if barred.isdisjoint(self.definition))
         object.__setattr__(self, "kinds", frozenset(kinds) & _SCOPES.get(self.apply_to, {self.apply_to}))
 
+    def obstacle(self, kind: str) -> str:
+        """Return why the policy does not apply to objects of this kind, whatever their names are; '' if it does."""
+        if kind in self.kinds:
+            return ""
+        if kind not in _SCOPES.get(self.apply_to, {self.apply_to}):
+            return f"it applies to {self.apply_to} only"
+        keys = ", ".join(sorted(IMPOSSIBLE[kind] & set(self.definition)))
+        return f"{kind.replace('_', ' ')} do not have {keys}, and a policy applies as a whole"
+
     def term(self) -> dict[str, Any]:
         """Return the policy as keys and values, the form in which parameters have it."""
         return {

@@ -169,15 +169,17 @@ QUEUES = View(
         Column("BUSY", "consumer_capacity", _percent, 6, "share of time in which a consumer could take one"),
         Column("BYTES", "message_bytes", octets, 6, "bytes of all message bodies, in memory or on disk"),
         Column("MEMORY", "memory", octets, 6, "estimate of the memory that it takes"),
+        Column("HEALTH", "health.reason", _text, 25, "what is wrong with it; the line below the table says what to do",
+               "text", ("health.advice", "health.state")),
         _STATE,
         Column("TYPE", "type", _text, 8, "classic or quorum", "text"),
         Column("POLICY", "policy", _text, 14, "policy that applies", "text"),
     ),
-    ("READY", "UNACKED", "IN/S", "OUT/S", "ACK/S", "CONS", "VHOST", "STATE", "MEMORY"),
+    ("READY", "UNACKED", "IN/S", "OUT/S", "ACK/S", "CONS", "HEALTH", "VHOST", "STATE", "MEMORY"),
     "READY",
     {
-        "queue": "name", "vhost": "vhost", "type": "type", "policy": "policy", "durable": _durable,
-        "read back": _read_back, "arguments": _arguments,
+        "queue": "name", "wrong": "health.advice", "vhost": "vhost", "type": "type", "policy": "policy",
+        "durable": _durable, "read back": _read_back, "arguments": _arguments,
     },
     ("durable", "arguments", "disk_reads_per_delivered"),
 )  # fmt: skip
@@ -259,7 +261,7 @@ def layout(view: View, widths: Mapping[str, int], total: int) -> list[tuple[Colu
     enough = min(NAME_ENOUGH, max(NAME_LEAST, longest))
     chosen = {name.title}
     left = total
-    kept = [view.column(title) for title in view.first]
+    kept = [view.column(title) for title in view.first if widths.get(title) != 0]
     others = [each for each in view.columns if each not in {name, *kept} and widths.get(each.title) != 0]
     for column in [*kept, *others]:
         if left - needed(column) - 1 >= (NAME_LEAST if column in kept else enough):
@@ -276,7 +278,7 @@ def layout(view: View, widths: Mapping[str, int], total: int) -> list[tuple[Colu
 
 
 def heading(columns: Sequence[tuple[Column, int]], sort: Column, *, is_descending: bool) -> Line:
-    """Return the line of titles; that of the sorted column stands out, with an arrow in the space beside it."""
+    """Return the line of titles; that of the sorted column stands out, with an arrow behind it."""
     arrow = DESCENDING if is_descending else ASCENDING
     line: Line = []
     gap = ""
@@ -285,10 +287,8 @@ def heading(columns: Sequence[tuple[Column, int]], sort: Column, *, is_descendin
         title = fit(column.title, cells, is_left=is_left)
         if column is not sort:
             line += [(gap, "heading"), (title, "heading")]
-        elif not is_left and gap:
-            line += [(arrow, "sorted"), (title, "sorted")]
-        elif is_left and width_of(column.title) < cells:
-            line += [(gap, "heading"), (fit(f"{column.title}{arrow}", cells), "sorted")]
+        elif width_of(column.title) < cells:
+            line += [(gap, "heading"), (fit(f"{column.title}{arrow}", cells, is_left=is_left), "sorted")]
         else:
             line += [(gap, "heading"), (title, "sorted")]
             gap = arrow
@@ -303,8 +303,10 @@ def row(columns: Sequence[tuple[Column, int]], item: Item, *, style: str = "") -
     if style:
         return [(" ".join(cells), style)]
     line: Line = []
+    health = {"critical": "alarm", "warning": "warning"}.get(at(item, "health.state"), "dim")
     for place, ((column, _width), text) in enumerate(zip(columns, cells, strict=True)):
-        line.append((" " * bool(place) + text, _style(column, text.strip())))
+        style = health if column.title == "HEALTH" else _style(column, text.strip())
+        line.append((" " * bool(place) + text, style))
     return line
 
 

@@ -11,6 +11,7 @@ from leveret.broker.amqp.commands import Basic, Confirm, make
 from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
 from leveret.broker.channel.settings import Limits
+from leveret.broker.statistics.queue_health import NO_CONSUMER
 
 ANN = User("ann", "", ("management",))
 
@@ -62,7 +63,10 @@ def test_each_setting_has_its_source(node):
     assert (9000, "operator policy 'cap'", "") == setting(node, "expires")
     found = of_queue(node)
     assert ("all", "cap") == (found["policy"], found["operator_policy"])
-    assert [{"name": "low", "priority": 0, "operator": False}] == found["outranked_policies"]
+    reason = "'all' applies instead, with priority 5"
+    assert [{"name": "low", "priority": 0, "operator": False, "reason": reason}] == found[
+        "policies_without_effect"
+    ]
     queue = node.vhosts["/"].queues["q"]
     assert (50, 1000, 9000, "reject-publish") == (
         queue.settings.max_length,
@@ -74,7 +78,25 @@ def test_each_setting_has_its_source(node):
         "  max-length = 50   from policy 'all', not 100 of argument x-max-length, 70 of operator policy 'cap': "
         "of several limits the smallest applies"
     ) in found["lines"]
-    assert "  policy 'low' (priority 0) matches too, but only one applies" in found["lines"]
+    assert f"  policy 'low' matches this name and is not in effect: {reason}" in found["lines"]
+
+
+def test_a_policy_that_matches_the_name_only_says_why(node):
+    """It is for another kind, or has a key that the kind of queue does not have; one of another name is not told."""
+    arguments = {"x-queue-type": "quorum"}
+    node.administration.topology.declare_queue(None, "/", "shop.orders", arguments=arguments)
+    policies = node.vhosts["/"].policies
+    dead = {"dead-letter-exchange": "dlx"}
+    policies.set("dlx", r"^shop\.", {**dead, "queue-mode": "lazy"})
+    policies.set("classic", "orders", dead, apply_to="classic_queues")
+    policies.set("routes", ".*", {"alternate-exchange": "x"}, apply_to="exchanges")
+    policies.set("other", "^mail", dead)
+
+    assert {
+        "classic": "it applies to classic_queues only",
+        "dlx": "quorum queues do not have queue-mode, and a policy applies as a whole",
+        "routes": "it applies to exchanges only",
+    } == {each["name"]: each["reason"] for each in of_queue(node, "shop.orders")["policies_without_effect"]}
 
 
 @pytest.mark.parametrize("argument", ["reject-publish", None])
@@ -112,8 +134,9 @@ def test_what_looks_wrong_is_named(node):
         "argument 'x-consumer-disconnected-timeout' has no effect: only quorum queues of RabbitMQ 4.3 have it",
         "the dead letter exchange 'dlx' does not exist: dead letters are deleted",
         "overflow is 'reject-publish' without max-length or max-length-bytes: it has no effect",
-        "1 ready message, and the queue has no consumer",
+        f"no consumer (1 ready message, 0 unacked): {NO_CONSUMER.advice}",
     ] == of_queue(node)["warnings"]
+    assert ("critical", "no consumer") == tuple(of_queue(node)["health"][key] for key in ("state", "reason"))
     topology.declare_queue(
         None, "/", "r", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "gone"}
     )

@@ -1,7 +1,7 @@
 /** The pure modules of the page. Node runs this in a copy of the files (tests/page/test_modules.py). */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { reasons, urgency } from "./static/shell/attention.js";
+import { urgency } from "./static/shell/attention.js";
 import { count, counted, duration, latency, percent, rate, short, size, utc } from "./static/shell/format.js";
 import { link, parse } from "./static/shell/route.js";
 import { Rows, keyOf, smooth } from "./static/shell/rows.js";
@@ -69,19 +69,12 @@ test("small rates are none", () => {
   assert.ok(smooth(0, 100, 1) > 20);
 });
 
-test("a queue needs attention for a reason", () => {
-  const queue = { consumers: 0, messages_ready: 0, messages_unacknowledged: 0, incoming: 0, outgoing: 0, acked: 0, growth: 0, state: "running", messages: 0 };
-  const texts = (changes, dead) => reasons({ ...queue, ...changes }, dead).map((each) => each.text);
-  assert.deepEqual(texts({}), []);
-  assert.deepEqual(texts({ messages_ready: 1 }), ["no consumer"]);
-  assert.deepEqual(texts({ messages_ready: 1, growth: 5, incoming: 5 }), ["growing, no consumer"]);
-  assert.deepEqual(texts({ consumers: 1, messages_ready: 9, growth: 5, incoming: 5, outgoing: 1, acked: 1 }), ["consumers not keeping up"]);
-  assert.deepEqual(texts({ consumers: 1, messages_ready: 9, growth: 1, incoming: 1000, outgoing: 999, acked: 999 }), []);
-  assert.deepEqual(texts({ consumers: 1, messages_ready: 9, messages_unacknowledged: 3 }), ["consumers stuck"]);
-  assert.deepEqual(texts({ messages_ready: 1 }, true), ["dead letters"]);
-  assert.deepEqual(texts({ state: "flow", consumers: 1 }), ["publishers slowed down"]);
-  const urgent = { ...queue, messages_ready: 1, messages: 1 };
-  assert.ok(urgency(urgent, reasons(urgent)) > urgency({ ...queue, messages: 1e9 }, []));
+test("queues with critical reasons come first, then the longest", () => {
+  const queue = { health: [], messages: 0, incoming: 0, outgoing: 0 };
+  const critical = { ...queue, health: [["critical", "no consumer", "Start it."]], messages: 1 };
+  const warned = { ...queue, health: [["warning", "paused", "Resume it."]], messages: 5 };
+  const order = [{ ...queue, messages: 1e9 }, warned, critical].sort((one, other) => urgency(other) - urgency(one));
+  assert.deepEqual(order.map((each) => each.health[0]?.[1]), ["no consumer", "paused", undefined]);
 });
 
 test("rates between events, and none after a restart", () => {

@@ -1,10 +1,9 @@
 /** The broker at a glance: what moves, what waits, what it has left, and what is wrong. */
 import { get } from "../shell/api.js";
-import { reasons } from "../shell/attention.js";
+import { reasonBadge, urgency } from "../shell/attention.js";
 import { Chart } from "../shell/chart.js";
 import { h, refresh, setText } from "../shell/elements.js";
 import { count, counted, duration, latency, percent, rate, short, size } from "../shell/format.js";
-import { holders } from "../shell/holders.js";
 import { live } from "../shell/live.js";
 import { recall, remember } from "../shell/memory.js";
 import { badge, facts, figure, go, heading, panel, queueLink } from "../shell/parts.js";
@@ -83,11 +82,8 @@ export async function show({ main, user, vhost, signal }) {
     refresh(warnings, alarms(now));
     if (now.node) refresh(node, nodePanels(now));
   };
-  /** @type {Set<string>} */
-  let dead = new Set();
   const updateWorst = () => {
-    const rows = [...live.queues.byKey.values()].map((row) => ({ row, why: reasons(row, dead.has(row.key)) })).filter(({ why }) => why.length);
-    rows.sort((one, other) => other.why[0].level - one.why[0].level || other.row.messages - one.row.messages);
+    const rows = [...live.queues.byKey.values()].filter((row) => row.health.length).sort((one, other) => urgency(other) - urgency(one) || one.name.localeCompare(other.name));
     refresh(worst, live.queues.byKey.size ? attention(rows.slice(0, WORST), rows.length) : h("div", { class: "empty" }, live.queues.at ? gettingStarted(vhost) : "Reading queues…"));
   };
   choice.addEventListener("change", () => {
@@ -99,22 +95,18 @@ export async function show({ main, user, vhost, signal }) {
   live.addEventListener("queues", updateWorst, { signal });
   update();
   updateWorst();
-  holders(vhost, signal).then((found) => {
-    dead = found;
-    if (!signal.aborted) updateWorst();
-  });
   await readHistory();
 }
 
 /**
- * @param {{row: import("../shell/rows.js").QueueRow, why: import("../shell/attention.js").Reason[]}[]} rows
+ * @param {import("../shell/rows.js").QueueRow[]} rows
  * @param {number} all
  */
 function attention(rows, all) {
-  if (!rows.length) return h("div", { class: "empty" }, badge("All queues are well", "good"), h("p", null, "No queue grows, is without a consumer, or has stuck consumers."));
-  return h("div", { class: "scroll" }, h("table", { "aria-label": "Queues that need attention" }, h("tbody", null, rows.map(({ row, why }) => h(
-    "tr", null, h("th", { scope: "row", class: "wide" }, queueLink(row.vhost, row.name)), h("td", null, badge(why[0].text, why[0].level > 1 ? "bad" : "warn")),
-    h("td", { class: "number" }, `${short(row.messages)} messages`), h("td", { class: "wide faint small" }, why[0].advice),
+  if (!rows.length) return h("div", { class: "empty" }, badge("All queues are well", "good"), h("p", null, "No queue grows, lacks a consumer, or has stuck consumers."));
+  return h("div", { class: "scroll" }, h("table", { "aria-label": "Queues that need attention" }, h("tbody", null, rows.map((row) => h(
+    "tr", null, h("th", { scope: "row", class: "wide" }, queueLink(row.vhost, row.name)), h("td", null, reasonBadge(row.health[0])),
+    h("td", { class: "number" }, `${short(row.messages)} messages`), h("td", { class: "wide faint small" }, row.health[0][2]),
   )), all > rows.length ? h("tr", null, h("td", { colspan: "4" }, h("a", { href: link("queues", [], { only: "attention" }) }, `${count(all - rows.length)} more`))) : null)));
 }
 

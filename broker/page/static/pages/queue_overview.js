@@ -1,10 +1,9 @@
 /** The first part of the page of a queue: figures, lines over time, states of messages, consumers, settings. */
 import { get, path } from "../shell/api.js";
-import { reasons } from "../shell/attention.js";
+import { isCritical } from "../shell/attention.js";
 import { Chart } from "../shell/chart.js";
 import { h, refresh, setText } from "../shell/elements.js";
 import { count, counted, duration, rate, short, size } from "../shell/format.js";
-import { holders } from "../shell/holders.js";
 import { live } from "../shell/live.js";
 import { badge, facts, figure, panel } from "../shell/parts.js";
 import { poll } from "../shell/poll.js";
@@ -37,7 +36,6 @@ export function queueOverview(vhost, name, first, signal) {
     moving.set(rates, SECONDS);
     waiting.set(lengths, SECONDS);
   };
-  let isHolder = false;
   const update = () => {
     const row = live.queues.byKey.get(keyOf(vhost, name));
     if (!row) return;
@@ -47,7 +45,7 @@ export function queueOverview(vhost, name, first, signal) {
     setText(figures.incoming.value, rate(row.incoming));
     setText(figures.outgoing.value, rate(row.outgoing));
     setText(figures.acked.value, rate(row.acked));
-    refresh(advice, reasons(row, isHolder).map((each) => h("p", { class: each.level > 1 ? "error" : "note" }, h("b", null, `${each.text}: `), each.advice)));
+    refresh(advice, row.health.map((each) => h("p", { class: isCritical(each) ? "error" : "note" }, h("b", null, `${each[1]}: `), each[2])));
     if (live.queues.at - (rates.at(-1)?.at ?? 0) < 900) return;
     added(rates, { at: live.queues.at, values: [row.incoming, row.outgoing, row.acked] }, SECONDS);
     added(lengths, { at: live.queues.at, values: [row.messages_ready, row.messages_unacknowledged] }, SECONDS);
@@ -68,10 +66,6 @@ export function queueOverview(vhost, name, first, signal) {
   show([first, null]);
   live.addEventListener("queues", update, { signal });
   update();
-  holders(vhost, signal).then((found) => {
-    isHolder = found.has(keyOf(vhost, name));
-    if (!signal.aborted) update();
-  });
   poll({ read: (aborted) => Promise.all([get(`queues/${path(vhost, name)}`, {}, aborted), explain(aborted)]), show, place, signal });
   begin();
   return place;

@@ -1,14 +1,13 @@
 /** All queues: those first that need somebody. */
 import { get, path, send } from "../shell/api.js";
-import { reasons, urgency } from "../shell/attention.js";
+import { reasonBadge, urgency } from "../shell/attention.js";
 import { ask } from "../shell/dialog.js";
 import { h, setText } from "../shell/elements.js";
 import { count, counted, rate } from "../shell/format.js";
-import { holders } from "../shell/holders.js";
 import { live } from "../shell/live.js";
 import { recall, remember } from "../shell/memory.js";
 import { done } from "../shell/notices.js";
-import { badge, button, heading, queueLink } from "../shell/parts.js";
+import { button, heading, queueLink } from "../shell/parts.js";
 import { link } from "../shell/route.js";
 import { keyOf } from "../shell/rows.js";
 import { Table } from "../shell/table.js";
@@ -20,19 +19,12 @@ import { queueFields, queueArguments } from "./queue_form.js";
 /** @typedef {import("../app.js").Place} Place */
 
 const PAINT_MS = 900;
-/** @type {import("../shell/attention.js").Reason[]} */
-const NONE = [];
 export const title = "Queues";
 
 /** @param {Place} place */
 export function show(place) {
   const { main, route, user, vhost, signal } = place;
   if (route.names.length > 1) return showQueue(place);
-  /** @type {Map<QueueRow, import("../shell/attention.js").Reason[]>} */
-  let found = new Map();
-  /** @type {Set<string>} */
-  let dead = new Set();
-  const why = (/** @type {QueueRow} */ row) => found.get(row) ?? NONE;
   /** @type {Table<QueueRow>} */
   const table = new Table({
     id: "queues", label: "Queues", virtual: true, key: (row) => row.key, sort: "attention", descending: true,
@@ -41,8 +33,8 @@ export function show(place) {
       { name: "vhost", title: "Virtual host", value: (row) => row.vhost, extra: Boolean(vhost) || user.vhosts < 2 },
       { name: "messages_ready", title: "Ready", number: true, value: (row) => row.messages_ready, show: (row) => count(row.messages_ready) },
       {
-        name: "attention", title: "Needs attention", number: false, value: (row) => urgency(row, why(row)),
-        show: (row) => why(row).slice(0, 2).map((each) => badge(each.text, each.level > 1 ? "bad" : "warn", each.advice)),
+        name: "attention", title: "Needs attention", number: false, value: urgency,
+        show: (row) => row.health.slice(0, 2).map(reasonBadge),
       },
       { name: "unacked", title: "Unacked", number: true, value: (row) => row.messages_unacknowledged, show: (row) => count(row.messages_unacknowledged) },
       { name: "consumers", title: "Consumers", number: true, value: (row) => row.consumers, show: (row) => count(row.consumers) },
@@ -71,15 +63,11 @@ export function show(place) {
     waiting = 0;
     painted = performance.now();
     const all = [...live.queues.byKey.values()];
-    found = new Map();
-    for (const row of all) {
-      const known = reasons(row, dead.has(row.key));
-      if (known.length) found.set(row, known);
-    }
+    const troubled = all.filter((row) => row.health.length).length;
     const text = filter.value.trim().toLowerCase();
-    const rows = all.filter((row) => (!onlyThose.checked || why(row).length) && (!text || matches(row, text)));
+    const rows = all.filter((row) => (!onlyThose.checked || row.health.length) && (!text || matches(row, text)));
     table.set(rows);
-    setText(total, `${rows.length === all.length ? counted(all.length, "queue") : `${count(rows.length)} of ${counted(all.length, "queue")}`}${found.size ? `, ${count(found.size)} need attention` : ""}`);
+    setText(total, `${rows.length === all.length ? counted(all.length, "queue") : `${count(rows.length)} of ${counted(all.length, "queue")}`}${troubled ? `, ${count(troubled)} need attention` : ""}`);
   };
   const soon = () => {
     if (!waiting) waiting = setTimeout(paint, Math.max(0, PAINT_MS - (performance.now() - painted)));
@@ -98,16 +86,7 @@ export function show(place) {
     heading("Queues", { actions: user.mayChange ? button("New queue", () => create(vhost), "primary") : [] }),
     h("section", { class: "panel" }, h("div", { class: "toolbar" }, filter, h("label", null, onlyThose, "Needs attention"), canGroup ? h("label", null, byVhost, "By virtual host") : null, table.chooser(), total), table.element),
   );
-  if (live.queues.at) {
-    paint();
-    lookForDeadLetters();
-  } else live.addEventListener("queues", lookForDeadLetters, { signal, once: true });
-
-  /** After the first rows, which it would delay. */
-  async function lookForDeadLetters() {
-    dead = await holders(vhost, signal);
-    if (!signal.aborted) soon();
-  }
+  if (live.queues.at) paint();
 }
 
 /**

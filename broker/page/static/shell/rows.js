@@ -5,8 +5,9 @@
  *   vhost: string, name: string, type: string, durable: boolean, auto_delete: boolean, exclusive: boolean, state: string,
  *   policy: string | null, consumers: number, capacity: number, messages_ready: number, messages_unacknowledged: number,
  *   publish: number, deliver_get: number, redeliver: number, ack: number, dead_letter_exchange: string | null,
- *   confirm_mode: string, key: string, messages: number, incoming: number, outgoing: number, acked: number, growth: number,
+ *   confirm_mode: string, health: Reason[], key: string, messages: number, incoming: number, outgoing: number, acked: number, growth: number,
  * }} QueueRow
+ * @typedef {[state: "critical" | "warning", reason: string, advice: string]} Reason Something wrong with a queue
  * @typedef {{columns?: string[], rows: any[][], gone?: string[][], at?: number}} RowsEvent
  */
 
@@ -95,7 +96,7 @@ function rowOf(values, at) {
     state: values[at.state], policy: values[at.policy], consumers: values[at.consumers], capacity: values[at.capacity],
     messages_ready: ready, messages_unacknowledged: unacked, publish: values[at.publish], deliver_get: values[at.deliver_get],
     redeliver: values[at.redeliver], ack: values[at.ack], dead_letter_exchange: values[at.dead_letter_exchange],
-    confirm_mode: values[at.confirm_mode], key: keyOf(vhost, name), messages: ready + unacked, incoming: 0, outgoing: 0, acked: 0, growth: 0,
+    confirm_mode: values[at.confirm_mode], health: values[at.health], key: keyOf(vhost, name), messages: ready + unacked, incoming: 0, outgoing: 0, acked: 0, growth: 0,
   };
 }
 

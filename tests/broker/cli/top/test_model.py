@@ -59,7 +59,7 @@ def test_the_picture_at_eighty_by_twenty_four(model):
         lines[4]
     )
     assert (
-        "NAME              VHOST▼ READY UNACKED   IN/S  OUT/S  ACK/S  CONS MEMORY STATE"
+        "NAME              VHOST READY▼ UNACKED   IN/S  OUT/S  ACK/S  CONS MEMORY STATE"
         == text(lines[5]).rstrip()
     )
     assert "q00               /         48       0     12      -      -     1  1.95k running" == text(

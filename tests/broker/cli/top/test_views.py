@@ -81,7 +81,7 @@ def test_columns_never_become_narrower():
 
 @pytest.mark.parametrize(
     ("title", "is_descending", "shown"),
-    [("READY", True, "▼ READY"), ("IN/S", False, "▲  IN/S"), ("STATE", False, "STATE▲ ")],
+    [("READY", True, "READY▼"), ("IN/S", False, " IN/S▲"), ("STATE", False, "STATE▲ ")],
 )
 def test_the_sorted_column_stands_out(title, is_descending, shown):
     """By its style and an arrow, which needs no further space."""
