@@ -286,7 +286,7 @@ _NUMBER_RULE = "of several limits the smallest applies"
 _ARGUMENT_RULE = "an argument goes before policies"
 _OPERATOR_RULE = "an operator policy goes before a policy"
 
-_KEYS = (
+SETTING_KEYS = (
     *("message-ttl", "expires", "max-length", "max-length-bytes", "overflow", "dead-letter-exchange"),
     *(
         "dead-letter-routing-key",
@@ -315,9 +315,9 @@ def settings_of(queue: Queue, applied: Applied) -> list[dict[str, Any]]:
     """Return the settings in effect that somebody gave, each with its source, its rule, and what it prevails over."""
     arguments = plain_arguments(queue.arguments)
     rows = []
-    for key in (*_KEYS, *_FIXED):
+    for key in (*SETTING_KEYS, *_FIXED):
         given = list(_given(key, arguments, applied))
-        effective = _effective(key, queue.settings)
+        effective = value_in_effect(key, queue.settings)
         if not given:
             if effective is not None:
                 rows.append(_row(key, effective, Given(effective, "the configuration of the broker"), [], ""))
@@ -370,9 +370,9 @@ def _chosen(key: str, given: list[Given]) -> tuple[Given, str]:
     return given[0], _ARGUMENT_RULE if given[0].source.startswith("argument") else _OPERATOR_RULE
 
 
-def _effective(key: str, settings: QueueSettings) -> Any:
+def value_in_effect(key: str, settings: QueueSettings) -> Any:
     """Return the value in effect; None for the default, and for what is not kept among the settings."""
-    if key not in _KEYS:
+    if key not in SETTING_KEYS:
         return None
     name = _FIELDS.get(key, key.replace("-", "_"))
     value = getattr(settings, name)

@@ -14,7 +14,20 @@ from leveret.broker.administration.access import (
     found_vhost as vhost_named,
     may_see,
 )
-from leveret.broker.http.call import Answer, Call, Done, Item, Listing, found_vhost
+from leveret.broker.administration.policy_preview import policy_preview
+from leveret.broker.administration.setting_catalogue import catalogue
+from leveret.broker.http.call import (
+    Answer,
+    Call,
+    Done,
+    Item,
+    Listing,
+    Steps,
+    flag,
+    found_vhost,
+    table,
+    text,
+)
 from leveret.broker.http.errors import bad_request, escaped, not_found, vhost_not_found
 from leveret.broker.http.route import Key, Routes, Scope, required
 from leveret.broker.management.vhosts import limits_state
@@ -94,6 +107,40 @@ def put_policy(call: Call, vhost: str, policy: str, *, operator: bool) -> Answer
 def delete_policy(call: Call, vhost: str, policy: str, *, operator: bool) -> None:
     """Remove a policy."""
     call.administration.policies.clear(call.actor, vhost, policy, operator=operator)
+
+
+@ROUTES.get("leveret/settings", scope=Scope.NONE)
+def get_settings(_call: Call) -> Answer:
+    """The settings that arguments of queues and policies can give: their types, bounds and help, and the
+    kinds of objects that have them, for forms.
+    """
+    return Listing(list(catalogue()), sort=(), is_paged=False)
+
+
+@ROUTES.post(
+    "leveret/explain/policy/{vhost}",
+    needs=Right.POLICYMAKER,
+    body=(
+        required("name"),
+        Key(
+            "policy",
+            "object",
+            doc="`pattern`, `definition`, `priority` and `apply-to`; without it: if it were removed",
+        ),
+        Key("operator", "boolean", doc="an operator policy"),
+    ),
+    is_stored=False,
+)
+def explain_policy(call: Call, vhost: str) -> Steps:
+    """What a policy would change if it were set now, and how many messages would be deleted at once;
+    nothing is changed.
+    """
+    body = call.body("name")
+    term = {"priority": 0, **table(body, "policy")} if body.get("policy") is not None else None
+    found = yield from policy_preview(
+        call.broker, call.actor, vhost, text(body, "name"), term, operator=flag(body, "operator")
+    )
+    return Item(found)
 
 
 # -- parameters -------------------------------------------------------------------------------------------------------

@@ -221,6 +221,17 @@ class Policies:
         )
         self._changed()
 
+    def tried(self, name: str, term: Any, *, operator: bool) -> "Policies":
+        """Return a copy in which a policy is set, or removed if its term is None; raises PolicyError as `set_term`."""
+        copy = Policies(self._vhost, lambda: None, self._patterns)
+        copy._kept = (dict(self._kept[0]), dict(self._kept[1]))
+        copy._ranked = list(self._ranked)
+        if term is not None:
+            copy.set_term(name, term, operator=operator)
+        elif name in copy._kept[operator]:
+            copy.clear(name, operator=operator)
+        return copy
+
     def get(self, name: str, *, operator: bool = False) -> Policy | None:
         """Return the policy or operator policy of that name, or None."""
         return self._kept[operator].get(name)
@@ -498,3 +509,8 @@ def policy_keys(patterns: Patterns, *, operator: bool) -> Mapping[str, tuple[Che
         "apply-to": (_check_apply_to, False),
         "definition": (_check_definition(known, validator), True),
     }
+
+
+def known_keys(*, operator: bool) -> frozenset[str]:
+    """Return the keys that policies or operator policies may have."""
+    return _OPERATOR_POLICY if operator else _POLICY

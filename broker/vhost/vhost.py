@@ -4,7 +4,7 @@ import logging
 import secrets
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.retained_queue import RetainedQueue
 from leveret.broker.queue.retention import Retention
 from leveret.broker.queue.retries import Retries
-from leveret.broker.queue.settings import delays_nothing, queue_settings
+from leveret.broker.queue.settings import QueueSettings, delays_nothing, queue_settings
 from leveret.broker.scheduling.node_context import INTERNAL, NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.dead_lettering import MOST_DEATHS, DeadLettering
@@ -547,11 +547,14 @@ class VHost:
                     break
         self._is_reconfiguring = False
 
-    def _configure_queue(self, queue: Queue) -> None:
-        definition, before = self.queue_policies(queue).definition, queue.settings
-        settings = queue_settings(
+    def settings_of(self, queue: Queue, definition: Mapping[str, Any]) -> QueueSettings:
+        """Return the settings that a queue has with this merged definition of its policies."""
+        return queue_settings(
             queue.arguments, definition, self._confirm_mode, self.compatibility.delivery_limit
         )
+
+    def _configure_queue(self, queue: Queue) -> None:
+        before, settings = queue.settings, self.settings_of(queue, self.queue_policies(queue).definition)
         if settings == before:
             return
         if settings.on_publish != before.on_publish or settings.confirm_mode != before.confirm_mode:

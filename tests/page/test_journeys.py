@@ -186,24 +186,105 @@ def test_a_worker_has_died(page):
     page.tab.wait_for_selector("text=No dead letters")
 
 
-def test_a_policy_says_what_it_matches(page):
-    """While its pattern is typed, and when a queue appears meanwhile."""
+def test_a_policy_says_what_it_would_change(page):
+    """While it is typed, and when a queue appears meanwhile; nothing is filled in before, nor anything changed."""
     publish(page.broker, "tmp.a", "x")
     publish(page.broker, "orders", "x")
     page.open("policies")
     page.tab.click("text=New policy")
+    assert "" == page.tab.input_value("dialog [name=pattern]")
     page.tab.fill("dialog [name=name]", "short")
     page.tab.fill("dialog [name=pattern]", "^tmp")
-    page.tab.wait_for_selector("dialog >> text=Matches 1 queue now: tmp.a")
+    page.tab.select_option("dialog [aria-label='Add a setting']", "message-ttl")
+    page.tab.fill("dialog [name=setting-message-ttl]", "5000")
+    page.tab.wait_for_selector("dialog >> text=Matches 1 queue now; changes 1 queue.")
+    page.tab.wait_for_selector("dialog li:has-text('tmp.a: message-ttl: not set → 5000')")
     publish(page.broker, "tmp.b", "x")
-    page.tab.wait_for_selector("dialog >> text=Matches 2 queues now: tmp.a, tmp.b")
+    page.tab.wait_for_selector("dialog >> text=Matches 2 queues now; changes 2 queues.")
+    page.expected = ("400",)
     page.tab.fill("dialog [name=pattern]", "(")
-    page.tab.wait_for_selector("dialog >> text=The pattern is not complete.")
+    page.tab.wait_for_selector("dialog >> text=should be regular expression")
     page.tab.fill("dialog [name=pattern]", "^tmp")
     page.tab.click("dialog button:has-text('Save')")
     page.tab.wait_for_selector("th:has-text('short')")
 
     assert "short" == page.api("GET", "queues/%2F/tmp.a")["policy"]
+
+
+def test_a_policy_that_would_delete_messages_says_so_in_red(page):
+    """Their number, and the queue that would lose them; no operator policy is different."""
+    publish(page.broker, "tmp.a", "x", "y", "z")
+    page.open("operator-policies")
+    page.tab.click("text=New operator policy")
+    page.tab.fill("dialog [name=name]", "cap")
+    page.tab.fill("dialog [name=pattern]", "^tmp")
+    page.tab.select_option("dialog [aria-label='Add a setting']", "max-length")
+    page.tab.fill("dialog [name=setting-max-length]", "1")
+    page.tab.wait_for_selector("dialog [role=alert].error:has-text('Deletes 2 messages at once.')")
+    page.tab.wait_for_selector("dialog li:has-text('tmp.a') >> .badge.bad:has-text('2 deleted')")
+    assert 3 == page.api("GET", "queues/%2F/tmp.a")["messages_ready"]
+    page.tab.click("dialog button:has-text('Save')")
+    page.tab.wait_for_selector("th:has-text('cap')")
+    page.tab.click("tr:has-text('cap') >> text=Delete")
+    page.tab.wait_for_selector("dialog li:has-text('tmp.a: max-length: 1 → not set')")
+    page.tab.click("dialog button.primary")
+    page.tab.wait_for_selector("text=There are no operator policies")
+
+    assert 1 == page.api("GET", "queues/%2F/tmp.a")["messages_ready"]
+
+
+def test_a_new_queue_has_any_argument(page):
+    """The confirm mode is there at once, the others are chosen; those of another type go when the type changes."""
+    page.open("queues")
+    page.tab.click("text=New queue")
+    page.tab.fill("dialog [name=name]", "work")
+    page.tab.select_option("dialog [name=setting-confirm-mode]", "consumer-ack")
+    page.tab.select_option("dialog [aria-label='Add a setting']", "max-priority")
+    page.tab.fill("dialog [name=setting-max-priority]", "300")
+    page.tab.click("dialog button:has-text('Create')")
+    assert page.tab.locator("dialog").is_visible()  # 255 at most, which the browser says
+    page.tab.fill("dialog [name=setting-max-priority]", "3")
+    page.tab.select_option("dialog [aria-label='Add a setting']", "single-active-consumer")
+    page.tab.click("dialog button:has-text('Create')")
+    page.tab.wait_for_selector("h1:has-text('work')")
+    found = page.api("GET", "queues/%2F/work")["arguments"]
+    assert {"x-confirm-mode": "consumer-ack", "x-max-priority": 3, "x-single-active-consumer": True} == found
+
+    page.open("queues")
+    page.tab.click("text=New queue")
+    page.tab.fill("dialog [name=name]", "safe")
+    page.tab.select_option("dialog [name=type]", "quorum")
+    page.tab.wait_for_selector("dialog [name=setting-confirm-mode]", state="detached")
+    page.tab.select_option("dialog [aria-label='Add a setting']", "dead-letter-routing-key")
+    page.tab.fill("dialog [name=setting-dead-letter-routing-key]", "work")
+    page.tab.click("dialog button:has-text('Create')")
+    page.tab.wait_for_selector("h1:has-text('safe')")
+    found = page.api("GET", "queues/%2F/safe")["arguments"]
+    assert {
+        "x-queue-type": "quorum",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "work",
+    } == found
+
+
+def test_a_shovel_is_made_and_ended(page):
+    """Its messages arrive; a reason is shown if it cannot run."""
+    publish(page.broker, "here", "a", "b")
+    publish(page.broker, "there")
+    page.open("shovels")
+    page.tab.click("text=New shovel")
+    for field, value in {"name": "mover", "src-uri": "amqp://", "src-queue": "here", "dest-uri": "amqp://", "dest-queue": "there"}.items():  # fmt: skip
+        page.tab.fill(f"dialog [name={field}]", value)
+    page.tab.click("dialog button:has-text('Start')")
+    page.tab.wait_for_selector("tr:has-text('mover') >> text=running")
+    page.tab.wait_for_selector("tr:has-text('mover') >> td.number:has-text('2')")
+    page.tab.click("tr:has-text('mover') >> text=Restart")
+    page.tab.wait_for_selector("text=mover is restarted.")
+    page.tab.click("tr:has-text('mover') >> text=Delete")
+    page.tab.click("dialog button:has-text('Delete')")
+    page.tab.wait_for_selector("text=There are no shovels")
+
+    assert 2 == page.api("GET", "queues/%2F/there")["messages_ready"]
 
 
 def test_where_a_message_would_go(page):

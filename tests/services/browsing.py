@@ -218,7 +218,7 @@ def routes(queue: str, exchange: str, connection: str) -> dict[str, str]:
             each: each
             for each in (
                 "overview", "queues", "dead-letters", "messages", "tail", "exchanges", "connections", "channels", "consumers",
-                "policies", "users", "vhosts", "definitions", "logs", "reports", "about",
+                "policies", "operator-policies", "shovels", "users", "vhosts", "definitions", "logs", "reports", "about",
             )
         },
         "queue": f"queues/%2F/{one}",

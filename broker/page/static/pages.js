@@ -18,9 +18,11 @@ export const PAGES = {
   exchanges: () => import("./pages/exchanges.js"),
   logs: () => import("./pages/logs.js"),
   messages: () => import("./pages/messages.js"),
+  "operator-policies": () => import("./pages/operator_policies.js"),
   policies: () => import("./pages/policies.js"),
   queues: () => import("./pages/queues.js"),
   reports: () => import("./pages/reports.js"),
+  shovels: () => import("./pages/shovels.js"),
   tail: () => import("./pages/tail.js"),
   users: () => import("./pages/users.js"),
   vhosts: () => import("./pages/vhosts.js"),
@@ -45,7 +47,8 @@ export const SECTIONS = [
   {
     title: "Admin",
     pages: [
-      { page: "policies", text: "Policies" }, { page: "users", text: "Users", needs: "administers" }, { page: "vhosts", text: "Virtual hosts" },
+      { page: "policies", text: "Policies" }, { page: "operator-policies", text: "Operator policies" }, { page: "shovels", text: "Shovels", needs: "monitors" },
+      { page: "users", text: "Users", needs: "administers" }, { page: "vhosts", text: "Virtual hosts" },
       { page: "definitions", text: "Definitions", needs: "administers" }, { page: "logs", text: "Logs", needs: "monitors" },
       { page: "reports", text: "Reports", needs: "monitors" }, { page: "about", text: "About" },
     ],

@@ -91,6 +91,7 @@ queues/{vhost}/{queue}/actions              POST administrator
 leveret/queues/{vhost}/{queue}/messages     GET client
 leveret/explain/queue/{vhost}/{queue}       GET visible
 leveret/explain/publish/{vhost}/{exchange}  POST visible
+leveret/explain/policy/{vhost}             POST policymaker
 leveret/explain/message/{vhost}/{queue}/{number}        GET client
 queues/quorum/{vhost}/{queue}/replicas/add          POST administrator
 queues/quorum/{vhost}/{queue}/replicas/delete       DELETE administrator
@@ -172,6 +173,7 @@ leveret/backup                              GET POST DELETE none
 leveret/resources                           GET monitoring
 leveret/logs                                GET monitoring
 leveret/reports                             GET monitoring
+leveret/settings                            GET management
 leveret/memory-watermark                    PUT administrator
 leveret/disk-free-limit                     PUT administrator
 leveret/log-level                           PUT administrator

@@ -2,7 +2,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { asCurl, asHex, asJson, asPika, octets, python, quoted } from "./static/pages/message_text.js";
-import { matching } from "./static/pages/policy_matches.js";
 import { added } from "./static/pages/publish_templates.js";
 import { made } from "./static/pages/publish.js";
 import { queueArguments } from "./static/pages/queue_form.js";
@@ -42,20 +41,9 @@ test("a form makes a message", () => {
 });
 
 test("a form makes the arguments of a queue", () => {
-  assert.deepEqual(queueArguments({ type: "classic", exchange: "", key: "" }), {});
-  assert.deepEqual(queueArguments({ type: "quorum", ttl: 5, length: 0, exchange: "dlx", key: "k" }), {
-    "x-queue-type": "quorum", "x-message-ttl": 5, "x-max-length": 0, "x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "k",
-  });
-  assert.deepEqual(queueArguments({ key: "dead" }), { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead" });
-});
-
-test("a policy matches names of its virtual host and type", () => {
-  const rows = [{ vhost: "/", name: "tmp.a", type: "classic" }, { vhost: "/", name: "b", type: "quorum" }, { vhost: "v", name: "tmp.c", type: "classic" }];
-  const names = (...given) => matching(rows, ...given).map((each) => each.name);
-  assert.deepEqual(names("^tmp", "queues", "/"), ["tmp.a"]);
-  assert.deepEqual(names("", "quorum_queues", "/"), ["b"]);
-  assert.deepEqual(names("", "exchanges", "/"), []);
-  assert.equal(matching(rows, "(", "all", "/"), null);
+  assert.deepEqual(queueArguments("classic", {}), {});
+  assert.deepEqual(queueArguments("quorum", { "message-ttl": 5, "dead-letter-exchange": "dlx" }), { "x-queue-type": "quorum", "x-message-ttl": 5, "x-dead-letter-exchange": "dlx" });
+  assert.deepEqual(queueArguments("classic", { "dead-letter-routing-key": "dead" }), { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead" });
 });
 
 test("a program has the address of this broker, whatever listens on the usual port", () => {

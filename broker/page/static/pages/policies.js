@@ -1,28 +1,47 @@
-/** Policies: settings for all queues and exchanges whose names match, with a look at which those are. */
+/** Policies and operator policies: settings for all queues and exchanges whose names match, with what they would change. */
 import { get, path, send } from "../shell/api.js";
 import { ask } from "../shell/dialog.js";
 import { h } from "../shell/elements.js";
-import { counted } from "../shell/format.js";
-import { live } from "../shell/live.js";
 import { done } from "../shell/notices.js";
 import { badge, button } from "../shell/parts.js";
 import { listPage } from "./list_page.js";
-import { matching } from "./policy_matches.js";
+import { policyPreview } from "./policy_preview.js";
+import { SettingsChooser } from "./settings_chooser.js";
 
 /** @typedef {import("../app.js").Place} Place */
 
 export const title = "Policies";
 const APPLY = ["all", "queues", "classic_queues", "quorum_queues", "exchanges"];
-const SHOWN = 8;
+
+/** @typedef {{title: string, noun: string, path: "policies" | "operator-policies", intro: string, empty: string}} Kind */
+/** @type {Kind} */
+const POLICY = {
+  title, noun: "policy", path: "policies", intro: "Of the policies that match a queue, the one with the highest priority applies, alone.",
+  empty: "There are no policies. One sets, for instance, a maximum length for all queues whose names begin with tmp.",
+};
+/** @type {Kind} */
+const OPERATOR = {
+  title: "Operator policies", noun: "operator policy", path: "operator-policies", intro: "Limits that nobody but an administrator can lift: of a number here, in a policy and in an argument the smallest applies.",
+  empty: "There are no operator policies. One limits, for instance, the length of all queues of a virtual host.",
+};
 
 /** @param {Place} place */
-export function show(place) {
-  const { user, vhost } = place;
+export const show = (place) => showPolicies(place, POLICY, place.user.sets);
+
+/** @param {Place} place */
+export const showOperator = (place) => showPolicies(place, OPERATOR, place.user.administers);
+
+/**
+ * @param {Place} place
+ * @param {Kind} kind
+ * @param {boolean} maySet
+ */
+function showPolicies(place, kind, maySet) {
+  const { vhost } = place;
   const again = listPage(place, {
-    title: "Policies", noun: "policy", id: "policies", path: vhost ? `policies/${path(vhost)}` : "policies", key: (row) => `${row.vhost.length}:${row.vhost}${row.name}`, sort: "priority", descending: true,
-    text: (row) => `${row.name} ${row.pattern}`, empty: () => "There are no policies. One sets, for instance, a maximum length for all queues whose names begin with tmp.",
-    actions: user.sets ? button("New policy", () => edit(place, null, () => again()), "primary") : [],
-    intro: "Of the policies that match a queue, the one with the highest priority applies, alone.",
+    title: kind.title, noun: kind.noun, id: kind.path, path: vhost ? `${kind.path}/${path(vhost)}` : kind.path, key: (row) => `${row.vhost.length}:${row.vhost}${row.name}`, sort: "priority", descending: true,
+    text: (row) => `${row.name} ${row.pattern}`, empty: () => kind.empty, intro: kind.intro,
+    actions: maySet ? button(`New ${kind.noun}`, () => edit(place, kind, null, () => again()), "primary") : [],
     columns: [
       { name: "name", title: "Name", head: true, value: (row) => row.name },
       { name: "vhost", title: "Virtual host", value: (row) => row.vhost, extra: Boolean(vhost) },
@@ -30,72 +49,69 @@ export function show(place) {
       { name: "apply", title: "Applies to", value: (row) => row["apply-to"] },
       { name: "definition", title: "Settings", value: (row) => JSON.stringify(row.definition), show: (row) => Object.entries(row.definition).map(([key, value]) => badge(`${key} = ${JSON.stringify(value)}`)) },
       { name: "priority", title: "Priority", number: true, value: (row) => row.priority },
-      ...(user.sets ? [{ name: "actions", title: "Actions", unsorted: true, value: () => "", show: (/** @type {any} */ row) => h("span", { class: "row" }, button("Edit", async () => edit(place, await get(`policies/${path(row.vhost, row.name)}`), () => again())), button("Delete", () => remove(row, () => again()), "danger")) }] : []),
+      ...(maySet ? [{ name: "actions", title: "Actions", unsorted: true, value: () => "", show: (/** @type {any} */ row) => h("span", { class: "row" }, button("Edit", async () => edit(place, kind, await get(`${kind.path}/${path(row.vhost, row.name)}`), () => again())), button("Delete", () => remove(kind, row, () => again()), "danger")) }] : []),
     ],
   });
 }
 
 /**
  * @param {Place} place
+ * @param {Kind} kind
  * @param {any} row
  * @param {() => void} again
  */
-async function edit({ vhost }, row, again) {
-  const vhosts = row ? [row.vhost] : vhost ? [vhost] : (await get("vhosts", { columns: "name" })).map((/** @type {any} */ each) => each.name);
-  const preview = h("p", { class: "faint small", role: "status" });
-  const question = ask({
-    title: row ? `Policy ${row.name}` : "New policy", action: "Save", text: preview,
+async function edit({ vhost, signal }, kind, row, again) {
+  const [known, all] = await Promise.all([get("leveret/settings"), row || vhost ? [{ name: row?.vhost ?? vhost }] : get("vhosts", { columns: "name" })]);
+  const vhosts = all.map((/** @type {any} */ each) => each.name);
+  const isOperator = kind === OPERATOR;
+  let applyTo = row?.["apply-to"] ?? "queues";
+  const suits = (/** @type {string} */ each) => applyTo === "all" || (applyTo === "queues" ? each !== "exchanges" : each === applyTo);
+  const chooser = new SettingsChooser(known, row?.definition ?? {}, (each) => (isOperator ? each.operator_policy : each.policy) && each.kinds.some(suits));
+  const preview = policyPreview(isOperator, signal);
+  const given = (/** @type {HTMLFormElement} */ form, /** @type {string} */ name) => /** @type {HTMLInputElement | null} */ (form.elements.namedItem(name))?.value ?? "";
+  await ask({
+    title: row ? `${kind.noun} ${row.name}`.replace(/^./, (first) => first.toUpperCase()) : `New ${kind.noun}`, action: "Save",
     fields: [
       ...(row ? [] : [{ name: "name", label: "Name", required: true }, { name: "vhost", label: "Virtual host", type: "select", options: vhosts, value: vhosts[0] }]),
-      { name: "pattern", label: "Pattern of names", value: row?.pattern ?? "^", required: true, hint: "A regular expression, which may match anywhere: ^tmp\\." },
-      { name: "apply", label: "Applies to", type: "select", options: APPLY, value: row?.["apply-to"] ?? "queues" },
-      { name: "priority", label: "Priority", type: "number", value: row?.priority ?? 0 },
-      { name: "definition", label: "Settings (JSON)", type: "textarea", rows: 4, value: JSON.stringify(row?.definition ?? { "max-length": 10000 }, null, 2) },
+      { name: "pattern", label: "Pattern of names", value: row?.pattern ?? "", required: true, hint: "A regular expression, which may match anywhere: ^tmp\\." },
+      { name: "apply", label: "Applies to", type: "select", options: APPLY, value: applyTo }, { name: "priority", label: "Priority", type: "number", value: row?.priority ?? 0 },
     ],
+    below: (form) => {
+      const changed = () => {
+        applyTo = given(form, "apply");
+        chooser.offer();
+        const definition = chooser.values();
+        const isComplete = given(form, "pattern") && Object.keys(definition).length > 0;
+        const policy = { pattern: given(form, "pattern"), "apply-to": applyTo, priority: Number(given(form, "priority")), definition };
+        preview.show(row?.vhost ?? given(form, "vhost"), row?.name ?? (given(form, "name") || "new"), isComplete ? policy : undefined);
+      };
+      form.addEventListener("input", (event) => event.target !== chooser.select && changed());
+      changed();
+      return h("div", { class: "stack" }, chooser.element, preview.element);
+    },
     submit: async (values) => {
-      let definition;
-      try {
-        definition = JSON.parse(values.definition);
-      } catch {
-        throw new Error("The settings are not JSON.");
-      }
-      await send("PUT", `policies/${path(row?.vhost ?? values.vhost, row?.name ?? values.name)}`, { pattern: values.pattern, "apply-to": values.apply, priority: values.priority ?? 0, definition });
-      done("The policy is in effect.");
+      const policy = { pattern: values.pattern, "apply-to": values.apply, priority: values.priority ?? 0, definition: chooser.values() };
+      await send("PUT", `${kind.path}/${path(row?.vhost ?? values.vhost, row?.name ?? values.name)}`, policy);
+      done(`The ${kind.noun} is in effect.`);
       again();
     },
-  });
-  const dialog = document.querySelector("dialog form");
-  const show = () => {
-    if (!(dialog instanceof HTMLFormElement)) return;
-    const value = (/** @type {string} */ name) => /** @type {HTMLInputElement | null} */ (dialog.elements.namedItem(name))?.value ?? "";
-    if (!live.queues.at) {
-      preview.textContent = "Reading queues…";
-      return;
-    }
-    const found = matching([...live.queues.byKey.values()], value("pattern"), value("apply"), row?.vhost ?? value("vhost"));
-    preview.textContent = found === null ? "The pattern is not complete." : `Matches ${counted(found.length, "queue")} now${found.length ? `: ${found.slice(0, SHOWN).map((each) => each.name).join(", ")}${found.length > SHOWN ? ", …" : ""}` : ""}`;
-  };
-  dialog?.addEventListener("input", show);
-  live.addEventListener("queues", show);
-  show();
-  try {
-    await question;
-  } finally {
-    live.removeEventListener("queues", show);
-  }
+  }).finally(preview.end);
 }
 
 /**
+ * @param {Kind} kind
  * @param {any} row
  * @param {() => void} again
  */
-function remove(row, again) {
+function remove(kind, row, again) {
+  const preview = policyPreview(kind === OPERATOR, new AbortController().signal);
+  preview.show(row.vhost, row.name, null);
   return ask({
-    title: `Delete the policy ${row.name}`, action: "Delete", danger: true, text: "Its settings end at once for all queues and exchanges that it applies to: a limit or a dead letter exchange, for instance.",
+    title: `Delete the ${kind.noun} ${row.name}`, action: "Delete", danger: true, text: h("div", { class: "stack" }, "Its settings end at once for all queues and exchanges that it applies to.", preview.element),
     submit: async () => {
-      await send("DELETE", `policies/${path(row.vhost, row.name)}`);
+      await send("DELETE", `${kind.path}/${path(row.vhost, row.name)}`);
       done(`${row.name} is deleted.`);
       again();
     },
-  });
+  }).finally(preview.end);
 }

@@ -1,40 +1,48 @@
-/** The form for a new queue. Pure but for its types. */
-
-/** @typedef {import("../shell/dialog.js").Field} Field */
+/** The form for a new queue. */
+import { get, path, send } from "../shell/api.js";
+import { ask } from "../shell/dialog.js";
+import { done } from "../shell/notices.js";
+import { link } from "../shell/route.js";
+import { SettingsChooser } from "./settings_chooser.js";
 
 /**
- * The fields of the form.
- * @param {string[]} vhosts
- * @returns {Field[]}
+ * Ask for a queue and declare it.
+ * @param {string} vhost
  */
-export function queueFields(vhosts) {
-  return [
-    { name: "name", label: "Name", required: true },
-    { name: "vhost", label: "Virtual host", type: "select", options: vhosts, value: vhosts[0] },
-    { name: "type", label: "Type", type: "select", options: ["classic", "quorum"], value: "classic" },
-    { name: "durable", label: "Durable: it is there after a restart", type: "checkbox", value: true },
-    { name: "ttl", label: "Messages expire after (ms)", type: "number", hint: "Empty for never" },
-    { name: "length", label: "Maximum number of messages", type: "number", hint: "Empty for no limit" },
-    { name: "exchange", label: "Dead letters go to the exchange", hint: "Empty: they are dropped. (default) is the default exchange" },
-    { name: "key", label: "… with the routing key", hint: "Empty: that of the message. With the default exchange, the name of a queue" },
-  ];
+export async function newQueue(vhost) {
+  const [settings, all] = await Promise.all([get("leveret/settings"), vhost ? [{ name: vhost }] : get("vhosts", { columns: "name" })]);
+  const vhosts = all.map((/** @type {any} */ each) => each.name);
+  let kind = "classic_queues";
+  const chooser = new SettingsChooser(settings, { "confirm-mode": undefined }, (each) => each.argument !== null && each.kinds.includes(kind));
+  await ask({
+    title: "New queue", action: "Create",
+    fields: [
+      { name: "name", label: "Name", required: true }, { name: "vhost", label: "Virtual host", type: "select", options: vhosts, value: vhosts[0] },
+      { name: "type", label: "Type", type: "select", options: ["classic", "quorum"], value: "classic" }, { name: "durable", label: "Durable: it is there after a restart", type: "checkbox", value: true },
+    ],
+    below: (form) => {
+      form.addEventListener("change", () => {
+        kind = `${/** @type {HTMLSelectElement} */ (form.elements.namedItem("type")).value}_queues`;
+        chooser.offer();
+      });
+      return chooser.element;
+    },
+    submit: async ({ name, vhost: place, type, durable }) => {
+      await send("PUT", `queues/${path(place, name)}`, { durable, arguments: queueArguments(type, chooser.values()) });
+      done(`The queue ${name} is there.`);
+      location.hash = link("queues", [place, name]);
+    },
+  });
 }
 
 /**
- * The arguments of the queue that a form describes.
- * @param {Record<string, any>} values
+ * The arguments of a queue of a type with some settings; dead letters with a routing key go to the default exchange.
+ * @param {string} type
+ * @param {Record<string, unknown>} settings
  * @returns {Record<string, unknown>}
  */
-export function queueArguments(values) {
-  /** @type {Record<string, unknown>} */
-  const found = {};
-  if (values.type === "quorum") found["x-queue-type"] = "quorum";
-  if (values.ttl !== undefined) found["x-message-ttl"] = values.ttl;
-  if (values.length !== undefined) found["x-max-length"] = values.length;
-  if (values.exchange) found["x-dead-letter-exchange"] = values.exchange === "(default)" ? "" : values.exchange;
-  if (values.key) {
-    found["x-dead-letter-exchange"] ??= "";
-    found["x-dead-letter-routing-key"] = values.key;
-  }
-  return found;
+export function queueArguments(type, settings) {
+  const given = "dead-letter-routing-key" in settings ? { "dead-letter-exchange": "", ...settings } : settings;
+  const found = Object.fromEntries(Object.entries(given).map(([name, value]) => [`x-${name}`, value]));
+  return type === "quorum" ? { "x-queue-type": type, ...found } : found;
 }

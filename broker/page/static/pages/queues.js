@@ -1,19 +1,14 @@
 /** All queues: those first that need somebody. */
-import { get, path, send } from "../shell/api.js";
 import { reasonBadge, urgency } from "../shell/attention.js";
-import { ask } from "../shell/dialog.js";
 import { h, setText } from "../shell/elements.js";
 import { count, counted, rate } from "../shell/format.js";
 import { live } from "../shell/live.js";
 import { recall, remember } from "../shell/memory.js";
-import { done } from "../shell/notices.js";
 import { button, heading, queueLink } from "../shell/parts.js";
-import { link } from "../shell/route.js";
-import { keyOf } from "../shell/rows.js";
 import { Table } from "../shell/table.js";
 import { showQueue } from "./queue.js";
 import { gettingStarted } from "./start.js";
-import { queueFields, queueArguments } from "./queue_form.js";
+import { newQueue } from "./queue_form.js";
 
 /** @typedef {import("../shell/rows.js").QueueRow} QueueRow */
 /** @typedef {import("../app.js").Place} Place */
@@ -83,7 +78,7 @@ export function show(place) {
   live.addEventListener("queues", soon, { signal });
   signal.addEventListener("abort", () => clearTimeout(waiting));
   main.append(
-    heading("Queues", { actions: user.mayChange ? button("New queue", () => create(vhost), "primary") : [] }),
+    heading("Queues", { actions: user.mayChange ? button("New queue", () => newQueue(vhost), "primary") : [] }),
     h("section", { class: "panel" }, h("div", { class: "toolbar" }, filter, h("label", null, onlyThose, "Needs attention"), canGroup ? h("label", null, byVhost, "By virtual host") : null, table.chooser(), total), table.element),
   );
   if (live.queues.at) paint();
@@ -100,17 +95,4 @@ function matches(row, text) {
 /** @param {QueueRow} row */
 function features(row) {
   return [row.durable && "durable", row.auto_delete && "auto-delete", row.exclusive && "exclusive", row.dead_letter_exchange !== null && "dead-letters"].filter(Boolean).map(String);
-}
-
-/** @param {string} vhost */
-async function create(vhost) {
-  const vhosts = vhost ? [vhost] : (await get("vhosts", { columns: "name" })).map((/** @type {any} */ each) => each.name);
-  await ask({
-    title: "New queue", action: "Create", fields: queueFields(vhosts),
-    submit: async (values) => {
-      await send("PUT", `queues/${path(values.vhost, values.name)}`, { durable: values.durable, arguments: queueArguments(values) });
-      done(`The queue ${values.name} is there.`);
-      location.hash = link("queues", [values.vhost, values.name]);
-    },
-  });
 }

@@ -1,0 +1,133 @@
+"""Previews of policies: the queues whose settings a policy would change, and the messages that they would drop."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from leveret.broker.administration.access import (
+    AdministeredBroker,
+    BadRequestError,
+    Right,
+    authorize,
+    found_vhost,
+)
+from leveret.broker.administration.definitions_document import json_text
+from leveret.broker.administration.explaining import SETTING_KEYS, value_in_effect
+from leveret.broker.administration.messages import Steps
+from leveret.broker.auth.users import User
+from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.settings import DROP_HEAD, QueueSettings
+from leveret.broker.vhost.parameter_checks import ParameterError
+from leveret.broker.vhost.policies import EXCHANGES, Policies, queue_kind
+from leveret.broker.vhost.vhost import VHost
+
+SHOWN: Final = 50
+"""Queues that are listed at most; the numbers are of all."""
+_PIECE: Final = 50
+
+
+def policy_preview(
+    broker: AdministeredBroker,
+    actor: User | None,
+    vhost: str,
+    name: str,
+    term: Mapping[str, Any] | None,
+    *,
+    operator: bool,
+) -> Steps[dict[str, Any]]:
+    """Return what setting a policy, or removing it (`term` is None), would change now; nothing is changed.
+
+    Returns:
+        `matched`: number of queues whose names match and that have such settings; `changed`: number of queues whose
+        settings would be others; `queues`: these, with their `changes` (key, `now`, `then`), the number of messages
+        that they would drop at once (`dropped`), and `dead_lettered`, whether those go to a dead letter exchange;
+        `dropped`: number of messages that all queues would delete; `exchanges`: names of those that would get another
+        alternate exchange.
+
+    Raises NotFoundError, ForbiddenError, and BadRequestError with RabbitMQ's text if the policy is invalid.
+    """
+    authorize(broker.users, actor, Right.ADMINISTRATOR if operator else Right.POLICYMAKER, vhost)
+    place = found_vhost(broker, vhost)
+    try:
+        tried = place.policies.tried(name, term, operator=operator)
+    except ParameterError as error:
+        raise BadRequestError(str(error)) from None
+    return _compared(place, tried, tried.get(name, operator=operator))
+
+
+def _compared(place: VHost, tried: Policies, policy: Any) -> Steps[dict[str, Any]]:
+    matched = changed = dropped = 0
+    rows: list[dict[str, Any]] = []
+    for number, queue in enumerate(list(place.queues.values()), 1):
+        if not number % _PIECE:
+            yield None
+        kind = queue_kind(queue.arguments)
+        if policy is not None and kind in policy.kinds and policy.search(_octets(queue.name)):
+            matched += 1
+        then = place.settings_of(queue, tried.applied(kind, queue.name).definition)
+        if queue.deleted or then == queue.settings:
+            continue
+        changed += 1
+        row = _row(queue, then)
+        if not row["dead_lettered"]:
+            dropped += row["dropped"]
+        if len(rows) < SHOWN or row["dropped"]:
+            rows.append(row)
+    rows.sort(key=lambda row: -row["dropped"])
+    exchanges = yield from _exchanges(place, tried)
+    return {
+        "matched": matched,
+        "changed": changed,
+        "dropped": dropped,
+        "queues": rows[:SHOWN],
+        "exchanges": exchanges,
+    }
+
+
+def _exchanges(place: VHost, tried: Policies) -> Steps[list[str]]:
+    found = []
+    for number, exchange in enumerate(list(place.router.exchanges.values()), 1):
+        if not number % _PIECE:
+            yield None
+        if exchange.name and "alternate-exchange" not in exchange.arguments:
+            now, then = (
+                each.applied(EXCHANGES, exchange.name).definition.get("alternate-exchange")
+                for each in (place.policies, tried)
+            )
+            if now != then:
+                found.append(json_text(exchange.name))
+    return found
+
+
+def _row(queue: Queue, then: QueueSettings) -> dict[str, Any]:
+    return {
+        "name": json_text(queue.name),
+        "type": queue.type,
+        "changes": list(_changes(queue.settings, then)),
+        "dropped": _dropped(queue, then),
+        "dead_lettered": then.dead_letter_exchange is not None,
+    }
+
+
+def _changes(now: QueueSettings, then: QueueSettings) -> Iterator[dict[str, Any]]:
+    for key in SETTING_KEYS:
+        before, after = value_in_effect(key, now), value_in_effect(key, then)
+        if before != after:
+            yield {"key": key, "now": before, "then": after}
+
+
+def _dropped(queue: Queue, then: QueueSettings) -> int:
+    """Return how many messages a queue would drop from its head at once; by bytes, as if all had the same size."""
+    ready = queue.ready_count
+    if then.overflow != DROP_HEAD or not ready:
+        return 0
+    excess = 0 if then.max_length is None else ready - then.max_length
+    if then.max_octets is not None:
+        paging = queue.backing.paging_counts()
+        octets = paging.ram_octets + paging.away_octets + paging.delta_octets
+        if octets > then.max_octets:
+            excess = max(excess, -(-ready * (octets - then.max_octets) // octets))
+    return max(0, excess)
+
+
+def _octets(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")

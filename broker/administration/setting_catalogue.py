@@ -1,0 +1,102 @@
+"""The settings that arguments of queues and policies can give: their values and what they are for, as forms offer them.
+
+A test has the validators accept every value that is offered here, and finds settings that are missing.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from leveret.broker.queue.arguments import MAX_EXPIRY_MS, OF_QUEUES
+from leveret.broker.vhost.policies import CLASSIC_QUEUES, EXCHANGES, QUORUM_QUEUES, known_keys
+from leveret.confirm.modes import CONFIRM_MODES
+
+QUEUES: Final = (CLASSIC_QUEUES, QUORUM_QUEUES)
+_CLASSIC: Final = (CLASSIC_QUEUES,)
+
+
+class Setting(NamedTuple):
+    """A setting: the type of its value, the kinds of objects that have it, and its help.
+
+    Attributes:
+        name: name as a key of policies; as an argument it has `x-` before it.
+        type: `integer`, `text`, `boolean` or `choice`.
+        help: what it does, in a sentence or two.
+        kinds: the kinds, in the terms of a policy's `apply-to`.
+        most: greatest number; None for any. The least is `least`.
+        unit: of a number.
+        choices: the values of a choice.
+    """
+
+    name: str
+    type: str
+    help: str
+    kinds: tuple[str, ...] = QUEUES
+    least: int = 0
+    most: int | None = None
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+
+    @property
+    def is_argument(self) -> bool:
+        """True if queues have it as an argument."""
+        return f"x-{self.name}" in OF_QUEUES
+
+
+_INTEGER, _TEXT, _BOOLEAN, _CHOICE = "integer", "text", "boolean", "choice"
+SETTINGS: Final = (
+    Setting("confirm-mode", _CHOICE, "When publishers get their confirms: standard once a message is stored, the "
+            "others once a consumer has acknowledged it.", _CLASSIC, choices=tuple(CONFIRM_MODES)),
+    Setting("message-ttl", _INTEGER, "Messages expire after this time: they are deleted or dead-lettered.",
+            most=MAX_EXPIRY_MS, unit="ms"),
+    Setting("max-length", _INTEGER, "Number of ready messages at which the queue is full: see overflow.",
+            unit="messages"),
+    Setting("max-length-bytes", _INTEGER, "Size of the bodies of ready messages at which the queue is full.",
+            unit="bytes"),
+    Setting("overflow", _CHOICE, "A full queue drops its oldest message, or refuses the new one, which "
+            "reject-publish-dlx dead-letters.", choices=("drop-head", "reject-publish", "reject-publish-dlx")),
+    Setting("dead-letter-exchange", _TEXT, "Exchange that gets the messages that are rejected, expire or do not fit; "
+            "empty for the default exchange. Without it they are deleted."),
+    Setting("dead-letter-routing-key", _TEXT, "Routing key of dead letters: with the default exchange the name of a "
+            "queue. Without it they keep their own."),
+    Setting("delivery-limit", _INTEGER, "Number of times that a message may come back before it is discarded.",
+            unit="times"),
+    Setting("max-priority", _INTEGER, "Messages with a higher priority, up to this number, are delivered first. Less "
+            "than 10 levels are enough.", _CLASSIC, most=255),
+    Setting("single-active-consumer", _BOOLEAN, "One consumer gets all messages, until it goes and another follows."),
+    Setting("expires", _INTEGER, "The queue is deleted with its messages after this time without consumers, basic.get "
+            "and declarations.", least=1, most=MAX_EXPIRY_MS, unit="ms"),
+    Setting("consumer-timeout", _INTEGER, "Time for which a delivery may stay unacknowledged; then its channel is "
+            "closed. 0 for no limit.", unit="ms"),
+    Setting("retain-for", _INTEGER, "Acknowledged messages are kept for this time, for a replay.",
+            most=MAX_EXPIRY_MS, unit="ms"),
+    Setting("retain-bytes", _INTEGER, "Size of the messages that are kept for a replay at most.", unit="bytes"),
+    Setting("allow-hold", _BOOLEAN, "Messages with the header x-deliver-at or x-delay are held until then."),
+    Setting("hold-until-header", _TEXT, "Name of another header that says until when a message is held."),
+    Setting("max-held", _INTEGER, "Number of messages that are held at most.", unit="messages"),
+    Setting("queue-mode", _CHOICE, "lazy keeps as few messages as possible in memory.", _CLASSIC,
+            choices=("default", "lazy")),
+    Setting("alternate-exchange", _TEXT, "Exchange that gets the messages that an exchange can route to no queue.",
+            (EXCHANGES,)),
+)  # fmt: skip
+"""In the order in which forms offer them."""
+
+
+def catalogue() -> Iterator[dict[str, Any]]:
+    """Yield the settings that this broker has: with their names as arguments, and the policies that may have them."""
+    policies, operator_policies = known_keys(operator=False), known_keys(operator=True)
+    for each in SETTINGS:
+        is_policy = each.name in policies
+        if each.is_argument or is_policy:
+            yield {
+                "name": each.name,
+                "argument": f"x-{each.name}" if each.is_argument else None,
+                "policy": is_policy,
+                "operator_policy": each.name in operator_policies,
+                "kinds": each.kinds,
+                "type": each.type,
+                "minimum": each.least,
+                "maximum": each.most,
+                "choices": each.choices,
+                "unit": each.unit,
+                "help": each.help,
+            }
