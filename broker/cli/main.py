@@ -20,6 +20,7 @@ from leveret import __version__
 from leveret.broker import exit_codes
 from leveret.broker.cli import entry
 from leveret.broker.cli.configuration import show_config
+from leveret.broker.cli.ctl.running_brokers import announced
 from leveret.broker.cli.options import PROGRAM, config_options, fail, load_or_exit, loop_factory
 from leveret.broker.cli.startup import (
     StartupError,
@@ -81,7 +82,11 @@ main.add_command(show_config)
 
 @main.command()
 @config_options
-@click.option("--port", type=click.IntRange(0, 65535), help="Port for AMQP (default: 5672).")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port for AMQP (default: 5672); the page has it plus 10000, metrics plus 10020.",
+)
 @click.option("--listen", metavar="ADDRESS", help="IP address for AMQP (default: 127.0.0.1).")
 @click.option(
     "--pid-file", metavar="FILE", help="File with the process id, present while clients can connect."
@@ -114,11 +119,15 @@ def serve(
         flags.append(f"pid_file={Path(pid_file).absolute()}")
     if log_file:
         flags += [f"log.file={Path(log_file).absolute()}", "log.console=false"]
-    config = load_or_exit(config_paths, data_dir, flags)
+    config = load_or_exit(config_paths, data_dir, flags, amqp_port=port)
     try:
         _raise_file_limit()
         os.umask(os.umask(UMASK) | UMASK)
-        with locked(config.data_dir), contextlib.closing(configure_logs(config)) as outputs:
+        with (
+            locked(config.data_dir),
+            contextlib.closing(configure_logs(config)) as outputs,
+            announced(config.data_dir, os.environ, _logger.debug),
+        ):
             code = _run(config, outputs)
     except StartupError as error:
         fail(str(error), error.code)
@@ -198,6 +207,7 @@ async def _serve_alone(
             sys.setswitchinterval(SWITCH_SECONDS)
             addresses = _log_listeners(server)
             _logger.info("Server startup complete")
+            _log_page(server, config.management.path_prefix)
             server.audit.record(
                 "broker.start", name=server.node_name, version=__version__, files=config.files
             )
@@ -276,6 +286,22 @@ def _log_listeners(server: Any) -> list[str]:
     for address in with_tls:
         _logger.info("started TLS (SSL) listener on %s", address)
     return addresses + with_tls
+
+
+def _log_page(server: Any, prefix: str) -> None:
+    """Log the address of the web page, and its login while that is the default one."""
+    from leveret.broker.auth.users import default_credentials  # noqa: PLC0415
+
+    listener = next((each for each in server.listeners if each.protocol in {"http", "https"}), None)
+    if listener is not None:
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listener.address, listener.address)  # noqa: S104 - no listener
+        login = (
+            "user guest, password guest"
+            if default_credentials(server.users)
+            else "with a user of this broker"
+        )
+        address = Listener(host, listener.port)
+        _logger.info("page: %s://%s%s/ (%s)", listener.protocol, address, prefix, login)
 
 
 def _handle_signals(

@@ -31,10 +31,16 @@ def config_options(command: Callable[..., None]) -> Callable[..., None]:
     return files(data_dir_option(settings(command)))
 
 
-def load_or_exit(config_paths: Sequence[Path], data_dir: Path | None, settings: Sequence[str]) -> Config:
+def load_or_exit(
+    config_paths: Sequence[Path],
+    data_dir: Path | None,
+    settings: Sequence[str],
+    *,
+    amqp_port: int | None = None,
+) -> Config:
     """Return the configuration; prints all problems and ends the process if it is invalid."""
     try:
-        return load(config_paths, data_dir, settings, os.environ)
+        return load(config_paths, data_dir, settings, os.environ, amqp_port=amqp_port)
     except ConfigError as error:
         fail(f"\n{PROGRAM}: ".join(error.problems), exit_codes.CONFIG)
 

@@ -5,7 +5,7 @@ is reported. ``Config()`` has the defaults, and any part can be given by name, s
 ``Config(listeners=(Listener("127.0.0.1", 0),))``.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +18,8 @@ from leveret.broker.config.keys import KEYS, Draft
 from leveret.broker.config.profiles import with_profile
 from leveret.broker.config.rabbitmq_environment import settings_of, with_env_file
 from leveret.broker.config.sections import (
+    MANAGEMENT_PORT,
+    METRICS_PORT,
     Config,
     ExportConfig,
     LogConfig,
@@ -27,7 +29,7 @@ from leveret.broker.config.sections import (
     TopicPermissionConfig,
     UserConfig,
 )
-from leveret.broker.config.values import Listener, Setting, read_file
+from leveret.broker.config.values import DEFAULT_PORT, MOST_PORT, Listener, Setting, read_file
 
 __all__ = [
     "Config", "ConfigError", "ExportConfig", "Listener", "LogConfig", "ManagementConfig",
@@ -224,11 +226,13 @@ def load(
     environ: Mapping[str, str] | None = None,
     *,
     values: Mapping[str, object] | None = None,
+    amqp_port: int | None = None,
 ) -> Config:
     """Create a ``Config`` from files, the environment, ``KEY=VALUE`` settings and a mapping of keys to values.
 
     Without ``config_paths``, ``LEVERET_CONFIG_FILE`` or ``RABBITMQ_CONFIG_FILE`` in ``environ`` names a file, and
-    ``RABBITMQ_CONFIG_FILES`` further ones. See ``values.read_file`` for paths other than files.
+    ``RABBITMQ_CONFIG_FILES`` further ones. See ``values.read_file`` for paths other than files. The HTTP listeners
+    follow ``amqp_port``, if it is given, unless their ports are set.
 
     Raises ConfigError with all problems.
     """
@@ -237,7 +241,18 @@ def load(
     if judged.problems:
         raise ConfigError(judged.problems)
     files = dict.fromkeys(setting.file.absolute() for setting in written if setting.file is not None)
-    return msgspec.structs.replace(config, files=tuple(files))
+    config = msgspec.structs.replace(config, files=tuple(files))
+    return beside_amqp(config, amqp_port, {each.key for each in written}) if amqp_port else config
+
+
+def beside_amqp(config: Config, amqp_port: int, given: Collection[str]) -> Config:
+    """Return a configuration whose HTTP listeners are as far from a port for AMQP as usual, unless theirs are given."""
+    moved = {}
+    for name, usual in (("management", MANAGEMENT_PORT), ("prometheus", METRICS_PORT)):
+        port = amqp_port + usual - DEFAULT_PORT
+        if f"{name}.tcp.port" not in given and port <= MOST_PORT:
+            moved[name] = msgspec.structs.replace(getattr(config, name), port=port, usual_port=port)
+    return msgspec.structs.replace(config, **moved)
 
 
 def effective(config: Config) -> Iterator[str]:

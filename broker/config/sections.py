@@ -260,6 +260,7 @@ class PrometheusConfig(msgspec.Struct, frozen=True):
     per_object: Annotated[bool, Key("prometheus.return_per_object_metrics",
         doc="`/metrics` reports queues, channels and connections separately, like `/metrics/per-object`.")] = False
     has_plain: bool = True
+    usual_port: int = METRICS_PORT
 
     _tls: ClassVar[Topic] = Topic("TLS of the metrics listener",
         "A second listener, or the only one if no `prometheus.tcp` key is set.")
@@ -272,7 +273,7 @@ class PrometheusConfig(msgspec.Struct, frozen=True):
         An address alone is enough for that, with the default port: the administrator relies on it. The default itself
         is not required, so that a second broker on the same host can start.
         """
-        return (self.host, self.port) != (METRICS_HOST, METRICS_PORT)
+        return (self.host, self.port) != (METRICS_HOST, self.usual_port)
 
 
 class ManagementConfig(msgspec.Struct, frozen=True):
@@ -306,6 +307,7 @@ class ManagementConfig(msgspec.Struct, frozen=True):
     interval_ms: Annotated[int, Key("collect_statistics_interval", low=100, high=3_600_000,
         doc="Milliseconds between two samples of the statistics; rates are computed from the last two.")] = 5000
     has_plain: bool = True
+    usual_port: int = MANAGEMENT_PORT
 
     _tls: ClassVar[Topic] = Topic("TLS of the management API",
         "A second listener, or the only one if no `management.tcp` key is set. RabbitMQ's older names of one listener "
@@ -316,7 +318,7 @@ class ManagementConfig(msgspec.Struct, frozen=True):
     @property
     def required(self) -> bool:
         """True if the broker must not start without it: another than the default address is configured."""
-        return (self.host, self.port) != (MANAGEMENT_HOST, MANAGEMENT_PORT)
+        return (self.host, self.port) != (MANAGEMENT_HOST, self.usual_port)
 
     @property
     def session_seconds(self) -> float:

@@ -27,7 +27,7 @@ _NUMBER_WITH_UNIT = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Z
 _PATTERN = re.compile(r"[*?[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _QUOTES: Final = "'''"
-_PORT_MAX: Final = 65535
+MOST_PORT: Final = 65535
 DEFAULT_PORT: Final = 5672
 
 # RabbitMQ reads most sizes with KB = 1024, but its memory and disk limits with K = KB = 1000 and Ki = KiB = 1024.
@@ -284,8 +284,8 @@ def _listener(text: str, _key: Key) -> Listener:
         _ipv6(host)
     elif not host and text.startswith(":"):
         raise ValueError("must be port, host:port or [ipv6]:port")
-    if not (port.isascii() and port.isdigit() and int(port) <= _PORT_MAX):
-        raise ValueError(f"must be port, host:port or [ipv6]:port with a port from 0 to {_PORT_MAX}")
+    if not (port.isascii() and port.isdigit() and int(port) <= MOST_PORT):
+        raise ValueError(f"must be port, host:port or [ipv6]:port with a port from 0 to {MOST_PORT}")
     return Listener(host, int(port))
 
 

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from leveret.broker import exit_codes
+from leveret.broker.cli.ctl import running_brokers
 from leveret.broker.cli.ctl.client import SECONDS, ApiClient
 from leveret.broker.cli.ctl.errors import CtlError, UsageError
 from leveret.broker.cli.ctl.output import CHATTY, FORMATTERS, as_json, writable
@@ -156,7 +157,7 @@ def flag(*names: str, text: str, **attributes: Any) -> click.Option:
 def broker_options(make: Callable[..., T]) -> tuple[T, T, T]:
     """Return the options that name the broker and the time for its answers, made by click's class or decorator."""
     path = click.Path(path_type=Path, file_okay=False)
-    text = "Data directory of the broker (default: that of `leveret serve`)."
+    text = "Data directory of the broker (default: ./var, that of the service, or of the only broker of this user)."
     return (
         make("--data-dir", type=path, metavar="DIR", help=text),
         make("--uri", metavar="URI", help="http://USER:PASSWORD@HOST:15672 of the management API instead."),
@@ -185,9 +186,22 @@ def client_of(options: Mapping[str, Any]) -> contextlib.closing[ApiClient]:
 
 
 def default_data_dir() -> Path:
-    """Return the data directory of commands that name none."""
-    named = (value for name in DATA_DIR_VARIABLES if (value := os.environ.get(name)))
-    return Path(next(named, DATA_DIR))
+    """Return the data directory of commands that name none: that of a variable, or of the one broker that is found.
+
+    The user is told of a broker that is elsewhere. Raises CtlError if there are several.
+    """
+    if named := next((value for name in DATA_DIR_VARIABLES if (value := os.environ.get(name))), ""):
+        return Path(named)
+    directories = running_brokers.found(os.environ)
+    if len(directories) > 1:
+        listed = "".join([f"\n  {each}" for each in directories])
+        raise CtlError(
+            f"Error: several brokers of this user run: choose one with --data-dir or LEVERET_DATA_DIR{listed}",
+            exit_codes.USAGE,
+        )
+    if directories and directories[0] not in running_brokers.USUAL:
+        click.echo(f"the broker on {directories[0]}:", err=True)
+    return next(iter(directories), Path(DATA_DIR))
 
 
 def common_options() -> list[click.Option]:

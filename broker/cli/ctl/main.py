@@ -204,7 +204,8 @@ internal error, 75 no answer in time or too many at once, 77 not allowed.
 ## Options
 
 They stand before or behind the command. The data directory is that of `--data-dir`, else of the first of the variables
-`LEVERET_CTL_DATA_DIR`, `LEVERET_DATA_DIR`, `RABBITMQ_MNESIA_DIR` and `RABBITMQ_MNESIA_BASE` that is set, else `var`.
+`LEVERET_CTL_DATA_DIR`, `LEVERET_DATA_DIR`, `RABBITMQ_MNESIA_DIR` and `RABBITMQ_MNESIA_BASE` that is set, else `var` or
+`/var/lib/leveret` if a broker runs there, else that of the only broker of this user, which is then named.
 """
 
 

@@ -24,7 +24,7 @@ _LIBRARIES: Final = frozenset({"textual", "rich"})
     "--data-dir",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Data directory of the broker (default: that of `leveret serve`).",
+    help="Data directory of the broker (default: as for `leveret ctl`).",
 )
 @click.option("--uri", metavar="URI", help="http://USER:PASSWORD@HOST:15672 of the management API instead.")
 @click.option("-p", "--vhost", metavar="VHOST", help="Show this virtual host only.")

@@ -15,7 +15,7 @@ import pika
 import pika.exceptions
 import pytest
 from click.testing import CliRunner
-from processes.running import Running, finished
+from processes.running import Running, finished, free_port
 
 from leveret import __version__
 from leveret.broker.cli import main as main_module
@@ -215,6 +215,22 @@ def no_address(host: str) -> tuple[type[OSError], ...]:
     except OSError:
         return (OSError,)
     return ()
+
+
+def test_the_last_line_of_a_start_is_the_page(tmp_path):
+    """Its port follows that of AMQP, and the login is told while it is the default one."""
+    port = next(port for port in iter(free_port, None) if is_free(port + 10_000))
+    with Running(tmp_path, "--set", "management.enabled=true", "--port", str(port)) as running:
+        line = running.wait_for("page: ")
+        running.stopped_by(signal.SIGTERM)
+
+    assert line.rstrip().endswith(f"page: http://127.0.0.1:{port + 10_000}/ (user guest, password guest)")
+
+
+def is_free(port: int) -> bool:
+    """Return whether nobody listens on a port of loopback."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def test_a_bare_port_is_every_interface(tmp_path):

@@ -116,7 +116,9 @@ def test_every_field_states_its_key():
         "backends.cache.authz",
         "files",
         "management.has_plain",
+        "management.usual_port",
         "prometheus.has_plain",
+        "prometheus.usual_port",
         "tls.prefix",
         "warnings",
     } == without
