@@ -15,6 +15,7 @@ from leveret.broker.errors import AMQPError, ReplyCode, resource
 from leveret.broker.metadata.directory import Directory
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
+from leveret.broker.similar_names import did_you_mean
 from leveret.broker.statistics.node_figures import ListenerFacts
 from leveret.broker.vhost.parameter_checks import check_keys, limit_checks
 from leveret.broker.vhost.parameters import Parameters
@@ -134,6 +135,10 @@ class AdministeredBroker(Node):
         """Return seconds of the event loop's monotonic clock."""
         return self.loop.now()
 
+    def admits_line(self, peer: str) -> bool:
+        """Return whether one more line of the log about a client that was refused may be written now."""
+        return self.logins.refusal_log.admit(peer, self.now())
+
     def wall_clock(self) -> int:
         """Return milliseconds since the epoch, by the time source."""
         return self.time_source.wall()
@@ -234,7 +239,7 @@ def found_vhost(broker: AdministeredBroker, name: str) -> VHost:
     """Return the vhost of that name; raises NotFoundError."""
     vhost = broker.vhosts.get(name)
     if vhost is None:
-        raise NotFoundError(f"Virtual host '{name}' does not exist")
+        raise NotFoundError(f"Virtual host '{name}' does not exist{did_you_mean(name, broker.vhosts)}")
     return vhost
 
 
@@ -255,7 +260,7 @@ def queue_of(vhost: VHost, name: str) -> Queue:
     """Return the queue of that name; raises NotFoundError."""
     queue = vhost.queues.get(name)
     if queue is None:
-        raise NotFoundError(f"no {resource('queue', name, vhost.name)}")
+        raise NotFoundError(f"no {resource('queue', name, vhost.name)}{did_you_mean(name, vhost.queues)}")
     return queue
 
 
@@ -263,7 +268,9 @@ def exchange_of(vhost: VHost, name: str) -> Exchange:
     """Return the exchange of that name; raises NotFoundError."""
     exchange = vhost.router.get(name)
     if exchange is None:
-        raise NotFoundError(f"no {resource('exchange', name, vhost.name)}")
+        raise NotFoundError(
+            f"no {resource('exchange', name, vhost.name)}{did_you_mean(name, vhost.router.exchanges)}"
+        )
     return exchange
 
 

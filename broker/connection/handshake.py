@@ -35,6 +35,7 @@ log = logging.getLogger("leveret.connection")
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 _HEADERS = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09", b"AMQP\x01\x01\x09\x01")
 _TOTAL_LIMIT = 65536
+_HTTP = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"CONNECT")
 _TLS_RECORD = b"\x16\x03"  # how a handshake of TLS begins
 
 
@@ -278,6 +279,11 @@ class Handshake:
         if data[:2] == _TLS_RECORD:
             self._log(
                 "closing connection %s: a client with TLS on a port without: let it use the port of TLS, or amqp://"
+            )
+        elif data[:8].partition(b" ")[0] in _HTTP:
+            self._log(
+                "closing connection %s: an HTTP client on the port of AMQP: the web page and the management API are on "
+                "the port of management.tcp.port, 15672 by default"
             )
         else:
             self._log("closing connection %s: bad protocol header %r", data[:8])

@@ -82,9 +82,29 @@ def _origin(transport: asyncio.BaseTransport) -> str:
     return origin(str(peer[0])) if peer else ""
 
 
-def is_ours(record: logging.LogRecord) -> bool:
-    """Return whether a record should be logged: not for malformed requests, which are reported to their sender."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+class RequestsLog(logging.LoggerAdapter[logging.Logger]):
+    """The log that aiohttp gets: without malformed requests, which are reported to their sender, but with AMQP clients.
+
+    `admits` says whether one more line about an address may be logged now.
+    """
+
+    def __init__(self, logger: logging.Logger, admits: Callable[[str], bool]) -> None:
+        super().__init__(logger)
+        self._admits = admits
+
+    def debug(self, msg: object, *args: object, **more: Any) -> None:  # noqa: ARG002 - as aiohttp calls it
+        """Log a client that speaks AMQP; aiohttp says here that the first octets of a client are no HTTP."""
+        peer = str(args[0]) if args else ""
+        if "'AMQP" in str(more.get("exc_info")) and self._admits(peer):
+            text = (
+                "a client from %s speaks AMQP on an HTTP port: let it use the port of AMQP, 5672 by default"
+            )
+            log.error(text, peer)
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
+        """Log an error that is not the sender's."""
+        if not isinstance(exc_info, HttpProcessingError):
+            super().exception(msg, *args, exc_info=exc_info, **more)
 
 
 async def content_of(request: Any, most: int) -> tuple[bytes, bool]:

@@ -22,6 +22,7 @@ from leveret.broker.http.answer_writer import SLICE, AnswerWriter, StreamWriter
 from leveret.broker.http.call import Callback, Request, Stored
 from leveret.broker.http.connections import (
     Connections,
+    RequestsLog,
     Subscribe,
     Use,
     called,
@@ -29,7 +30,6 @@ from leveret.broker.http.connections import (
     content_of,
     disconnect,
     headers_of,
-    is_ours,
     transports_of,
 )
 from leveret.broker.http.dispatch import HEADERS, Admitted, Response, admit, answer, failed
@@ -174,8 +174,8 @@ class ManagementServer:
 
     async def _runner(self, handle: Callable[[web.BaseRequest], Any]) -> Callable[[], asyncio.Protocol]:
         """Return the factory of the protocols of new connections."""
-        server = web.Server(handle, access_log=None, logger=requests_log, keepalive_timeout=IDLE_SECONDS)
-        requests_log.addFilter(is_ours)
+        errors: Any = RequestsLog(requests_log, self._broker.admits_line)
+        server = web.Server(handle, access_log=None, logger=errors, keepalive_timeout=IDLE_SECONDS)
         runner = web.ServerRunner(server, shutdown_timeout=STOP_SECONDS)
         await runner.setup()
         self._runners.append(runner)

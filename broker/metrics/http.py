@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 
 from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.auth.users import open_credentials
-from leveret.broker.http.connections import Connections, is_ours
+from leveret.broker.http.connections import Connections, RequestsLog
 from leveret.broker.metrics.aggregates import BUILD, REPLICATION, REPLICATION_INFO
 from leveret.broker.metrics.sampler import Identity, Selection
 from leveret.broker.metrics.scrape import Scraper, UnusablePatternError, of_node, pattern
@@ -79,11 +79,11 @@ class Monitor:
         app.router.add_get("/metrics/detailed", self._detailed)
         app.router.add_get("/healthz", self._health)
         app.router.add_get("/readyz", self._ready)
-        requests_log.addFilter(is_ours)
+        errors: Any = RequestsLog(requests_log, self._broker.admits_line)
         runner = web.AppRunner(
             app,
             access_log=None,
-            logger=requests_log,
+            logger=errors,
             shutdown_timeout=STOP_SECONDS,
             keepalive_timeout=IDLE_SECONDS,
         )

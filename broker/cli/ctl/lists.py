@@ -3,10 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import click
+
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.command import CHECKS, Session, chosen, command, flag
 from leveret.broker.cli.ctl.errors import CtlError, refused
-from leveret.broker.cli.ctl.output import Arguments
+from leveret.broker.cli.ctl.output import Arguments, writable
+from leveret.broker.similar_names import did_you_mean
 
 QUEUES = "Queues"
 Value = str | Callable[[Mapping[str, Any]], Any]
@@ -105,8 +108,13 @@ def _show(
 
 
 def _of_vhost(session: Session, kind: str) -> Any:
-    """Return the objects of a vhost; none, as RabbitMQ does, if it does not exist."""
-    return session.api.find(kind, session.vhost) or []
+    """Return the objects of a vhost; none, as RabbitMQ does, if it does not exist, which is told beside the output."""
+    found = session.api.find(kind, session.vhost)
+    if found is None:
+        names = [each["name"] for each in session.api.get("vhosts", columns="name")]
+        advice = did_you_mean(session.vhost, names)
+        click.echo(writable(f"Warning: virtual host '{session.vhost}' does not exist{advice}"), err=True)
+    return found or []
 
 
 @command(
