@@ -3,6 +3,7 @@
 Rows are added up to bins of a minute. Three bins together decide, so that one slow moment is none:
 
 - `unserved`: messages waited all the time, and there was neither a consumer nor a delivery (`unread`: nor ever before);
+  not if they expire and are dead-lettered, as those of a retry queue;
 - `stalled`: messages waited all the time, consumers held some, and nothing was settled;
 - `behind`: messages were settled, but even the shortest backlog of a bin exceeded the longest of three bins before, in
   at least three bins in succession. A burst that is worked off is none, nor is a backlog that goes up and down;
@@ -221,6 +222,13 @@ def _marked(made: DataFrame) -> DataFrame:
     served = (F.max("served").over(recent) > 0) | (F.sum("delivered").over(recent) > 0)
     read = F.sum("t_from_delta").over(recent)
 
+    # As the broker judges it: a delay or retry queue, whose messages expire and go on, needs no consumer.
+    delays = (
+        (F.max("served").over(so_far) == 0)
+        & (F.sum("expired").over(so_far) > 0)
+        & (F.sum("dead_lettered").over(so_far) > 0)
+    )
+
     def earlier(name: str, bins: int) -> Column:
         return F.lag(name, bins).over(order)
 
@@ -235,7 +243,7 @@ def _marked(made: DataFrame) -> DataFrame:
         F.max("is_slower").over(order.rowsBetween(Window.currentRow, TOGETHER - 1)) == 1
     )
     starts: dict[str, tuple[Column, Column]] = {
-        UNSERVED: (nothing & waited & ~served, F.coalesce(F.max("served_ms").over(so_far), first)),
+        UNSERVED: (nothing & waited & ~served & ~delays, F.coalesce(F.max("served_ms").over(so_far), first)),
         STALLED: (
             nothing & waited & served & (F.min("held").over(recent) > 0),
             F.coalesce(F.max("settled_ms").over(so_far), first),

@@ -132,6 +132,19 @@ def test_what_is_no_trouble_has_no_episode(spark):
     assert [] == [(each["queue"], each["what"], each["minutes"]) for each in found(spark, rows)]
 
 
+def test_a_retry_queue_has_lost_no_consumers(spark):
+    """Its messages wait, expire and are dead-lettered; a queue whose messages only wait has an episode."""
+    growing = {name: lambda second: second for name in ("expired", "dead_lettered")}
+    rows = [
+        {**each, **{name: value(at * INTERVAL) for name, value in growing.items()}}
+        for at, each in enumerate(queue("retry", came=1, took=0, consumers=0))
+    ]
+
+    assert ["alone"] == [
+        each["queue"] for each in found(spark, [*rows, *queue("alone", came=1, took=0, consumers=0)])
+    ]
+
+
 def test_slow_growth_below_the_fluctuations_of_minutes_is_found(spark):
     """A backlog that grows by less in a minute than it fluctuates is found in quarters of an hour, as one episode."""
     rows = []
