@@ -276,8 +276,6 @@ def _log(draft: Draft, log_dir: Path) -> sections.LogConfig:
     given = draft.section("log")
     if (file := draft.values.get("log.file")) is not None:
         given["file"] = log_dir / file
-    if given.get("rotation_size") and given.get("rotation_date"):
-        draft.problems.append("log.file.rotation.size and log.file.rotation.date exclude each other")
     levels = {name: draft.values.get(f"log.{name}.level") for name in sections.CATEGORIES}
     return sections.LogConfig(levels={name: level for name, level in levels.items() if level}, **given)
 
@@ -289,9 +287,7 @@ def _audit(draft: Draft, log_dir: Path) -> sections.AuditConfig:
     elif given.get("required"):
         draft.problems.append("log.audit.required is true, but log.audit.file names no file")
     if given.get("rotation_date"):
-        if given.get("rotation_size"):
-            draft.problems.append("log.audit.rotation.size and log.audit.rotation.date exclude each other")
-        given["rotation_size"] = 0
+        given.setdefault("rotation_size", 0)
     return sections.AuditConfig(**given)
 
 

@@ -91,7 +91,8 @@ class LogConfig(msgspec.Struct, frozen=True):
         Key("log.dir", "path",
             doc="Directory of a relative `log.file`; the directory `log` in the data directory by default.")] = None
     rotation_size: Annotated[int, Key("log.file.rotation.size", "size", low=0,
-        doc="Size at which the file is rotated (renamed to `.0`, an older `.0` to `.1`); `0` for no limit.")] = 0
+        doc="Size at which the file is rotated (renamed to `.0`, an older `.0` to `.1`); `0` for no limit. With a "
+        "date, too, it is rotated at whichever comes first.")] = 0
     rotation_date: Annotated[str, Key("log.file.rotation.date", "moment",
         doc="Times at which it is rotated: `$D0` at midnight, `$D23` at 23:00, `$W0D23` on Sundays at 23:00, `$M1D0` "
         "at the beginning of each month, `$H30` at half past each hour; local time.")] = ""
@@ -125,7 +126,7 @@ class AuditConfig(msgspec.Struct, frozen=True):
         doc="`true`: while the audit log cannot be written, the management API and `leveret ctl` change nothing (503).")
     ] = False
     rotation_size: Annotated[int, Key("log.audit.rotation.size", "size", low=0, own=True,
-        doc="Size at which the file is rotated; `0` for no limit, as with a date.")] = 16 * 1024**2
+        doc="Size at which the file is rotated; `0` for no limit, the default with a date.")] = 16 * 1024**2
     rotation_date: Annotated[str, Key("log.audit.rotation.date", "moment", own=True,
         doc="Times at which it is rotated, as for `log.file.rotation.date`.")] = ""
     rotation_count: Annotated[int, Key("log.audit.rotation.count", low=0, high=1000, own=True,

@@ -1,7 +1,7 @@
 """Log rotation: schedule and names of rotated files (pure, except for renaming on disk).
 
-As in RabbitMQ: by size or by time, `broker.log` is renamed to `broker.log.0`, `.0` to `.1` and so on, with `.gz`
-appended if it is compressed; the oldest is removed.
+As in RabbitMQ: by size or by time, whichever comes first, `broker.log` is renamed to `broker.log.0`, `.0` to `.1` and
+so on, with `.gz` appended if it is compressed; the oldest is removed.
 """
 
 import gzip

@@ -163,6 +163,8 @@ class RotatedFile(logging.FileHandler):
         self._rotation = rotation
         self._when = When.parsed(rotation.when) if rotation.when else None
         self._due = self._following()
+        self._retry = 0.0
+        """Time before which a rotation that has failed is not tried again."""
         self._compressing: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -194,16 +196,18 @@ class RotatedFile(logging.FileHandler):
             try:
                 self._rotate()
             except OSError:  # the file grows until the next attempt
-                self._due = now + _RETRY_SECONDS
+                self._retry = now + _RETRY_SECONDS
 
     def _is_due(self, now: float) -> bool:
         if self._compressing is not None:
             if self._compressing.is_alive():  # files must not be renamed meanwhile
                 return False
             self._compressing = None
+        if now < self._retry:
+            return False
         size = self._rotation.size
-        if size and now >= self._due and self.stream is not None:
-            return os.fstat(self.stream.fileno()).st_size >= size
+        if size and self.stream is not None and os.fstat(self.stream.fileno()).st_size >= size:
+            return True
         return self._when is not None and now >= self._due
 
     def _following(self) -> float:

@@ -757,14 +757,24 @@ def test_the_audit_log_has_consistent_settings(tmp_path):
         load(
             settings=[
                 "log.audit.required=true",
-                "log.audit.rotation.date=$D0",
-                "log.audit.rotation.size=1MB",
             ]
         )
-    assert (
-        "log.audit.required is true, but log.audit.file names no file",
-        "log.audit.rotation.size and log.audit.rotation.date exclude each other",
-    ) == caught.value.problems
+    assert ("log.audit.required is true, but log.audit.file names no file",) == caught.value.problems
+
+
+def test_a_file_is_rotated_by_size_and_by_date():
+    """As RabbitMQ does; with a date alone the audit log has no limit of size."""
+    both = load(
+        settings=[
+            f"log.{file}.rotation.{key}" for file in ("file", "audit") for key in ("date=$D0", "size=1MB")
+        ]
+    )
+    date = load(settings=["log.audit.rotation.date=$D0"])
+
+    assert [(1 << 20, "$D0")] * 2 == [
+        (each.rotation_size, each.rotation_date) for each in (both.log, both.audit)
+    ]
+    assert (0, "$D0") == (date.audit.rotation_size, date.audit.rotation_date)
 
 
 TOKENS = ["auth_backends.1=oauth2", "auth_oauth2.resource_server_id=r"]

@@ -35,13 +35,11 @@ def test_times_are_those_of_rabbitmq(text, following):
 
 @pytest.mark.parametrize("text", ["$", "D0", "$D24", "$W7", "$M0", "$M32", "$H60", "daily", "$D0x"])
 def test_other_times_are_refused(text):
-    """An invalid pattern is an error of the configuration, and so is setting both date and size."""
+    """An invalid pattern is an error of the configuration."""
     with pytest.raises(ValueError, match=r"is not a time|out of range"):
         When.parsed(text)
     with pytest.raises(ConfigError):
         load(settings=[f"log.file.rotation.date = {text}"])
-    with pytest.raises(ConfigError):
-        load(settings=["log.file.rotation.date = $D0", "log.file.rotation.size = 1MB"])
 
 
 def test_old_files_move_up_and_the_oldest_goes(tmp_path: Path):
@@ -104,10 +102,28 @@ def test_a_log_that_cannot_be_put_aside_grows(tmp_path, monkeypatch):
     assert 3 == len(file.read_text().splitlines())
 
 
-def test_a_log_is_put_aside_by_time(tmp_path, monkeypatch):
+def test_a_log_is_put_aside_by_whichever_comes_first(tmp_path):
+    """With a size and a date: by the size long before the date, and by the date however small the file is."""
+    file = tmp_path / "broker.log"
+    rotation = Rotation(size=500, when="$D0", count=9)
+    outputs = logs.configure([logs.Output(file=file, rotation=rotation)], {}, "both")
+    for _ in range(20):
+        logging.getLogger("both").info("x" * 100)
+    by_size = len(list(tmp_path.iterdir()))
+    for handler in outputs._handlers:
+        handler._due = 0.0
+    logging.getLogger("both").info("small")
+    outputs.close()
+
+    assert 4 < by_size
+    assert by_size + 1 == len(list(tmp_path.iterdir()))
+
+
+@pytest.mark.parametrize("size", [0, 10**6])
+def test_a_log_is_put_aside_by_time(tmp_path, size):
     """The first line after the time goes into a new file."""
     file = tmp_path / "broker.log"
-    outputs = logs.configure([logs.Output(file=file, rotation=Rotation(when="$D0"))], {}, "timed")
+    outputs = logs.configure([logs.Output(file=file, rotation=Rotation(size=size, when="$D0"))], {}, "timed")
     logging.getLogger("timed").info("before")
     for handler in outputs._handlers:
         handler._due = 0.0
