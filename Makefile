@@ -70,10 +70,12 @@ $(VENV)/.installed: pyproject.toml requirements/run.txt requirements/build.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ echo "error: cannot create $(VENV); is the venv module of $(PYTHON) installed?" >&2; exit 1; }
 	@for each in analytics broker confirm exchanges storage; do test -e leveret/$$each || ln -s ../$$each leveret/$$each; done
+	@echo "installing $$(grep -c '^[a-z].*==' requirements/run.txt) packages into $(VENV) (60 MB) ..."
 	@$(call install,run build,)
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed requirements/test.txt
+	@echo "installing what the tests need into $(VENV) (1.1 GB), which takes some minutes ..."
 	@$(call install,test,[test])
 	@touch $@
 
@@ -120,8 +122,8 @@ docs: $(VENV)/.installed-test
 screenshots: $(VENV)/.installed-test
 	PYTHONPATH=.:tests $(BIN)/python tests/page/screenshots.py $(ARGS)
 
-wheel: $(VENV)/.installed-test
-	$(BIN)/python -m build --wheel
+wheel: $(VENV)/.installed
+	$(BIN)/python -m hatchling build -t wheel
 
 # Other versions of pip's format are made by hand; uv is the one tool that pins for all versions of Python at once.
 # Pins are kept as they are where they still fit. It is installed here, as nothing else needs it.

@@ -420,6 +420,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def say(minutes: float) -> None:
         print(f"{time.monotonic() - begun:6.1f} s: {minutes:.0f} minutes", file=sys.stderr)
 
+    print(f"making {options.minutes:g} minutes of a fleet of {options.queues} queues ...", file=sys.stderr)
     if options.output.exists():
         shutil.rmtree(options.output)
     with tempfile.TemporaryDirectory() as folder:
