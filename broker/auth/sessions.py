@@ -9,9 +9,9 @@ A session whose login ends before it may have a refresh token of an identity pro
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import User, Users
@@ -101,6 +101,26 @@ class Sessions:
         if 0 < len(token) <= LONGEST_TOKEN:
             self._drop(_key(token))
 
+    def kept(self, now: float, wall: int) -> list[list[str | int]]:
+        """Return the sessions for the next run of the broker, as rows; `wall` is milliseconds since the epoch.
+
+        A row has hashes of the token and of the user as at the login, so that it lets nobody in who reads it. Sessions
+        of users of other backends are left out.
+        """
+        return [
+            [key.hex(), each.user.name, _fingerprint(each.user), wall - round((now - each.used) * 1000)]
+            for key, each in self._sessions.items()
+            if not each.user.is_foreign
+        ]
+
+    def restore(self, rows: Iterable[list[Any]], now: float, wall: int) -> None:
+        """Go on with sessions of an earlier run, but for those of users who have changed since; raises ValueError."""
+        for key, name, fingerprint, used in rows:
+            user = self._users.get(name)
+            if user is not None and _fingerprint(user) == fingerprint:
+                self._places.acquire(name)
+                self._sessions[bytes.fromhex(key)] = _Session(user, now - max(0, wall - used) / 1000)
+
     def renewable(self, now: float) -> dict[bytes, tuple[User, Renewal]]:
         """Return users and renewals of the sessions that can be renewed, by the key of the session; ends idle ones."""
         found = {}
@@ -144,6 +164,11 @@ def renewal_of(expires: float | None, secret: Password | None, peer: str, wall: 
     now = wall / 1000
     early = min(EARLY_SECONDS, (expires - now) / 4)
     return Renewal(secret, max(expires - early, now + AGAIN_SECONDS), peer)
+
+
+def _fingerprint(user: User) -> str:
+    text = "\0".join((user.name, user.password_hash, user.hashing_algorithm, *user.tags))
+    return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _key(token: str) -> bytes:

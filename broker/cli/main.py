@@ -26,9 +26,11 @@ from leveret.broker.cli.startup import (
     StartupError,
     configure_logs,
     handle_hang_up,
+    keep_sessions,
     open_audit_log,
     open_listeners,
     remove_pid_file,
+    restore_sessions,
     write_pid_file,
 )
 from leveret.broker.config.config import Config, Listener
@@ -42,6 +44,7 @@ from leveret.broker.tls.options import TLSFileError
 
 # Time that the writer's thread waits for the interpreter, a few dozen times per commit, while the loop is busy.
 SWITCH_SECONDS: Final = 0.0003
+SESSIONS: Final = "sessions.json"
 # Logs and exports are readable for the group, which ships or analyses them; the data only for the owner.
 UMASK: Final = 0o027
 
@@ -205,6 +208,7 @@ async def _serve_alone(
         try:
             server.collector.start()
             sys.setswitchinterval(SWITCH_SECONDS)
+            restore_sessions(server, config.data_dir / SESSIONS)
             addresses = _log_listeners(server)
             _logger.info("Server startup complete")
             _log_page(server, config.management.path_prefix)
@@ -219,6 +223,7 @@ async def _serve_alone(
             server.collector.stop()
             _logger.info("stopping: closing connections")
             server.audit.record("broker.stop", name=server.node_name)
+            keep_sessions(server, config.data_dir / SESSIONS)
             await server.stop("shutdown")
         finally:
             remove_pid_file(config.pid_file)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ from leveret.broker.config.sections import AuditConfig, HTTPTLSConfig, Managemen
 from leveret.broker.process import logs
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.log_rotation import Rotation
+from leveret.broker.process.private_files import write_private
 from leveret.broker.tls.options import TLSFileError
 
 if TYPE_CHECKING:
@@ -107,6 +109,29 @@ def remove_pid_file(path: Path | None) -> None:
     if path is not None:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+# -- sessions of the web page ---------------------------------------------------------------------------------------
+
+
+def restore_sessions(server: Any, path: Path) -> None:
+    """Go on with the sessions of the web page that the last run has kept; what cannot be read is only logged."""
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            rows = json.loads(path.read_bytes())
+            path.unlink()
+            server.sessions.restore(rows, server.now(), server.wall_clock())
+        except (OSError, ValueError, TypeError) as error:
+            _logger.warning("users of the web page have to log in again: %s: %s", path, error)
+
+
+def keep_sessions(server: Any, path: Path) -> None:
+    """Keep the sessions of the web page for the next run; a failure is only logged."""
+    if rows := server.sessions.kept(server.now(), server.wall_clock()):
+        try:
+            write_private(path, json.dumps(rows).encode())
+        except OSError as error:
+            _logger.warning("users of the web page have to log in again: %s: %s", path, error.strerror)
 
 
 # -- HTTP -------------------------------------------------------------------------------------------------------

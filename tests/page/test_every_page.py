@@ -84,10 +84,19 @@ def test_people_with_aids_can_use_it(anywhere, axe, theme):
 
 
 def test_it_fits_a_phone(anywhere):
-    """Nothing is wider than the page; tables scroll by themselves."""
+    """Nothing is wider than the page: rows of lists are cards, other tables scroll by themselves."""
     anywhere.tab.set_viewport_size(NARROW)
 
     assert 400 >= anywhere.tab.evaluate("document.documentElement.scrollWidth")
+    wide = "[...document.querySelectorAll('.cards')].filter((each) => each.scrollWidth > each.parentElement.clientWidth)"
+    assert 0 == anywhere.tab.evaluate(f"{wide}.length")
+
+
+def test_people_with_aids_can_use_it_on_a_phone(anywhere, axe):
+    """Axe finds nothing in the cards, too."""
+    anywhere.tab.set_viewport_size(NARROW)
+
+    assert [] == barriers(anywhere, axe)
 
 
 @pytest.mark.parametrize("theme", THEMES)

@@ -1,12 +1,19 @@
 """Logging in and out, and what a browser keeps and gives away."""
 
 import http.server
+import signal
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
-from services.browsing import base_of, cookie_of, opened, publish
+from processes.running import Running, free_port
+from services.browsing import Page, base_of, context_of, cookie_of, opened, publish
 
 from leveret.broker.http import event_streams
+
+LIVE_SECONDS = 6.0
+"""Time until a page is live again after a start; two on a machine with nothing else to do."""
 
 
 def test_a_wrong_password_is_said(stranger):
@@ -71,6 +78,31 @@ def test_a_broker_that_is_gone_comes_back(own_page):
 
     own_page.tab.wait_for_selector("h1:has-text('Queues')")
     own_page.tab.wait_for_selector("#state:has-text('Live')")
+
+
+def test_a_page_on_a_wall_survives_a_restart(browser, tmp_path):
+    """It is live again within seconds of the start, without a login: the sessions are in the data directory."""
+    port = free_port()
+    words = ("--set", "management.enabled=true", "--set", f"management.tcp.port={port}")
+    broker = SimpleNamespace(management_url=f"http://127.0.0.1:{port}/", url="")
+    with Running(tmp_path, *words) as running:
+        running.wait_for("Server startup complete")
+        context = context_of(browser, broker)
+        page = Page(context.new_page(), broker)
+        page.open("queues")
+        page.tab.wait_for_selector("#state:has-text('Live')")
+        running.stopped_by(signal.SIGTERM)
+    page.tab.wait_for_selector("#state:has-text('No connection')")
+    page.tab.wait_for_timeout(5000)  # until a browser that is left alone would wait for longer
+    with Running(tmp_path, *words) as running:
+        running.wait_for("Server startup complete")
+        began = time.monotonic()
+        page.tab.wait_for_selector("#state:has-text('Live')")
+        lasted = time.monotonic() - began
+        assert page.tab.locator("h1:has-text('Queues')").is_visible()
+        context.close()
+
+    assert lasted < LIVE_SECONDS
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

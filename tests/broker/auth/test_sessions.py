@@ -1,9 +1,11 @@
 """Sessions of browsers."""
 
+import contextlib
+
 import pytest
 
 from leveret.broker.auth.sessions import MOST_OF_ONE, Sessions, cookies
-from leveret.broker.auth.users import User
+from leveret.broker.auth.users import BackendUser, User
 
 ANN = User("ann", "hash", ("management",))
 IDLE = 60.0
@@ -82,6 +84,30 @@ def test_the_number_of_sessions_is_bounded(sessions):
 
     assert MOST_OF_ONE == len(sessions)
     assert (ANN, None) == (sessions.find(tokens[0], 3.0), sessions.find(tokens[1], 3.0))
+
+
+def test_sessions_go_on_in_the_next_run(sessions, users):
+    """With the time since their last use; not those of users who have changed meanwhile, nor of other backends."""
+    users["bob"] = User("bob", "hash", ("management",))
+    tokens = [sessions.begin(user, 0.0) for user in (ANN, users["bob"], BackendUser("far", ""))]
+    kept = sessions.kept(10.0, 1_000_000)
+    users["bob"] = User("bob", "other", ("management",))
+    following = Sessions(users, IDLE)
+    following.restore(kept, 500.0, 1_030_000)
+
+    assert (ANN, None, None) == tuple(following.find(each, 500.0, is_used=False) for each in tokens)
+    assert ANN == following.find(tokens[0], 500.0 + IDLE - 41, is_used=False)
+    assert None is following.find(tokens[0], 500.0 + IDLE - 39)
+    assert not any(each in str(kept) for each in (*tokens, ANN.password_hash))
+
+
+@pytest.mark.parametrize("rows", [[1], [["zz", "ann", "", 0]], "text", {"a": 1}])
+def test_a_file_that_is_none_is_an_error(sessions, rows):
+    """And lets nobody in."""
+    with contextlib.suppress(ValueError, TypeError):
+        sessions.restore(rows, 0.0, 0)
+
+    assert 0 == len(sessions)
 
 
 def test_no_token_is_kept(sessions):

@@ -6,7 +6,7 @@ import { count, counted, duration, latency, percent, rate, short, size, utc } fr
 import { link, parse } from "./static/shell/route.js";
 import { Rows, keyOf, smooth } from "./static/shell/rows.js";
 import { added, ceiling, history, points, rates } from "./static/shell/series.js";
-import { grouped } from "./static/shell/table_rows.js";
+import { grouped, sorted } from "./static/shell/table_rows.js";
 import { TailLines } from "./static/shell/tail_lines.js";
 
 const COLUMNS = ["vhost", "name", "consumers", "messages_ready", "messages_unacknowledged", "publish", "deliver_get", "ack", "state"];
@@ -16,8 +16,8 @@ const row = (name, ready, publish, rest = {}) => {
 };
 
 test("numbers are short, and sizes and times have units", () => {
-  assert.deepEqual([count(1234567), count(12), count(null), count(-1500)], ["1 234 567", "12", "–", "-1 500"]);
-  assert.deepEqual([short(9999), short(12345), short(123456), short(12345678)], ["9 999", "12.3k", "123k", "12.3M"]);
+  assert.deepEqual([count(1234567), count(12), count(null), count(-1500)], ["1,234,567", "12", "–", "-1,500"]);
+  assert.deepEqual([short(9999), short(12345), short(123456), short(12345678)], ["9,999", "12.3k", "123k", "12.3M"]);
   assert.deepEqual([rate(0), rate(0.01), rate(3.14), rate(250)], ["0", "<0.1", "3.1", "250"]);
   assert.deepEqual([size(0), size(1023), size(1536), size(3 * 2 ** 30), size(null)], ["0 B", "1023 B", "1.5 KiB", "3.0 GiB", "–"]);
   assert.deepEqual([duration(0.25), duration(5), duration(61), duration(3600), duration(90061), duration(NaN)], ["250 ms", "5.0 s", "1 min 1 s", "1 h", "1 d 1 h", "–"]);
@@ -115,4 +115,10 @@ test("rows are below their groups, which can be folded", () => {
   const text = (/** @type {string} */ name, /** @type {any[]} */ own) => `${name} ${own.length}`;
   const found = grouped(rows, (row) => row.v, text, new Set(["__proto__"]));
   assert.deepEqual(found, [{ group: "b", text: "b 2" }, rows[0], rows[2], { group: "__proto__", text: "__proto__ 1" }]);
+});
+
+test("rows with the same value are in the order of their names", () => {
+  const rows = [{ n: "b", v: 1 }, { n: "a", v: 1 }, { n: "c", v: 2 }];
+  assert.deepEqual(sorted(rows, (row) => row.v, true, (row) => row.n).map((row) => row.n), ["c", "a", "b"]);
+  assert.deepEqual(sorted(rows, (row) => row.v, false).map((row) => row.n), ["b", "a", "c"]);
 });

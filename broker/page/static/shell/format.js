@@ -1,7 +1,7 @@
 /** Numbers, sizes and times as people read them. Pure. */
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
-const THIN = " ";
+const COMMA = ",";
 
 /**
  * A whole number with its thousands apart; "–" for none.
@@ -9,7 +9,7 @@ const THIN = " ";
  */
 export function count(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, THIN);
+  return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, COMMA);
 }
 
 /**
@@ -86,7 +86,7 @@ export function latency(microseconds) {
 export function moment(milliseconds) {
   const time = new Date(milliseconds);
   if (Number.isNaN(time.getTime())) return "–";
-  return time.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  return time.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long", hour12: false });
 }
 
 /**

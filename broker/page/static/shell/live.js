@@ -9,6 +9,8 @@ import { session } from "./api.js";
 /** All pages follow these, so that each is filled at once when one goes from page to page. */
 const TOPICS = "overview,queues";
 
+const RETRY_MS = 1000;
+
 /** Fires `state`, `overview` and `queues`. */
 class Live extends EventTarget {
   constructor() {
@@ -87,11 +89,10 @@ class Live extends EventTarget {
   /** @param {EventSource} source */
   failed(source) {
     if (source !== this.source) return;
+    if (source.readyState === EventSource.CLOSED) session.dispatchEvent(new Event("check"));
+    this.close(); // the browser itself would wait longer each time
+    this.retry = setTimeout(() => this.open(), RETRY_MS);
     this.become("lost");
-    if (source.readyState === EventSource.CLOSED) {
-      session.dispatchEvent(new Event("check"));
-      this.retry = setTimeout(() => this.open(), 2000);
-    }
   }
 
   /** @param {State} state */

@@ -50,7 +50,7 @@ export class Table {
     this.height = HEIGHT;
     this.headRow = h("tr");
     this.body = h("tbody");
-    this.table = h("table", { "aria-label": label, "aria-rowcount": "0" }, h("thead", null, this.headRow), this.body);
+    this.table = h("table", { class: "cards", "aria-label": label, "aria-rowcount": "0" }, h("thead", null, this.headRow), this.body);
     this.nothing = h("div", { class: "empty", hidden: true });
     this.element = h(
       "div", { class: `scroll${virtual ? " virtual" : ""}`, tabindex: virtual ? "0" : null, role: virtual ? "region" : null, "aria-label": virtual ? label : null },
@@ -69,7 +69,7 @@ export class Table {
    */
   set(rows) {
     const column = this.columns.find((each) => each.name === this.sort);
-    this.rows = column ? sorted(rows, column.value, this.descending) : rows;
+    this.rows = column ? sorted(rows, column.value, this.descending, this.columns.find((each) => each.head)?.value) : rows;
     this.items = this.groupOf ? grouped(this.rows, this.groupOf, this.groupText, this.folded) : this.rows;
     this.table.setAttribute("aria-rowcount", String(this.items.length));
     this.nothing.hidden = rows.length > 0;
@@ -162,7 +162,8 @@ export class Table {
       made.push(spacer((all.length - to) * this.height, columns.length));
     }
     reconcile(this.body, made);
-    this.height = this.shown.values().next().value?.getBoundingClientRect().height || this.height;
+    const heights = [...this.shown.values()].map((row) => row.getBoundingClientRect().height);
+    this.height = heights.reduce((sum, each) => sum + each, 0) / heights.length || this.height; // cards on a phone differ
   }
 
   /**
@@ -189,7 +190,7 @@ export class Table {
     columns.forEach((column, at) => {
       let cell = row.children[at];
       if (!cell) {
-        cell = h(column.head ? "th" : "td", { scope: column.head ? "row" : null, class: [column.number && "number", column.head && "name", column.wide && "wide"].filter(Boolean).join(" ") || null });
+        cell = h(column.head ? "th" : "td", { scope: column.head ? "row" : null, "data-label": column.head || column.unsorted ? null : column.title, class: [column.number && "number", column.head && "name", column.wide && "wide"].filter(Boolean).join(" ") || null });
         row.append(cell);
       }
       const shown = column.show ? column.show(value) : String(column.value(value) ?? "");

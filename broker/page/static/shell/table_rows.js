@@ -58,19 +58,20 @@ export function reconcile(parent, wanted) {
 }
 
 /**
- * Rows in the order of a value; equal ones stay in theirs.
+ * Rows in the order of a value; equal ones in that of their names, if they have some, else in theirs.
  * @template R
  * @param {R[]} rows
  * @param {(row: R) => string | number | boolean | null} value
  * @param {boolean} descending
+ * @param {(row: R) => any} [name]
  * @returns {R[]}
  */
-export function sorted(rows, value, descending) {
+export function sorted(rows, value, descending, name = () => 0) {
   const sign = descending ? -1 : 1;
   return rows
     .map((row) => /** @type {[R, string | number | boolean | null]} */ ([row, value(row)]))
-    .sort(([, one], [, other]) => {
-      if (one === other) return 0;
+    .sort(([first, one], [second, other]) => {
+      if (one === other) return name(first) < name(second) ? -1 : name(first) > name(second) ? 1 : 0;
       if (typeof one === "string" && typeof other === "string") return sign * inOrder(one, other);
       return sign * (Number(one ?? -Infinity) < Number(other ?? -Infinity) ? -1 : 1);
     })
