@@ -87,7 +87,8 @@ class Explaining:
             "retention": retention_of(queue),
             "promises": promises_of(queue),
             "holders": holders,
-            "warnings": [*warnings(queue, letters), *_troubles(queue, judged)],
+            "warnings": warnings(queue, letters),
+            "troubles": list(_troubles(queue, judged)),
         }
         return {**facts, "lines": list(_lines_of_queue(facts))}
 
@@ -253,7 +254,7 @@ def _lines_of_queue(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"discarded messages go to exchange {named(letters['exchange'])} with {key}{reached}"
     if facts["retention"] is not None:
         yield from _lines_of_retention(facts["retention"])
-    for text in facts["warnings"]:
+    for text in (*facts["warnings"], *facts["troubles"]):
         yield f"warning: {text}"
 
 

@@ -15,6 +15,7 @@ classic queues too, which support it here, and there are `retain-for`, `retain-b
 and have no effect.
 """
 
+import copy
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -223,14 +224,15 @@ class Policies:
 
     def tried(self, name: str, term: Any, *, operator: bool) -> "Policies":
         """Return a copy in which a policy is set, or removed if its term is None; raises PolicyError as `set_term`."""
-        copy = Policies(self._vhost, lambda: None, self._patterns)
-        copy._kept = (dict(self._kept[0]), dict(self._kept[1]))
-        copy._ranked = list(self._ranked)
+        other = copy.copy(self)
+        other._kept = (dict(self._kept[0]), dict(self._kept[1]))
+        other._ranked = list(self._ranked)
+        other.record, other._changed = None, lambda: None
         if term is not None:
-            copy.set_term(name, term, operator=operator)
-        elif name in copy._kept[operator]:
-            copy.clear(name, operator=operator)
-        return copy
+            other.set_term(name, term, operator=operator)
+        elif name in other._kept[operator]:
+            other.clear(name, operator=operator)
+        return other
 
     def get(self, name: str, *, operator: bool = False) -> Policy | None:
         """Return the policy or operator policy of that name, or None."""

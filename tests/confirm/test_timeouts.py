@@ -289,7 +289,7 @@ def test_a_missing_consumer_is_told(arguments, caplog):
             try:
                 next(steps)
             except StopIteration as stopped:
-                found = [text for text in stopped.value["warnings"] if "consumer (" in text]
+                found = stopped.value["troubles"]
                 return found, queue_row(node.vhosts["/"].queues["lonely"]).levels.forsaken
 
     before = told()

@@ -134,8 +134,10 @@ def test_what_looks_wrong_is_named(node):
         "argument 'x-consumer-disconnected-timeout' has no effect: only quorum queues of RabbitMQ 4.3 have it",
         "the dead letter exchange 'dlx' does not exist: dead letters are deleted",
         "overflow is 'reject-publish' without max-length or max-length-bytes: it has no effect",
-        f"no consumer (1 ready message, 0 unacked): {NO_CONSUMER.advice}",
     ] == of_queue(node)["warnings"]
+    trouble = f"no consumer (1 ready message, 0 unacked): {NO_CONSUMER.advice}"
+    assert [trouble] == of_queue(node)["troubles"]
+    assert f"warning: {trouble}" in of_queue(node)["lines"]
     assert ("critical", "no consumer") == tuple(of_queue(node)["health"][key] for key in ("state", "reason"))
     topology.declare_queue(
         None, "/", "r", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "gone"}

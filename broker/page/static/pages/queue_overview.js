@@ -128,7 +128,8 @@ function settingsOf(explained, found) {
   const warnings = (explained.warnings ?? []).map((/** @type {unknown} */ each) => h("p", { class: "note" }, typeof each === "string" ? each : JSON.stringify(each)));
   const letters = explained.dead_letters;
   return h("div", { class: "stack" }, warnings, facts([
-    ["Policy", explained.policy ? badge(explained.policy.name ?? String(explained.policy)) : "none"], ["Confirm mode", found.confirm_mode],
+    ["Policy", explained.policy ? badge(explained.policy.name ?? String(explained.policy)) : "none"],
+    .../** @type {[string, any][]} */ ((explained.policies_without_effect ?? []).map((/** @type {any} */ each) => [`${each.operator ? "Operator policy" : "Policy"} ${each.name}`, h("span", { class: "faint" }, `not in effect: ${each.reason}`)])), ["Confirm mode", found.confirm_mode],
     ["Open promises", explained.promises ? promises(explained.promises) : null],
     .../** @type {[string, any][]} */ (rows.map((/** @type {any} */ row) => [row.key, h("span", null, h("code", null, JSON.stringify(row.value)), h("span", { class: "faint small" }, ` from ${row.source}`))])),
     ["Dead letters", letters ? `go to ${letters.exchange ? `the exchange ${letters.exchange}` : "the default exchange"}${letters.exists === false ? ", which does not exist: they are lost" : ""}` : "are dropped"],
