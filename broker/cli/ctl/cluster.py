@@ -29,11 +29,14 @@ def _nodes(state: Mapping[str, Any]) -> Iterator[str]:
     yield f"Log: {name}{state['last']} entries, {state['applied']} of them applied here"
     yield f"Lag: {state['lag_seconds']:.1f} s"
     yield from ("", "Nodes", "")
+    problems = list(state["problems"])
     for each in state["members"]:
         how = "up" if each["is_up"] else f"not seen for {each['silent_seconds']:.0f} s"
+        if not each["is_up"]:
+            problems.append(f"node {each['name']} was {how}")
         yield f"{each['name']} at {each['address']}: {how}, {each['lag_batches']} entries behind"
     yield from ("", "Problems", "")
-    yield from (f" * {each}" for each in state["problems"]) if state["problems"] else ("(none)",)
+    yield from (f" * {each}" for each in problems) if problems else ("(none)",)
 
 
 @command(CLUSTER)

@@ -13,6 +13,7 @@ from conformance.wire import Client
 from processes.running import Running
 
 from leveret.broker import exit_codes
+from leveret.broker.cli.ctl import cluster
 from leveret.broker.cli.ctl.main import ctl
 
 Ctl = Callable[..., Result]
@@ -192,6 +193,22 @@ def test_a_wrong_argument_is_told_with_its_exit_code(run, arguments, code, text)
 
     assert code == result.exit_code
     assert text in result.stderr
+
+
+def test_a_node_that_is_away_is_a_problem():
+    """Of the cluster, beside what the broker tells."""
+    member = {"address": "a:1", "lag_batches": 0, "silent_seconds": 70.2}
+    state = {
+        **dict.fromkeys(("node", "role", "log", "epoch", "last", "applied"), ""),
+        "leader": None,
+        "lag_seconds": 0.0,
+        "members": [{**member, "name": "one", "is_up": True}, {**member, "name": "two", "is_up": False}],
+        "problems": ["the copy is behind"],
+    }
+    lines = list(cluster._nodes(state))
+
+    assert ["Problems", "", " * the copy is behind", " * node two was not seen for 70 s"] == lines[-4:]
+    assert "(none)" == list(cluster._nodes({**state, "members": [], "problems": []}))[-1]
 
 
 def test_a_broker_that_does_not_run_is_named(tmp_path):
