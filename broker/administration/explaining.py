@@ -161,7 +161,7 @@ def policies_without_effect(vhost: VHost, queue: Queue) -> Steps[list[dict[str, 
     for operator, chosen in ((False, applied.policy), (True, applied.operator_policy)):
         for policy in vhost.policies.list(operator=operator):
             if policy is not chosen and policy.search(octets):
-                reason = policy.obstacle(kind) or (
+                reason = vhost.policies.obstacle(policy, kind) or (
                     f"'{chosen.name}' applies instead, with priority {chosen.priority}" if chosen else ""
                 )
                 found.append(

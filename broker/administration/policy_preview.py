@@ -61,7 +61,7 @@ def _compared(place: VHost, tried: Policies, policy: Any) -> Steps[dict[str, Any
         if not number % _PIECE:
             yield None
         kind = queue_kind(queue.arguments)
-        if policy is not None and kind in policy.kinds and policy.search(_octets(queue.name)):
+        if policy is not None and not tried.obstacle(policy, kind) and policy.search(_octets(queue.name)):
             matched += 1
         then = place.settings_of(queue, tried.applied(kind, queue.name).definition)
         if queue.deleted or then == queue.settings:

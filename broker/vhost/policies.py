@@ -72,15 +72,6 @@ class Policy:
         kinds = (kind for kind, barred in IMPOSSIBLE.items() if barred.isdisjoint(self.definition))
         object.__setattr__(self, "kinds", frozenset(kinds) & _SCOPES.get(self.apply_to, {self.apply_to}))
 
-    def obstacle(self, kind: str) -> str:
-        """Return why the policy does not apply to objects of this kind, whatever their names are; '' if it does."""
-        if kind in self.kinds:
-            return ""
-        if kind not in _SCOPES.get(self.apply_to, {self.apply_to}):
-            return f"it applies to {self.apply_to} only"
-        keys = ", ".join(sorted(IMPOSSIBLE[kind] & set(self.definition)))
-        return f"{kind.replace('_', ' ')} do not have {keys}, and a policy applies as a whole"
-
     def term(self) -> dict[str, Any]:
         """Return the policy as keys and values, the form in which parameters have it."""
         return {
@@ -225,14 +216,27 @@ class Policies:
     def tried(self, name: str, term: Any, *, operator: bool) -> "Policies":
         """Return a copy in which a policy is set, or removed if its term is None; raises PolicyError as `set_term`."""
         other = copy.copy(self)
-        other._kept = (dict(self._kept[0]), dict(self._kept[1]))
-        other._ranked = list(self._ranked)
-        other.record, other._changed = None, lambda: None
+        other.detach()
         if term is not None:
             other.set_term(name, term, operator=operator)
-        elif name in other._kept[operator]:
+        elif other.get(name, operator=operator) is not None:
             other.clear(name, operator=operator)
         return other
+
+    def detach(self) -> None:
+        """Have nothing in common with the policies that this is a copy of."""
+        self._kept = (dict(self._kept[0]), dict(self._kept[1]))
+        self._ranked = list(self._ranked)
+        self.record, self._changed = None, lambda: None
+
+    def obstacle(self, policy: Policy, kind: str) -> str:
+        """Return why a policy does not apply to objects of this kind, whatever their names are; '' if it does."""
+        barred = IMPOSSIBLE[kind] | (self._barred if kind == CLASSIC_QUEUES else set())
+        if kind not in _SCOPES.get(policy.apply_to, {policy.apply_to}):
+            return f"it applies to {policy.apply_to} only"
+        if keys := ", ".join(sorted(barred & set(policy.definition))):
+            return f"{kind.replace('_', ' ')} do not have {keys}, and a policy applies as a whole"
+        return ""
 
     def get(self, name: str, *, operator: bool = False) -> Policy | None:
         """Return the policy or operator policy of that name, or None."""
