@@ -89,13 +89,15 @@ def test_the_number_of_sessions_is_bounded(sessions):
 def test_sessions_go_on_in_the_next_run(sessions, users):
     """With the time since their last use; not those of users who have changed meanwhile, nor of other backends."""
     users["bob"] = User("bob", "hash", ("management",))
-    tokens = [sessions.begin(user, 0.0) for user in (ANN, users["bob"], BackendUser("far", ""))]
+    users["eve"] = User("eve", "hash", ("administrator",))
+    tokens = [sessions.begin(user, 0.0) for user in (ANN, users["bob"], users["eve"], BackendUser("far", ""))]
     kept = sessions.kept(10.0, 1_000_000)
     users["bob"] = User("bob", "other", ("management",))
+    users["eve"] = User("eve", "hash", ("management",))
     following = Sessions(users, IDLE)
     following.restore(kept, 500.0, 1_030_000)
 
-    assert (ANN, None, None) == tuple(following.find(each, 500.0, is_used=False) for each in tokens)
+    assert (ANN, None, None, None) == tuple(following.find(each, 500.0, is_used=False) for each in tokens)
     assert ANN == following.find(tokens[0], 500.0 + IDLE - 41, is_used=False)
     assert None is following.find(tokens[0], 500.0 + IDLE - 39)
     assert not any(each in str(kept) for each in (*tokens, ANN.password_hash))
