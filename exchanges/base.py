@@ -5,9 +5,9 @@ by name, type and value, in any order. Hot path: see docs/performance.md.
 """
 # ruff: noqa: S101 - asserts tell the type checker what always holds; no input is checked by them
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -22,6 +22,16 @@ PIECE = 64
 """Bindings removed between two checks of the clock."""
 MOST_COUNTED_KEYS = 1024
 """Maximum number of routing keys of an exchange that are counted separately at a time, if they are at all."""
+
+
+class Envelope(dict[str, Field]):
+    """The headers of a message with its `properties`, for the types that read one of them by its name."""
+
+    __slots__ = ("properties",)
+
+    def __init__(self, headers: Table, properties: object) -> None:
+        super().__init__(headers)
+        self.properties = properties
 
 
 class Binding(NamedTuple):
@@ -74,6 +84,9 @@ def _name(item: tuple[str, Field]) -> str:
 Identity = str | ArgumentedKey
 Bound = Identity | dict[Identity, None]
 """The bindings of one destination to an exchange: a single one as itself, several as the keys of a dict."""
+
+
+ExchangeClass: TypeAlias = "type[Exchange]"
 
 
 class Line(Protocol):
@@ -144,7 +157,13 @@ class Exchange:
 
     type: ClassVar[str]
     needs_headers: ClassVar[bool] = False
-    """True if `match` reads the headers."""
+    """True if `match` reads the headers, or chance decides: its result must not be remembered by key."""
+    reads_properties: ClassVar[bool] = False
+    """True if `match` reads a property: the headers must be an `Envelope`."""
+    picks_one: ClassVar[bool] = False
+    """True if `match` chooses one of the destinations, also for several keys (`exchanges.choice`)."""
+    is_ordered: ClassVar[bool] = False
+    """True if `match` depends on the order of the bindings, which must outlive a restart."""
     keyless: ClassVar[bool] = False
     """True if `match` ignores the routing key."""
     indexed: ClassVar[bool] = False
@@ -248,19 +267,22 @@ class Exchange:
         """Return whether this exchange is the source of a binding (the condition of exchange.delete's if-unused)."""
         return bool(self._by_destination)
 
-    def validate(self, arguments: Table) -> None:
-        """Raise InvalidXMatch if no binding to this exchange may have these arguments."""
+    @classmethod
+    def class_for(cls, arguments: Table) -> "ExchangeClass":
+        """Return the class of an exchange with these arguments; raises an ExchangeError for invalid ones."""
+        del arguments
+        return cls
+
+    def validate_binding(self, destination: object, binding_key: str, arguments: Table) -> None:
+        """Raise InvalidBindingError if there may be no such binding; a destination that is not there yet is None."""
 
     def bind(self, destination: object, binding_key: str, arguments: Table | None = None) -> bool:
-        """Bind; return False if this very binding existed. Raises InvalidXMatch on a headers exchange.
+        """Bind; return False if this very binding existed. Raises InvalidBindingError.
 
         `arguments` is kept, so the caller must not change it afterwards.
         """
-        if arguments:
-            self.validate(arguments)
-            identity: Identity = ArgumentedKey(binding_key, arguments)
-        else:
-            identity = binding_key
+        self.validate_binding(destination, binding_key, arguments or {})
+        identity: Identity = ArgumentedKey(binding_key, arguments) if arguments else binding_key
         bound = self._by_destination.get(destination)
         if bound is None:
             self._by_destination[destination] = identity
@@ -382,6 +404,16 @@ class Exchange:
         `headers` is looked at only where `needs_headers`.
         """
         raise NotImplementedError
+
+    def match_keys(self, routing_keys: Sequence[str], headers: Headers) -> Collection[object]:
+        """Return the destinations for the routing key and those of CC and BCC, each once; see `match`."""
+        # Many keys may lead to the same collection, and that may be long.
+        matches = {id(match): match for match in [self.match(key, headers) for key in routing_keys]}
+        return dict.fromkeys(chain.from_iterable(matches.values()))
+
+    def matched(self, routing_keys: Sequence[str], headers: Headers) -> Collection[object]:
+        """Return the destinations of the message that was just routed, without another choice."""
+        return self.match_keys(routing_keys, headers)
 
     def prepare(self, routing_key: str) -> Iterator[None] | None:  # noqa: ARG002
         """Return steps that speed up a slow `match` for a key; None if it is fast anyway.

@@ -9,12 +9,17 @@ Without a `line` (None) no message is delayed.
 """
 # ruff: noqa: PLR2004 - offsets and numbers of the format are named next to them
 
+from collections.abc import Sequence
+from functools import cache
 from typing import Any, ClassVar
 
-from leveret.exchanges.base import Exchange, Headers, Table
+from leveret.exchanges.base import Exchange, ExchangeClass, Headers, Table
+from leveret.exchanges.choice import LocalRandomExchange, ModulusHashExchange, RandomExchange
+from leveret.exchanges.consistent_hash import ConsistentHashExchange
 from leveret.exchanges.direct import DirectExchange, FanoutExchange
 from leveret.exchanges.errors import InvalidDelayedTypeError, UnknownExchangeTypeError
 from leveret.exchanges.headers import HeadersExchange
+from leveret.exchanges.recent_history import RecentHistoryExchange
 from leveret.exchanges.topic import TopicExchange
 
 DELAYED = "x-delayed-message"
@@ -63,51 +68,56 @@ class DelayedExchange(Exchange):
     needs_headers: ClassVar[bool] = True
     indexed: ClassVar[bool] = False
 
+    @classmethod
+    def class_for(cls, arguments: Table) -> ExchangeClass:
+        """Return the class for the type behind it.
+
+        Raises:
+            InvalidDelayedTypeError: `x-delayed-type` is missing, no string, or a type that cannot be delayed.
+            UnknownExchangeTypeError: it names no type.
+        """
+        kind, value = arguments.get(_ARGUMENT, ("void", None))
+        if kind != "longstr" or not isinstance(value, str):
+            raise InvalidDelayedTypeError("'x-delayed-type' must be an existing exchange type")
+        if value in {DELAYED, RecentHistoryExchange.type}:
+            raise InvalidDelayedTypeError(f"'{value}' can't be used for 'x-delayed-type'")
+        found = _BEHIND.get(value)
+        if found is None:
+            raise UnknownExchangeTypeError(value)
+        return _delayed(found.class_for(arguments))  # type: ignore[arg-type] # a class is hashable
+
+    def _keeps(self, headers: Headers) -> bool:
+        table = headers() if callable(headers) else headers
+        return self.line is not None and bool(delay_of(table))
+
     def match(self, routing_key: str, headers: Headers = None) -> Any:
         """Return the line for a message with a delay, the destinations of the underlying type for any other."""
-        table = headers() if callable(headers) else headers
-        if self.line is not None and delay_of(table):
-            return (self.line,)
-        return super().match(routing_key, table)
+        return (self.line,) if self._keeps(headers) else super().match(routing_key, headers)
+
+    def match_keys(self, routing_keys: Sequence[str], headers: Headers) -> Any:
+        """Return the same for several keys."""
+        return (self.line,) if self._keeps(headers) else super().match_keys(routing_keys, headers)
+
+    def matched(self, routing_keys: Sequence[str], headers: Headers) -> Any:
+        """Return the same for the message that was just routed."""
+        return (self.line,) if self._keeps(headers) else super().matched(routing_keys, headers)
 
 
-class _DelayedDirect(DelayedExchange, DirectExchange):
-    __slots__ = ()
-
-
-class _DelayedFanout(DelayedExchange, FanoutExchange):
-    __slots__ = ()
-
-
-class _DelayedTopic(DelayedExchange, TopicExchange):
-    __slots__ = ()
-
-
-class _DelayedHeaders(DelayedExchange, HeadersExchange):
-    __slots__ = ()
-
-
-_BEHIND: dict[str, type[DelayedExchange]] = {
-    "direct": _DelayedDirect,
-    "fanout": _DelayedFanout,
-    "topic": _DelayedTopic,
-    "headers": _DelayedHeaders,
+_BEHIND: dict[str, type[Exchange]] = {
+    each.type: each
+    for each in (
+        DirectExchange,
+        FanoutExchange,
+        TopicExchange,
+        HeadersExchange,
+        ConsistentHashExchange,
+        LocalRandomExchange,
+        ModulusHashExchange,
+        RandomExchange,
+    )
 }
 
 
-def delayed_class(arguments: Table | None) -> type[DelayedExchange]:
-    """Return the class for an exchange that is declared with these arguments.
-
-    Raises:
-        InvalidDelayedTypeError: `x-delayed-type` is missing, no string, or the delayed type itself.
-        UnknownExchangeTypeError: it names no type.
-    """
-    kind, value = (arguments or {}).get(_ARGUMENT, ("void", None))
-    if kind != "longstr" or not isinstance(value, str):
-        raise InvalidDelayedTypeError("'x-delayed-type' must be an existing exchange type")
-    if value == DELAYED:
-        raise InvalidDelayedTypeError(f"'{DELAYED}' can't be used for 'x-delayed-type'")
-    found = _BEHIND.get(value)
-    if found is None:
-        raise UnknownExchangeTypeError(value)
-    return found
+@cache
+def _delayed(behind: type[Exchange]) -> type[Exchange]:
+    return type(f"Delayed{behind.__name__}", (DelayedExchange, behind), {"__slots__": ()})

@@ -29,7 +29,15 @@ class InvalidDelayedTypeError(ExchangeError):
         super().__init__(f"Invalid argument, {fault}")
 
 
-class InvalidXMatch(ExchangeError):  # noqa: N818 - named after the argument it is about
+class InvalidArgumentError(ExchangeError):
+    """Raised for an argument of a declaration that the type refuses; `str()` is RabbitMQ's text, if it has one."""
+
+
+class InvalidBindingError(ExchangeError):
+    """Raised for a binding that the type of the source refuses; `str()` is RabbitMQ's text."""
+
+
+class InvalidXMatch(InvalidBindingError):  # noqa: N818 - named after the argument it is about
     """Raised for an `x-match` argument that is not one of the four words; `str()` is RabbitMQ's text.
 
     `field_type` is RabbitMQ's name of the field's type, `value` the field's value.
@@ -38,7 +46,7 @@ class InvalidXMatch(ExchangeError):  # noqa: N818 - named after the argument it 
     def __init__(self, field_type: str, value: object) -> None:
         self.field_type = field_type
         self.value = value
-        term = _erlang_term(field_type, value)
+        term = erlang_term(field_type, value)
         if field_type == "longstr":
             text = f"Invalid x-match field value {term}; expected all, any, all-with-x, or any-with-x"
         else:
@@ -46,7 +54,7 @@ class InvalidXMatch(ExchangeError):  # noqa: N818 - named after the argument it 
         super().__init__(text)
 
 
-def _erlang_term(field_type: str, value: object) -> str:
+def erlang_term(field_type: str, value: object) -> str:
     """Format a field value as Erlang's `~p` prints RabbitMQ's internal form of it."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -58,12 +66,10 @@ def _erlang_term(field_type: str, value: object) -> str:
     if isinstance(value, list):
         return "[" + ",".join(_erlang_pair(item) for item in value) + "]"
     if isinstance(value, dict):
-        entries = (
-            f"{{{_erlang_term('longstr', key)},{_erlang_pair(item)[1:]}" for key, item in value.items()
-        )
+        entries = (f"{{{erlang_term('longstr', key)},{_erlang_pair(item)[1:]}" for key, item in value.items())
         return "[" + ",".join(entries) + "]"
     if isinstance(value, tuple):
-        return "{" + ",".join(_erlang_term(field_type, part) for part in value) + "}"
+        return "{" + ",".join(erlang_term(field_type, part) for part in value) + "}"
     return str(value)
 
 
@@ -82,7 +88,7 @@ class TooManyHopsError(Exception):
 def _erlang_pair(field: tuple[str, object]) -> str:
     """Format one typed value as the pair {Type,Value}."""
     field_type, value = field
-    return f"{{{field_type},{_erlang_term(field_type, value)}}}"
+    return f"{{{field_type},{erlang_term(field_type, value)}}}"
 
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}

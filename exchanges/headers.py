@@ -84,8 +84,9 @@ class HeadersExchange(Exchange):
         # By name and value: destinations of bindings for which that is sufficient.
         self._any: dict[tuple[str, _Value], Destinations] = {}
 
-    def validate(self, arguments: Table) -> None:
+    def validate_binding(self, destination: object, binding_key: str, arguments: Table) -> None:
         """Raise InvalidXMatch unless `x-match` is missing or one of the four words."""
+        del destination, binding_key
         field_type, value = arguments.get(_X_MATCH, ("longstr", "all"))
         if field_type != "longstr" or value not in _FORMS:
             raise InvalidXMatch(field_type, value)

@@ -8,7 +8,6 @@ docs/performance.md.
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import chain
 from typing import Protocol
 
 from leveret.exchanges.base import (
@@ -23,18 +22,29 @@ from leveret.exchanges.base import (
     arguments_of,
     binding_key_of,
 )
-from leveret.exchanges.delayed import DELAYED, DelayedExchange, delayed_class
+from leveret.exchanges.choice import LocalRandomExchange, ModulusHashExchange, RandomExchange
+from leveret.exchanges.consistent_hash import ConsistentHashExchange
+from leveret.exchanges.delayed import DelayedExchange
 from leveret.exchanges.direct import DirectExchange, FanoutExchange
 from leveret.exchanges.errors import TooManyHopsError, UnknownExchangeError, UnknownExchangeTypeError
 from leveret.exchanges.headers import HeadersExchange
+from leveret.exchanges.recent_history import RecentHistoryExchange
 from leveret.exchanges.topic import TopicExchange
 
 EXCHANGE_TYPES: dict[str, type[Exchange]] = {
-    "direct": DirectExchange,
-    "fanout": FanoutExchange,
-    "topic": TopicExchange,
-    "headers": HeadersExchange,
-    DELAYED: DelayedExchange,
+    each.type: each
+    for each in (
+        DirectExchange,
+        FanoutExchange,
+        TopicExchange,
+        HeadersExchange,
+        ConsistentHashExchange,
+        DelayedExchange,
+        LocalRandomExchange,
+        ModulusHashExchange,
+        RandomExchange,
+        RecentHistoryExchange,
+    )
 }
 
 _UNLIMITED = 1 << 62
@@ -72,6 +82,10 @@ def _ignored(_exchange: Exchange) -> None:
     """Default of `on_deleted`: do nothing."""
 
 
+def _chooses_not(exchange: Exchange) -> bool:
+    return not exchange.picks_one
+
+
 def _at_once(steps: Iterator[None], _name: str) -> None:
     """Default of `work`: carry out all steps immediately."""
     deque(steps, maxlen=0)
@@ -86,6 +100,7 @@ class Router:
         queues: destinations by queue name; read it, change it through `add_queue` and `forget`.
         generation: incremented by every change after which some message may take another route; callers that cache
             routes drop them when it has changed.
+        reads_properties: number of exchanges that need an `Envelope` as the headers of a message.
         hop_limit: maximum number of exchanges after the first that one message may pass, times its routing keys.
         listener: notified of changes to durable exchanges and to bindings from them; None for no observer.
         make_line: makes the line of a delayed exchange; None disables delays.
@@ -101,6 +116,7 @@ class Router:
         self.queues: dict[str, object] = {}
         self.generation = 0
         self.binding_count = 0
+        self.reads_properties = 0
         self.listener: Listener | None = None
         self.make_line: Callable[[DelayedExchange], Line] | None = None
         self._compares_exactly = False
@@ -147,7 +163,7 @@ class Router:
         """Add an exchange, or return the existing one of that name, unchecked and unchanged.
 
         `alternate` defaults to the argument `alternate-exchange` if that is a long string.
-        Raises UnknownExchangeTypeError, and InvalidDelayedTypeError for a delayed exchange.
+        Raises UnknownExchangeTypeError, and other ExchangeErrors for arguments that the type refuses.
         """
         exchange = self.exchanges.get(name)
         if exchange is not None:
@@ -155,8 +171,7 @@ class Router:
         exchange_class = EXCHANGE_TYPES.get(type_name)
         if exchange_class is None:
             raise UnknownExchangeTypeError(type_name)
-        if type_name == DELAYED:
-            exchange_class = delayed_class(arguments)
+        exchange_class = exchange_class.class_for(arguments or {})
         if alternate is None and arguments:
             kind, value = arguments.get("alternate-exchange", ("void", None))
             if kind == "longstr" and isinstance(value, str):
@@ -174,6 +189,7 @@ class Router:
         if self.make_line is not None and isinstance(exchange, DelayedExchange):
             exchange.line = self.make_line(exchange)
         self.exchanges[name] = exchange
+        self.reads_properties += exchange.reads_properties
         if not name:
             self._default = exchange
         if durable and self.listener is not None:
@@ -200,7 +216,7 @@ class Router:
         """Bind a queue (the object given to `add_queue`) or an `Exchange` to an exchange.
 
         Returns False if this very binding existed. `arguments` is kept: do not change it afterwards.
-        Raises UnknownExchangeError, and InvalidXMatch if the source is a headers exchange.
+        Raises UnknownExchangeError, and InvalidBindingError if the type of the source refuses it.
         """
         source = self.exchanges.get(source_name)
         if source is None:
@@ -330,7 +346,8 @@ class Router:
             departed.append(destination)
             self._leaving.add(destination)
             self._changed()
-            for source in sources if isinstance(sources, dict) else (sources,):
+            # those that choose come first, in one step: they would choose it and lose the message
+            for source in sorted(sources if isinstance(sources, dict) else (sources,), key=_chooses_not):
                 bound = source.detach(destination) if self.exchanges.get(source.name) is source else None
                 if bound is not None:
                     self.binding_count -= len(bound) if isinstance(bound, dict) else 1
@@ -338,7 +355,7 @@ class Router:
                     if source.auto_delete and not source.in_use:
                         to_delete.append(source)
                 count += 1
-                if not count % PIECE:
+                if not (count % PIECE or source.picks_one):
                     yield
         while sweeps:
             source, destination, bound = sweeps.popleft()
@@ -358,6 +375,7 @@ class Router:
 
     def _delete(self, exchange: Exchange) -> None:
         del self.exchanges[exchange.name]
+        self.reads_properties -= exchange.reads_properties
         if exchange is self._default:
             self._default = None
         self.binding_count -= exchange.binding_count
@@ -488,8 +506,7 @@ class Router:
         """Return the exchanges that a message passes, each once: the one it is published to, and others from there."""
         reached = [exchange]
         for visited in reached:
-            found = [each for key in routing_keys for each in visited.match(key, headers)]
-            found = [each for each in found if each not in self._leaving]
+            found = [each for each in visited.matched(routing_keys, headers) if each not in self._leaving]
             if not found and visited.alternate is not None:
                 found = [self.exchanges.get(visited.alternate)]
             reached += [
@@ -523,11 +540,7 @@ class Router:
             if len(routing_keys) == 1 or visited.keyless:
                 found = visited.match(routing_keys[0], headers)
             else:
-                # Many keys may lead to the same collection, and that may be long.
-                matches = {
-                    id(match): match for match in [visited.match(key, headers) for key in routing_keys]
-                }
-                found = dict.fromkeys(chain.from_iterable(matches.values()))
+                found = visited.match_keys(routing_keys, headers)
             if leaving:
                 found = [destination for destination in found if destination not in leaving]
             if not found:

@@ -512,8 +512,7 @@ class Checks:
                 "the default exchange routes to every queue by its name, and has no other bindings"
             )
         source = self._found_exchange(entry.vhost, entry.source)
-        if arguments:
-            source.validate(arguments)
+        source.validate_binding(destination, entry.routing_key, arguments)
         is_there = source.has_binding(destination, entry.routing_key, arguments)
         if arguments and not is_there:
             # an export has no types of numbers: the binding that it came from is another one than it would make

@@ -13,6 +13,7 @@ from leveret.broker.statistics.queue_health import needs_consumer, refusal
 from leveret.broker.vhost.publish_route import PropertyDemands
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Binding, Exchange
+from leveret.exchanges.choice import ChoiceExchange
 from leveret.exchanges.delayed import delay_of, due_headers
 
 MOST_STEPS: Final = 100
@@ -116,6 +117,8 @@ def _matches(
 
     Those of the default exchange are the queues with these names.
     """
+    if exchange.picks_one:
+        return dict.fromkeys(exchange.match_keys(keys, headers))
     found: dict[Any, str | None] = {}
     matches: dict[int, Collection[object]] = {}
     for key in keys[:1] if exchange.keyless else keys:
@@ -163,6 +166,7 @@ def _step(
         "exchange": exchange.name,
         "type": exchange.type,
         "bindings": exchange.binding_count,
+        "choice": exchange.reason(keys) if isinstance(exchange, ChoiceExchange) else None,
         "matched": len(found),
         "matches": matches,
         "alternate_exchange": exchange.alternate,
@@ -175,7 +179,7 @@ def matching_bindings(
 ) -> Iterator[Binding]:
     """Yield the bindings by which an exchange passes a message to a destination."""
     for binding in islice(exchange.bindings_to(destination), _TRIED):
-        alone = type(exchange)(exchange.name)
+        alone = type(exchange)(exchange.name, arguments=exchange.arguments)
         alone.bind(destination, binding.binding_key, binding.arguments or None)
         if destination in alone.match(routing_key, headers):
             yield binding
@@ -256,6 +260,8 @@ def _lines_of_step(step: Mapping[str, Any], keys: int) -> Iterator[str]:
         yield f"  {name} finds {counted(step['matched'], 'queue')} for {keys} keys"
     elif not step["exchange"]:
         yield f"  {name} finds {'the' if step['matched'] else 'no'} queue of that name"
+    elif step["choice"] and step["matched"]:
+        yield f"  {name} ({step['type']}): one of its {step['bindings']} bindings is chosen by {step['choice']}"
     else:
         yield f"  {name} ({step['type']}): {step['matched']} of its {step['bindings']} bindings' destinations match"
     for each in step["matches"][:_LISTED]:

@@ -46,7 +46,7 @@ from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, is_reply_address
 from leveret.broker.vhost.publish_route import AwaitedRoute, PropertyDemands, Route
 from leveret.confirm.channel_confirms import ChannelConfirms, ConfirmTimeouts
-from leveret.exchanges.base import Exchange
+from leveret.exchanges.base import Envelope, Exchange
 from leveret.exchanges.errors import TooManyHopsError
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message
@@ -390,6 +390,8 @@ class Channel:
             queues = route.queues
         else:
             headers = {} if demands is None else demands.headers
+            if self.vhost.router.reads_properties:
+                headers = Envelope(headers, Properties(message.header))
             queues = self._route(exchange, (route.routing_key, *extra_keys), headers)
         if demands is not None and demands.headers:
             for queue in queues:

@@ -106,6 +106,9 @@ class Compatibility(msgspec.Struct, frozen=True):
         doc="Smallest `frame_max` that a client may ask for; 8192 in RabbitMQ 4.")] = 4096
     topic_max_hash: Annotated[int, Key("compatibility.topic_max_hash", low=0, own=True,
         doc="Maximum number of `#` words in one topic binding key; 0 for any number.")] = 0
+    hash_max_weight: Annotated[int, Key("compatibility.hash_max_weight", low=0, own=True,
+        doc="Maximum weight, which is the key, of a binding of an `x-consistent-hash` exchange; 10000 in RabbitMQ 4.3, "
+        "0 for any number.")] = 0
     transient_nonexcl_queues: Annotated[Literal["permitted", "denied"],
         Key("compatibility.transient_nonexcl_queues", own=True,
             doc="Whether queues may be neither durable nor exclusive; deprecated in RabbitMQ 4.")] = "permitted"

@@ -27,7 +27,7 @@ from leveret.broker.vhost.copies import Copies
 from leveret.broker.vhost.dead_lettering import MOST_DEATHS, dead_letter
 from leveret.broker.vhost.publish_route import PropertyDemands, Route
 from leveret.broker.vhost.vhost import VHost
-from leveret.exchanges.base import Exchange
+from leveret.exchanges.base import Envelope, Exchange
 from leveret.storage.message import Message
 
 MOST_MESSAGES: Final = 100_000
@@ -107,10 +107,11 @@ class Recorder:
         properties = Properties(message.header)
         demands = PropertyDemands(properties)
         keys = (split_address(message.address)[1], *demands.extra_keys)
-        found = vhost.route_anyway(exchange, keys, demands.headers)
+        envelope = Envelope(demands.headers, properties)
+        found = vhost.route_anyway(exchange, keys, envelope)
         queues = tuple(queue.name for queue in found)
         view: MessageView | None = None
-        for reached in vhost.router.reached(exchange, keys, demands.headers):
+        for reached in vhost.router.reached(exchange, keys, envelope):
             place = vhost.name, reached.name
             if self.records_all or place in self._records:
                 view = view or view_of(message, state="published", queues=queues)

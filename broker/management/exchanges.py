@@ -56,6 +56,8 @@ def exchange_fields(call: Call) -> Fields:
         "policy": _policy,
         "user_who_performed_action": lambda row: "rmq-internal" if is_predeclared(row.exchange) else "",
         "messages_delayed": lambda row: ABSENT if row.exchange.line is None else row.exchange.line.count,
+        "messages_kept": lambda row: _kept(row, "count"),
+        "message_bytes_kept": lambda row: _kept(row, "octets"),
         "message_stats": lambda row: statistics.message_stats(families.EXCHANGES, row.exchange, span),
     }
 
@@ -63,6 +65,11 @@ def exchange_fields(call: Call) -> Fields:
 def is_predeclared(exchange: Exchange) -> bool:
     """Return whether every vhost has this exchange."""
     return not exchange.name or exchange.name.startswith(_SYSTEM)
+
+
+def _kept(row: ExchangeRow, figure: str) -> Any:
+    """Return a figure of a recent history exchange."""
+    return getattr(row.vhost.histories.by_name.get(row.exchange.name), figure, ABSENT)
 
 
 def _policy(row: ExchangeRow) -> Any:

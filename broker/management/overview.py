@@ -24,15 +24,19 @@ _DESCRIPTIONS = {
     "fanout": "AMQP fanout exchange, as per the AMQP specification",
     "headers": "AMQP headers exchange, as per the AMQP specification",
     "topic": "AMQP topic exchange, as per the AMQP specification",
+    "x-consistent-hash": "Consistent Hashing Exchange",
+    "x-delayed-message": "Delayed message exchange",
+    "x-local-random": "Picks one random local binding (queue) to route via (to).",
+    "x-modulus-hash": "Modulus Hashing Exchange",
+    "x-random": "Randomly picks a binding (queue) to route via (to).",
+    "x-recent-history": "Recent History Exchange.",
 }
-_DELAYED = "Delayed message exchange"
 
 
 def exchange_types() -> list[dict[str, Any]]:
     """Return the types of exchanges that there are."""
     return [
-        {"name": name, "description": _DESCRIPTIONS.get(name, _DELAYED), "enabled": True}
-        for name in EXCHANGE_TYPES
+        {"name": name, "description": _DESCRIPTIONS[name], "enabled": True} for name in sorted(EXCHANGE_TYPES)
     ]
 
 

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import astuple
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from leveret.broker.amqp.tables import Field, Table, encode_table
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits, limits_by_name
@@ -261,7 +263,8 @@ class StoredTopology:
         """Record a new binding from a durable exchange."""
         row = self._binding(source, destination, binding_key, arguments)
         if row is not None:
-            self._definitions.put(row)
+            order = self._definitions.new_id() if source.is_ordered else 0
+            self._definitions.put(replace(row, order=order) if order else row)
 
     def unbound(self, source: Exchange, destination: object, binding_key: str, arguments: Any) -> None:
         """Record that a binding from a durable exchange was removed."""

@@ -176,7 +176,7 @@ class _Restoring:
             self._things[row.id] = vhost, queue
 
     def restore_bindings(self, rows: Iterable[BindingRow]) -> None:
-        for row in rows:
+        for row in sorted(rows, key=attrgetter("order")):
             place, source = self._things.get(row.source, (None, None))
             _, destination = self._things.get(row.destination, (None, None))
             if not isinstance(source, Exchange) or place is None or destination is None:

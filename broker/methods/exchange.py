@@ -14,7 +14,8 @@ from leveret.broker.queue.arguments import (
 )
 from leveret.broker.queue.queue import Queue
 from leveret.exchanges.base import Exchange
-from leveret.exchanges.errors import ExchangeError, InvalidXMatch
+from leveret.exchanges.consistent_hash import ConsistentHashExchange
+from leveret.exchanges.errors import ExchangeError, InvalidBindingError
 from leveret.exchanges.router import EXCHANGE_TYPES
 
 _STRIP = str.maketrans("", "", "\r\n")
@@ -46,15 +47,22 @@ def check_name(kind: str, name: str) -> None:
         raise access_refused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
 
 
-def check_binding_key(channel: Channel, exchange_type: str, binding_key: str) -> None:
-    """Raise 406 for a topic binding key with more `#` words than the configured limit (RabbitMQ 4.3 allows two)."""
-    limit = channel.host.compatibility.topic_max_hash
-    if limit and exchange_type == "topic":
+def check_binding_key(channel: Channel, source: Exchange, binding_key: str) -> None:
+    """Raise 406 for a binding key that RabbitMQ 4.3 refuses, if a limit for it is configured.
+
+    That is a topic pattern with more than two `#` words, or the weight of a consistent hash exchange beyond 10,000.
+    """
+    compatibility = channel.host.compatibility
+    limit = compatibility.topic_max_hash
+    if limit and source.type == "topic":
         hashes = binding_key.split(".").count("#")
         if hashes > limit:
             raise precondition_failed(
                 f"Topic binding key '{binding_key}' uses {hashes} '#' wildcards, at most {limit} are allowed"
             )
+    most = compatibility.hash_max_weight
+    if most and isinstance(source, ConsistentHashExchange) and source.weight_of(binding_key) > most:
+        raise precondition_failed(f"The binding key must not exceed {most}")
 
 
 def exchange_declare(channel: Channel, method: Wire.Declare) -> None:
@@ -158,11 +166,11 @@ def bind(
         raise not_found(f"no {resource(kind, destination, vhost.name)}")
     if isinstance(target, Queue):
         vhost.check_access(target, channel.host)
-    check_binding_key(channel, exchange.type, binding_key)
     vhost.object_limits.check_binding(vhost, lambda: exchange.has_binding(target, binding_key, arguments))
     try:
+        check_binding_key(channel, exchange, binding_key)
         vhost.router.bind(source, target, binding_key, arguments or {})
-    except InvalidXMatch as error:
+    except InvalidBindingError as error:
         raise precondition_failed(str(error)) from None
     return exchange.durable and target.durable
 

@@ -384,6 +384,9 @@ OWN: tuple[Family, ...] = (
     _counter("leveret_definitions_skipped_total",
              "Definitions, and parts of them, that imports have left out because they cannot exist here",
              lambda n: n.broker.directory.skipped),
+    _gauge("leveret_recent_history_bytes", "Size of the messages that x-recent-history exchanges keep, in bytes",
+           lambda n: sum([each.octets for vhost in n.broker.vhosts.values()
+                          for each in vhost.histories.by_name.values()])),
     _by_label("leveret_tls_certificate_not_after_seconds", GAUGE,
               "End of the validity of a TLS listener's certificate, Unix time", "listener",
               lambda n: {key: each.ends.timestamp() for key, each in n.broker.gate.certificates.facts.items()}),

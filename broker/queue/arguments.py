@@ -242,7 +242,9 @@ _CONSUME_QUORUM = frozenset(("x-priority", "x-credit"))
 _OF_ANY = frozenset((*_OF_CLASSIC, *_OF_QUORUM, *_OF_STREAMS))
 OF_QUEUES = _OF_ANY | _QUEUE_VALIDATORS.keys()
 """The arguments of queues that have an effect, or a meaning in RabbitMQ."""
-OF_EXCHANGES: Final = frozenset(("alternate-exchange", "x-delayed-type"))
+OF_EXCHANGES: Final = frozenset(
+    ("alternate-exchange", "hash-header", "hash-property", "x-delayed-type", "x-recent-history-length")
+)
 OF_OTHERS: Final = {
     "x-stream-filter-size-bytes": "streams of RabbitMQ",
 }

@@ -13,7 +13,7 @@ from leveret.broker.errors import resource
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.publish_route import PropertyDemands
 from leveret.broker.vhost.vhost import VHost
-from leveret.exchanges.base import Exchange
+from leveret.exchanges.base import Envelope, Exchange
 from leveret.storage.message import Message
 
 UNROUTABLE, FORBIDDEN = "unroutable", "not permitted"
@@ -105,14 +105,15 @@ class ToExchange:
         return Resolved(Message(found.message.address, message.content, message.channel_id), found.queues)
 
     def _resolve(self, message: Message, header: bytes) -> Resolved | str:
-        demands = PropertyDemands(Properties(header))
+        properties = Properties(header)
+        demands = PropertyDemands(properties)
         if self._routing_key is None:
             keys: tuple[str, ...] = split_address(message.address)[1], *demands.extra_keys
         else:
             keys = (self._routing_key,)
         if not all(map(self._may_write, keys)):
             return FORBIDDEN
-        queues = self._vhost.route_anyway(self._exchange, keys, demands.headers)
+        queues = self._vhost.route_anyway(self._exchange, keys, Envelope(demands.headers, properties))
         if not queues:
             return UNROUTABLE
         address = join_address(self._exchange.name, keys[0])

@@ -54,9 +54,9 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.copies import Copies, Deliveries, is_stored_by
-from leveret.broker.vhost.tail import Tail
+from leveret.broker.vhost.tail import ExchangeTap
 from leveret.confirm.promise import joined
-from leveret.exchanges.base import Exchange, Headers
+from leveret.exchanges.base import Envelope, Exchange, Headers
 from leveret.storage.message import Message
 
 log = logging.getLogger("leveret.queue")
@@ -100,7 +100,8 @@ class Rewritten:
         if self._headers is None:
             # Deaths may add entries beyond the limit for clients: the broker reads its own headers without a limit.
             payload = bytes(FLAGS_AT) + self.properties
-            self._headers = Properties(payload, max_entries=sys.maxsize).headers or {}
+            properties = Properties(payload, max_entries=sys.maxsize)
+            self._headers = Envelope(properties.headers or {}, properties)
         return self._headers
 
 
@@ -366,7 +367,7 @@ class DeadLettering:
         self._most_deaths = most_deaths
         self._cycles = Cycles()
         self._deliveries = Deliveries(turn)
-        self.tails_on: Callable[[Exchange], Sequence[Tail]] = lambda _exchange: ()
+        self.tails_on: Callable[[Exchange], Sequence[ExchangeTap]] = lambda _exchange: ()
         """Returns the tails that are told of dead letters to an exchange."""
 
     def publish(

@@ -4,7 +4,7 @@ A message that is due is routed as if it had just been published, perhaps in sev
 queues (`broker.vhost.copies.Deliveries`). Rows, window, timer and confirms are those of any `broker.queue.due_line`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,8 @@ from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.copies import Copies, Deliveries
 from leveret.broker.vhost.publish_route import PropertyDemands
-from leveret.exchanges.base import Exchange, Table
+from leveret.broker.vhost.tail import ExchangeTap
+from leveret.exchanges.base import Envelope, Exchange, Table
 from leveret.exchanges.delayed import delay_of, due_headers
 from leveret.exchanges.router import Router
 from leveret.storage.delayed import Due
@@ -31,6 +32,8 @@ class DelayLine(DueLine):
         super().__init__(turn, context, disk)
         self._exchange = exchange
         self._router = router
+        self.tails_on: Callable[[Exchange], Sequence[ExchangeTap]] = lambda _exchange: ()
+        """Returns the taps that are told of messages that are due."""
         self._deliveries = Deliveries(turn)
 
     @property
@@ -52,7 +55,8 @@ class DelayLine(DueLine):
 
     def _routed(self, message: Message, demands: PropertyDemands, headers: Table) -> Sequence[Any]:
         keys = (split_address(message.address)[1], *demands.extra_keys)
-        return self._router.route_anyway(self._exchange, keys, headers)
+        envelope = Envelope(headers, Properties(message.header))
+        return self._router.route_anyway(self._exchange, keys, envelope)
 
     @property
     def _is_blocked(self) -> bool:
@@ -66,10 +70,15 @@ class DelayLine(DueLine):
         demands = PropertyDemands(properties)
         headers = due_headers(demands.headers)
         found = self._routed(message, demands, headers)
-        if not found:
-            return True
         headers.pop("BCC", None)
         message = message.with_header(properties.replace(headers=headers))
+        for tail in self.tails_on(self._exchange):
+            if tail.exchange != self._exchange.name:  # it has the message since the publish
+                tail.dead_lettered(
+                    self._exchange, (split_address(address)[1], *demands.extra_keys), message, found
+                )
+        if not found:
+            return True
         disk, persistent = self._disk, demands.persistent
         copies = Copies(
             message,

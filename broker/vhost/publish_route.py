@@ -31,7 +31,7 @@ from leveret.broker.queue.queue import SMALL, Queue
 from leveret.broker.vhost.copies import saved_among
 from leveret.broker.vhost.direct_reply_to import REPLY_TO
 from leveret.broker.vhost.firehose import Firehose
-from leveret.broker.vhost.tail import Tail
+from leveret.broker.vhost.tail import ExchangeTap
 from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.modes import STANDARD
 from leveret.confirm.promise import Promise
@@ -102,7 +102,7 @@ class Route:
         self.plain = plain
         self.generation = generation
         self.error = error
-        self.taps: tuple[Firehose | Tail, ...] = ()
+        self.taps: tuple[Firehose | ExchangeTap, ...] = ()
         self.tally = Tally() if exchange is None else exchange.tally(len(queues), routing_key)
         """Counts the messages published by this route."""
 

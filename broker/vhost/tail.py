@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from leveret.broker.amqp.properties import Properties
-from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.interfaces import ClientChannel
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.firehose import Firehose, names_of, trace
-from leveret.exchanges.base import Exchange
+from leveret.exchanges.base import Envelope, Exchange
 from leveret.exchanges.router import Router
 from leveret.exchanges.topic import TopicTrie
 from leveret.storage.message import Message
@@ -46,24 +45,12 @@ class Published(NamedTuple):
     channel: int
 
 
-class Tail:
-    """A tail of an exchange, which need not exist.
+class ExchangeTap:
+    """What is told of the messages of one exchange, which need not exist: those published or routed to it."""
 
-    Routing keys must match `pattern`, as the key of a binding to a topic exchange, whatever the type is.
-    """
-
-    def __init__(self, router: Router, exchange: str, pattern: str, clock: Callable[[], int]) -> None:
+    def __init__(self, router: Router, exchange: str) -> None:
         self._router = router
         self.exchange = exchange
-        self._trie: TopicTrie | None = None
-        if pattern != EVERYTHING:
-            self._trie = TopicTrie()
-            self._trie.add(pattern, True)
-        self._clock = clock
-        self._items: deque[Published | int] = deque()
-        """Messages, and between them numbers of lost ones."""
-        self._octets = 0
-        self._on_arrival: Callable[[], object] | None = None
 
     def published(
         self,
@@ -81,22 +68,47 @@ class Tail:
     def dead_lettered(
         self, exchange: Exchange, keys: Sequence[str], message: Message, queues: Sequence[Queue]
     ) -> None:
-        """Take a dead letter, as `published` does."""
+        """Take a dead letter, or a delayed message that is due, as `published` does."""
         if self._wants(exchange, keys, message):
             self._add(message, queues, "", "", 0)
+
+    def _wants(self, exchange: Exchange, keys: Sequence[str], message: Message) -> bool:
+        if exchange.name == self.exchange:
+            return True
+
+        properties = Properties(message.header, max_entries=1 << 62)
+        reached = self._router.reached(exchange, keys, Envelope(properties.headers or {}, properties))
+        return any(each.name == self.exchange for each in reached)
+
+    def _add(
+        self, message: Message, queues: Sequence[Queue], user: str, connection: str, channel: int
+    ) -> None:
+        raise NotImplementedError
+
+
+class Tail(ExchangeTap):
+    """A tail of an exchange.
+
+    Routing keys must match `pattern`, as the key of a binding to a topic exchange, whatever the type is.
+    """
+
+    def __init__(self, router: Router, exchange: str, pattern: str, clock: Callable[[], int]) -> None:
+        super().__init__(router, exchange)
+        self._trie: TopicTrie | None = None
+        if pattern != EVERYTHING:
+            self._trie = TopicTrie()
+            self._trie.add(pattern, True)
+        self._clock = clock
+        self._items: deque[Published | int] = deque()
+        """Messages, and between them numbers of lost ones."""
+        self._octets = 0
+        self._on_arrival: Callable[[], object] | None = None
 
     def _wants(self, exchange: Exchange, keys: Sequence[str], message: Message) -> bool:
         trie = self._trie
         if trie is not None and not any(trie.match(key) for key in keys):
             return False
-        if exchange.name == self.exchange:
-            return True
-
-        def headers() -> Table:
-            return Properties(message.header, max_entries=1 << 62).headers or {}
-
-        reached = self._router.reached(exchange, keys, headers())
-        return any(each.name == self.exchange for each in reached)
+        return super()._wants(exchange, keys, message)
 
     def _add(
         self, message: Message, queues: Sequence[Queue], user: str, connection: str, channel: int
@@ -142,26 +154,26 @@ class Taps:
         self._queues = queues
         self._turn = turn
         self.firehose: Firehose | None = None
-        self.tails: tuple[Tail, ...] = ()
+        self.tails: tuple[ExchangeTap, ...] = ()
 
-    def on(self, exchange: Exchange) -> tuple[Firehose | Tail, ...]:
+    def on(self, exchange: Exchange) -> tuple[Firehose | ExchangeTap, ...]:
         """Return the taps that concern publishes to an exchange; must be asked again when the generation changes."""
-        firehose: tuple[Firehose | Tail, ...] = () if self.firehose is None else (self.firehose,)
+        firehose: tuple[Firehose | ExchangeTap, ...] = () if self.firehose is None else (self.firehose,)
         return (*firehose, *self.tails_on(exchange)) if self.tails else firehose
 
-    def tails_on(self, exchange: Exchange) -> tuple[Tail, ...]:
+    def tails_on(self, exchange: Exchange) -> tuple[ExchangeTap, ...]:
         """Return the tails of an exchange, and of those that messages may reach from there."""
         if not self.tails:
             return ()
         names = _reachable(self._router, exchange)
         return tuple(tail for tail in self.tails if tail.exchange in names)
 
-    def add_tail(self, tail: Tail) -> None:
+    def add_tail(self, tail: ExchangeTap) -> None:
         """Tell a tail of messages from now on."""
         self.tails = (*self.tails, tail)
         self._router.generation += 1
 
-    def remove_tail(self, tail: Tail) -> None:
+    def remove_tail(self, tail: ExchangeTap) -> None:
         """Tell a tail of messages no more; no effect if it is not told."""
         self.tails = tuple(each for each in self.tails if each is not tail)
         self._router.generation += 1

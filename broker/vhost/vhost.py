@@ -34,6 +34,7 @@ from leveret.broker.vhost.direct_reply_to import ReplyQueues
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import VHostParameters
 from leveret.broker.vhost.policies import EXCHANGES, Applied, Policies, PolicyRecord, queue_kind
+from leveret.broker.vhost.recent_history import RecentHistories
 from leveret.broker.vhost.tail import Taps
 from leveret.confirm.modes import STANDARD
 from leveret.exchanges.base import Exchange, Headers
@@ -124,10 +125,9 @@ class VHost:
         """Number of policy changes so far."""
         self._is_reconfiguring = False
         self.router = router = Router()
-        router.on_deleted = lambda exchange: context.note("exchange_deleted", name, exchange.name)
-        if context.feed is not None:
-            router.on_binding = self._tell_binding
-        router.make_line = lambda exchange: DelayLine(exchange, router, turn, context, delay_disk)
+        router.on_deleted = self._exchange_deleted
+        router.on_binding = self._tell_binding
+        router.make_line = self._make_line
         router.work = self._work
         router.predeclare()
         self.queues: dict[str, Queue] = {}
@@ -163,6 +163,7 @@ class VHost:
         self._confirm_mode = confirm_mode
         self.taps = Taps(name, router, self.queues, turn)
         self._dead_lettering.tails_on = self.taps.tails_on
+        self.histories = RecentHistories(name, router, self.taps, turn)
 
     @property
     def _blob_threshold(self) -> int:
@@ -191,6 +192,7 @@ class VHost:
         )
         if self.policies:
             self._configure_exchange(exchange)
+        self.histories.declared(exchange)
         self.context.note("exchange_created", self.name, name, exchange, type=type_name)
         return exchange
 
@@ -199,6 +201,17 @@ class VHost:
     ) -> None:
         kind = "binding_created" if is_new else "binding_deleted"
         self.context.tell(kind, self.name, source.name, destination, key, arguments)
+        if is_new and self.histories.by_name:
+            self.histories.bound(source, destination)
+
+    def _exchange_deleted(self, exchange: Exchange) -> None:
+        self.context.note("exchange_deleted", self.name, exchange.name)
+        self.histories.deleted(exchange)
+
+    def _make_line(self, exchange: Exchange) -> DelayLine:
+        line = DelayLine(exchange, self.router, self._turn, self.context, self.disk)
+        line.tails_on = self.taps.tails_on
+        return line
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         """Delete an exchange with its bindings; no effect if there is none. 406 with `if_unused` if it is in use."""

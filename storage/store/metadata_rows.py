@@ -209,7 +209,7 @@ class BindingRow(Row, frozen=True):
     """A binding of a durable exchange (`source`) to a durable queue or exchange (`destination`), all by id.
 
     `identity` is a canonical form of the arguments, the same for all tables that are equal for a binding: their order
-    does not matter.
+    does not matter. `order` increases with each new binding of an exchange to which the order matters, else it is 0.
     """
 
     kind: ClassVar[bytes] = b"B"
@@ -218,6 +218,7 @@ class BindingRow(Row, frozen=True):
     binding_key: bytes
     arguments: bytes
     identity: bytes
+    order: int = 0
 
     def key(self) -> bytes:
         """Return the key of the row."""

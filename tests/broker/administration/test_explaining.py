@@ -531,3 +531,35 @@ def test_a_queue_that_confirms_at_once_has_no_promises(node):
     found = of_queue(node)
 
     assert (None, []) == (found["promises"], found["holders"])
+
+
+def test_a_publish_for_which_one_queue_is_chosen(node):
+    """The queue that gets it is said with what has chosen it, and a key in CC chooses no second one."""
+    topology = node.administration.topology
+    for kind, key, arguments, choice in (
+        ("x-consistent-hash", "1", {}, "the hash of its routing key"),
+        ("x-consistent-hash", "2", {"hash-header": "h"}, "the hash of its header 'h'"),
+        ("x-consistent-hash", "3", {"hash-property": "message_id"}, "the hash of its property 'message_id'"),
+        ("x-modulus-hash", "", {}, "the hash of its routing keys"),
+        ("x-random", "", {}, "chance; the next message may go to another one"),
+        ("x-delayed-message", "1", {"x-delayed-type": "x-consistent-hash"}, "the hash of its routing key"),
+    ):
+        topology.declare_exchange(None, "/", "x", kind, arguments=arguments)
+        for name in "abc":
+            topology.declare_queue(None, "/", name)
+            topology.bind(None, "/", "x", name, routing_key=key)
+        for number in range(10):
+            headers = {"CC": ["c"], "h": number}
+            found = of_publish(node, "x", f"k{number}", headers)
+            (step,) = found["steps"]
+            assert (1, choice) == (found["queue_count"], step["choice"])
+            assert f"  'x' ({kind}): one of its 3 bindings is chosen by {choice}" == found["lines"][1]
+            assert found["lines"][2].startswith("    queue '")
+            if "random" not in kind:
+                explained, real = reached(node, "x", f"k{number}", headers)
+                assert explained == real
+        topology.delete_exchange(None, "/", "x")
+    topology.declare_exchange(None, "/", "x", "x-random")
+    assert (
+        "  'x' (x-random): 0 of its 0 bindings' destinations match" == of_publish(node, "x", "k")["lines"][1]
+    )

@@ -380,9 +380,9 @@ def test_a_binding_its_exchange_does_not_take_is_dropped(caplog):
 
 def test_what_this_version_does_not_know_is_not_passed_over():
     """An exchange of an unknown type stops the start: the bindings to it would be lost."""
-    rows = written(VHostRow(1, b"/"), ExchangeRow(2, 1, b"x", b"x-random", False, False, EMPTY))
+    rows = written(VHostRow(1, b"/"), ExchangeRow(2, 1, b"x", b"x-unknown", False, False, EMPTY))
 
-    with pytest.raises(UnknownFormatError, match=r"exchange 'x' in vhost '/': .*x-random"):
+    with pytest.raises(UnknownFormatError, match=r"exchange 'x' in vhost '/': .*x-unknown"):
         StoringNode(rows)
 
 

@@ -16,7 +16,7 @@ import { publish } from "./publish.js";
 /** @typedef {import("../app.js").Place} Place */
 
 const SECONDS = 600;
-const TYPES = ["direct", "fanout", "topic", "headers", "x-delayed-message"];
+const TYPES = ["direct", "fanout", "topic", "headers", "x-consistent-hash", "x-delayed-message", "x-local-random", "x-modulus-hash", "x-random", "x-recent-history"];
 export const title = "Exchanges";
 
 /** @param {Place} place */
@@ -95,7 +95,7 @@ async function create(vhost) {
     fields: [
       { name: "name", label: "Name", required: true }, { name: "vhost", label: "Virtual host", type: "select", options: vhosts, value: vhosts[0] },
       { name: "type", label: "Type", type: "select", options: TYPES, value: "topic" }, { name: "durable", label: "Durable: it is there after a restart", type: "checkbox", value: true },
-      { name: "arguments", label: "Arguments (JSON)", value: "{}", hint: 'Such as {"alternate-exchange": "lost"}, or {"x-delayed-type": "direct"}' },
+      { name: "arguments", label: "Arguments (JSON)", value: "{}", hint: 'Such as {"alternate-exchange": "lost"}, {"x-delayed-type": "direct"}, {"hash-header": "customer"} or {"x-recent-history-length": 50}' },
     ],
     submit: async (values) => {
       await send("PUT", `exchanges/${path(values.vhost, values.name)}`, { type: values.type, durable: values.durable, arguments: JSON.parse(values.arguments || "{}") });
