@@ -382,7 +382,7 @@ OWN: tuple[Family, ...] = (
     _gauge("leveret_delayed_messages", "Delayed messages held by x-delayed-message exchanges",
            lambda n: sum([line.count for vhost in n.broker.vhosts.values() for line in vhost.delay_lines()])),
     _counter("leveret_definitions_skipped_total",
-             "Definitions, and parts of them, that imports have left out because they cannot exist here",
+             "Definitions, and parts of them, that imports have left out",
              lambda n: n.broker.directory.skipped),
     _gauge("leveret_recent_history_bytes", "Size of the messages that x-recent-history exchanges keep, in bytes",
            lambda n: sum([each.octets for vhost in n.broker.vhosts.values()
