@@ -125,13 +125,13 @@ def test_the_source_is_the_one_that_has_an_effect(node, argument, policy, operat
 def test_what_looks_wrong_is_named(node):
     """Unknown arguments, a missing dead letter exchange and settings without effect are warnings."""
     topology = node.administration.topology
-    arguments = {"x-max-lenght": 5, "x-consumer-disconnected-timeout": 5, "x-dead-letter-exchange": "dlx"}
+    arguments = {"x-max-lenght": 5, "x-stream-filter-size-bytes": 20, "x-dead-letter-exchange": "dlx"}
     topology.declare_queue(None, "/", "q", arguments=arguments | {"x-overflow": "reject-publish"})
     Client(node).publish("q", b"x")
 
     assert [
         "unknown argument 'x-max-lenght' has no effect: did you mean 'x-max-length'?",
-        "argument 'x-consumer-disconnected-timeout' has no effect: only quorum queues of RabbitMQ 4.3 have it",
+        "argument 'x-stream-filter-size-bytes' has no effect: only streams of RabbitMQ have it",
         "the dead letter exchange 'dlx' does not exist: dead letters are deleted",
         "overflow is 'reject-publish' without max-length or max-length-bytes: it has no effect",
     ] == of_queue(node)["warnings"]

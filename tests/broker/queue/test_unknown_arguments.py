@@ -29,24 +29,24 @@ def test_a_similar_argument_is_found(name, similar):
 
 
 def test_arguments_of_other_brokers_are_logged(caplog):
-    """A queue with an argument that only newer RabbitMQs or streams obey is declared, with one warning, however it is declared."""
+    """A queue with an argument that only streams obey is declared, with one warning, however it is declared."""
     broker = leveret.Broker()
     document = {
-        "queues": [{"vhost": "/", "name": "imported", "arguments": {"x-consumer-disconnected-timeout": 5}}]
+        "queues": [{"vhost": "/", "name": "imported", "arguments": {"x-stream-filter-size-bytes": 5}}]
     }
     with broker, caplog.at_level(logging.WARNING, "leveret.queue"):
         for _ in range(2):
             for name in ("q", "r"):
-                broker.declare(name, arguments={"x-consumer-disconnected-timeout": 5})
+                broker.declare(name, arguments={"x-stream-filter-size-bytes": 5})
             broker.import_definitions(document)
 
-    text = "queue '{}' in vhost '/': argument '{}' has no effect: only quorum queues of RabbitMQ 4.3 have it"
+    text = "queue '{}' in vhost '/': argument '{}' has no effect: only streams of RabbitMQ have it"
     assert caplog.messages == [
         text.format(*each)
         for each in (
-            ("q", "x-consumer-disconnected-timeout"),
-            ("r", "x-consumer-disconnected-timeout"),
-            ("imported", "x-consumer-disconnected-timeout"),
+            ("q", "x-stream-filter-size-bytes"),
+            ("r", "x-stream-filter-size-bytes"),
+            ("imported", "x-stream-filter-size-bytes"),
         )
     ]
 
