@@ -297,11 +297,15 @@ SETTING_KEYS = (
         "retain-for",
         "retain-bytes",
     ),
+    *("allow-hold", "hold-until-header", "max-held"),
 )
 """Settings that arguments (with `x-` before their names) and policies can give."""
 _FIELDS = {"max-length-bytes": "max_octets", "retain-bytes": "retain_octets"}
 """Those whose names in `QueueSettings` are others."""
-_FIXED = ("max-priority", "single-active-consumer", "queue-type", "queue-mode")
+_FIXED = (
+    *("max-priority", "single-active-consumer", "queue-type", "queue-mode"),
+    *("delayed-retry-type", "delayed-retry-min", "delayed-retry-max", "delayed-retry-multiplier"),
+)
 """Settings that only arguments give, or that are shown as they were given."""
 
 

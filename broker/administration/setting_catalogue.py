@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from leveret.broker.queue.arguments import MAX_EXPIRY_MS, OF_QUEUES
+from leveret.broker.queue.backoff import TYPES as RETRY_TYPES
 from leveret.broker.vhost.policies import CLASSIC_QUEUES, EXCHANGES, QUORUM_QUEUES, known_keys
 from leveret.confirm.modes import CONFIRM_MODES
 
@@ -60,6 +61,11 @@ SETTINGS: Final = (
             "queue. Without it they keep their own."),
     Setting("delivery-limit", _INTEGER, "Number of times that a message may come back before it is discarded.",
             unit="times"),
+    Setting("delayed-retry-type", _CHOICE, "Messages that come back wait before they are delivered again: all, or those "
+            "that failed, or that were returned.", choices=RETRY_TYPES),
+    Setting("delayed-retry-min", _INTEGER, "First delay of a message that comes back.", least=1, unit="ms"),
+    Setting("delayed-retry-max", _INTEGER, "Longest delay of a message that comes back.", least=1, unit="ms"),
+    Setting("delayed-retry-multiplier", _INTEGER, "Factor by which the delay grows each time.", least=1),
     Setting("max-priority", _INTEGER, "Messages with a higher priority, up to this number, are delivered first. Less "
             "than 10 levels are enough.", _CLASSIC, most=255),
     Setting("single-active-consumer", _BOOLEAN, "One consumer gets all messages, until it goes and another follows."),

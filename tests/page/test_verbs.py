@@ -61,7 +61,7 @@ NOT_FOR_A_PAGE = {
     ),
     "rare, and done by a command": (
         "vhosts/{vhost}/deletion/protection topic-permissions/{vhost}/{user} topic-permissions/{vhost}/{user}/{exchange} "
-        "global-parameters/{name} leveret/queues/{vhost}/{queue}/replay auth/attempts/{node} auth/attempts/{node}/source reset "
+        "global-parameters/{name} leveret/queues/{vhost}/{queue}/replay leveret/queues/{vhost}/{queue}/held auth/attempts/{node} auth/attempts/{node}/source reset "
         "reset/{node}"
     ),
     "a limit or parameter is set to -1, or ended where it is shown": (

@@ -75,7 +75,8 @@ def is_argument_valid(setting: Setting, value: Any, kind: str) -> bool:
 def is_key_valid(setting: Setting, value: Any, *, operator: bool) -> bool:
     """Ask the validator of policies."""
     try:
-        Policies("/", lambda: None).set("p", ".*", {setting.name: value}, operator=operator)
+        needed = {"delayed-retry-min": 1} if setting.name == "delayed-retry-type" else {}
+        Policies("/", lambda: None).set("p", ".*", needed | {setting.name: value}, operator=operator)
     except PolicyError:
         return False
     return True

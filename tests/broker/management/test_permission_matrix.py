@@ -90,6 +90,7 @@ queues/{vhost}/{queue}/get                  POST vhost
 queues/{vhost}/{queue}/actions              POST administrator
 leveret/queues/{vhost}/{queue}/messages     GET client
 leveret/explain/queue/{vhost}/{queue}       GET visible
+leveret/queues/{vhost}/{queue}/held         POST client
 leveret/explain/publish/{vhost}/{exchange}  POST visible
 leveret/explain/policy/{vhost}             POST policymaker
 leveret/explain/message/{vhost}/{queue}/{number}        GET client
