@@ -61,8 +61,8 @@ SETTINGS: Final = (
             "queue. Without it they keep their own."),
     Setting("delivery-limit", _INTEGER, "Number of times that a message may come back before it is discarded.",
             unit="times"),
-    Setting("delayed-retry-type", _CHOICE, "Messages that come back wait before they are delivered again: all, or those "
-            "that failed, or that were returned.", choices=RETRY_TYPES),
+    Setting("delayed-retry-type", _CHOICE, "Messages that come back wait before they are delivered again: all, or "
+            "those that failed, or that were returned.", choices=RETRY_TYPES),
     Setting("delayed-retry-min", _INTEGER, "First delay of a message that comes back.", least=1, unit="ms"),
     Setting("delayed-retry-max", _INTEGER, "Longest delay of a message that comes back.", least=1, unit="ms"),
     Setting("delayed-retry-multiplier", _INTEGER, "Factor by which the delay grows each time.", least=1),

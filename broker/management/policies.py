@@ -109,7 +109,7 @@ def delete_policy(call: Call, vhost: str, policy: str, *, operator: bool) -> Non
     call.administration.policies.clear(call.actor, vhost, policy, operator=operator)
 
 
-@ROUTES.get("leveret/settings", scope=Scope.NONE)
+@ROUTES.get("leveret/settings", scope=Scope.NONE, kind="array")
 def get_settings(_call: Call) -> Answer:
     """The settings that arguments of queues and policies can give: their types, bounds and help, and the
     kinds of objects that have them, for forms.

@@ -341,7 +341,7 @@ def program_with_port(tmp_path, port: int) -> list[str]:
         "import functools\n"
         "from leveret.broker.cli import main as cli\nfrom leveret.broker.config import sections\n"
         f"sections.METRICS_PORT = {port}\n"
-        f"sections.PrometheusConfig = functools.partial(sections.PrometheusConfig, port={port})\n"
+        f"sections.PrometheusConfig = functools.partial(sections.PrometheusConfig, port={port}, usual_port={port})\n"
         "cli.main()\n"
     )
     return [str(script)]
