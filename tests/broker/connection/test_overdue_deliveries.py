@@ -9,6 +9,7 @@ from doubles.fakes import Client, Node, queue_declare
 from leveret.broker.amqp.commands import Basic, Channel, Tx, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.channel.settings import Compatibility
+from leveret.broker.queue.compatibility import QueueCompatibility
 
 QUORUM: Table = {"x-queue-type": ("longstr", "quorum")}
 CANCEL = "1 basic.cancel consumer_tag=c nowait"
@@ -18,7 +19,8 @@ class Consuming(Client):
     """A client that consumes from the quorum queue `q` as `c`, two at a time, each for at most five seconds."""
 
     def __init__(self, *, capable: bool = True, arguments: Table | None = None, **options: object) -> None:
-        node = Node(compatibility=Compatibility(consumer_timeout="cancels-consumer"))
+        queues = QueueCompatibility(delivery_count="failures")
+        node = Node(compatibility=Compatibility(consumer_timeout="cancels-consumer", queues=queues))
         super().__init__(node, capabilities={"consumer_cancel_notify": ("bool", capable)})
         timeout: Table = {"x-consumer-timeout": ("signedint", 5000)}
         self.declare("q", durable=True, arguments={**QUORUM, **timeout, **(arguments or {})})
@@ -188,6 +190,15 @@ def test_a_timeout_of_0_is_no_time():
     client = Consuming(arguments={"x-consumer-timeout": ("signedint", 0)})
     client.publish_all(b"0")
     assert [CANCEL] == client.wait(2)
+
+
+def test_a_late_delivery_is_no_failure():
+    """It counts for no delivery limit."""
+    client = Consuming(arguments={"x-delivery-limit": ("signedint", 0)})
+    client.publish_all(b"0")
+    for tag in (1, 2):
+        assert [CANCEL] == client.wait(8)
+        assert [tag + 1] == client.deliveries(make(Basic.Ack, tag, False))
 
 
 def test_the_next_consumer_becomes_the_single_active_one():

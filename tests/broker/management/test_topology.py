@@ -3,7 +3,7 @@
 from urllib.parse import quote
 
 import pytest
-from doubles.fakes import Client
+from doubles.fakes import Client, configure
 
 
 def names(rows: list[dict[str, object]]) -> list[object]:
@@ -29,6 +29,15 @@ def test_a_queue_is_declared_once_and_deleted(api):
     assert 204 == api.delete("queues/%2F/q")
     assert 404 == api.delete("queues/%2F/q")
     assert [] == api.get("queues")
+
+
+def test_transient_queues_may_be_denied(api):
+    """An administrator is refused what clients are, and told what would permit it."""
+    configure(api.node, "compatibility", transient_nonexcl_queues="denied")
+    answer = api.request("PUT", "queues/%2F/q", {"durable": False})
+    assert 400 == answer.status
+    assert answer.body["reason"].endswith('"deprecated_features.permit.transient_nonexcl_queues = true"')
+    assert 201 == api.put("queues/%2F/q", {"durable": True})
 
 
 def test_the_errors_of_declarations_are_those_of_rabbitmq(api):

@@ -36,3 +36,16 @@ def test_a_broker_with_a_log_file(tmp_path):
         assert (0, "") == run("wait", str(log))
         code, text = run("check_certificate_expiration", "--unit", "eons")
         assert (exit_codes.DATA, True) == (code, "eons" in text)
+
+
+def test_the_version_is_that_of_the_broker(tmp_path):
+    """The broker's, which its profile decides, and 3.13's if none runs."""
+    with Running(tmp_path, "--set", "compatibility.profile=4.3") as running:
+        running.wait_for("Server startup complete")
+        told = {
+            command: CliRunner().invoke(ctl, ["--data-dir", str(running.data_dir), "-q", command]).output
+            for command in ("server_version", "status", "version")
+        }
+    assert "4.3.6\n" == told["version"] == told["server_version"]
+    assert "RabbitMQ version: 4.3.6" in told["status"]
+    assert "3.13.7\n" == CliRunner().invoke(ctl, ["--data-dir", str(tmp_path), "-q", "version"]).output
