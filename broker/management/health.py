@@ -176,9 +176,11 @@ def check_node(call: Call) -> Answer:
 @ROUTES.get("aliveness-test/{vhost}", scope=Scope.CLIENT)
 def check_aliveness(call: Call, vhost: str) -> Steps:
     """A message can be published and taken out."""
-    found_vhost(call.broker, vhost)
+    existing = found_vhost(call.broker, vhost).queues.get(TEST_QUEUE)
     administration = call.administration
-    administration.topology.declare_queue(call.actor, vhost, TEST_QUEUE, durable=False)
+    is_denied = call.broker.config.compatibility.transient_nonexcl_queues == "denied"
+    durable = is_denied if existing is None else existing.durable
+    administration.topology.declare_queue(call.actor, vhost, TEST_QUEUE, durable=durable)
     publish = partial(administration.publishing.publish, call.actor, vhost, "", TEST_QUEUE, TEST_BODY)
     outcome = yield Callback(publish)
     if outcome != "confirmed" or not administration.topology.purge_queue(call.actor, vhost, TEST_QUEUE):

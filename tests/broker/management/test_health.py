@@ -1,7 +1,7 @@
 """Health checks in the API."""
 
 import pytest
-from doubles.fakes import Node
+from doubles.fakes import Node, configure
 from services.api import Api
 
 from leveret.broker.channel.settings import Limits
@@ -123,6 +123,14 @@ def test_checks_of_other_nodes_and_vhosts_are_not_found(api):
     assert 404 == api.request("GET", "healthchecks/node/other").status
     assert OK == api.get(f"healthchecks/node/{api.node.node_name}")
     assert 404 == api.request("GET", "aliveness-test/none").status
+
+
+def test_the_aliveness_test_where_transient_queues_are_denied(api):
+    """Its queue is durable then, and stays so where they are permitted again."""
+    for mode in ("denied", "permitted"):
+        configure(api.node, "compatibility", transient_nonexcl_queues=mode)
+        assert OK == api.get("aliveness-test/%2F")
+        assert api.node.vhosts["/"].queues["aliveness-test"].durable
 
 
 def test_the_aliveness_test_has_the_permissions_of_its_user(users):
