@@ -89,7 +89,7 @@ class RandomExchange(ChoiceExchange):
 
 
 class LocalRandomExchange(RandomExchange):
-    """The same for classic queues alone: in a cluster, those of the node that the publisher is connected to."""
+    """Routes to a random classic queue: in RabbitMQ one of the node that the publisher is connected to."""
 
     __slots__ = ()
 

@@ -18,6 +18,7 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
         "compatibility.delivery_count": "failures",
         "compatibility.frame_min": "8192",
         "compatibility.global_qos": "ignored",
+        "compatibility.hash_max_weight": "10000",
         "compatibility.header_numbers": "exact",
         "compatibility.mandatory_replies": "routed",
         "compatibility.queue_arguments": "4.3",

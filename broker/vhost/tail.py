@@ -46,7 +46,7 @@ class Published(NamedTuple):
 
 
 class ExchangeTap:
-    """What is told of the messages of one exchange, which need not exist: those published or routed to it."""
+    """Receives the messages of one exchange, which need not exist: those published or routed to it."""
 
     def __init__(self, router: Router, exchange: str) -> None:
         self._router = router

@@ -115,6 +115,7 @@ SET_UPS = {
             "switched",
             (
                 "compatibility.frame_min=8192",
+                "compatibility.hash_max_weight=10000",
                 "compatibility.topic_max_hash=2",
                 "compatibility.transient_nonexcl_queues=denied",
                 "compatibility.global_qos=ignored",
@@ -128,6 +129,11 @@ SET_UPS = {
                 "compatibility.passive_declare=open",
                 "auth.failure_delay=200ms",
             ),
+        ),
+        SetUp(
+            "types",
+            plugins="rabbitmq_consistent_hash_exchange,rabbitmq_random_exchange,rabbitmq_recent_history_exchange,"
+            "rabbitmq_sharding",
         ),
         SetUp("ending"),
         SetUp("policed"),

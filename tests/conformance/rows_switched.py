@@ -92,3 +92,18 @@ def _(s: Session) -> tuple[int, str]:
     mine = s.channel("limited")
     answer = mine.call("exchange.declare", exchange="amq.topic", type="topic", passive=True)
     return mine.ready(s.q), answer.name
+
+
+@case(
+    "39 of 4.3",
+    "a binding of an x-consistent-hash exchange with a weight above 10000",
+    channel(406, "queue.bind", "The binding key must not exceed 10000"),
+    setup="switched",
+    ours_only=True,
+)
+def _(s: Session) -> None:
+    opened = s.channel()
+    opened.exchange(s.x, "x-consistent-hash")
+    queue = opened.queue(s.q, exclusive=True)
+    opened.call("queue.bind", queue=queue, exchange=s.x, routing_key="10000")
+    opened.call("queue.bind", queue=queue, exchange=s.x, routing_key="10001")

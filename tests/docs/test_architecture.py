@@ -7,7 +7,7 @@ import pytest
 from processes.running import ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-BEHAVIOURS = 45
+BEHAVIOURS = 47
 ROW = re.compile(r"\| (.+) \| `([\w/]+\.py)` \| `([\w.]+)` \|")
 FOLDER = re.compile(r"\| `([\w/]+)/` \|.*")
 

@@ -12,11 +12,11 @@ from leveret.exchanges.router import Router
 RANDOM = ["x-random", "x-local-random"]
 KEYS = [f"key-{number}" for number in range(60)]
 BY_MODULUS = "bacbcbcacaccbcacacaaccbcccabbbacbbacbbbbcacbaccbcabaaababbba"
-"""Where RabbitMQ's x-modulus-hash sends these keys with one binding each of the queues a, b and c."""
+"""Queues to which RabbitMQ's x-modulus-hash sends these keys with one binding each of the queues a, b and c."""
 WITH_THREE_OF_A = "aabaaaabaaaaaaaaaaabbbaaaaaabaaaaaababaaaaaaaaaabaaabbbaaaaa"
-"""The same with three bindings of a and one of b."""
+"""Those with three bindings of a and one of b."""
 WITH_COPIES = "acbbcbbbccbbcabcbabcbbccabbbaacbccaacacccbccaaababbbbbcabccc"
-"""The same as the first with a key in CC, cc-0 and so on, and "b" in BCC."""
+"""Those of the first with a key in CC, cc-0 and so on, and "b" in BCC."""
 
 
 def router_of(kind, *bindings) -> Router:
@@ -31,7 +31,7 @@ def router_of(kind, *bindings) -> Router:
 
 
 def routed(router, *keys):
-    """Where a message with these keys goes."""
+    """Return the destinations of a message with these keys."""
     return "".join(router.route(router.get("x"), keys))
 
 
@@ -101,7 +101,7 @@ def test_a_choice_goes_on_through_exchanges(kind):
 
 
 def test_a_choice_is_made_once_for_a_message():
-    """What asks which exchanges a message has passed gets the choice that its route was made with."""
+    """The exchanges that a message has passed, asked for afterwards, are those of the choice for its route."""
     router = router_of("x-random")
     for name in "fgh":
         router.declare(name, "fanout")

@@ -24,7 +24,7 @@ RECORDED = [
 OF_INTEGERS = "ccbbaabcacbaaababbbabbaaacbaaaabbbacaaccacbbaaabccccbcabbaaa"
 OF_TIMES = "bcbcccaaabaaabcabbbaabacbcbcbbbcaacbcaabcbccbacbaabcccacabcb"
 MISSING = "b"
-"""Where messages without the header or property go."""
+"""The queue of messages without the header or property."""
 
 
 def router_of(bindings, **arguments) -> Router:
@@ -41,7 +41,7 @@ def router_of(bindings, **arguments) -> Router:
 
 
 def routed(router, key="", headers=None, **properties):
-    """Where a message goes."""
+    """Return the destination of a message."""
     envelope = Envelope(headers or {}, SimpleNamespace(**properties))
     return "".join(router.route(router.get("x"), (key,), envelope))
 

@@ -37,13 +37,13 @@ def client_of(kind: str, key: str = "", queues: str = "abc", **arguments: Any) -
 
 
 def counts(client: Client) -> dict[str, int]:
-    """How many messages each queue has."""
+    """Return the number of messages of each queue that has some."""
     queues = client.node.vhosts["/"].queues.values()
     return {queue.name: queue.ready_count for queue in queues if queue.ready_count}
 
 
 def places(client: Client) -> dict[str, str]:
-    """The queue of each message, by its body."""
+    """Return the queue of each message, by its body."""
     found = {}
     for queue in client.node.vhosts["/"].queues:
         while True:

@@ -82,7 +82,7 @@ def test_a_message_says_that_it_is_not_to_be_kept(client):
 
 
 def test_messages_from_other_exchanges_are_kept(client):
-    """What comes by a binding, as to an alternate exchange or as a dead letter is, and once; what passes by is not."""
+    """Messages that come by a binding, to an alternate exchange or as dead letters are, once; others are not."""
     declare(client, "f", "fanout")
     declare(client, "d", "direct", alternate_exchange=("longstr", "x"))
     client.send(make(Exchange.Bind, 0, "x", "f", "", False, {}))
@@ -167,7 +167,7 @@ def test_a_full_queue_refuses_what_it_has_no_room_for(client):
 
 
 def test_memory_is_bounded(client, monkeypatch, caplog):
-    """What exceeds an exchange's share of a virtual host is forgotten, the oldest first, and the log says so once."""
+    """Messages beyond an exchange's share of a virtual host are forgotten, the oldest first; the log says so once."""
     monkeypatch.setattr(module, "MOST_OCTETS", 4000)
     history = client.node.vhosts["/"].histories.by_name["x"]
     publish(client, "a")
