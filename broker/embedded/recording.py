@@ -102,19 +102,24 @@ class Recorder:
             self._octets -= len(oldest.messages.popleft().body)
             oldest.forgotten += 1
 
-    def add(self, vhost: VHost, exchange: Exchange, message: Message) -> None:
-        """Record a message that was published to an exchange: there, and at those that it has reached from there."""
+    def add(
+        self, vhost: VHost, exchange: Exchange, message: Message, queues: Sequence[Queue] | None = None
+    ) -> None:
+        """Record a message that was published to an exchange: there, and at those that it has reached from there.
+
+        `queues` are those that it was put into; None if that is not known: it is routed again then.
+        """
         properties = Properties(message.header)
         demands = PropertyDemands(properties)
         keys = (split_address(message.address)[1], *demands.extra_keys)
         envelope = Envelope(demands.headers, properties)
-        found = vhost.route_anyway(exchange, keys, envelope)
-        queues = tuple(queue.name for queue in found)
+        found = vhost.route_anyway(exchange, keys, envelope) if queues is None else queues
+        names = tuple(queue.name for queue in found)
         view: MessageView | None = None
         for reached in vhost.router.reached(exchange, keys, envelope):
             place = vhost.name, reached.name
             if self.records_all or place in self._records:
-                view = view or view_of(message, state="published", queues=queues)
+                view = view or view_of(message, state="published", queues=names)
                 self._append(place, view)
 
 
@@ -124,6 +129,8 @@ class RecordedChannel(Channel):
     def __init__(self, recorder: Recorder, number: int, host: Any) -> None:
         super().__init__(number, host)
         self._recorder = recorder
+        self._queues: Sequence[Queue] = ()
+        """Queues of the last publish: chance may have chosen them."""
 
     def find_route(self, address: bytes, bits: int) -> Route:
         """Find the route of a publish; it is not plain while something is recorded."""
@@ -136,16 +143,18 @@ class RecordedChannel(Channel):
         """Publish a message, and record it unless that fails; those of a transaction are recorded by its commit."""
         super().publish(route, demands, content)
         if self.tx is None and self._recorder.is_active(self.vhost.name) and route.exchange is not None:
-            self._recorder.add(self.vhost, route.exchange, Message(route.address, content, self.number))
+            message = Message(route.address, content, self.number)
+            self._recorder.add(self.vhost, route.exchange, message, self._queues)
 
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
     ) -> Copies | None:
         """Pass a message to its queues, and record it if it belongs to a transaction."""
+        self._queues = queues
         if self.tx is not None and self._recorder.is_active(self.vhost.name):
             exchange = self.vhost.router.get(split_address(message.address)[0])
             if exchange is not None:
-                self._recorder.add(self.vhost, exchange, message)
+                self._recorder.add(self.vhost, exchange, message, queues)
         return super().enqueue(queues, message, mandatory=mandatory, persistent=persistent)
 
 

@@ -32,6 +32,10 @@ BUSY_QUEUES = tuple(f"busy{i}" for i in range(4))
 SHARED_EXCHANGES = tuple(
     f"sx.{kind}{i}" for kind in ("direct", "fanout", "topic", "headers") for i in range(2)
 )
+CHOOSING = ("x-consistent-hash", "x-local-random", "x-modulus-hash", "x-random")
+TYPES = ("direct", "fanout", "topic", "headers", "x-delayed-message", "x-recent-history", *CHOOSING)
+KEYS_OF_TYPES = {"x-consistent-hash": "3", "x-local-random": ""}
+"""Binding keys of the types that refuse others."""
 PREDECLARED = ("amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match")
 REPLY_TO = "amq.rabbitmq.reply-to"
 
@@ -380,7 +384,7 @@ class Script:
         """An exchange of each session's own, which goes with its last binding."""
         rng, number = self.rng, channel.number
         name, queue = self.new_name(), self._queue(number)
-        kind = rng.choice(("direct", "fanout", "topic", "headers", "x-delayed-message"))
+        kind = rng.choice(TYPES)
         declared = {
             "exchange": name,
             "type": kind,
@@ -390,13 +394,14 @@ class Script:
             "arguments": rng.choice(({}, {}, {"alternate-exchange": "amq.fanout"}, EVERY_TYPE)),
         }
         if kind == "x-delayed-message":
-            behind = rng.choice(("direct", "fanout", "topic"))
+            behind = rng.choice(("direct", "fanout", "topic", *CHOOSING))
             declared["arguments"] = declared["arguments"] | {"x-delayed-type": behind}
         self.either(number, "exchange.declare", **declared)
         self.send(number, "exchange.declare", "exchange.declare-ok", **declared)
         self.send(number, "exchange.declare", "exchange.declare-ok", exchange=name, passive=True)
         arguments = rng.choice(HEADERS_MATCHES) if kind == "headers" else {}
-        self.either(number, "queue.bind", queue=queue, exchange=name, routing_key="key", arguments=arguments)
+        key = KEYS_OF_TYPES.get(declared["arguments"].get("x-delayed-type", kind), "key")
+        self.either(number, "queue.bind", queue=queue, exchange=name, routing_key=key, arguments=arguments)
         if rng.random() < 0.6:
             binding = {"destination": name, "source": rng.choice(PREDECLARED), "routing_key": self.name}
             self.either(number, "exchange.bind", **binding)
@@ -408,7 +413,7 @@ class Script:
         if ends < 0.4:
             self.either(number, "exchange.delete", exchange=name)
         elif ends < 0.7:
-            where = {"queue": queue, "exchange": name, "routing_key": "key", "arguments": arguments}
+            where = {"queue": queue, "exchange": name, "routing_key": key, "arguments": arguments}
             self.send(number, "queue.unbind", "queue.unbind-ok", **where)
 
     def _get(self, channel: _Channel) -> None:
@@ -708,7 +713,7 @@ def _text(rng: Random, field_name: str, name: str) -> str:
     if field_name in {"exchange", "source", "destination"}:
         return rng.choice((*SHARED_EXCHANGES, *PREDECLARED, "", f"{name}.1"))
     if field_name == "type":
-        return rng.choice(("direct", "fanout", "topic", "headers", "x-delayed-message", "x-unknown"))
+        return rng.choice((*TYPES, "x-unknown"))
     if field_name == "consumer_tag":
         return rng.choice(("", "tag", f"{name}.2"))
     return rng.choice(TOPIC_KEYS)

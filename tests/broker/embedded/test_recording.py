@@ -90,6 +90,30 @@ def test_a_record_begins_when_it_is_asked_for():
             assert 4 == broker.queue("orders").depth
 
 
+def test_a_record_has_the_queue_that_chance_has_chosen(broker, channel):
+    """A message to a random exchange is recorded with the queue that it is in, also one of a transaction."""
+    names = ("a", "b", "c")
+    channel.exchange_declare("lots", "x-random")
+    for name in names:
+        broker.declare(name, exchange="lots")
+    for number in range(30):
+        channel.basic_publish("lots", "k", b"%d" % number)
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        transaction = connection.channel()
+        transaction.tx_select()
+        for number in range(30, 60):
+            transaction.basic_publish("lots", "k", b"%d" % number)
+        transaction.tx_commit()
+
+    recorded = {message.body: message.queues for message in broker.published("lots")}
+
+    assert 60 == len(recorded)
+    for name in names:
+        there = {message.body for message in broker.queue(name).messages}
+        assert there
+        assert there == {body for body, queues in recorded.items() if queues == (name,)}
+
+
 def test_dead_letters_are_recorded(broker, channel):
     """A dead letter is recorded at the exchange that it is published to, with its history."""
     broker.declare("dead", exchange="dlx", routing_key="orders")
