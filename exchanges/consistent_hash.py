@@ -97,9 +97,10 @@ class ConsistentHashExchange(ChoiceExchange):
 
     def reason(self, routing_keys: Sequence[str]) -> str:  # noqa: ARG002
         """Return what is hashed."""
-        for name, what in ((_HEADER, "its header"), (_PROPERTY, "its property")):
-            if name in self.arguments:
-                return f"the hash of {what} '{self.arguments[name][1]}'"
+        if _HEADER in self.arguments:
+            return f"the hash of its header '{self.arguments[_HEADER][1]}'"
+        if _PROPERTY in self.arguments:
+            return f"the hash of its property '{self.arguments[_PROPERTY][1]}', which is missing here"
         return "the hash of its routing key"
 
 

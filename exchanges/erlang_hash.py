@@ -14,6 +14,7 @@ _GOLDEN = 0x9E3779B9
 _LIST, _FLOAT, _BINARY = ((_GOLDEN * factor) & _32 for factor in (2, 12, 13))
 """Constants that are mixed into the hash of a term of this type."""
 _NIL = 2
+_ATOMS = {True: 506293, False: 7111573, None: 45914356}
 _WORDS = struct.Struct("<III")
 
 
@@ -22,7 +23,7 @@ def phash2(term: str | float | Sequence[str] | None) -> int:
     if isinstance(term, str):
         return _binary(term, 0) & _RANGE
     if term is None or isinstance(term, bool):
-        return _atom("undefined" if term is None else str(term).lower()) & _RANGE
+        return _ATOMS[term]
     if isinstance(term, float):
         low, high = struct.unpack("<II", struct.pack("<d", term + 0.0))  # no negative zero
         return _mixed(_FLOAT + high, _FLOAT + low, 0)[2] & _RANGE
@@ -78,15 +79,6 @@ def _list(binaries: Sequence[str]) -> int:
     for each in binaries:
         found = _binary(each, found)
     return _mixed((_LIST + _NIL) & _32, _LIST, found)[2]
-
-
-def _atom(name: str) -> int:
-    found = 0
-    for octet in name.encode():
-        found = ((found << 4) + octet) & _32
-        high = found & 0xF0000000
-        found ^= high ^ (high >> 24)
-    return found
 
 
 def _fractions(key: int) -> Iterator[float]:

@@ -13,6 +13,7 @@ from leveret.broker.auth.users import User
 from leveret.broker.channel.settings import Limits
 from leveret.broker.statistics.queue_health import NO_CONSUMER
 
+MISSING = "which is missing here"
 ANN = User("ann", "", ("management",))
 
 
@@ -539,7 +540,12 @@ def test_a_publish_for_which_one_queue_is_chosen(node):
     for kind, key, arguments, choice in (
         ("x-consistent-hash", "1", {}, "the hash of its routing key"),
         ("x-consistent-hash", "2", {"hash-header": "h"}, "the hash of its header 'h'"),
-        ("x-consistent-hash", "3", {"hash-property": "message_id"}, "the hash of its property 'message_id'"),
+        (
+            "x-consistent-hash",
+            "3",
+            {"hash-property": "message_id"},
+            f"the hash of its property 'message_id', {MISSING}",
+        ),
         ("x-modulus-hash", "", {}, "the hash of its routing keys"),
         ("x-random", "", {}, "chance; the next message may go to another one"),
         ("x-delayed-message", "1", {"x-delayed-type": "x-consistent-hash"}, "the hash of its routing key"),

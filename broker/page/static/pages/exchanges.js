@@ -65,7 +65,7 @@ async function showExchange({ main, route, user, signal }) {
       actions: user.mayChange ? [button("Publish", () => publish(vhost, name), "primary"), user.administers ? go("Live tail", link("tail", [vhost, given])) : null, isOurs ? null : button("Delete", () => remove(vhost, name), "danger")] : [],
     }),
     h("div", { class: "stack" },
-      panel("Where would this go?", [h("form", { class: "row", submit: explain }, key, facts.type === "headers" ? headers : null, h("button", null, "Show")), answer]),
+      panel("Where would this go?", [h("form", { class: "row", submit: explain }, key, facts.type === "headers" || facts.arguments["hash-header"] ? headers : null, h("button", null, "Show")), answer]),
       panel("Messages per second", moving.element), bindingsOf(vhost, name, "exchange", user, signal)),
   );
   const asked = { msg_rates_age: SECONDS, msg_rates_incr: 5 };
@@ -81,7 +81,8 @@ async function showExchange({ main, route, user, signal }) {
  */
 function whereItGoes(vhost, found) {
   if (!found.routed) return h("p", { class: "note" }, "Nowhere: no binding matches, and the message would be lost (or returned, if it is mandatory).");
-  return h("div", { class: "scroll" }, h("table", { "aria-label": "Queues that the message reaches" }, h("tbody", null, found.queues.map((/** @type {any} */ queue) => h(
+  const chosen = found.steps.filter((/** @type {any} */ step) => step.choice).map((/** @type {any} */ step) => `${step.exchange} chooses one of ${step.bindings} bindings by ${step.choice}.`);
+  return h("div", { class: "scroll" }, chosen.length ? h("p", { class: "note" }, chosen.join(" ")) : null, h("table", { "aria-label": "Queues that the message reaches" }, h("tbody", null, found.queues.map((/** @type {any} */ queue) => h(
     "tr", null, h("th", { scope: "row" }, queueLink(vhost, queue.name)), h("td", { class: "wide" }, `by ${queue.way.map((/** @type {string} */ each) => each || "(default)").join(" → ")}${queue.delay ? `, after ${queue.delay} ms` : ""}`),
     h("td", null, queue.refuses ? badge(queue.refuses, "bad") : queue.needs_consumer ? badge("no consumer", "warn") : badge(`${queue.consumers} consuming`, queue.consumers ? "good" : "")),
   )))));
