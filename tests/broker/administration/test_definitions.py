@@ -71,6 +71,32 @@ def test_confirm_modes_are_exported_and_imported(node):
     assert "consumer-ack" == other.vhosts["/"].queues["q"].settings.confirm_mode
 
 
+def test_a_ring_is_exported_and_imported(node):
+    """Keys go to the same queues after an import: bindings are exported in their order, and invalid ones refused."""
+    queues = [{"vhost": "/", "name": name, "durable": True, "auto_delete": False} for name in "abc"]
+    exchange = {"vhost": "/", "name": "x", "type": "x-consistent-hash", "durable": True, "auto_delete": False}
+    ends = {"vhost": "/", "source": "x", "destination_type": "queue"}
+    bindings = [
+        {**ends, "destination": name, "routing_key": key}
+        for name, key in (("c", "2"), ("a", "1"), ("b", "3"))
+    ]
+    load(node, queues=queues, exchanges=[exchange], bindings=bindings)
+    other = StoringNode()
+    other.administration.definitions.import_file(None, node.administration.definitions.export_file(None))
+
+    def routed(node: Node) -> list[str]:
+        router = node.vhosts["/"].router
+        return [router.route(router.get("x"), (f"k{number}",))[0].name for number in range(40)]
+
+    assert {"a", "b", "c"} == set(routed(node))
+    assert routed(node) == routed(other)
+    with pytest.raises(BadRequestError, match=r"The binding key must be greater than 0"):
+        load(node, bindings=[{**bindings[0], "routing_key": "0"}])
+    faulty = {**exchange, "name": "y", "arguments": {"hash-header": "h", "hash-property": "message_id"}}
+    with pytest.raises(BadRequestError, match=r"hash-header and hash-property are mutually exclusive"):
+        load(node, exchanges=[faulty])
+
+
 def test_what_was_imported_survives(node):
     """Every durable object of an import exists after a restart."""
     node.administration.definitions.import_file(None, FIXTURE.read_bytes())

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, Node, StoringNode, publish_frames
+from doubles.fakes import Client, DiskNode, Node, publish_frames
 
 from leveret.broker.amqp.commands import Basic, Exchange, Queue, Tx, make
 from leveret.broker.amqp.tables import Table
@@ -197,9 +197,9 @@ def test_weights_may_be_limited():
         assert is_refused is ("The binding key must not exceed 10000" in answer)
 
 
-def test_a_restart_moves_no_key():
+def test_a_restart_moves_no_key(tmp_path):
     """The ring has the order of the bindings again, whatever that of the queues is."""
-    client = Client(StoringNode())
+    client = Client(DiskNode(tmp_path))
     declare(client, "x", "x-consistent-hash")
     client.node.commit()
     for name in "abcd":
@@ -215,4 +215,4 @@ def test_a_restart_moves_no_key():
 
     before = routed(client.node)
     assert 4 == len(Counter(before))
-    assert before == routed(client.node.restarted())
+    assert before == routed(client.node.killed())

@@ -134,6 +134,37 @@ def test_an_exchange_is_declared_and_deleted(api):
     assert 401 == api.delete("exchanges/%2F/amq.default")
 
 
+def test_every_type_of_exchange_is_there(api):
+    """Each that the overview names can be declared, and refuses what RabbitMQ refuses with its text."""
+    types = {each["name"]: each["description"] for each in api.get("overview")["exchange_types"]}
+    assert sorted(types) == list(types)
+    assert "Consistent Hashing Exchange" == types["x-consistent-hash"]
+    assert "Randomly picks a binding (queue) to route via (to)." == types["x-random"]
+    for kind in types:
+        assert 201 == api.put(
+            f"exchanges/%2F/of-{kind}", {"type": kind, "arguments": {"x-delayed-type": "x-random"}}
+        )
+        assert kind == api.get(f"exchanges/%2F/of-{kind}")["type"]
+    api.put("queues/%2F/q", {})
+    refused = api.request("POST", "bindings/%2F/e/of-x-consistent-hash/q/q", {"routing_key": "much"})
+    assert (400, 'The binding key must be an integer: <<"much">>') == (refused.status, refused.body["reason"])
+
+
+def test_a_recent_history_shows_how_much_it_keeps(api):
+    """Exchanges of this type have the number and the size of the messages that they keep, no others have."""
+    api.put("exchanges/%2F/x", {"type": "x-recent-history", "arguments": {"x-recent-history-length": 2}})
+    for _ in range(3):
+        message = {"routing_key": "k", "payload": "12345", "payload_encoding": "string", "properties": {}}
+        api.post("exchanges/%2F/x/publish", message)
+    found = api.get("exchanges/%2F/x")
+    assert 2 == found["messages_kept"]
+    assert 10 < found["message_bytes_kept"] < 200
+    assert "messages_kept" not in api.get("exchanges/%2F/amq.fanout")
+    api.put("queues/%2F/q", {})
+    api.post("bindings/%2F/e/x/q/q")
+    assert 2 == api.get("queues/%2F/q")["messages"]
+
+
 def test_an_exchange_with_bindings_is_in_use(api):
     """`if-unused` protects the source of a binding."""
     api.put("exchanges/%2F/x", {})
