@@ -80,6 +80,22 @@ def test_times_go_where_rabbitmq_sends_them():
     assert OF_TIMES == "".join(routed(router, "k", timestamp=number * 1000) for number in range(60))
 
 
+FIELDS = [
+    ("bool", True), ("bool", False), ("void", None), ("double", -2.25), ("double", 0.0), ("double", 1e300),
+    ("timestamp", 1700000000), ("timestamp", 5), ("binary", b"\x00\xff\xce"), ("binary", b"key-1"), ("longstr", "key-1"),
+    ("longstr", ""), ("byte", -7), ("unsignedbyte", 200), ("short", -300), ("long", -(2**40)), ("long", 2**40),
+    ("unsignedint", 3000000000), ("longstr", "é\u2603"),
+]  # fmt: skip
+OF_FIELDS = "acacaabacaacacbbbca"
+"""Queues, with the weights 3, 4 and 5, to which RabbitMQ sends these headers."""
+
+
+def test_headers_of_every_simple_type_go_where_rabbitmq_sends_them():
+    """Each type has its own hash in Erlang: atoms, floats, integers, milliseconds, binaries."""
+    router = router_of("a3 b4 c5", hash_header=("longstr", "h"))
+    assert OF_FIELDS == "".join(routed(router, "", {"h": field}) for field in FIELDS)
+
+
 VALUES = [True, False, 1.5, -2.5, 2**62, b"octets", [("longstr", "x")], [], {}, {"a": ("long", 1)}, (2, 5)]
 
 
