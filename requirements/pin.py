@@ -17,7 +17,7 @@ FILES = {
     "test": [PROJECT, BUILD, "--extra", "test"],  # the largest first: the others take its versions
     "core": [PROJECT, BUILD, "--extra", "test-core"],
     "analytics": [PROJECT, "--extra", "analytics"],
-    "run": [PROJECT, "--extra", "ldap", "--extra", "oauth2", "--extra", "postgresql"],
+    "run": [PROJECT, "--extra", "ldap", "--extra", "oauth2", "--extra", "postgresql", "--extra", "re2"],
     "build": [BUILD],
     "beside": ["requirements/beside.in"],
 }

@@ -30,7 +30,7 @@ FOLDERS = (
     "storage.queues",  # backing queues: in memory, on disk, or both
     "storage.store",  # LMDB environments, recovery, check, compaction
     "confirm",  # publisher confirms
-    "broker",  # reply codes and exit codes
+    "broker",  # reply codes and exit codes, regular expressions
     "broker.process",  # alarms, allocator, garbage collector, logs, systemd
     "broker.tls",  # TLS: options, contexts, certificates, peers
     "broker.auth",  # users, passwords, patterns of names, failed logins
@@ -155,7 +155,7 @@ THREADS = ("storage.store.environment", "storage.store.lmdb_transactions", "stor
 THIRD_PARTY = {
     "jwt": ("broker.auth.backends.tokens",),
     "pamqp": ("broker.amqp.*",),
-    "re2": ("broker.auth.name_patterns", "broker.message_filter.message_filter", "broker.metrics.scrape"),
+    "re2": ("broker.regular_expressions",),
     "aiohttp": (
         "analytics.serving",
         "broker.auth.backends.http",

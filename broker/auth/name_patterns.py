@@ -1,11 +1,12 @@
 r"""Regular expressions of permissions and policies, matched in time linear in the length of the name.
 
-Theory. Names come from clients, so no pattern may block the broker, whatever the name: patterns are RE2's, which
-does not backtrack. RE2 has no lookahead, but the most common pattern of RabbitMQ's users begins with one
-(`^(?!amq\.).*`). Such a lookahead, a single one at the start of the name, is replaced by two matches without lookahead:
-one that must succeed and one that must fail (or succeed). Anything else that RE2 refuses is an error, or is passed to
-Python's `re` if `compatibility.python_patterns` is set. Patterns are at most `MAX_OCTETS` long, which bounds the cost
-of one match (some 20 ms for the worst found).
+Theory. Names come from clients, so no pattern may block the broker, whatever the name: patterns are those of
+`leveret.broker.regular_expressions`, which do not backtrack. They have no lookahead, but the most common pattern of
+RabbitMQ's users begins with one (`^(?!amq\.).*`). Such a lookahead, a single one at the start of the name, is replaced
+by two matches without lookahead: one that must succeed and one that must fail (or succeed). Anything else that is
+refused there is an error, or is passed to Python's `re` if `compatibility.python_patterns` is set. Patterns are at most
+`MAX_OCTETS` long, which bounds the cost of one match (some 20 ms for the worst
+found).
 
 Patterns are matched against the octets of a name, as in RabbitMQ, which calls `re:run` without the option `unicode`.
 """
@@ -13,6 +14,9 @@ Patterns are matched against the octets of a name, as in RabbitMQ, which calls `
 import logging
 import re
 from collections.abc import Callable, Iterator
+
+from leveret.broker.automaton import ExpressionError
+from leveret.broker.regular_expressions import compiled
 
 log = logging.getLogger("leveret.definitions")
 
@@ -22,6 +26,7 @@ Matcher = Callable[[bytes], object]
 MAX_OCTETS = 1024
 """Maximum length of a pattern, in octets of UTF-8, before variables are substituted."""
 
+_MEMORY = 8 * 1024 * 1024  # of a compiled pattern, in bytes
 _SHOWN = 200  # maximum number of characters of a pattern in an error text
 _LOOKAHEAD = re.compile(r"\^\(\?([=!])")
 
@@ -39,7 +44,7 @@ class InvalidPatternError(ValueError):
 class Patterns:
     """Compiles patterns to matchers, and caches them.
 
-    `python`: use Python's `re` for patterns that RE2 refuses; matching may then take exponential time.
+    `python`: use Python's `re` for patterns that are refused; matching may then take exponential time.
     """
 
     __slots__ = ("_known", "_python")
@@ -51,8 +56,8 @@ class Patterns:
     def compile(self, pattern: str, **variables: str) -> Matcher:
         """Compile a pattern in which `{name}` stands for the literal text of a variable.
 
-        Raises InvalidPatternError: it is too long, or not an RE2 regular expression, with or without a leading
-        lookahead.
+        Raises InvalidPatternError: it is too long, or not a regular expression of linear time, with or without a
+        leading lookahead.
         """
         size = len(_octets(pattern))
         if size > MAX_OCTETS:
@@ -88,22 +93,20 @@ class Patterns:
             return any_name
         if pattern in {"", "^$"}:
             return _empty_name
-        import re2  # noqa: PLC0415 - most brokers have only trivial patterns and need not load it
-
         try:
             return _linear(pattern)
-        except re2.error as error:
-            reason = _text(error)
+        except ExpressionError as error:
+            reason = str(error)
         if not self._python:
-            raise InvalidPatternError(written, f"RE2: {reason}")
+            raise InvalidPatternError(written, reason)
         try:
             search: Matcher = re.compile(_octets(pattern)).search
         except (re.error, RecursionError, OverflowError) as error:
             raise InvalidPatternError(written, str(error)) from None
         log.warning(
-            "pattern '%s' is not supported by RE2 and is matched by Python's re: matching may take "
-            "exponential time",
+            "pattern '%s' is matched by Python's re, which may take exponential time (%s)",
             written,
+            reason,
         )
         return search
 
@@ -130,36 +133,26 @@ def _octets(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _text(error: Exception) -> str:
-    text = error.args[0] if error.args else ""
-    return text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else str(text)
-
-
-def _re2(pattern: str) -> Matcher:
-    """Compile with RE2; raises re2.error."""
-    import re2  # noqa: PLC0415 - see above
-
-    options = re2.Options()
-    options.log_errors = False
-    options.encoding = re2.Options.Encoding.LATIN1
-    search: Matcher = re2.compile(_octets(pattern), options).search
-    return search
+def _without_lookahead(pattern: str) -> Matcher:
+    return compiled(_octets(pattern), memory=_MEMORY).search
 
 
 def _linear(pattern: str) -> Matcher:
-    """Compile with RE2, a leading lookahead separately; raises re2.error."""
+    """Compile a pattern, a leading lookahead separately; raises ExpressionError."""
     parts = _split_lookahead(pattern)
     if parts is None:
-        return _re2(pattern)
+        return _without_lookahead(pattern)
     positive, ahead, rest = parts
-    return _after_lookahead(_re2(f"^(?:{ahead})"), _re2(f"^(?:{rest})"), positive=positive)
+    return _after_lookahead(
+        _without_lookahead(f"^(?:{ahead})"), _without_lookahead(f"^(?:{rest})"), positive=positive
+    )
 
 
 def _after_lookahead(ahead: Matcher, rest: Matcher, *, positive: bool) -> Matcher:
     """Return a matcher of names that `rest` matches and `ahead` does (if `positive`) or does not match."""
 
     def search(name: bytes) -> bool:
-        return (ahead(name) is not None) is positive and rest(name) is not None
+        return bool(ahead(name)) is positive and bool(rest(name))
 
     return search
 

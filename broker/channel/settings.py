@@ -132,9 +132,9 @@ class Compatibility(msgspec.Struct, frozen=True):
         "has. `any-permission`: users with any permission (configure, write or read) for its name, as in RabbitMQ "
         "4.2.7. `open`: every user of the virtual host, as in RabbitMQ 3.")] = "any-permission"
     python_patterns: Annotated[bool, Key("compatibility.python_patterns", own=True,
-        doc="Let Python's `re` handle patterns of permissions and policies that RE2 does not support "
-        "([administration](administration.md#permissions)). Names come from clients, and for some names such a pattern "
-        "may block the broker for minutes.")] = False
+        doc="Let Python's `re` handle patterns of permissions and policies that cannot be matched in linear "
+        "time ([administration](administration.md#patterns)). Names come from clients, and for some names such a "
+        "pattern may block the broker for minutes.")] = False
 
     @property
     def version(self) -> str:

@@ -2,8 +2,8 @@
 
 Theory. A condition comes from a user and is never evaluated as Python: a recursive descent over its tokens builds
 functions. What it may cost is bounded while it is parsed: its length, depth, number of values, and the size of its
-regular expressions, which are RE2's and search the beginning of a text only. So one message costs some milliseconds at
-most, and microseconds in practice.
+regular expressions, which do not backtrack and search the beginning of a text only. So one message costs some
+milliseconds at most, and microseconds in practice.
 
     condition  = conjunction {"or" conjunction}
     conjunction = negation {"and" negation}
@@ -28,7 +28,9 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from leveret.broker.amqp.properties import PROPERTIES
+from leveret.broker.automaton import ExpressionError
 from leveret.broker.message_filter.message_facts import MessageFacts
+from leveret.broker.regular_expressions import compiled
 
 MOST_CHARACTERS: Final = 4096
 """Maximum length of a condition."""
@@ -169,7 +171,7 @@ ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 MOST_PATTERN = 1000
-"""Maximum size of all patterns of a condition, in instructions of RE2."""
+"""Maximum size of all patterns of a condition (`regular_expressions.Expression.size`)."""
 SEARCHED = 4096
 """Bytes of a text in which a pattern is searched."""
 _PATTERN_MEMORY = 1024 * 1024
@@ -318,19 +320,13 @@ def is_ordered(field: Field, sign: str, wanted: Any) -> Predicate:
 
 
 def searched(field: Field, pattern: str, at: int) -> tuple[Predicate, int]:
-    """Compare with `=~`; returns also the size of the pattern in instructions. Raises FilterError."""
-    import re2  # noqa: PLC0415 - most conditions have no patterns
-
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _PATTERN_MEMORY
+    """Compare with `=~`; returns also the size of the pattern. Raises FilterError."""
+    octets = pattern.encode("utf-8", "surrogateescape")
     try:
-        compiled = re2.compile(pattern.encode("utf-8", "surrogateescape"), options)
-    except re2.error as error:
-        reason = error.args[0] if error.args else ""
-        text = reason.decode("utf-8", "backslashreplace") if isinstance(reason, bytes) else str(reason)
-        raise FilterError(f"invalid regular expression: {text}", at) from None
-    search, value = compiled.search, field.value
+        search, size = compiled(octets, memory=_PATTERN_MEMORY, encoding="utf-8")
+    except ExpressionError as error:
+        raise FilterError(f"invalid regular expression: {error}", at) from None
+    value = field.value
 
     def compare(facts: MessageFacts) -> bool:
         found = value(facts)
@@ -339,9 +335,9 @@ def searched(field: Field, pattern: str, at: int) -> tuple[Predicate, int]:
         found_type, found = comparable(found)
         if found_type is not Type.TEXT:
             return False
-        return search(found[:SEARCHED].encode("utf-8", "surrogateescape")[:SEARCHED]) is not None
+        return bool(search(found[:SEARCHED].encode("utf-8", "surrogateescape")[:SEARCHED]))
 
-    return compare, int(compiled.programsize)
+    return compare, size
 
 
 # -- conditions -----------------------------------------------------------------------------------------------------

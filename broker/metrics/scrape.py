@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 from leveret.broker.administration.access import AdministeredBroker
+from leveret.broker.automaton import ExpressionError
 from leveret.broker.metrics.aggregates import (
     EXCHANGES as EXCHANGE_SUMS,
     GLOBAL,
@@ -26,6 +27,7 @@ from leveret.broker.metrics.per_object import (
 )
 from leveret.broker.metrics.sampler import Identity, Rows, Sampler, Selection
 from leveret.broker.metrics.text import GAUGE, LINES, columns, family, labels_text, sums
+from leveret.broker.regular_expressions import compiled
 from leveret.broker.statistics.node_figures import Process
 from leveret.broker.vhost.vhost import VHost
 
@@ -41,21 +43,14 @@ class UnusablePatternError(ValueError):
 
 
 def pattern(text: str) -> Callable[[bytes], object]:
-    """Return a function that searches a pattern (RE2) in a name. Raises UnusablePatternError."""
-    import re2  # noqa: PLC0415 - only for whoever asks like that
-
+    """Return a function that searches a pattern in a name. Raises UnusablePatternError."""
     octets = text.encode("utf-8", "surrogateescape")
     if len(octets) > PATTERN_OCTETS:
         raise UnusablePatternError("'queue' regex too long")
-    options = re2.Options()
-    options.log_errors = False
-    options.encoding = re2.Options.Encoding.LATIN1
-    options.max_mem = PATTERN_MEMORY
     try:
-        search: Callable[[bytes], object] = re2.compile(octets, options).search
-    except re2.error as error:
+        return compiled(octets, memory=PATTERN_MEMORY).search
+    except ExpressionError as error:
         raise UnusablePatternError(f"Invalid 'queue' regex: {error}") from None
-    return search
 
 
 class Scraper:

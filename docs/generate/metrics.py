@@ -41,7 +41,7 @@ some time, restart the broker; if `/readyz` fails, send clients elsewhere or let
 fails in another way ends the process.
 
 Names in `/metrics/detailed` begin with `rabbitmq_detailed_` (`leveret_detailed_`). `vhost=NAME` (may be repeated) and
-`queue=PATTERN` (RE2, matching anywhere in the name) select queues and exchanges.
+`queue=PATTERN` ([a regular expression](administration.md#patterns), anywhere in the name) select queues and exchanges.
 
 A node that waits to lead has `leveret_build_info` and `leveret_replication_*` only.
 

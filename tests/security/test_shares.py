@@ -47,6 +47,7 @@ WITHOUT = {
     "administration.transfers.SAMPLE": ONE,
     "administration.definitions_outcome.LISTED": ONE,
     "administration.definitions_outcome.PROBLEMS": ONE,
+    "automaton.MOST_POSITIONS": ONE,
     "administration.definitions_outcome.SHOWN": ONE,
     "administration.definitions_outcome.DIFFERENCES": ONE,
     "administration.definitions_document.MOST_PROBLEMS": ONE,
