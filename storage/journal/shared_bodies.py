@@ -7,7 +7,7 @@ taken its copy: it decides how memory is accounted and how a body is laid out on
 """
 
 from collections.abc import Callable
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from sys import getrefcount
 
 from leveret.storage.message import Message
@@ -20,8 +20,9 @@ PRUNE_OCTETS = 4 * 1024 * 1024
 """Bytes of newly numbered bodies after which those no longer in memory are pruned."""
 
 _content = attrgetter("content")
+_first = itemgetter(0)
 _OURS = 2
-"""References that are not a queue's: those of the call and of the list, or of the call and of the message."""
+"""References that are not a queue's: the call's, and that of the list, of the message or of the tuple."""
 
 
 class SharedBodies:
@@ -55,12 +56,11 @@ class SharedBodies:
     def prune(self) -> None:
         """Forget the bodies that are referenced nowhere else in memory."""
         self._octets = 0
-        alone = 3  # the tuple's reference, the loop's and the call's
-        left = {}
-        for content, number in self._known.values():
-            if getrefcount(content) > alone:
-                left[id(content)] = content, number
-        self._known = left
+        known = list(self._known.values())
+        counts = map(
+            getrefcount, map(_first, known)
+        )  # not in a call: from Python 3.14 on that may hold no reference
+        self._known = {id(each[0]): each for each, count in zip(known, counts, strict=True) if count > _OURS}
 
     def holders(self, messages: list[Message]) -> list[int]:
         """Return the number of places that hold each message's body, besides this list.
