@@ -182,6 +182,7 @@ campaign.crash-points = tests/crash/run.py points -n $(or $(N),100)
 campaign.deferred = tests/deferred/run.py --walks $(or $(N),2000)
 campaign.definitions-roundtrip = tests/conformance/definitions.py
 campaign.disk-full = tests/crash/diskfull.py
+campaign.extras = tests/extras/run.py
 campaign.faults = tests/crash/run.py faults -n $(or $(N),200)
 campaign.flips = tests/crash/run.py flips -n $(or $(N),10000)
 campaign.exchange = tests/crash/run.py exchange -n $(or $(N),1000)

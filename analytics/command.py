@@ -56,7 +56,9 @@ def _time(_context: click.Context, _parameter: click.Parameter, text: str | None
     except TimeError as error:
         raise click.BadParameter(str(error)) from error
     except ModuleNotFoundError as error:
-        raise click.BadParameter(f"times in words need the package {error.name}") from error
+        raise click.BadParameter(
+            f"times in words need the package {error.name}: pip install 'leveret[analytics]'"
+        ) from error
 
 
 def _objective(_context: click.Context, _parameter: click.Parameter, text: str) -> Objective:
