@@ -1,0 +1,38 @@
+"""A broker in the process of an application loads few packages, so that the application's own versions meet none of ours."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json, sys
+before = set(sys.modules)
+import leveret
+with leveret.Broker(**json.loads(sys.argv[1])) as broker:
+    broker.declare("orders")
+    broker.publish("", "orders", "one")
+    assert [b"one"] == [message.body for message in broker.queue("orders").messages]
+installed = {name.partition(".")[0] for name, module in sys.modules.items()
+             if "site-packages" in (getattr(module, "__file__", None) or "") and name not in before}
+print(json.dumps(sorted(installed)))
+"""
+ALWAYS = {"msgspec", "pamqp", "uvloop", "zlib_ng"}
+OF_OTHERS = {"leveret", "typing_extensions"}
+"""Found in the folder of packages where this is installed; msgspec loads the second if it is there."""
+
+
+@pytest.mark.parametrize(("with_data", "more"), [(False, set()), (True, {"lmdb"})])
+def test_an_embedded_broker_loads_what_it_uses(tmp_path, with_data, more):
+    """With messages in memory it loads four packages, and LMDB where it has a data directory."""
+    options = {"data_dir": str(tmp_path / "data")} if with_data else {}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(options)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert ALWAYS | more == set(json.loads(done.stdout)) - OF_OTHERS
