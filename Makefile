@@ -8,12 +8,13 @@ DATA_DIR ?= var
 # Two more than two cores: many tests wait for other processes.
 JOBS ?= 4
 REF ?= main
-# The versions of requirements/*.txt, by their hashes. LOCK=no: the newest that pyproject.toml allows.
+# The versions of requirements/*.txt, by their hashes. LOCK=no: the newest that pyproject.toml allows; LOCK=lowest: the
+# lowest, for `make pytest` with those tests that need no other clients.
 LOCK ?= yes
 
 # The first interpreter that is new enough; python3 first, so that an activated environment wins.
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c '$(OLD_ENOUGH)' 2>/dev/null && { echo "$$p"; exit; }; done)
 
 .DEFAULT_GOAL := help
@@ -56,15 +57,16 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Stamps make both installs idempotent: the second 'make run' needs no network. A source archive has none of the links.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+locked = $(if $(filter lowest,$(LOCK)),lowest,$(1))
 ifeq ($(LOCK),no)
 install = $(INSTALL) --editable '.$(2)'
 else
-install = $(INSTALL) --require-hashes $(patsubst %,-r requirements/%.txt,$(1)) && \
+install = $(INSTALL) --require-hashes $(patsubst %,-r requirements/%.txt,$(locked)) && \
 	$(INSTALL) --no-deps --no-build-isolation --editable . || \
 	{ echo "error: no such installation here; LOCK=no takes the newest versions that pyproject.toml allows" >&2; exit 1; }
 endif
 
-$(VENV)/.installed: pyproject.toml requirements/run.txt requirements/build.txt
+$(VENV)/.installed: pyproject.toml requirements/run.txt requirements/build.txt $(wildcard requirements/$(LOCK).txt)
 	@"$(or $(PYTHON),false)" -c '$(OLD_ENOUGH)' 2>/dev/null || \
 		{ echo "error: python3 >= 3.11 not found; name one with PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
@@ -124,6 +126,7 @@ screenshots: $(VENV)/.installed-test
 
 wheel: $(VENV)/.installed
 	$(BIN)/python -m hatchling build -t wheel
+
 
 # Other versions of pip's format are made by hand; uv is the one tool that pins for all versions of Python at once.
 # Pins are kept as they are where they still fit. It is installed here, as nothing else needs it.

@@ -3,8 +3,11 @@
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
@@ -33,11 +36,33 @@ def test_ci_reads_the_claimed_versions():
 
 def test_ci_runs_tests_that_exist():
     """Each file and folder of the selection exists, and all of `make test` is run before."""
-    (selection,) = re.findall(r"^SELECTION=\((.*)\)$", CI, re.MULTILINE)
+    selections = re.findall(r"^(?:SELECTION|LOWEST)=\((.*)\)$", CI, re.MULTILINE)
 
-    assert [] == [name for name in selection.split() if not (ROOT / name).exists()]
+    assert 2 == len(selections)
+    assert [] == [name for name in " ".join(selections).split() if not (ROOT / name).exists()]
     assert CI.index("\nmake test\n") < CI.rindex("SELECTION")
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+@pytest.mark.parametrize(
+    ("name", "schema"),
+    [("github-actions.yml", "vendor.github-workflows"), ("gitlab-ci.yml", "vendor.gitlab-ci")],
+)
+def test_a_pipeline_is_valid(name, schema):
+    """A pipeline for other machines conforms to the schema of its service, and runs the selection of `.ci/run`."""
+    path = ROOT / ".ci" / name
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, path],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    (words,) = re.findall(r"\$\(sed -n '(.*)' \.ci/run\)", path.read_text(encoding="utf-8"))
+    read = subprocess.run(
+        ["sed", "-n", words, ".ci/run"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    (selection,) = re.findall(r"^SELECTION=\((.*)\)$", CI, re.MULTILINE)
+    assert [selection] == read.stdout.splitlines()
 
 
 def test_the_page_of_platforms_has_every_claimed_version():

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+LOW = re.compile(r">=([\d.]+)")
 FILES = sorted(path.stem for path in FOLDER.glob("*.txt"))
 NEEDED = {
     "run": PROJECT["dependencies"] + EXTRAS["ldap"] + EXTRAS["oauth2"] + EXTRAS["postgresql"] + EXTRAS["re2"],
@@ -19,6 +20,13 @@ NEEDED = {
     "build": (FOLDER / "build.in").read_text(encoding="utf-8").splitlines()[1:],
     "core": PROJECT["dependencies"] + EXTRAS["test-core"],
     "beside": (FOLDER / "beside.in").read_text(encoding="utf-8").splitlines()[1:],
+    "lowest": PROJECT["dependencies"]
+    + EXTRAS["ldap"]
+    + EXTRAS["oauth2"]
+    + EXTRAS["postgresql"]
+    + EXTRAS["re2"]
+    + EXTRAS["test-core"]
+    + EXTRAS["top"],
     "test": PROJECT["dependencies"]
     + EXTRAS["test"]
     + EXTRAS["test-core"]
@@ -76,7 +84,7 @@ def test_what_is_needed_is_pinned(name):
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name not in {"test", "beside"}])
+@pytest.mark.parametrize("name", [name for name in FILES if name not in {"test", "beside", "lowest"}])
 def test_a_package_has_one_version(name):
     """A version in any file is that of the tests, so that everything installed to run has been tested."""
     tested = {(canonicalize_name(each.name), str(each.specifier)) for each, _hashes in pinned("test")}
@@ -85,6 +93,25 @@ def test_a_package_has_one_version(name):
         set()
         == {(canonicalize_name(each.name), str(each.specifier)) for each, _hashes in pinned(name)} - tested
     )
+
+
+def test_lower_bounds_are_those_that_are_tested():
+    """The version of a dependency in lowest.txt is its lower bound in pyproject.toml; a bound may leave out zeros."""
+    versions = {canonicalize_name(package.name): package.specifier for package, _hashes in pinned("lowest")}
+    needed = [
+        Requirement(line.partition("#")[0].strip())
+        for line in NEEDED["lowest"]
+        if line not in EXTRAS["test-core"]
+    ]
+
+    assert [] == [
+        str(each)
+        for each in needed
+        if not re.match(
+            rf"=={re.escape(LOW.search(str(each.specifier))[1])}(\.\d+)*$",
+            str(versions[canonicalize_name(each.name)]),
+        )
+    ]
 
 
 def test_a_cap_has_a_reason():
@@ -102,7 +129,7 @@ def test_make_and_the_image_install_them():
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
     installs = [line for line in re.split(r"&&|\n", dockerfile) if "pip install" in line]
 
-    assert "--require-hashes $(patsubst %,-r requirements/%.txt,$(1))" in makefile
+    assert "--require-hashes $(patsubst %,-r requirements/%.txt,$(locked))" in makefile
     assert {"run", "build", "analytics"} == set(
         re.findall(r"--require-hashes -r requirements/(\w+)\.txt", dockerfile)
     )
