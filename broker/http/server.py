@@ -125,7 +125,7 @@ class ManagementServer:
         loop = asyncio.get_running_loop()
         if sock.family == socket.AF_UNIX:
             accept = await self._runner(self._from_owner)
-            listener = await loop.create_unix_server(accept, sock=sock, backlog=BACKLOG)
+            listener = await _unix_server(loop, accept, sock)
         else:
             is_local = ipaddress.ip_address(sock.getsockname()[0]).is_loopback
             names = self._host_names if is_local else None
@@ -410,3 +410,16 @@ def is_answered(method: str, path: str) -> bool:
     if path == _CLUSTER or path.startswith(f"{_CLUSTER}/"):
         return True
     return method in _READS and any(path == each or path.startswith(f"{each}/") for each in _LOOKED_AT)
+
+
+async def _unix_server(
+    loop: asyncio.AbstractEventLoop, accept: Callable[[], asyncio.BaseProtocol], sock: socket.socket
+) -> asyncio.Server:
+    """Serve a Unix socket, which the caller removes: its path may be one that was valid for the bind only."""
+    serve: Callable[..., Awaitable[asyncio.Server]] = partial(
+        loop.create_unix_server, accept, sock=sock, backlog=BACKLOG
+    )
+    try:
+        return await serve(cleanup_socket=False)
+    except TypeError:  # loops of before Python 3.13 neither look for the path nor know the option
+        return await serve()

@@ -260,6 +260,13 @@ def test_an_open_client_does_not_hold_up_the_stop():
         connection.channel()
 
 
+def policy() -> type:
+    """Return the type of the policy of event loops, which Python 3.14 warns of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return type(asyncio.get_event_loop_policy())
+
+
 def test_nothing_of_the_process_is_changed(tmp_path, monkeypatch):
     """Signal handlers, collector, switch interval, umask, loop policy and log handlers stay what they were."""
     hidden: list[str] = []  # from the collector; their count falls by itself, whenever one of them is freed
@@ -278,7 +285,7 @@ def test_nothing_of_the_process_is_changed(tmp_path, monkeypatch):
             tuple(hidden),
             sys.getswitchinterval(),
             umask,
-            type(asyncio.get_event_loop_policy()),
+            policy(),
             tuple(logging.root.handlers),
             logging.getLogger("leveret").level,
         )
