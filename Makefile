@@ -18,7 +18,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	"$$p" -c '$(OLD_ENOUGH)' 2>/dev/null && { echo "$$p"; exit; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-ui lint pytest fmt coverage docs wheel constraints bench bench-instructions bench-compare bench-pairs \
+.PHONY: help run test test-ui lint pytest fmt coverage docs wheel deb constraints bench bench-instructions bench-compare bench-pairs \
 	advisories conformance size demo-export loop-steps campaign campaigns paper-report paper-sweep screenshots clean
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo "make docs                write the generated pages under docs/, and the site into build/site"
 	@echo "make screenshots         write the pictures of the web page in docs/figures/ (needs Chromium)"
 	@echo "make wheel               build the package into dist/"
+	@echo "make deb                 build a package for Debian into dist/; DEB_PYTHON= the version of its python3, 3.11 or later"
 	@echo "make constraints         pin the dependencies in requirements/; ARGS=--upgrade takes newer ones"
 	@echo "make bench               throughput beside RabbitMQ, or NAME= one of: $(BENCHES)"
 	@echo "make bench-instructions  instructions per message beside those of the revision REF"
@@ -127,6 +128,10 @@ screenshots: $(VENV)/.installed-test
 wheel: $(VENV)/.installed
 	$(BIN)/python -m hatchling build -t wheel
 
+# For the python3 of one release of Debian; tests/deb/run.py installs it into one.
+DEB_PYTHON ?= 3.11
+deb: $(VENV)/.installed-test
+	@PYTHON=$(BIN)/python DEB_PYTHON=$(DEB_PYTHON) systemd/deb.sh
 
 # Other versions of pip's format are made by hand; uv is the one tool that pins for all versions of Python at once.
 # Pins are kept as they are where they still fit. It is installed here, as nothing else needs it.
@@ -182,6 +187,7 @@ campaign.answered = tests/crash/run.py answered -n $(or $(N),100)
 campaign.backup = tests/crash/run.py backup -n $(or $(N),50)
 campaign.crash = tests/crash/run.py $(or $(MODE),crash) -n $(or $(N),1000)
 campaign.crash-points = tests/crash/run.py points -n $(or $(N),100)
+campaign.debian = tests/deb/run.py
 campaign.deferred = tests/deferred/run.py --walks $(or $(N),2000)
 campaign.definitions-roundtrip = tests/conformance/definitions.py
 campaign.disk-full = tests/crash/diskfull.py

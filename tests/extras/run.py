@@ -65,7 +65,7 @@ def tried(folder: Path, wheel: Path, extras: tuple[str, ...]) -> list[str]:
     wrong = []
     for extra, (words, _packages, code) in COMMANDS.items():
         done = subprocess.run(
-            [python, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+            [python, *words], cwd=folder, capture_output=True, text=True, timeout=300, check=False
         )
         asks = asks_for(extra, done.stdout + done.stderr)
         if asks is (extra in extras) or (asks and done.returncode != code):
