@@ -11,14 +11,17 @@ from leveret.broker.queue.arguments import OF_OTHERS
 RECORDED = redeclared.recorded()
 OF_CLASSIC_TOO = "classic x-delivery-limit"
 """An argument with an effect on classic queues, too, which is compared as that of quorum queues."""
+_RETRIES = ("x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max")
+"""Arguments of 4.3 that all queues obey here, with the rules of 3.13, too."""
 ANSWERED_AS_IN_4_3 = ("x-consumer-timeout changed", "x-consumer-timeout added")
 """Ends of the cases in which ours answers as quorum queues of RabbitMQ 4.3 do, and 3.10 accepts."""
 OUR_ORDER = {
-    "classic - order": ("x-delivery-limit", "x-consumer-timeout"),
-    "quorum - order": ("x-consumer-timeout",),
+    "classic - order": ("x-delivery-limit", *_RETRIES, "x-consumer-timeout"),
+    "quorum - order": (*_RETRIES, "x-consumer-timeout"),
 }
 """Arguments that ours compares after those that RabbitMQ 3.10 does."""
 KNOWN_DIFFERENCES = {
+    *_RETRIES,
     "x-consumer-timeout",
     "x-consumer-disconnected-timeout",
     "x-queue-leader-locator",
@@ -32,7 +35,7 @@ def _expected(case: str) -> str:
     if case in OUR_ORDER:
         return " ".join([*RECORDED["3.10"][case].split(), *OUR_ORDER[case]])
     as_quorum = "quorum " + case.partition(" ")[2]
-    if case.endswith(ANSWERED_AS_IN_4_3):
+    if case.endswith(ANSWERED_AS_IN_4_3) or case.split()[1] in _RETRIES:
         return RECORDED["4.3"][as_quorum]
     return RECORDED["3.10"][as_quorum if case.startswith(OF_CLASSIC_TOO) else case]
 
