@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.broker.http.socket_path import NAME, in_directory
+from leveret.broker.process.named_files import read_named
 
 USUAL: Final = (Path("var"), Path("/var/lib/leveret"))
 """Data directories of `leveret serve` without options, and of the service."""
@@ -55,7 +56,15 @@ def found(environ: Mapping[str, str]) -> list[Path]:
     if not _is_private(directory):
         return []
     files = [each for each in directory.iterdir() if each.name.isdecimal()]
-    return sorted({path for each in files if _answers(path := Path(os.fsdecode(each.read_bytes())))})
+    return sorted({path for each in files if (path := _named(each)) is not None and _answers(path)})
+
+
+def _named(file: Path) -> Path | None:
+    """Return the data directory that a file names; None if its broker has just ended."""
+    try:
+        return Path(os.fsdecode(read_named(file)))
+    except OSError:
+        return None
 
 
 def _is_private(directory: Path) -> bool:
