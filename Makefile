@@ -19,7 +19,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-ui lint pytest fmt coverage docs wheel deb constraints bench bench-instructions bench-compare bench-pairs \
-	advisories conformance size demo-export loop-steps campaign campaigns paper-report paper-sweep screenshots clean
+	advisories conformance peer-4.3 size demo-export loop-steps campaign campaigns paper-report paper-sweep screenshots clean
 
 help:
 	@echo "make run                 start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
@@ -43,7 +43,8 @@ help:
 	@echo "make paper-report        write docs/paper-report.md from the records in bench/records; ARGS='--add DIR --name NAME' adds some"
 	@echo "make demo-export         an hour of the telemetry of a fleet with troubles, for leveret analyze, into build/demo/export"
 	@echo "make advisories          published advisories that no row of docs/security.md and no pinned version answers"
-	@echo "make conformance         the error table beside a real RabbitMQ"
+	@echo "make conformance         the error table beside a real RabbitMQ, PEER=4.3 for that of make peer-4.3"
+	@echo "make peer-4.3            RabbitMQ 4.3 of Debian's sid in PEER_ROOT, build/rabbitmq-4.3 by default (needs root, debootstrap)"
 	@echo "make loop-steps          the longest step of the event loop in each large case; ARGS=--write-docs"
 	@echo "make campaign            NAME= one of: $(CAMPAIGNS); N= how many"
 	@echo "make campaigns           the campaigns of docs/reliability.md to their full counts, resumable; ARGS='crash=300 flips' for a part"
@@ -171,7 +172,11 @@ advisories: $(VENV)/.installed-test
 	$(BIN)/python tests/security/advisories.py $(ARGS)
 
 conformance: $(VENV)/.installed-test
-	$(BIN)/python tests/conformance/run.py $(ARGS)
+	$(BIN)/python tests/conformance/run.py $(if $(PEER),--peer $(PEER)) $(ARGS)
+
+# Nothing but folders: it is run by what uses it, and MIRROR chooses the mirror of Debian.
+peer-4.3:
+	tests/services/rabbitmq_root.sh make $(or $(PEER_ROOT),build/rabbitmq-4.3)
 
 loop-steps: $(VENV)/.installed-test
 	$(BIN)/python tests/loop/steps.py $(ARGS)

@@ -1,8 +1,8 @@
 """Starts and stops the brokers of a benchmark, each in its own process on an ephemeral port.
 
-Three are known: `leveret` (this checkout), `rabbitmq` (the machine's own installation, with a node name, ports and a
-data directory of its own) and `relay` (`bench/relay.py`, the yardstick). Nothing outside the given directory is
-written, and only processes started here are stopped.
+Four are known: `leveret` (this checkout), `rabbitmq` (the machine's own installation, with a node name, ports and a
+data directory of its own), `rabbitmq-4.3` (the same of `make peer-4.3`; needs root) and `relay` (`bench/relay.py`, the
+yardstick). Nothing outside the given directory is written, and only processes started here are stopped.
 """
 
 import contextlib
@@ -23,7 +23,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ("-m", "leveret")
 FORMER = ("-m", "broker")
 """Program arguments for revisions without the package `leveret`."""
-NAMES = ("leveret", "rabbitmq", "relay")
+NAMES = ("leveret", "rabbitmq", "rabbitmq-4.3", "relay")
+SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+PEER_ROOT = os.environ.get("PEER_ROOT") or str(ROOT / "build" / "rabbitmq-4.3")
+IN_PEER_ROOT = (str(ROOT / "tests" / "services" / "rabbitmq_root.sh"), "run", PEER_ROOT)
+"""Beginning of a command that runs in the folder of RabbitMQ 4.3."""
 START_LIMIT = 60.0
 STOP_LIMIT = 20.0
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -177,7 +181,9 @@ def start(
         case "leveret":
             return _start_leveret(directory, settings, root, limit, program)
         case "rabbitmq":
-            return _start_rabbitmq(directory, rabbitmq, plugins)
+            return _start_rabbitmq(name, _installed(), directory, rabbitmq, plugins)
+        case "rabbitmq-4.3":
+            return _start_rabbitmq(name, _of_folder(), directory, rabbitmq, plugins)
         case "relay":
             return _start_relay(directory, relay)
     message = f"no broker called {name!r}; known: {', '.join(NAMES)}"
@@ -254,18 +260,26 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _start_rabbitmq(directory: Path, lines: Sequence[str], plugins: Sequence[str]) -> Broker:
-    command = next(
-        (
-            path
-            for path in ("/usr/lib/rabbitmq/bin/rabbitmq-server", shutil.which("rabbitmq-server"))
-            if path and Path(path).exists()
-        ),
-        None,
-    )
-    if command is None:
+def _installed() -> list[str]:
+    """Return the command of this machine's RabbitMQ."""
+    found = SERVER if Path(SERVER).exists() else shutil.which("rabbitmq-server")
+    if found is None:
         message = "rabbitmq-server is not installed (Debian: rabbitmq-server); leave it out with --brokers"
         raise BrokerError(message)
+    return [found]
+
+
+def _of_folder() -> list[str]:
+    """Return the command of the RabbitMQ 4.3 in its folder."""
+    if os.geteuid() != 0 or not Path(PEER_ROOT + SERVER).is_symlink():
+        message = f"RabbitMQ 4.3 is not in {PEER_ROOT} (make peer-4.3), or this is not root; see --brokers"
+        raise BrokerError(message)
+    return [*IN_PEER_ROOT, SERVER]
+
+
+def _start_rabbitmq(
+    name: str, command: list[str], directory: Path, lines: Sequence[str], plugins: Sequence[str]
+) -> Broker:
     port = free_port()
     erlang_flags = "+sbwt none"
     (directory / "plugins").write_text(f"[{','.join(plugins)}].\n")
@@ -284,10 +298,10 @@ def _start_rabbitmq(directory: Path, lines: Sequence[str], plugins: Sequence[str
         "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": erlang_flags,
     }
-    process, log, began = _launch([command], directory, environment)
-    _wait_for(process, log, READY, "rabbitmq")
+    process, log, began = _launch(command, directory, environment)
+    _wait_for(process, log, READY, name)
     return Broker(
-        name="rabbitmq",
+        name=name,
         port=port,
         process=process,
         pid=_descendant(process.pid, "beam.smp"),

@@ -99,9 +99,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--brokers",
         type=broker_names,
-        default=list(brokers.NAMES),
+        default=[name for name in brokers.NAMES if name != "rabbitmq-4.3"],
         metavar="NAMES",
-        help="comma-separated: leveret,rabbitmq,relay",
+        help="comma-separated: leveret,rabbitmq,relay (default), rabbitmq-4.3",
     )
     peers.option(made)
     made.add_argument("--rounds", type=int, default=3, help="how often everything is run (default 3)")

@@ -267,7 +267,7 @@ def parser() -> argparse.ArgumentParser:
         type=compare.broker_names,
         default=["leveret", "rabbitmq"],
         metavar="NAMES",
-        help="comma-separated, to be started: leveret,rabbitmq (default), relay",
+        help="comma-separated, to be started: leveret,rabbitmq (default), rabbitmq-4.3, relay",
     )
     peers.option(made)
     made.add_argument(

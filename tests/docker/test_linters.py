@@ -16,6 +16,7 @@ SECONDS = 50
         ["hadolint", DOCKER / "Dockerfile"],
         ["shellcheck", DOCKER / "entrypoint.sh"],
         ["shellcheck", DOCKER.parent / "systemd" / "deb.sh"],
+        ["shellcheck", ROOT / "tests" / "services" / "rabbitmq_root.sh"],
         ["promtool", "check", "config", DOCKER / "prometheus" / "prometheus.yml"],
         ["promtool", "check", "rules", "--lint=all", "--lint-fatal", DOCKER / "prometheus" / "alerts.yml"],
         ["promtool", "test", "rules", ROOT / "tests" / "docker" / "alerts.yml"],
