@@ -83,7 +83,7 @@ def _declare(channel: Channel, name: str, method: Wire.Declare) -> Exchange:
     vhost = channel.vhost
     kind = method.exchange_type
     if kind not in EXCHANGE_TYPES:
-        raise precondition_failed(f"unknown exchange type '{kind}'")
+        raise precondition_failed(f"{'unknown' if kind else 'invalid'} exchange type '{kind}'")
     check_not_default_exchange(name)
     channel.check_permission("configure", "exchange", name)
     arguments: Table = method.arguments or {}  # type: ignore[assignment]

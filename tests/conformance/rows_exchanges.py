@@ -23,7 +23,7 @@ def _(s: Session) -> None:
     s.channel().exchange(s.x, "x-delayed-message")
 
 
-@case("39c", "an empty exchange type", channel(406, "exchange.declare", "unknown exchange type ''"))
+@case("39c", "an empty exchange type", channel(406, "exchange.declare", "invalid exchange type ''"))
 def _(s: Session) -> None:
     s.channel().exchange(s.x, "")
 
