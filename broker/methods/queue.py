@@ -5,6 +5,7 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import access_refused, denied_feature, not_found, precondition_failed, resource
 from leveret.broker.methods.exchange import bind, check_name, queue_name, strip_cr_lf, unbind
 from leveret.broker.queue.arguments import (
+    CLASSIC,
     check_dead_letter_exchange_type,
     check_locator,
     check_may_be_generated,
@@ -48,10 +49,10 @@ def _declare_reply_queue(channel: Channel, method: Wire.Declare) -> None:
 
 def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
     vhost, host = channel.vhost, channel.host
-    auto_delete = bool(method.auto_delete)
+    auto_delete, release = bool(method.auto_delete), host.compatibility.queues.arguments
     arguments = with_default_type(
         method.arguments or {},  # type: ignore[arg-type]
-        vhost.default_queue_type,
+        vhost.default_queue_type or ("" if release == "3.13" else CLASSIC),
         durable=bool(method.durable),
         exclusive=bool(method.exclusive),
         auto_delete=auto_delete,
@@ -64,7 +65,7 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
     durable = bool(method.durable and not method.exclusive)
     owner = host if method.exclusive else None
     channel.check_permission("configure", "queue", name)
-    queue, release = vhost.find_declared(name), host.compatibility.queues.arguments
+    queue = vhost.find_declared(name)
     if queue is not None:
         vhost.check_access(queue, owner, strict=True)
         check_queue_equivalence(
