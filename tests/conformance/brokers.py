@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from conformance.peers import OF_MACHINE, Peer
 from conformance.policies import operator_parameters, policies
 from conformance.wire import Client, ClosedError, QuietError
 from processes.running import free_port
@@ -157,6 +158,7 @@ class Broker:
     home: Path
     environment: dict[str, str] = field(default_factory=dict)
     last_log: str = ""
+    peer: Peer = OF_MACHINE
 
     @property
     def good_exits(self) -> set[int]:
@@ -189,17 +191,19 @@ class Broker:
                 path = self.home / name
                 path.touch() if name in resources else path.unlink(missing_ok=True)
             return
-        watermark = ("absolute", "1") if "memory" in resources else ("0.9",)
-        self.control("set_vm_memory_high_watermark", *watermark)
-        self.control("set_disk_free_limit", "1000000GB" if "disk" in resources else "1MB")
+        watermark = "{absolute, 1}" if "memory" in resources else "0.9"
+        limit = '"1000000GB"' if "disk" in resources else '"1MB"'
+        self.control(  # both at once: each call takes seconds
+            "eval",
+            f"vm_memory_monitor:set_vm_memory_high_watermark({watermark}), rabbit_disk_monitor:set_disk_free_limit({limit}).",
+        )
 
     def control(self, *words: str) -> str:
         """Run rabbitmqctl against a RabbitMQ node; what it printed."""
-        server = rabbitmq_server()
-        assert server is not None
-        command = [str(Path(server).with_name("rabbitmqctl")), "--quiet", "--node"]
         done = subprocess.run(
-            [*command, self.environment["RABBITMQ_NODENAME"], *words],
+            self.peer.command(
+                "rabbitmqctl", "--quiet", "--node", self.environment["RABBITMQ_NODENAME"], *words
+            ),
             capture_output=True,
             text=True,
             env=self.environment,
@@ -223,7 +227,7 @@ class Broker:
         self.last_log = self.log()
         if "ERL_EPMD_PORT" in self.environment:  # where nodes find each other; outlives them
             subprocess.run(
-                ["epmd", "-kill"],
+                self.peer.inside("epmd", "-kill"),
                 env=self.environment,
                 capture_output=True,
                 check=False,
@@ -253,9 +257,18 @@ def _spawn(command: list[str], home: Path, environment: dict[str, str]) -> subpr
         )
 
 
-def our_settings(setup: SetUp) -> list[str]:
+def _followed(setup: SetUp, profile: str) -> list[str]:
+    """Return the settings of a profile. Transient queues, which most cases have, are permitted but in one set-up."""
+    if profile == "3.13":
+        return []
+    permitted = ["compatibility.transient_nonexcl_queues=permitted"] if setup.name != "switched" else []
+    return [f"compatibility.profile={profile}", *permitted]
+
+
+def our_settings(setup: SetUp, profile: str = "3.13") -> list[str]:
     """The ``--set`` values of our broker for a set-up."""
-    settings = ["listeners.tcp.1=127.0.0.1:0", *setup.ours]
+    settings = ["listeners.tcp.1=127.0.0.1:0", *_followed(setup, profile)]
+    settings += [each for each in setup.ours if profile == "3.13" or not each.startswith("compatibility.")]
     for number, (name, limits) in enumerate(VHOSTS.items()):
         settings += [f"default_vhosts.{number}.name={name}"] if number else []
         settings += [f"limits.vhost.{name}.{key.replace('-', '_')}={value}" for key, value in limits.items()]
@@ -278,17 +291,18 @@ def our_settings(setup: SetUp) -> list[str]:
     return settings
 
 
-def start_ours(setup: SetUp) -> Broker:
+def start_ours(setup: SetUp, profile: str = "3.13") -> Broker:
     """Start this project's broker on an ephemeral port and wait until clients may connect."""
     home = Path(tempfile.mkdtemp(prefix="conformance-ours-"))
     program = ["-m", "leveret"]
     if setup.name == "short":
         program = [str(Path(__file__).with_name("short_of.py")), str(home)]
     command = [sys.executable, *program, "serve", "--data-dir", str(home / "data")]
-    settings = our_settings(setup)
+    settings = our_settings(setup, profile)
     if setup.name == "policed":  # policies come in no other way, and with them everything does
         (home / "definitions.json").write_text(json.dumps(_definitions(setup)))
-        settings = ["listeners.tcp.1=127.0.0.1:0", f"load_definitions={home}/definitions.json"]
+        settings = ["listeners.tcp.1=127.0.0.1:0", *_followed(setup, profile)]
+        settings += [f"load_definitions={home}/definitions.json"]
     for value in settings:
         command += ["--set", value]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
@@ -308,8 +322,8 @@ def start_ours(setup: SetUp) -> Broker:
     return broker
 
 
-def _definitions(setup: SetUp) -> dict[str, object]:
-    """Return the definitions that are there before anybody connects, in RabbitMQ's form."""
+def _definitions(setup: SetUp, peer: Peer = OF_MACHINE) -> dict[str, object]:
+    """Return the definitions that are there before anybody connects, in RabbitMQ's form; 4 has no mirrors."""
     policed = setup.name == "policed"
     users = []
     for user in USERS:
@@ -344,35 +358,49 @@ def _definitions(setup: SetUp) -> dict[str, object]:
             if limits
         ]
         + (operator_parameters() if policed else []),
-        "policies": policies(operator=False) if policed else [],
+        "policies": [
+            each
+            for each in (policies(operator=False) if policed else [])
+            if peer is OF_MACHINE or "ha-mode" not in each["definition"]
+        ],
         "queues": [],
-        "exchanges": [],
+        "exchanges": [  # 4.3 knows no topic permissions for what does not exist; those of the cases are the same
+            {
+                "vhost": vhost,
+                "name": name,
+                "type": "topic",
+                "durable": False,
+                "auto_delete": True,
+                "arguments": {},
+            }
+            for _, vhost, name, *_ in TOPIC_PERMISSIONS
+            if not name.startswith("amq.")
+        ],
         "bindings": [],
     }
 
 
 def rabbitmq_server() -> str | None:
     """The RabbitMQ server script of this machine, past the wrapper that changes users; None without one."""
-    plain = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-    return str(plain) if plain.exists() else shutil.which("rabbitmq-server")
+    return OF_MACHINE.server
 
 
-def start_rabbitmq(setup: SetUp) -> Broker:
+def start_rabbitmq(setup: SetUp, peer: Peer = OF_MACHINE) -> Broker:
     """Start a RabbitMQ node of our own (name, ports, data) and wait until clients may log in."""
-    server = rabbitmq_server()
-    if server is None:
-        message = "no rabbitmq-server on this machine"
-        raise StartError(message)
+    if peer.missing:
+        raise StartError(peer.missing)
     home = Path(tempfile.mkdtemp(prefix="conformance-rabbitmq-"))
     port = free_port()
-    (home / "plugins").write_text(f"[{setup.plugins}].\n")
-    (home / "definitions.json").write_text(json.dumps(_definitions(setup)))
+    plugins = filter(None, (setup.plugins, *peer.plugins))
+    (home / "plugins").write_text(f"[{','.join(plugins)}].\n")
+    (home / "definitions.json").write_text(json.dumps(_definitions(setup, peer)))
     (home / "rabbitmq.conf").write_text(
         "\n".join(
             [
                 f"listeners.tcp.1 = 127.0.0.1:{port}",
                 f"load_definitions = {home}/definitions.json",
                 *setup.lines,
+                *_deprecated(setup, peer),
                 "",
             ]
         )
@@ -393,9 +421,8 @@ def start_rabbitmq(setup: SetUp) -> Broker:
         "RABBITMQ_ADVANCED_CONFIG_FILE": str(home / "advanced.config"),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none",
     }
-    broker = Broker(
-        "rabbitmq", setup, ("127.0.0.1", port), _spawn([server], home, environment), home, environment
-    )
+    process = _spawn(peer.command("rabbitmq-server"), home, environment)
+    broker = Broker("rabbitmq", setup, ("127.0.0.1", port), process, home, environment, peer=peer)
     deadline = time.monotonic() + START_SECONDS
     while "completed with" not in broker.log() or not _answers(broker):
         if broker.process.poll() is not None or time.monotonic() > deadline:
@@ -407,12 +434,17 @@ def start_rabbitmq(setup: SetUp) -> Broker:
     return broker
 
 
+def _deprecated(setup: SetUp, peer: Peer) -> tuple[str, ...]:
+    """Permit transient queues, which most cases have, where 4.3 would refuse them; Debian's refuses them only if asked to."""
+    permitted = str(setup.name != "switched").lower()
+    return (
+        () if peer is OF_MACHINE else (f"deprecated_features.permit.transient_nonexcl_queues = {permitted}",)
+    )
+
+
 def _answers(broker: Broker) -> bool:
     try:
         broker.client().login().close_socket()
     except (OSError, ClosedError, QuietError):
         return False
     return True
-
-
-START = {"ours": start_ours, "rabbitmq": start_rabbitmq}

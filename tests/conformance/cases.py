@@ -39,11 +39,28 @@ class Outcome:
         """One line for tables."""
         after = f" ({self.after})" if self.after else ""
         if self.level == "ok":
-            return ("ok" if self.seen is None else f"ok {self.seen!r}") + after
+            return ("ok" if self.seen is None else f"ok {_text(self.seen)}") + after
         if not self.code:
             return f"{self.level} {self.text}".strip() + after
-        text = self.text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        text = (
+            self.text.encode("utf-8", "surrogateescape")
+            .decode("utf-8", "backslashreplace")
+            .replace("\n", "\\n")
+        )
         return f"{self.level} {self.code} {self.class_id}/{self.method_id} {text}{after}"
+
+
+def _text(seen: Any) -> str:
+    """The text of what a script returned, the same for equal values: sorted where there is no order."""
+    if isinstance(seen, dict):
+        return f"{{{', '.join(sorted(f'{_text(key)}: {_text(value)}' for key, value in seen.items()))}}}"
+    if isinstance(seen, set | frozenset):
+        return f"{{{', '.join(sorted(map(_text, seen)))}}}"
+    if isinstance(seen, list):
+        return f"[{', '.join(map(_text, seen))}]"
+    if type(seen) is tuple:
+        return f"({', '.join(map(_text, seen))})"
+    return repr(seen)
 
 
 def _closed(level: str, code: int, method: str | None, text: str | None) -> Outcome:
@@ -127,10 +144,9 @@ class Case:
     expect: Outcome
     script: Script
     setup: str = "main"
-    later: str = ""
     fatal: bool = False
     outside: bool = False
-    ours_only: bool = False
+    of: tuple[str, ...] = ("3.10", "4.3")
     names: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -138,6 +154,10 @@ class Case:
         """The row of the error table; 0 for further cases."""
         digits = re.match(r"\d+", self.id)
         return int(digits[0]) if digits else 0
+
+    def asked_of(self, peer: str) -> bool:
+        """Return whether a release of RabbitMQ is asked."""
+        return not self.outside and peer in self.of
 
 
 class Cases(list[Case]):

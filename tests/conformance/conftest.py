@@ -13,14 +13,14 @@ from processes.running import SLOW_STEP
 
 
 @pytest.fixture(scope="session")
-def broker_for() -> Iterator[Callable[[str], Broker]]:
-    """Brokers by the name of their set-up, started when first asked for."""
-    running: dict[str, Broker] = {}
+def broker_for() -> Iterator[Callable[..., Broker]]:
+    """Brokers by the names of their set-up and profile, started when first asked for."""
+    running: dict[tuple[str, str], Broker] = {}
 
-    def give(setup: str) -> Broker:
-        if setup not in running:
-            running[setup] = start_ours(SET_UPS[setup])
-        return running[setup]
+    def give(setup: str, profile: str = "3.13") -> Broker:
+        if (setup, profile) not in running:
+            running[setup, profile] = start_ours(SET_UPS[setup], profile)
+        return running[setup, profile]
 
     yield give
     for broker in running.values():

@@ -1,14 +1,13 @@
-"""Every method a broker sends, octet for octet: scripts, and the octets RabbitMQ 3.10.8 answers them with (octets.txt).
+"""Every method a broker sends, octet for octet: scripts, and the octets RabbitMQ answers them with (octets-*.txt).
 
-The table is a record of facts: `run.py --write-octets` asks a RabbitMQ and writes it; test_octets.py compares ours with
-it, and `make conformance` asks both again. What differs from run to run is replaced by something of the same length.
+The tables are a record of facts: `run.py --write` asks a RabbitMQ and writes its; test_octets.py compares ours with
+them, and `make conformance` asks both again. What differs from run to run is replaced by something of the same length.
 """
 
 import hashlib
 import re
 import struct
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from conformance.brokers import Broker
@@ -26,9 +25,10 @@ from conformance.codec import (
     shortstr,
     table,
 )
-from conformance.wire import Channel, Client
+from conformance.explained import explanation
+from conformance.peers import OF_MACHINE, Peer
+from conformance.wire import Channel, Client, ClosedError, QuietError
 
-RECORD = Path(__file__).with_name("octets.txt")
 REPLY_TO = "amq.rabbitmq.reply-to"
 EVERY_PROPERTY: dict[str, Any] = {
     "content_type": "text/plain", "content_encoding": "utf-8", "delivery_mode": 1, "priority": 3, "correlation_id": "c",
@@ -131,10 +131,13 @@ def line(kind: int, channel: int, payload: bytes) -> str:
 
 
 def _start(payload: bytes) -> bytes:
-    """connection.start without the properties, which are each broker's own, its mechanisms in the alphabet's order."""
+    """connection.start without the properties, which are each broker's own, its mechanisms in the alphabet's order.
+
+    4.3 offers ANONYMOUS, too (case connection.server-properties).
+    """
     (size,) = struct.unpack_from(">I", payload, 6)
     reader = Reader(payload[10 + size :])
-    mechanisms = " ".join(sorted(reader.longstr().split())).encode()
+    mechanisms = " ".join(sorted({*reader.longstr().split()} - {"ANONYMOUS"})).encode()
     octets = struct.pack(">I", len(mechanisms)) + mechanisms
     return payload[:6] + b"\0\0\0\0" + octets + reader.data[reader.at :]
 
@@ -176,35 +179,45 @@ def _joined(fields: dict[str, bytes]) -> bytes:
 
 
 def record(broker: Broker, name: str) -> list[str]:
-    """Run one script against a broker; the frames it answered with."""
+    """Run one script against a broker; the frames it answered with, and the error that ended the script if one did."""
     session = RecordedSession(name, broker)
     try:
         SCRIPTS[name][1](session)
+    except (ClosedError, QuietError) as error:
+        return [*session.lines(), f"# {type(error).__name__}"]
+    else:
         return session.lines()
     finally:
         for client in session.clients:
             client.close_socket()
 
 
-def read() -> dict[str, list[str]]:
+def expected(peer: Peer, name: str) -> list[str]:
+    """Return what ours answers a script with in the profile of a peer: if a difference is explained, as without one."""
+    return read(OF_MACHINE if explanation(f"octets.{name}", peer.name) else peer)[name]
+
+
+def read(peer: Peer) -> dict[str, list[str]]:
     """The recorded answers, by script."""
     found: dict[str, list[str]] = {}
-    for text in RECORD.read_text(encoding="ascii").splitlines():
+    if not peer.octets.exists():
+        return found
+    for text in peer.octets.read_text(encoding="ascii").splitlines():
         if text.startswith("[") and text.endswith("]"):
             found[text[1:-1]] = lines = []
-        elif text and not text.startswith("#"):
+        elif text and found:
             lines.append(text)
     return found
 
 
-def write(answers: dict[str, list[str]]) -> None:
+def write(peer: Peer, answers: dict[str, list[str]]) -> None:
     """Replace the record by these answers of a RabbitMQ."""
     parts = [
-        "# What RabbitMQ 3.10.8 answers, octet for octet: run.py --write-octets. Frame header, payload (the SHA-256 of a long one).\n"
+        f"# What RabbitMQ {peer.version} answers, octet for octet: run.py --write. Frame header, payload (the SHA-256 of a long one).\n"
     ]
     for name, lines in answers.items():
         parts.append(f"[{name}]\n" + "".join(f"{each}\n" for each in lines))
-    RECORD.write_text("\n".join(parts), encoding="ascii")
+    peer.octets.write_text("\n".join(parts), encoding="ascii")
 
 
 # --- connection and channel --------------------------------------------------------------------------------------------
@@ -385,10 +398,10 @@ def _get(s: RecordedSession) -> None:
 @script("frames")
 def _frames(s: RecordedSession) -> None:
     """Bodies in several frames, and of the frame size that the reader has agreed."""
-    small = s.channel(frame_max=4096)
+    small = s.channel(frame_max=8192)
     small.queue(s.q)
     opened = s.channel()
-    opened.put(s.q, b"x" * 4088, b"x" * 4089, b"y" * 9000)
+    opened.put(s.q, b"x" * 8184, b"x" * 8185, b"y" * 18000)
     for _ in range(3):
         small.call("basic.get", queue=s.q, no_ack=True)
 
@@ -540,6 +553,16 @@ def _direct_reply_to(s: RecordedSession) -> None:
     server.call("queue.declare", queue=address, passive=True)
     server.publish("", address, b"answer")
     opened.deliver()
+    opened.call("basic.cancel", consumer_tag="replies")
+
+
+@script("direct-reply-late")
+def _direct_reply_late(s: RecordedSession) -> None:
+    opened, server = s.channel(), s.channel()
+    server.queue(s.q)
+    opened.consume(REPLY_TO, "replies", no_ack=True)
+    opened.publish("", s.q, b"question", reply_to=REPLY_TO)
+    address = _when_there(server, s.q, no_ack=True).properties["reply_to"]
     opened.call("basic.cancel", consumer_tag="replies")
     server.publish("", address, b"late", mandatory=True)
     server.receive("basic.return")

@@ -1,10 +1,13 @@
 """Tables: of the data for docs/compatibility.md, of a comparison for the terminal."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
+from conformance import peers
 from conformance.cases import Case, Outcome
 from conformance.explained import EXPLAINED, explanation
 from conformance.features import FEATURES
+from conformance.peers import OF_MACHINE, PEERS, Peer
 from conformance.rows import CASES, LAST_ROW, NOT_APPLICABLE
 from samples.made_tables import put_between_marks
 
@@ -36,48 +39,48 @@ def _expected(outcome: Outcome) -> str:
     return f"{outcome.level}, {outcome.code}"
 
 
-def _status(case: Case) -> str:
-    if case.later:
-        return f"later: {case.later}"
+def _status(case: Case, peer: Peer, record: Mapping[str, str]) -> str:
     if case.outside:
         return "needs another interface; unit test"
-    if case.ours_only:
+    if not case.asked_of(peer.name):
         return "Leveret only, with a switch" if case.setup == "switched" else "Leveret only"
-    found = explanation(case.id)
-    return f"explained ({EXPLAINED.index(found) + 1})" if found else "same"
+    same = expected(case, peer, record) == record.get(case.id)
+    return "same" if same else f"explained ({number(case.id, peer)})"
+
+
+def number(ident: str, peer: Peer) -> int:
+    """Return the number of the row that explains a case's difference from a peer; 0 if none does."""
+    found = explanation(ident, peer.name)
+    return EXPLAINED.index(found) + 1 if found else 0
+
+
+def _statuses(cases: Iterable[Case]) -> list[str]:
+    """Return a cell for each peer: how cases are compared with it."""
+    recorded, cells = peers.recorded(), []
+    for name, peer in PEERS.items():
+        cells.append(", ".join(dict.fromkeys(_status(case, peer, recorded[name]) for case in cases)))
+    return cells
+
+
+_HEADS = tuple(f"as RabbitMQ {peer.version}" for peer in PEERS.values())
 
 
 def _generated() -> str:
-    parts = ["### The 111 error situations\n"]
     by_row: dict[int, list[Case]] = defaultdict(list)
     for case in CASES:
         by_row[case.row].append(case)
-    rows = []
-    for number in range(1, LAST_ROW + 1):
-        if number in NOT_APPLICABLE:
-            rows.append((str(number), "not applicable: " + _cell(NOT_APPLICABLE[number]), "", ""))
-            continue
-        cases = by_row[number]
-        statuses = dict.fromkeys(_status(case) for case in cases)
-        outcomes = dict.fromkeys(_expected(case.expect) for case in cases)
-        rows.append(
-            (
-                str(number),
-                _cell(cases[0].statement),
-                " / ".join(outcomes),
-                ", ".join(statuses) + f" ({len(cases)})",
-            )
-        )
-    parts.append(
+    parts = [
+        "### The 111 error situations\n",
         _table(
-            ("row", "situation (of the row's first case)", "outcome", "compared with RabbitMQ (cases)"), rows
-        )
-    )
+            ("row", "situation (of the row's first case)", "outcome", "cases", *_HEADS),
+            [_row(number, by_row[number]) for number in range(1, LAST_ROW + 1)],
+        ),
+    ]
     parts.append("### Further cases\n")
     parts.append(
         _table(
-            ("case", "rule or situation", "outcome", "compared with RabbitMQ"),
-            [(f"`{c.id}`", _cell(c.statement), _expected(c.expect), _status(c)) for c in by_row[0]],
+            ("case", "rule or situation", "outcome", *_HEADS),
+            [(f"`{c.id}`", _cell(c.statement), _expected(c.expect), *_statuses([c])) for c in by_row[0]],
         )
     )
     parts.append("### Cases by feature\n")
@@ -85,53 +88,53 @@ def _generated() -> str:
         rows = []
         for feature in features:
             cases = feature.covered(CASES)
-            statuses = dict.fromkeys(_status(case) for case in cases)
             patterns = ", ".join(_code(pattern) for pattern in feature.cases)
-            compared_as = f"{len(cases)}: " + ", ".join(statuses) if cases else ""
-            rows.append((feature.name, patterns, compared_as, feature.note))
-        parts.append(_table((heading.lower(), "cases", "compared with RabbitMQ", "note"), rows))
-    parts.append("### Explained differences from RabbitMQ 3.10.8\n")
+            rows.append((feature.name, patterns, str(len(cases) or ""), *_statuses(cases), feature.note))
+        parts.append(_table((heading.lower(), "which", "cases", *_HEADS, "note"), rows))
+    parts.append("### Explained differences from RabbitMQ\n")
     parts.append(
         _table(
-            ("no.", "cases", "RabbitMQ 3.10.8", "reason", "source"),
+            ("no.", "cases", "of", "RabbitMQ", "reason", "source"),
             [
                 (
                     str(n),
                     ", ".join(f"`{i}`" for i in e.cases),
-                    _cell(e.what),
-                    _cell(e.reason),
-                    _cell(e.source),
+                    ", ".join(PEERS[name].version for name in e.of),
+                    *map(_cell, (e.what, e.reason, e.source)),
                 )
                 for n, e in enumerate(EXPLAINED, 1)
             ],
         )
     )
-    later: dict[str, list[str]] = defaultdict(list)
-    for case in CASES:
-        if case.later:
-            later[case.later].append(f"`{case.id}`")
-    if later:
-        parts.append("### Expected later\n")
-        parts.append(
-            _table(
-                ("subject", "cases"), [(subject, ", ".join(ids)) for subject, ids in sorted(later.items())]
-            )
-        )
     return "\n".join(parts)
 
 
-def compared(case: Case, ours: Outcome, theirs: Outcome) -> tuple[bool, str]:
-    """Return whether a pair of outcomes is as it should be, and the verdict in words."""
-    if ours == theirs:
-        return True, "same"
-    if case.later:
-        return True, f"later: {case.later}"
-    found = explanation(case.id)
-    if found and ours == case.expect and found.theirs(ours) == theirs:
-        return True, f"explained ({EXPLAINED.index(found) + 1})"
-    differing = [
-        name
-        for name in ("level", "code", "class_id", "method_id", "text", "seen", "after")
-        if getattr(ours, name) != getattr(theirs, name)
-    ]
-    return False, "DIFFERS in " + ", ".join(differing)
+def _row(row: int, cases: list[Case]) -> tuple[str, ...]:
+    if row in NOT_APPLICABLE:
+        return (str(row), "not applicable: " + _cell(NOT_APPLICABLE[row]), "", "", *[""] * len(PEERS))
+    outcomes = dict.fromkeys(_expected(case.expect) for case in cases)
+    return (str(row), _cell(cases[0].statement), " / ".join(outcomes), str(len(cases)), *_statuses(cases))
+
+
+def shown(case: Case, outcome: Outcome) -> str:
+    """The text of an outcome in the record: a sign for the one that is written in the case."""
+    return "=" if str(outcome) == str(case.expect) else str(outcome)
+
+
+def expected(case: Case, peer: Peer, record: Mapping[str, str]) -> str:
+    """The text of our outcome of a case in the profile of a peer, when that peer has this record."""
+    return "=" if peer is OF_MACHINE or explanation(case.id, peer.name) else record.get(case.id, "=")
+
+
+def compared(
+    case: Case, peer: Peer, record: Mapping[str, str], ours: str, theirs: str | None = None
+) -> tuple[bool, str]:
+    """Return whether our outcome, and that of a peer if it was asked, are as they should be, and the verdict in words."""
+    known, good = record.get(case.id), expected(case, peer, record)
+    if theirs is not None and theirs != known:
+        return False, f"DIFFERS from the record: {known}"
+    if ours != good:
+        return False, f"DIFFERS from {good}"
+    if known in (None, ours):
+        return True, "same" if known else "not asked"
+    return bool(explanation(case.id, peer.name)), f"explained ({number(case.id, peer)})"

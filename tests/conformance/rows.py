@@ -25,6 +25,7 @@ from conformance import (
     rows_queues_4,
     rows_quorum,
     rows_redelivery,
+    rows_releases,
     rows_routing,
     rows_settle,
     rows_switched,
@@ -62,6 +63,7 @@ CASES: list[Case] = [
     *rows_order.ROWS,
     *rows_switched.ROWS,
     *rows_queues_4.ROWS,
+    *rows_releases.ROWS,
 ]
 
 _STREAMS = "streams are not supported"

@@ -250,8 +250,8 @@ def _(s: Session) -> tuple[bytes, bool, bytes]:
 )
 def _(s: Session) -> tuple[bool, str]:
     free(s)
-    opened = s.channel(heartbeat=1)
     with short_of(s, "memory"):
+        opened = s.channel(heartbeat=1)
         opened.client.frame(8, 0, b"")
         noticed(s)
         opened.publish("amq.direct", "nowhere", b"x")

@@ -190,7 +190,7 @@ def _(s: Session) -> None:
     "39 local of 4.0",
     "a binding to an x-local-random exchange has no key",
     channel(406, "queue.bind", "Non empty binding 'k' key not permitted"),
-    ours_only=True,
+    of=("4.3",),
 )
 def _(s: Session) -> None:
     _bound(s, "x-local-random", "", "k")
@@ -200,7 +200,7 @@ def _(s: Session) -> None:
     "39 local of 4.0, two",
     "its destination is no exchange",
     channel(406, "exchange.bind", "Destination not found"),
-    ours_only=True,
+    of=("4.3",),
 )
 def _(s: Session) -> None:
     _bound(s, "x-local-random").call("exchange.bind", destination="amq.direct", source=s.x)
@@ -210,7 +210,7 @@ def _(s: Session) -> None:
     "39 local of 4.0, three",
     "nor a quorum queue",
     channel(406, "queue.bind", "Queue type rabbit_quorum_queue not valid for this exchange type"),
-    ours_only=True,
+    of=("4.3",),
 )
 def _(s: Session) -> None:
     opened = _bound(s, "x-local-random")

@@ -9,9 +9,11 @@ case = ROWS.case
 DEFAULT = "operation not permitted on the default exchange"
 
 
-@case("39a", "an unknown exchange type", channel(406, "exchange.declare", "unknown exchange type 'foo'"))
+@case(
+    "39a", "an unknown exchange type", channel(406, "exchange.declare", "unknown exchange type 'x-nothing'")
+)
 def _(s: Session) -> None:
-    s.channel().exchange(s.x, "foo")
+    s.channel().exchange(s.x, "x-nothing")
 
 
 @case(

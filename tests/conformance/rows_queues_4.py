@@ -15,7 +15,7 @@ _WRONG = "invalid arg '{}' for queue '{{q}}' in vhost '/'"
 
 def case(ident: str, statement: str, expect: object = None, **rest: object) -> object:
     """Add a case of the set-up with the switches."""
-    return ROWS.case(ident, statement, expect, setup="switched", ours_only=True, **rest)
+    return ROWS.case(ident, statement, expect, setup="switched", of=("4.3",), **rest)
 
 
 _LOCATOR = connection(

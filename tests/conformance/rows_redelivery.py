@@ -1,4 +1,4 @@
-"""Cases of the delivery limit (x-delivery-limit), of quorum queues and, ours alone, of classic ones."""
+"""Cases of the delivery limit (x-delivery-limit), of quorum queues and, here, of classic ones."""
 
 from conformance.cases import Cases, Session, ok
 from conformance.wire import Channel
@@ -29,7 +29,7 @@ def _counts(opened: Channel, queue: str, times: int, how: str = "basic.reject") 
     return found
 
 
-for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True)):
+for _kind, _arguments in (("quorum", QUORUM), ("classic", {})):
 
     def _counted(s: Session, kind: dict = _arguments) -> list[object]:
         opened = _queue(s, kind, 5)
@@ -41,7 +41,6 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
         f"redelivery.{_kind}-count",
         f"a {_kind} queue with a delivery limit counts redeliveries in x-delivery-count",
         ok([None, 1, 2, 3]),
-        ours_only=_ours,
     )(_counted)
 
     def _dropped(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
@@ -54,7 +53,6 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
         f"redelivery.{_kind}-dropped",
         f"a {_kind} queue drops a message that exceeds its delivery limit",
         ok(([None, 1, 2], 0, 0)),
-        ours_only=_ours,
     )(_dropped)
 
     def _dead(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
@@ -71,7 +69,6 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
         f"redelivery.{_kind}-dead",
         f"a {_kind} queue dead-letters a message that exceeds its delivery limit, with the reason delivery_limit",
         ok(("delivery_limit", 1, True, None)),
-        ours_only=_ours,
     )(_dead)
 
     def _zero(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
@@ -84,7 +81,6 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
         f"redelivery.{_kind}-zero",
         f"with a delivery limit of 0 a {_kind} queue delivers a message once",
         ok(([None], 0)),
-        ours_only=_ours,
     )(_zero)
 
     def _nacked(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
@@ -97,7 +93,6 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
         f"redelivery.{_kind}-nacked",
         f"basic.nack counts towards the delivery limit of a {_kind} queue, like basic.reject",
         ok(([None, 1], 0)),
-        ours_only=_ours,
     )(_nacked)
 
     def _closed(s: Session, kind: dict = _arguments) -> list[object]:
@@ -116,7 +111,6 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
         f"redelivery.{_kind}-closed",
         f"closing a channel counts towards the delivery limit of a {_kind} queue for its unacked messages",
         ok([None, 1, 2]),
-        ours_only=_ours,
     )(_closed)
 
     def _got(s: Session, kind: dict = _arguments) -> list[object]:
@@ -134,7 +128,6 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
         f"redelivery.{_kind}-got",
         f"basic.get from a {_kind} queue counts towards the delivery limit, and shows x-delivery-count",
         ok([(None, False), (1, True), (2, True)]),
-        ours_only=_ours,
     )(_got)
 
     def _others(s: Session, kind: dict = _arguments) -> list[object]:
@@ -156,5 +149,4 @@ for _kind, _arguments, _ours in (("quorum", QUORUM, False), ("classic", {}, True
         f"redelivery.{_kind}-others",
         f"a message that exceeds the delivery limit of a {_kind} queue does not affect other messages",
         ok([b"1", b"1", b"2", b"3"]),
-        ours_only=_ours,
     )(_others)

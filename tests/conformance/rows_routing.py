@@ -222,11 +222,11 @@ def _(s: Session) -> tuple[bool, bool]:
 @case(
     "exchange.nowait-error",
     "a declare with nowait still reports its error",
-    channel(406, "exchange.declare", "unknown exchange type 'foo'"),
+    channel(406, "exchange.declare", "unknown exchange type 'x-nothing'"),
 )
 def _(s: Session) -> None:
     opened = s.channel()
-    opened.send("exchange.declare", exchange=s.x, type="foo", nowait=True)
+    opened.send("exchange.declare", exchange=s.x, type="x-nothing", nowait=True)
     opened.sync()
 
 

@@ -1,4 +1,4 @@
-"""Cases of other versions of RabbitMQ, with their switches on; only our broker can be asked: the other one is 3.10."""
+"""Cases of RabbitMQ 4 that only a 4.3 can be asked about, with the switches of 4 on in ours."""
 
 from conformance.cases import SOCKET, Cases, Session, channel, connection, ok
 
@@ -11,7 +11,7 @@ case = ROWS.case
     "connection.tune-ok with a frame_max below 8192 closes the socket",
     SOCKET,
     setup="switched",
-    ours_only=True,
+    of=("4.3",),
 )
 def _(s: Session) -> None:
     s.login(frame_max=4096)
@@ -28,13 +28,13 @@ def _(s: Session) -> None:
         "determined.\nTo...",
     ),
     setup="switched",
-    ours_only=True,
+    of=("4.3",),
 )
 def _(s: Session) -> None:
     s.channel().queue(s.q)
 
 
-@case("61b", "durable queues and exclusive queues can be declared", setup="switched", ours_only=True)
+@case("61b", "durable queues and exclusive queues can be declared", setup="switched", of=("4.3",))
 def _(s: Session) -> None:
     opened = s.queue(durable=True)
     opened.queue(s.q + "2", exclusive=True)
@@ -45,7 +45,7 @@ def _(s: Session) -> None:
     "a topic binding key with more than two # words",
     channel(406, "queue.bind", "Topic binding key 'a.#.b.#.#' uses 3 '#' wildcards, at most 2 are allowed"),
     setup="switched",
-    ours_only=True,
+    of=("4.3",),
 )
 def _(s: Session) -> None:
     opened = s.channel()
@@ -54,7 +54,7 @@ def _(s: Session) -> None:
     )
 
 
-@case("71 of 4.3, two", "a topic binding key with two # words", setup="switched", ours_only=True)
+@case("71 of 4.3, two", "a topic binding key with two # words", setup="switched", of=("4.3",))
 def _(s: Session) -> None:
     opened = s.channel()
     opened.call(
@@ -67,7 +67,7 @@ def _(s: Session) -> None:
     "a global prefetch applies to each consumer separately",
     ok(2),
     setup="switched",
-    ours_only=True,
+    of=("4.3",),
 )
 def _(s: Session) -> int:
     opened = s.channel()
@@ -85,7 +85,7 @@ def _(s: Session) -> int:
     "with `compatibility.passive_declare = open` a passive declare needs no permission",
     ok((0, "exchange.declare-ok")),
     setup="switched",
-    ours_only=True,
+    of=(),
 )
 def _(s: Session) -> tuple[int, str]:
     s.channel().queue(s.q, durable=True)
@@ -99,7 +99,7 @@ def _(s: Session) -> tuple[int, str]:
     "a binding of an x-consistent-hash exchange with a weight above 10000",
     channel(406, "queue.bind", "The binding key must not exceed 10000"),
     setup="switched",
-    ours_only=True,
+    of=("4.3",),
 )
 def _(s: Session) -> None:
     opened = s.channel()

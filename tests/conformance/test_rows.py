@@ -2,34 +2,55 @@
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from conformance import report
+from conformance import octets, peers, report
 from conformance.brokers import Broker
 from conformance.cases import Case, run
-from conformance.explained import EXPLAINED
+from conformance.explained import EXPLAINED, explanation
 from conformance.features import FEATURES
+from conformance.peers import OF_MACHINE, PEERS, Peer
 from conformance.rows import CASES, LAST_ROW, NOT_APPLICABLE
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 
 
-def _parameter(case: Case) -> object:
-    marks = [pytest.mark.xfail(reason=f"later: {case.later}")] if case.later else []
-    if case.outside:
-        marks.append(pytest.mark.skip(reason="needs an interface other than loopback"))
-    return pytest.param(case, id=case.id, marks=marks)
+def _parameters() -> Iterator[object]:
+    """Each case without a profile, and those that 4.3 knows with its profile."""
+    for peer in PEERS.values():
+        for case in CASES:
+            marks = (
+                [pytest.mark.skip(reason="needs an interface other than loopback")] if case.outside else []
+            )
+            if peer is OF_MACHINE or case.asked_of(peer.name):
+                yield pytest.param(case, peer, id=f"{case.id}-{peer.profile}", marks=marks)
 
 
-@pytest.mark.parametrize("case", [_parameter(case) for case in CASES])
-def test_case(case: Case, broker_for: Callable[[str], Broker]) -> None:
-    """The broker's outcome of a case is the one written down for it."""
-    outcome = run(case, broker_for(case.setup))
+@pytest.mark.parametrize(("case", "peer"), list(_parameters()))
+def test_case(case: Case, peer: Peer, broker_for: Callable[..., Broker]) -> None:
+    """The broker's outcome of a case is the one written down for it, or recorded of the release that it follows."""
+    record = peers.recorded()[peer.name]
+    outcome = run(case, broker_for(case.setup, peer.profile))
+    fine, verdict = report.compared(case, peer, record, report.shown(case, outcome))
 
-    assert case.expect == outcome, f"{case.statement}\nwanted: {case.expect}\ngot:    {outcome}"
+    assert fine, f"{case.statement}\n{verdict}\nwritten: {case.expect}\ngot:     {outcome}"
+
+
+@pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
+def test_every_difference_is_explained(peer: Peer) -> None:
+    """Each case that a release can be asked about is recorded, and a difference from it has an explanation."""
+    record = peers.recorded()[peer.name]
+    asked = [case for case in CASES if case.asked_of(peer.name)]
+
+    assert {case.id for case in asked} == record.keys(), "run.py --write records them"
+    assert [] == [
+        case.id
+        for case in asked
+        if record[case.id] != report.expected(case, peer, record) and not explanation(case.id, peer.name)
+    ]
 
 
 def test_ids_are_unique() -> None:
@@ -48,12 +69,16 @@ def test_no_row_is_both() -> None:
 
 
 def test_every_explanation_explains() -> None:
-    """Each explanation covers a case, and says what RabbitMQ does there other than we do."""
-    for explanation in EXPLAINED:
-        covered = [case for case in CASES if explanation.covers(case.id)]
+    """Each explanation covers, for each of its releases, a case or a script of which that one's outcome differs."""
+    for one in EXPLAINED:
+        for name in one.of:
+            record, peer = peers.recorded()[name], PEERS[name]
+            cases = [case for case in CASES if explanation(case.id, name) is one]
+            scripts = [each for each in octets.SCRIPTS if explanation(f"octets.{each}", name) is one]
 
-        assert covered, explanation.cases
-        assert any(explanation.theirs(case.expect) != case.expect for case in covered), explanation.cases
+            assert any(record.get(case.id, "=") != "=" for case in cases) or any(
+                octets.read(peer)[each] != octets.expected(peer, each) for each in scripts
+            ), (one.cases, name)
 
 
 def test_every_feature_is_asked_about() -> None:
@@ -74,5 +99,5 @@ def test_document_agrees() -> None:
 def test_document_names_every_explained_case() -> None:
     """Each explained case is listed in docs/compatibility.md."""
     text = DOCUMENT.read_text(encoding="utf-8")
-    for explanation in EXPLAINED:
-        assert all(re.search(re.escape(f"`{ident}`"), text) for ident in explanation.cases)
+    for one in EXPLAINED:
+        assert all(re.search(re.escape(f"`{ident}`"), text) for ident in one.cases)

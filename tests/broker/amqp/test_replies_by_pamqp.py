@@ -1,9 +1,11 @@
 """pamqp writes the methods that the broker sends, except a few; the octets are RabbitMQ's in any case."""
 
 from collections import defaultdict
+from itertools import chain
 
 import pytest
 from conformance import octets
+from conformance.peers import PEERS
 
 from leveret.broker.amqp import codec
 
@@ -35,7 +37,7 @@ MASKED = b"REPLY-TO.B64.B64".hex()
 def recorded() -> dict[str, list[bytes]]:
     """The frames of methods that RabbitMQ has answered with, by method."""
     found: dict[str, list[bytes]] = defaultdict(list)
-    for lines in octets.read().values():
+    for lines in chain.from_iterable(octets.read(peer).values() for peer in PEERS.values()):
         for line in lines:
             name, header, payload = (*line.split(" "), "")[:3]
             if header.startswith("01") and MASKED not in payload:
