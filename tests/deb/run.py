@@ -8,6 +8,7 @@ import argparse
 import configparser
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -113,6 +114,7 @@ def used(root: Path, port: int) -> int:
 def tried(root: Path, package: Path) -> None:
     """Install, use twice, install again over it, remove and purge; an assertion fails if anything is wrong."""
     port = free_port()
+    shutil.rmtree(root / "var/lib/leveret", ignore_errors=True)  # of an earlier try
     (root / "leveret.deb").write_bytes(package.read_bytes())
     told(root, "dpkg", "-i", "/leveret.deb")
     assert "leveret " in told(root, "leveret", "--version")
