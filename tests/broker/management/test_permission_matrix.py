@@ -67,6 +67,7 @@ user-limits/{user}/{limit}                  PUT DELETE administrator
 connections                                 GET management
 connections/{connection}                    GET DELETE management
 connections/{connection}/channels           GET management
+connections/{connection}/sessions           GET management
 connections/username/{user}                 GET DELETE management
 vhosts/{vhost}/connections                  GET visible
 channels                                    GET management
@@ -156,6 +157,9 @@ health/checks/ready-to-serve-clients        GET management
 health/checks/metadata-store/initialized    GET management
 health/checks/metadata-store/initialized/with-data      GET management
 health/checks/replication                   GET management
+health/checks/reached-target-cluster-size   GET management
+health/checks/quorum-queues-without-elected-leaders/all-vhosts      GET management
+health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}   GET visible
 health/checks/quorum-queues-without-elected-leaders/all-vhosts/pattern/{pattern}    GET management
 health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern} GET visible
 reset                                       DELETE administrator
