@@ -97,6 +97,7 @@ DRIVERS = (
     "broker.http.event_streams",
     "broker.http.late_server",
     "broker.http.server",
+    "broker.http.running_brokers",
     "broker.http.socket_path",
     "broker.metrics.http",
     "broker.export.writer",

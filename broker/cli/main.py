@@ -20,7 +20,6 @@ from leveret import __version__
 from leveret.broker import exit_codes
 from leveret.broker.cli import entry
 from leveret.broker.cli.configuration import show_config
-from leveret.broker.cli.ctl.running_brokers import announced
 from leveret.broker.cli.options import PROGRAM, config_options, fail, load_or_exit, loop_factory
 from leveret.broker.cli.startup import (
     StartupError,
@@ -35,6 +34,7 @@ from leveret.broker.cli.startup import (
 )
 from leveret.broker.config.config import Config, Listener
 from leveret.broker.config.values import DEFAULT_PORT
+from leveret.broker.http.running_brokers import announced
 from leveret.broker.persistence.data_lock import DataDirError, InUseError, locked
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process import logs

@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl import running_brokers
 from leveret.broker.cli.ctl.command import default_data_dir
 from leveret.broker.cli.ctl.errors import CtlError
 from leveret.broker.cli.ctl.main import ctl
+from leveret.broker.http import running_brokers
 from leveret.broker.http.socket_path import NAME
 
 
