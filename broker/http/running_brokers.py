@@ -9,7 +9,7 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Final
 
 from leveret.broker.http.socket_path import NAME, in_directory
@@ -17,6 +17,10 @@ from leveret.broker.process.named_files import read_named
 
 USUAL: Final = (Path("var"), Path("/var/lib/leveret"))
 """Data directories of `leveret serve` without options, and of the service."""
+
+
+class Several(PosixPath):
+    """The data directory of a command that may mean several brokers; nothing is there."""
 
 
 def runtime_directory(environ: Mapping[str, str]) -> Path:

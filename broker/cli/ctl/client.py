@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import http.client
+import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.errors import ApiError, CtlError
+from leveret.broker.http import running_brokers
 from leveret.broker.http.socket_path import NAME as SOCKET_NAME, in_directory
 
 SECONDS = 60.0
@@ -202,6 +204,12 @@ class ApiClient:
                 f"Error: {self._directory / SOCKET_NAME} belongs to another user: run this as the user of the broker "
                 "or as root, or use --uri http://USER:PASSWORD@HOST:15672",
                 exit_codes.NO_PERMISSION,
+            )
+        if isinstance(self._directory, running_brokers.Several):
+            listed = "".join([f"\n  {each}" for each in running_brokers.found(os.environ)])
+            return CtlError(
+                f"Error: several brokers of this user run: choose one with --data-dir or LEVERET_DATA_DIR{listed}",
+                exit_codes.USAGE,
             )
         if self._directory.is_dir():
             hint = (

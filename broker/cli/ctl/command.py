@@ -188,17 +188,13 @@ def client_of(options: Mapping[str, Any]) -> contextlib.closing[ApiClient]:
 def default_data_dir() -> Path:
     """Return the data directory of commands that name none: that of a variable, or of the one broker that is found.
 
-    The user is told of a broker that is elsewhere. Raises CtlError if there are several.
+    The user is told of a broker that is elsewhere. Of several none is chosen: they are listed if the command needs one.
     """
     if named := next((value for name in DATA_DIR_VARIABLES if (value := os.environ.get(name))), ""):
         return Path(named)
     directories = running_brokers.found(os.environ)
     if len(directories) > 1:
-        listed = "".join([f"\n  {each}" for each in directories])
-        raise CtlError(
-            f"Error: several brokers of this user run: choose one with --data-dir or LEVERET_DATA_DIR{listed}",
-            exit_codes.USAGE,
-        )
+        return running_brokers.Several(DATA_DIR)
     if directories and directories[0] not in running_brokers.USUAL:
         click.echo(f"the broker on {directories[0]}:", err=True)
     return next(iter(directories), Path(DATA_DIR))
