@@ -23,7 +23,7 @@ OWN = {
     "broker.http.socket_path": "directories",
     "broker.export.writer": "creates files; reads those that it has written",
     "broker.cli.startup": "writes the pid file, which the configuration names",
-    "broker.cli.ctl.running_brokers": "writes into a directory that it has found to be private",
+    "broker.http.running_brokers": "writes into a directory that it has found to be private",
     "broker.cli.ctl.health": "the end of a log, in a command",
     "broker.replication.keeper": "the log of changes in the data directory",
 }

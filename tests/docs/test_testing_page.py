@@ -24,7 +24,7 @@ settings.configure(SECRET_KEY="x", AMQP_URL="")
 """
 
 
-@pytest.mark.parametrize("page", ["test-an-application.md", "test-failures.md", "rehearse-rabbitmq-4.3.md"])
+@pytest.mark.parametrize("page", ["test-an-application.md", "test-failures.md", "rehearse-an-upgrade.md"])
 def test_the_programs_of_a_page_pass(tmp_path, page):
     """Each program passes under pytest; tests/test_beside.py runs those that need plugins that are not installed here."""
     programs = PROGRAM.findall((HOWTO / page).read_text(encoding="utf-8"))
