@@ -1,4 +1,4 @@
-"""Tables: of the data for docs/compatibility.md, of a comparison for the terminal."""
+"""Tables: of the differences for docs/compatibility.md, of all cases, of a comparison for the terminal."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -13,8 +13,8 @@ from samples.made_tables import put_between_marks
 
 
 def document(text: str) -> str:
-    """Return `text` with the part between the marks generated from the data."""
-    return put_between_marks(text, "generated", _generated())
+    """Return the page `text` with the differences between its marks generated from the data."""
+    return put_between_marks(text, "generated", _differences())
 
 
 def _cell(text: str) -> str:
@@ -65,25 +65,38 @@ def _statuses(cases: Iterable[Case]) -> list[str]:
 _HEADS = tuple(f"as RabbitMQ {peer.version}" for peer in PEERS.values())
 
 
-def _generated() -> str:
+_HEADING = """\
+# Cases of conformance
+
+Written by `make docs`. A row of the first table is about one or several cases and has the statement of the first; `q` and `x` are a queue
+and an exchange of that case. The outcome is Leveret's without a profile. *As RabbitMQ 3.10.8*: `same` means that it has the same outcome, including
+the reply text; *as RabbitMQ 4.3.6* says it of Leveret with the profile 4.3. `explained (n)` means that they differ as row n of the table in
+docs/compatibility.md says; cases with `Leveret only` are not run against that release. The user `limited` has permissions for names that
+begin with `own`; `reader` may configure these and read all names, `writer` may configure these and write to all names.
+"""
+
+
+def all_cases() -> str:
+    """Return the tables of all cases, with what each release of RabbitMQ does."""
     by_row: dict[int, list[Case]] = defaultdict(list)
     for case in CASES:
         by_row[case.row].append(case)
     parts = [
-        "### The 111 error situations\n",
+        _HEADING,
+        "## The 111 error situations\n",
         _table(
             ("row", "situation (of the row's first case)", "outcome", "cases", *_HEADS),
             [_row(number, by_row[number]) for number in range(1, LAST_ROW + 1)],
         ),
     ]
-    parts.append("### Further cases\n")
+    parts.append("## Further cases\n")
     parts.append(
         _table(
             ("case", "rule or situation", "outcome", *_HEADS),
             [(f"`{c.id}`", _cell(c.statement), _expected(c.expect), *_statuses([c])) for c in by_row[0]],
         )
     )
-    parts.append("### Cases by feature\n")
+    parts.append("## Cases by feature\n")
     for heading, features in FEATURES.items():
         rows = []
         for feature in features:
@@ -91,22 +104,22 @@ def _generated() -> str:
             patterns = ", ".join(_code(pattern) for pattern in feature.cases)
             rows.append((feature.name, patterns, str(len(cases) or ""), *_statuses(cases), feature.note))
         parts.append(_table((heading.lower(), "which", "cases", *_HEADS, "note"), rows))
-    parts.append("### Explained differences from RabbitMQ\n")
-    parts.append(
-        _table(
-            ("no.", "cases", "of", "RabbitMQ", "reason", "source"),
-            [
-                (
-                    str(n),
-                    ", ".join(f"`{i}`" for i in e.cases),
-                    ", ".join(PEERS[name].version for name in e.of),
-                    *map(_cell, (e.what, e.reason, e.source)),
-                )
-                for n, e in enumerate(EXPLAINED, 1)
-            ],
-        )
-    )
     return "\n".join(parts)
+
+
+def _differences() -> str:
+    return _table(
+        ("no.", "cases", "of", "RabbitMQ", "reason", "source"),
+        [
+            (
+                str(n),
+                ", ".join(f"`{i}`" for i in e.cases),
+                ", ".join(PEERS[name].version for name in e.of),
+                *map(_cell, (e.what, e.reason, e.source)),
+            )
+            for n, e in enumerate(EXPLAINED, 1)
+        ],
+    )
 
 
 def _row(row: int, cases: list[Case]) -> tuple[str, ...]:

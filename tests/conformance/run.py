@@ -20,6 +20,7 @@ from conformance.peers import PEERS, Peer  # noqa: E402
 from conformance.rows import CASES  # noqa: E402
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
+ALL_CASES = Path(__file__).with_name("cases.md")
 
 
 Answers = dict[str, list[str]]
@@ -112,7 +113,9 @@ def main() -> int:
         "--verbose", action="store_true", help="print the outcomes of every case, not only of differing ones"
     )
     parser.add_argument(
-        "--write-docs", action="store_true", help="only write the tables in docs/compatibility.md anew"
+        "--write-docs",
+        action="store_true",
+        help="only write the tables of docs/compatibility.md and cases.md anew",
     )
     parser.add_argument("--write", action="store_true", help="only record a RabbitMQ's answers anew")
     parser.add_argument("--new", action="store_true", help="only what is not recorded yet")
@@ -120,6 +123,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.write_docs:
         DOCUMENT.write_text(report.document(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+        ALL_CASES.write_text(report.all_cases(), encoding="utf-8")
         return 0
     peer = PEERS[options.peer]
     if options.if_there and peer.missing:

@@ -90,10 +90,11 @@ def test_every_feature_is_asked_about() -> None:
 
 
 def test_document_agrees() -> None:
-    """docs/compatibility.md holds the tables that these data make."""
+    """docs/compatibility.md and cases.md have the tables that these data make."""
     text = DOCUMENT.read_text(encoding="utf-8")
 
     assert report.document(text) == text, "run: python tests/conformance/run.py --write-docs"
+    assert report.all_cases() == DOCUMENT.parents[1].joinpath("tests/conformance/cases.md").read_text()
 
 
 def test_document_names_every_explained_case() -> None:
