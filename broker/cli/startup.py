@@ -116,13 +116,14 @@ def remove_pid_file(path: Path | None) -> None:
 
 def restore_sessions(server: Any, path: Path) -> None:
     """Go on with the sessions of the web page that the last run has kept; what cannot be read is only logged."""
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            rows = json.loads(path.read_bytes())
-            path.unlink()
-            server.sessions.restore(rows, server.now(), server.wall_clock())
-        except (OSError, ValueError, TypeError) as error:
-            _logger.warning("users of the web page have to log in again: %s: %s", path, error)
+    try:
+        rows = json.loads(path.read_bytes())
+        path.unlink()
+        server.sessions.restore(rows, server.now(), server.wall_clock())
+    except FileNotFoundError:
+        pass  # nobody was logged in, or the last run was killed
+    except (OSError, ValueError, TypeError) as error:
+        _logger.warning("users of the web page have to log in again: %s: %s", path, error)
 
 
 def keep_sessions(server: Any, path: Path) -> None:

@@ -417,6 +417,19 @@ def test_who_holds_messages_and_who_waits_for_them_is_shown(page):
         page.tab.wait_for_selector(r"tr:has-text('worker') >> text=/^\d.* (ms|s)$/")
 
 
+def test_held_messages_are_counted_with_their_time(page):
+    """The page of a queue says how many messages it holds, and until when it holds the next one."""
+    page.api("PUT", "queues/%2F/later", {"durable": True, "arguments": {"x-allow-hold": True}})
+    with pika.BlockingConnection(pika.URLParameters(page.broker.url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for due in (4_102_444_800_000, 4_102_531_200_000):  # the first two days of 2100
+            channel.basic_publish("", "later", b"x", pika.BasicProperties(headers={"x-deliver-at": due}))
+    page.open("queues/%2F/later")
+    page.tab.wait_for_selector("dt:has-text('Held until their time')")
+    page.tab.wait_for_selector("dd:has-text('2, the next until 2100-01-01 00:00:00 UTC')")
+
+
 def test_what_reaches_no_queue_is_counted(page):
     """On the overview, for those who miss messages; an exchange shows what comes in and goes out over time."""
     with pika.BlockingConnection(pika.URLParameters(page.broker.url)) as connection:

@@ -144,6 +144,7 @@ def test_it_starts_serves_and_stops(tmp_path):
         assert f"{running.process.pid}\n" == written
         assert not pid_file.exists()
         assert "received SIGTERM" in out
+        assert [] == [line for line in running.lines if "[warning]" in line and "guest" not in line]
 
 
 def test_sigint_stops_too(tmp_path):

@@ -3,7 +3,7 @@ import { get, path } from "../shell/api.js";
 import { isCritical } from "../shell/attention.js";
 import { Chart } from "../shell/chart.js";
 import { h, refresh, setText } from "../shell/elements.js";
-import { count, counted, duration, rate, short, size } from "../shell/format.js";
+import { count, counted, duration, rate, short, size, utc } from "../shell/format.js";
 import { live } from "../shell/live.js";
 import { badge, facts, figure, panel } from "../shell/parts.js";
 import { poll } from "../shell/poll.js";
@@ -96,7 +96,15 @@ function stateBar(found) {
     return part;
   }));
   return h("div", { class: "stack" }, bar, h("div", { class: "legend" }, parts.map(([state, number, colour, meaning]) => h("span", { class: `key c${colour}` }, h("span", null, h("b", null, short(number)), ` ${state}, ${meaning}`)))),
-    facts([["Bodies and properties", size(found.message_bytes)], ["… of which in memory", size(found.message_bytes_ram)], ["Persistent messages", count(found.messages_persistent)], ["Read back from disk, per delivered message", (found.disk_reads_per_delivered ?? 0).toFixed(2)], ["Memory of the queue, about", size(found.memory)]]));
+    facts([...held(found), ["Bodies and properties", size(found.message_bytes)], ["… of which in memory", size(found.message_bytes_ram)], ["Persistent messages", count(found.messages_persistent)], ["Read back from disk, per delivered message", (found.disk_reads_per_delivered ?? 0).toFixed(2)], ["Memory of the queue, about", size(found.memory)]]));
+}
+
+/**
+ * @param {any} found
+ * @returns {[string, string][]}
+ */
+function held({ messages_delayed: number, next_due: due }) {
+  return number ? [["Held until their time, or a retry", `${count(number)}${due ? `, the next until ${utc(due)}` : ""}`]] : [];
 }
 
 /**
