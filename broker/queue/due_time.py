@@ -12,6 +12,7 @@ from leveret.broker.amqp.tables import INTEGERS, Field, Table
 
 DELIVER_AT, DELAY = "x-deliver-at", "x-delay"
 _NOTHING: Field = ("void", None)
+_NUMBERS = INTEGERS | {"double", "float"}
 _LATEST = 2**63 - 1
 _YEAR_10000 = 253_402_300_800_000
 _MILLISECONDS = 100_000_000_000
@@ -69,6 +70,8 @@ def with_time(headers: Table, to: int, *, named: str | None, own: bool) -> Table
     elif kind == "longstr":
         has_year = not _is_number(value) and to < _YEAR_10000
         told = datetime.fromtimestamp(to / 1000, UTC).isoformat() if has_year else str(to)
+    elif kind not in _NUMBERS:  # another header told the time, before the settings changed
+        return headers
     else:
         kind, told = "long", to if name == DELIVER_AT or value >= _MILLISECONDS else to // 1000
     return headers | {name: (kind, told)}
@@ -79,8 +82,11 @@ def without_delay(headers: Table) -> Table:
     field = headers.get(DELAY, _NOTHING)
     if not has_value(field):
         return headers
-    delay = _delay(field)
-    return headers | {DELAY: ("long", -delay)} if delay > 0 else headers
+    try:
+        delay = _delay(field)
+    except InvalidDueTimeError:  # another header told the time
+        return headers
+    return headers | {DELAY: ("long", -delay)} if 0 < delay <= _LATEST else headers
 
 
 def _deliver_at(field: Field) -> int:
@@ -95,7 +101,7 @@ def _deliver_at(field: Field) -> int:
 def _delay(field: Field) -> int:
     kind, value = field
     try:
-        if kind in INTEGERS or kind in {"double", "float"}:
+        if kind in _NUMBERS:
             return int(value)
         if kind == "longstr" and value.lstrip("+-").isascii() and value.lstrip("+-").isdigit():
             return int(value)
@@ -109,7 +115,7 @@ def _any_form(name: str, field: Field) -> int:
     try:
         if kind == "timestamp":
             return int(value) * 1000
-        if kind in INTEGERS or kind in {"double", "float"}:
+        if kind in _NUMBERS:
             return _milliseconds(value)
         if kind == "longstr":
             return _milliseconds(float(value)) if _is_number(value) else _iso(value)

@@ -100,8 +100,8 @@ def test_a_time_beyond_the_calendar_is_told_in_milliseconds():
 
 
 def test_a_header_that_tells_no_time_stays():
-    """Neither a delay nor a header without a value is changed."""
-    for headers in ({"x-delay": ("long", 5)}, {"eta": ("void", None)}, {}):
+    """Neither a delay nor a header without a value, or with one that is no time, is changed."""
+    for headers in ({"x-delay": ("long", 5)}, {"eta": ("void", None)}, {"eta": ("array", [])}, {}):
         assert headers is with_time(headers, NOW, named="eta", own=True)
 
 
@@ -109,4 +109,5 @@ def test_a_delay_that_is_over_is_negated():
     """A message whose delay is over has it negated, so that it is not held again elsewhere."""
     assert {"x-delay": ("long", -5)} == without_delay({"x-delay": ("longstr", "5")})
     assert {"x-delay": ("long", -5)} == without_delay({"x-delay": ("long", -5)})
+    assert {"x-delay": ("longstr", "soon")} == without_delay({"x-delay": ("longstr", "soon")})
     assert {"a": ("bool", True)} == without_delay({"a": ("bool", True)})
