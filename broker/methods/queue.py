@@ -157,7 +157,7 @@ def queue_delete(channel: Channel, method: Wire.Delete) -> None:
     vhost.check_access(queue, channel.host)
     channel.await_exact(queue)
     what = resource("queue", name, vhost.name)
-    if method.if_empty and queue.ready_count:
+    if method.if_empty and (queue.ready_count or queue.held_count):
         raise precondition_failed(f"{what} not empty")
     if method.if_unused and queue.consumers:
         raise precondition_failed(f"{what} in use")

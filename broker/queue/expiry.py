@@ -146,6 +146,6 @@ class Expiry:
         if self.has_lapsed:
             self._parent.expire(queue)
             return
-        if queue.consumer_count:
+        if queue.consumer_count or queue.held_count:
             self._last_used = self._clock()
         queue.touch()

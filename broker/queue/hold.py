@@ -36,6 +36,9 @@ class HoldingQueue(Protocol):
     saves_all: bool
     qid: int
 
+    def touch(self) -> None:
+        """Run at the end of this turn."""
+
     def admit(self, message: Message) -> None:
         """Append a message at the end of this turn."""
 
@@ -101,6 +104,11 @@ class Hold(DueLine):
         if most is not None and self.count >= most:
             return False
         return self.accept(message, due)
+
+    def accept(self, message: Message, due: int) -> bool:
+        """Accept a message that is due at a time (epoch ms)."""
+        self._queue.touch()  # it counts for the length of the queue, which may have to drop others
+        return super().accept(message, due)
 
     # -- out --------------------------------------------------------------------------------------------------------
 

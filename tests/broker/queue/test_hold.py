@@ -144,6 +144,16 @@ class TestTime:
         settle(node)
         assert "q" not in node.vhosts["/"].queues
 
+    def test_an_unused_queue_that_holds_looks_seldom_whether_it_may_go(self, node):
+        """After x-expires a queue with held messages waits for as long again, and not in a loop."""
+        client = ready(node, arguments=ALLOWED | {"x-expires": ("signedint", 1000)})
+        hold(client, 5000)
+        settle(node)
+        node.pass_time(1000)
+        node.run_turn()
+        now = node.wall_clock()
+        assert now + 1000 == node.context.timers.run(now)
+
 
 class TestSources:
     def test_a_queue_that_does_not_allow_it_holds_nothing(self, node):
@@ -225,7 +235,35 @@ class TestSources:
         assert "headers={'x-delay': ('long', -100)}" in sent
 
 
+class TestOtherHeaders:
+    """Headers that do not tell the time of a held message."""
+
+    @pytest.mark.parametrize("delay", ["5 minutes", "9" * 30])
+    def test_a_malformed_delay_beside_another_time_stays(self, node, delay):
+        """A message that one header holds is released whatever x-delay says."""
+        client = ready(node)
+        hold(client, 500, headers={"x-delay": ("longstr", delay)})
+        settle(node)
+        node.pass_time(500)
+        assert (0, 1) == counts(node)
+        client.send(basic_consume("q", "c", no_ack=True))
+        assert f"'x-delay': ('longstr', '{delay}')" in client.sent()[-1]
+
+
 class TestLimits:
+    def test_a_queue_is_shortened_when_it_holds_another_message(self, node):
+        """A held message that makes the queue too long has a ready one dropped at once, and nobody waits for that."""
+        client = ready(node, arguments=ALLOWED | {"x-max-length": ("signedint", 2)})
+        client.publish("q", b"a", delivery_mode=2)
+        client.publish("q", b"b", delivery_mode=2)
+        settle(node)
+        hold(client, 500)
+        settle(node)
+        assert (1, 1) == counts(node)
+        client.take()
+        client.send(make(Basic.Get, 0, "q", False))
+        assert "basic.get-ok" in client.sent()[0]
+
     def test_held_messages_count_for_the_length(self, node):
         """With reject-publish a queue whose held messages reach x-max-length refuses publishes."""
         client = ready(
@@ -269,6 +307,14 @@ class TestLimits:
         client = ready(node)
         node.pass_time(1000)
         assert (0, 0) == counts(node)
+
+    def test_a_queue_that_holds_is_not_empty(self, node):
+        """A deletion with if-empty is refused while messages are held."""
+        client = ready(node)
+        hold(client, 500)
+        settle(node)
+        (sent,) = client.ask(make(Queue.Delete, 0, "q", False, True, False))
+        assert "PRECONDITION_FAILED - queue 'q' in vhost '/' not empty" in sent
 
 
 class TestConfirms:
