@@ -25,6 +25,7 @@ from leveret.broker.queue.max_length import MaxLength
 from leveret.broker.queue.retention import Retention
 from leveret.broker.queue.retries import Retries
 from leveret.broker.queue.settings import NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
+from leveret.storage.journal.blocks import FAILURES
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue, Fetched
 
@@ -340,7 +341,9 @@ class QueueLimits:
             backoff is None or max(seq_ids) >> 64
         ):  # after 65,536 starts those of priority queues fit into no key
             return False
-        delays = [backoff.delay(self.deliveries.count(seq_id), failed=failed) for seq_id in seq_ids]
+        delays = [
+            backoff.delay(self.deliveries.count(seq_id) & FAILURES, failed=failed) for seq_id in seq_ids
+        ]
         if any(delays):
             self.need_retries().hold_back(seq_ids, delays)
         return any(delays)

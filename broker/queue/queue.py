@@ -684,6 +684,7 @@ class Queue:
         tally.requeued += len(seq_ids)
         tally.rejected += count - len(seq_ids)  # delivery limit reached
         if seq_ids and self.limits is not None and self.limits.holds_back(seq_ids, failed=failed):
+            self.touch()  # others may be over the delivery limit
             return
         if seq_ids:
             self.bring_back(seq_ids)

@@ -13,6 +13,7 @@ from typing import Protocol
 from leveret.broker.queue.due_line import DelayDisk, DueLine
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
+from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.storage.delayed import TABLE, Due, pack_key, pack_row
 from leveret.storage.queues.backing_queue import BackingQueue, Fetched
 from leveret.storage.queues.queue_ids import retained_qid
@@ -26,6 +27,10 @@ class RetryingQueue(Protocol):
     name: str
     qid: int
     backing: BackingQueue
+    awaiting: ConsumerAckQueue | None
+
+    def used(self) -> None:
+        """Restart the time until an unused queue expires."""
 
     def bring_back(self, seq_ids: Collection[int]) -> None:
         """Requeue messages that have waited."""
@@ -53,6 +58,11 @@ class Retries(DueLine):
     def __repr__(self) -> str:
         return f"<retries of queue {self._queue.name!r}>"
 
+    @property
+    def count(self) -> int:
+        """Number of messages that wait; those that are expected are ready still."""
+        return len(self.waiting)
+
     def hold_back(self, seq_ids: Iterable[int], delays: Iterable[int]) -> None:
         """Have unacked messages wait for so many milliseconds each."""
         now = self._context.clock()
@@ -61,12 +71,16 @@ class Retries(DueLine):
             self.waiting[seq_id] = due
             row = b""
             if self._disk is not None:
-                key = pack_key(self.number, due)
-                row = pack_row(key, _NO_ADDRESS, b"")
-                self._disk.journal.put(TABLE, key, row)
+                row = self._put_row(self._disk, due)
                 self._put.append(due)
             self.window.put(due, row)
         self._written()
+
+    def _put_row(self, disk: DelayDisk, due: Due) -> bytes:
+        key = pack_key(self.number, due)
+        row = pack_row(key, _NO_ADDRESS, b"")
+        disk.journal.put(TABLE, key, row)
+        return row
 
     def expect(self, dues: Iterable[tuple[Due, bytes]]) -> None:
         """Take over the rows of an earlier run; a turn must run then."""
@@ -97,6 +111,7 @@ class Retries(DueLine):
         self.watches = bool(self._expected)
         back, self._back = self._back, []
         if back:
+            self._queue.used()
             self._queue.bring_back(back)
         return more
 
@@ -112,5 +127,7 @@ class Retries(DueLine):
         gone, self.waiting = list(self.waiting), {}
         self._expected.clear()
         super().purge()
+        if self._queue.awaiting is not None:
+            self._queue.awaiting.refuse(gone)
         self._queue.backing.ack(gone, dropped=True)
         return len(gone)

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node
+from doubles.fakes import Client, DiskNode, Node, work
 
-from leveret.broker.amqp.commands import Basic, Channel, Queue, make
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make
+from leveret.broker.channel.settings import Compatibility
 from leveret.broker.queue.backoff import Backoff
+from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.storage.store.check import Check, Finding
 
 ARGUMENTS = {
@@ -201,6 +203,67 @@ def test_purge_and_delete_remove_what_waits(node):
     assert (0, 0) == (queue(node).ready_count, queue(node).held_count)
 
 
+def test_a_purge_refuses_what_waits_for_a_consumer(node):
+    """The promise of a message that a purge removes while it waits is broken, as that of a ready one is."""
+    client = ready(node, x_confirm_mode=("longstr", "consumer-ack"))
+    client.send(Confirm.Select())
+    client.publish("q", b"0", delivery_mode=2)
+    settle(node)
+    reject(client)
+    client.take()
+    assert 1 == queue(node).purge()
+    settle(node)
+    work(node)
+    assert ["1 basic.nack delivery_tag=1 requeue"] == client.sent()
+
+
+def test_those_over_the_limit_leave_at_once_though_others_wait(node):
+    """Of messages that come back together the dead ones do not wait for the others."""
+    client = ready(
+        node,
+        b"old",
+        b"new",
+        x_delivery_limit=("signedint", 1),
+        x_dead_letter_exchange=("longstr", ""),
+        x_dead_letter_routing_key=("longstr", "dead"),
+    )
+    client.declare("dead", durable=True)
+    settle(node)
+    reject(client)
+    node.pass_time(200)
+    get(client)
+    tag = get(client).method.delivery_tag
+    client.send(make(Basic.Nack, tag, True, True))
+    settle(node)
+    assert 1 == queue(node).held_count
+    assert 1 == node.vhosts["/"].queues["dead"].ready_count
+
+
+def test_a_message_that_its_consumer_gives_back_waits_the_minimum(tmp_path):
+    """Returned messages do not make the delay grow where only failures count, as in RabbitMQ 4.3."""
+    queues = QueueCompatibility(delivery_count="failures")
+    node = DiskNode(tmp_path, compatibility=Compatibility(queues=queues))
+    client = ready(node, b"m")
+    for _ in range(3):
+        reject(client, nack=True)
+        node.pass_time(200)
+        assert 1 == queue(node).ready_count
+    node.disk.close()
+
+
+def test_an_unused_queue_begins_to_expire_when_nothing_waits(node):
+    """x-expires does not delete a queue while messages wait; its time begins with the last retry."""
+    client = ready(node, b"m", x_expires=("signedint", 150))
+    reject(client)
+    node.pass_time(200)
+    settle(node)
+    node.pass_time(149)
+    assert 1 == queue(node).ready_count
+    node.pass_time(1)
+    settle(node)
+    assert "q" not in node.vhosts["/"].queues
+
+
 @pytest.fixture
 def disk_node(tmp_path: Path) -> DiskNode:
     return DiskNode(tmp_path)
@@ -230,6 +293,18 @@ def test_after_a_kill_nobody_gets_it_before_its_time(disk_node, priorities):
     assert 2 == queue(again).ready_count
     assert [b"0", b"1"] == [get(client).body for _ in range(2)]
     settle(again)
+    again.disk.close()
+
+
+def test_a_full_queue_loses_nothing_by_a_restart(disk_node):
+    """After a restart messages that wait count for the length of the queue once, and not as ready ones, too."""
+    client = ready(disk_node, *[b"%d" % number for number in range(5)], x_max_length=("signedint", 5))
+    for _ in range(3):
+        reject(client)
+    again = disk_node.killed()
+    for _ in range(3):
+        settle(again)
+    assert (5, 0) == (queue(again).ready_count, queue(again).held_count)
     again.disk.close()
 
 
