@@ -348,6 +348,12 @@ class QueueLimits:
             self.need_retries().hold_back(seq_ids, delays)
         return any(delays)
 
+    def carried_over(self, seq_ids: Mapping[int, int]) -> None:
+        """Keep what is known of fetched messages that were published again: new seq_ids by old ones."""
+        self.deliveries.carried_over(seq_ids)
+        if self.retries is not None:
+            self.retries.carried_over(seq_ids)
+
     def back(self, seq_ids: Collection[int]) -> None:
         """Count messages that are being requeued."""
         if self.length.max_octets is not None:

@@ -7,7 +7,7 @@ earlier run are ready again. So those that have such a row are *expected*: one t
 aside instead of being delivered, and waits as before.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from leveret.broker.queue.due_line import DelayDisk, DueLine
@@ -121,6 +121,22 @@ class Retries(DueLine):
         if self.waiting.pop(due[1], None) is not None:
             self._back.append(due[1])
         return True
+
+    def stop(self) -> None:
+        """Release no more messages; what only memory has is ready again, and is written with others like it."""
+        super().stop()
+        if self._queue.awaiting is not None and self.waiting:
+            waiting, self.waiting = self.waiting, {}
+            self._expected |= waiting
+            self._queue.bring_back(waiting)
+
+    def carried_over(self, seq_ids: Mapping[int, int]) -> None:
+        """Expect messages that were published again after the stop: new seq_ids by old ones."""
+        for old, new in seq_ids.items():
+            due = self._expected.pop(old, None)
+            if due is not None and self._disk is not None:
+                self._disk.journal.delete(TABLE, pack_key(self.number, due))
+                self._put_row(self._disk, (due[0], new))
 
     def purge(self) -> int:
         """Remove all messages that wait; returns how many."""

@@ -115,7 +115,7 @@ class ShutdownFlush:
         if copies:
             seq_ids = store.publish(copies, persistent=True, expires=expires)
             if self.queue.limits is not None:
-                self.queue.limits.deliveries.carried_over(dict(zip(originals, seq_ids, strict=True)))
+                self.queue.limits.carried_over(dict(zip(originals, seq_ids, strict=True)))
             self._rotated += len(copies)
         store.ack(left, moved=True)
         if batch.redelivered and isinstance(self._part, VariableQueue):

@@ -6,6 +6,7 @@ from doubles.fakes import Client, DiskNode, basic_consume
 from leveret.broker.amqp.commands import Basic, Confirm
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.server.shutdown_flush import ShutdownFlush
+from leveret.storage.store.check import Check, Finding
 
 ASKS = {"x-confirm-mode": ("longstr", "consumer-ack")}
 STEP = 16
@@ -29,6 +30,8 @@ def stopped(node, *clients, meanwhile=lambda: None):
     for client in clients:
         client.connection.lost()
     node.run_turn()
+    for line in node.vhosts["/"].holds():
+        line.stop()
     for queue in node.vhosts["/"].queues.values():
         for flush in ShutdownFlush.all_of(queue, node.disk.blob_threshold):
             while flush.left:
@@ -128,3 +131,33 @@ def test_how_often_messages_came_back_is_kept(node, client, levels):
     following.disk.close()
 
     assert [("long", 2), None, None] == counts
+
+
+@pytest.mark.parametrize("options", [{}, LEVELS])
+def test_what_waits_for_a_retry_is_kept_and_goes_on_waiting(node, client, options):
+    """A promised message that waits, or that its consumer loses by the stop, is written, and comes at its time."""
+    retries = {"x-delayed-retry-type": ("longstr", "all"), "x-delayed-retry-min": ("signedint", 500)}
+    client.declare("q", durable=True, arguments=ASKS | options | retries)
+    node.commit()
+    for number in range(4):
+        client.publish("q", b"%d" % number, delivery_mode=2)
+    client.send(Basic.Qos(0, 2, False))
+    client.consume("q")
+    client.send(Basic.Reject(1, True))
+
+    node = stopped(node, client)
+
+    (queue,) = node.vhosts["/"].queues.values()
+    client = Client(node)
+    client.send(basic_consume("q", "it", no_ack=True))
+    while node.disk.loads:
+        node.read()
+    assert [b"3"] == [sent.body for sent in client.take() if isinstance(sent.method, Basic.Deliver)]
+    assert 3 == queue.held_count
+    node.pass_time(500)
+    got = [sent.body for sent in client.take() if isinstance(sent.method, Basic.Deliver)]
+    assert [b"0", b"1", b"2"] == got
+    node.disk.close()
+    found_damage: list[Finding] = []
+    Check(node.data_dir, found_damage.append).run()
+    assert [] == found_damage
