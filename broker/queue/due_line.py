@@ -19,6 +19,7 @@ from leveret.broker.counters.totals import QueueTally
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.scheduling.wall_timers import Timer
+from leveret.confirm.promise import joined
 from leveret.storage.damage import DELAYED, MISSING, Damages
 from leveret.storage.delayed import (
     TABLE,
@@ -111,7 +112,7 @@ class DueLine:
         """Messages that this turn has stored, and whose rows it has deleted."""
         self._moving = 0
         """Messages that were released and whose rows are still needed."""
-        self._waiting: list[Persistent | Awaited] = []
+        self._waiting: list[Awaited] = []
         """Those who wait for a confirm of messages that this turn has stored."""
         self._stopped = False
         self.deleted = False
@@ -187,7 +188,7 @@ class DueLine:
     def give_up(self) -> None:
         """Discard the input of this turn, after an internal error or because the owner is deleted."""
         for _, message in self.inbox:
-            waiting = _publisher_of(message)
+            waiting = self._leaving(message)
             if waiting is not None:
                 if not self.deleted:
                     waiting.refused()
@@ -207,11 +208,25 @@ class DueLine:
             if disk is not None and self._awaits_file(disk, message, due):
                 continue
             self._keep(due, message.address, message.content)
-            waiting = _publisher_of(message)
+            waiting = self._leaving(message)
             if waiting is not None and disk is None:
                 waiting.accepted()
             elif waiting is not None:
                 self._waiting.append(waiting)
+
+    def _leaving(self, message: Message) -> Awaited | None:
+        """Have a message count no copy of this line's, which is in a row of its own; return who waits for that row.
+
+        Otherwise other queues' records, and not the line, would share the body on disk.
+        """
+        if not isinstance(message, Persistent):
+            return message.promise
+        if not self.durable:  # it is a copy of others
+            return None
+        waiting = joined(message)
+        message.copies -= 1
+        message.accepted()
+        return waiting
 
     def _keep(self, when: int, address: bytes, content: bytes) -> None:
         """Add a message that is due at a time (epoch ms) to the window, and its row to the journal."""
@@ -255,7 +270,7 @@ class DueLine:
         window: Window,
         put: Sequence[Due],
         taken: Sequence[Due],
-        waiting: Sequence[Persistent | Awaited],
+        waiting: Sequence[Awaited],
         stored: bool,
     ) -> None:
         """Confirm the messages that a turn has stored; if the disk was full, nack them and await the next commit."""
@@ -404,11 +419,6 @@ class DueLine:
         self.give_up()
         if self._disk is not None and self.number:
             self._disk.journal.delete(TABLE, pack_line(self.number))
-
-
-def _publisher_of(message: Message) -> Persistent | Awaited | None:
-    """Return who waits for a message: itself if it is to be written, or its promise."""
-    return message if isinstance(message, Persistent) else message.promise
 
 
 def _whole(pieces: Pieces) -> DelayLook:

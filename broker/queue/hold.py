@@ -57,7 +57,7 @@ class Hold(DueLine):
         self.is_busy = False
         """True while an operator's operation on the messages runs; another must not begin."""
         self.number = queue.qid
-        self.durable = disk is not None
+        self.durable = queue.durable
 
     def __repr__(self) -> str:
         return f"<held messages of queue {self._queue.name!r}>"

@@ -330,6 +330,7 @@ class DiskNode(Node):
         """Write every body that waits for a file of its own, then commit."""
         for msg_id in list(self.disk.journal.files):
             self.disk.journal.file_written(msg_id)
+            self.run_turn()
         self.commit()
 
     def fail(self) -> None:

@@ -469,6 +469,69 @@ class TestRestart:
         assert (0, 1) == counts(last)
 
 
+def fanned_out(node: DiskNode, size: int, *, durable: bool = True) -> Client:
+    """Publish a message to a queue that holds it, and to the durable queue p, in confirm mode."""
+    client = Client(node)
+    client.declare("q", durable=durable, exclusive=not durable, arguments=ALLOWED)
+    client.declare("p", durable=True)
+    settle(node)
+    client.send(make(Exchange.Declare, 0, "f", "fanout", False, True, False, False, False, {}))
+    settle(node)
+    for name in "qp":
+        client.send(make(Queue.Bind, 0, name, "f", "", False, {}))
+        settle(node)
+    client.send(Confirm.Select())
+    settle(node)
+    client.take()
+    hold(client, 500, bytes(size), exchange="f")
+    return client
+
+
+class TestFanOut:
+    """Messages of which one queue holds a copy, and another has one."""
+
+    def test_the_bodies_of_other_queues_are_not_shared_with_the_row(self, disk_node):
+        """A large body that only one record refers to has one reference, and goes with it."""
+        client = fanned_out(disk_node, 9000)
+        disk_node.commit()
+        assert ["1 basic.ack delivery_tag=1"] == client.sent()
+        client.send(make(Queue.Purge, 0, "p", False))
+        settle(disk_node)
+        assert [] == findings(disk_node)
+
+    def test_very_large_bodies_have_a_file_for_other_queues_only(self, disk_node):
+        """The file of a body has one reference, that of the queue that has it, and the row one of its own."""
+        client = fanned_out(disk_node, disk_node.disk.blob_threshold + 1)
+        disk_node.commit()
+        assert [] == client.sent()
+        disk_node.write_files()
+        assert ["1 basic.ack delivery_tag=1"] == client.sent()
+        assert (1, 0) == counts(disk_node)
+        disk_node.disk.close()
+        found: list[Finding] = []
+        Check(disk_node.data_dir, found.append).run()
+        assert [] == [each for each in found if each.where.startswith("refs")]
+
+    def test_the_confirm_waits_for_both(self, disk_node):
+        """The publisher hears at the commit of the row, though a consumer has had the other copy before."""
+        client = Client(disk_node)
+        client.declare("p", durable=True)
+        settle(disk_node)
+        client.consume("p", no_ack=True)
+        client = fanned_out(disk_node, 10)
+        assert [] == client.sent()
+        disk_node.commit()
+        assert ["1 basic.ack delivery_tag=1"] == client.sent()
+
+    def test_a_queue_that_holds_in_memory_confirms_nothing_for_others(self, disk_node):
+        """The confirm waits for the commit of the other queue, though a transient one holds its copy already."""
+        client = fanned_out(disk_node, 10, durable=False)
+        assert [] == client.sent()
+        disk_node.commit()
+        assert ["1 basic.ack delivery_tag=1"] == client.sent()
+        disk_node.disk.close()
+
+
 def test_a_declaration_is_compared_with_the_arguments(node):
     """A redeclaration must repeat x-allow-hold, and its value must be a boolean."""
     client = ready(node)
