@@ -205,6 +205,7 @@ class Window:
     """
 
     __slots__ = (
+        "_dropped",
         "_fresh",
         "_gone",
         "_heap",
@@ -227,6 +228,8 @@ class Window:
         self._heap: list[tuple[Due, bytes]] = []
         self.octets = 0
         """Bytes that the heap takes."""
+        self._dropped: set[Due] = set()
+        """Discarded messages that are still in the heap: without a disk, where it may be very large."""
         self._horizon: Due | None = None
         """All messages due before it are in the heap; None if all messages are."""
         self._latest: Due = (0, 0)
@@ -248,7 +251,7 @@ class Window:
 
     def __len__(self) -> int:
         """Return the number of messages in the heap."""
-        return len(self._heap)
+        return len(self._heap) - len(self._dropped)
 
     @property
     def remembered(self) -> int:
@@ -303,6 +306,8 @@ class Window:
         if self._stored:
             self._fresh.pop(due, None)
             self._gone.add(due)
+        elif self._dropped:
+            self._uncover()
         return first
 
     def discard(self, dues: Collection[Due]) -> set[Due]:
@@ -311,18 +316,44 @@ class Window:
         Nobody else may discard messages that were looked at before this has removed its own. After the clock was set
         back some that are on disk only are left.
         """
+        if not self._stored:
+            return self._discard_from_memory(dues)
         here, gone, latest = {due for due, _ in self._heap}, self._gone, self._latest
         away = _NEVER if self._horizon is None else self._horizon
         found = {due for due in dues if due in here or (due >= away and due > latest and due not in gone)}
-        self._heap = [each for each in self._heap if each[0] not in found]
+        self.count -= len(found)
+        self._remove(found)
+        for due in found:
+            self._fresh.pop(due, None)
+        self._gone |= found
+        return found
+
+    def _discard_from_memory(self, dues: Collection[Due]) -> set[Due]:
+        """Discard messages all of which are in the heap, which is gone through seldom."""
+        dropped, latest = self._dropped, self._latest
+        found = set(dues) - dropped
+        if any(due <= latest for due in found):  # taken since, or the clock was set back
+            found.intersection_update([due for due, _ in self._heap])
+        self.count -= len(found)
+        dropped |= found
+        if 2 * len(dropped) > len(self._heap):
+            self._remove(dropped)
+            dropped.clear()
+        self._uncover()
+        return found
+
+    def _remove(self, dues: Collection[Due]) -> None:
+        self._heap = [each for each in self._heap if each[0] not in dues]
         heapify(self._heap)
         self.octets = sum([len(value) + _OVERHEAD for _, value in self._heap])
-        self.count -= len(found)
-        if self._stored:
-            for due in found:
-                self._fresh.pop(due, None)
-            self._gone |= found
-        return found
+
+    def _uncover(self) -> None:
+        """Have a message at the head of the heap that is still pending."""
+        heap, dropped = self._heap, self._dropped
+        while dropped and heap and heap[0][0] in dropped:
+            due, value = heappop(heap)
+            dropped.remove(due)
+            self.octets -= len(value) + _OVERHEAD
 
     def committed(self, put: Sequence[Due], taken: Sequence[Due]) -> None:
         """Note that the rows `put` are now on disk and the rows `taken` are deleted."""
@@ -342,7 +373,11 @@ class Window:
         The rows in memory; the due time from which on there are others on disk, None if there are none; and those rows
         on disk that are no longer wanted.
         """
-        return dict(self._heap) | self._fresh, self._horizon, set(self._gone)
+        rows = dict(self._heap)
+        rows.update(self._fresh)
+        for due in self._dropped:
+            del rows[due]
+        return rows, self._horizon, set(self._gone)
 
     def wanted(self) -> Due | None:
         """Return the start of the read that is needed now, or None; the caller must call `loaded` with its result."""

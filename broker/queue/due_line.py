@@ -12,6 +12,7 @@ Without a disk all messages stay in memory and are lost when the broker stops.
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import suppress
 from functools import partial
+from heapq import heapify, heappop
 from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.broker.amqp.errors import MalformedProperties
@@ -461,10 +462,11 @@ def _pieces(
 
 def _decoded(line: int, rows: dict[Due, bytes], until: Due | None) -> Pieces:
     """Yield the messages that are due before a time, all for None, and remove their rows."""
-    ready = sorted(due for due in rows if until is None or due < until)
-    for at in range(0, len(ready), PIECE):
+    ready = [due for due in rows if until is None or due < until]
+    heapify(ready)  # in memory there may be very many, and to sort them would be a long step
+    while ready:
         messages = []
-        for due in ready[at : at + PIECE]:
+        for due in [heappop(ready) for _ in range(min(PIECE, len(ready)))]:
             with suppress(DamagedError):
                 address, content = unpack_row(pack_key(line, due), rows.pop(due))
                 messages.append((due, _message(address, content)))

@@ -1,4 +1,5 @@
 from bisect import insort
+from time import process_time
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -299,3 +300,54 @@ def test_keys_of_a_line_begin_with_its_count_and_sort_by_time_and_number():
         unpack_count(2, pack_count(1, 12))
     with pytest.raises(DamagedError):
         unpack_count(1, b"")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), st.integers(0, 20)),
+            st.tuples(st.just("take"), st.integers(0, 20)),
+            st.tuples(st.just("discard"), st.sets(st.integers(1, 30))),
+        ),
+        max_size=60,
+    )
+)
+def test_without_a_disk_what_is_discarded_is_gone(steps):
+    """A window in memory has what was put and neither taken nor discarded, in order, though the clock is set back."""
+    window = Window(stored=False)
+    pending = []
+    known, discarded = {}, set()
+    for step, value in steps:
+        if step == "put":
+            number = len(known) + 1
+            known[number] = value, number
+            window.put(known[number], b"row")
+            insort(pending, known[number])
+        elif step == "take":
+            expected = pending.pop(0) if pending and pending[0][0] <= value else None
+            found = window.take(value)
+            assert expected == (None if found is None else found[0])
+        else:
+            asked = {known[number] for number in value if number in known} - discarded
+            discarded |= asked
+            expected = asked.intersection(pending)
+            assert expected == window.discard(asked)
+            pending = [due for due in pending if due not in expected]
+        assert len(pending) == window.count == len(window)
+        assert (pending[0][0] if pending else None) == window.next_due
+        assert pending == sorted(window.peek()[0])
+    assert window.octets or not pending
+
+
+def test_without_a_disk_a_discard_goes_through_few_messages():
+    """To discard a hundred thousand messages piece by piece takes no look at all of them for each piece."""
+    window = Window(stored=False)
+    dues = [(1000 + number, number) for number in range(100_000)]
+    for due in dues:
+        window.put(due, b"")
+    began = process_time()
+    for at in range(0, len(dues), 100):
+        window.discard(dues[at : at + 100])
+    assert process_time() - began < 5
+    assert 0 == window.count
