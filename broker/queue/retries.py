@@ -75,6 +75,8 @@ class Retries(DueLine):
                 self._put.append(due)
             self.window.put(due, row)
         self._written()
+        if self._stopped:  # those of many unacked messages come back after it
+            self._end_waits()
 
     def _put_row(self, disk: DelayDisk, due: Due) -> bytes:
         key = pack_key(self.number, due)
@@ -125,6 +127,9 @@ class Retries(DueLine):
     def stop(self) -> None:
         """Release no more messages; what only memory has is ready again, and is written with others like it."""
         super().stop()
+        self._end_waits()
+
+    def _end_waits(self) -> None:
         if self._queue.awaiting is not None and self.waiting:
             waiting, self.waiting = self.waiting, {}
             self._expected |= waiting

@@ -133,6 +133,21 @@ def test_how_often_messages_came_back_is_kept(node, client, levels):
     assert [("long", 2), None, None] == counts
 
 
+def test_what_comes_back_after_the_stop_waits_no_more(node, client):
+    """A promised message that a channel gives back late, as one of very many, is written, too."""
+    retries = {"x-delayed-retry-type": ("longstr", "all"), "x-delayed-retry-min": ("signedint", 500)}
+    client.declare("q", durable=True, arguments=ASKS | retries)
+    node.commit()
+    client.publish("q", b"0", delivery_mode=2)
+    client.consume("q")
+    (queue,) = node.vhosts["/"].queues.values()
+    queue.limits.need_retries().stop()
+    client.connection.lost()
+    node.run_turn()
+    assert (0, 1) == (queue.held_count, queue.ready_count)
+    node.disk.close()
+
+
 @pytest.mark.parametrize("options", [{}, LEVELS])
 def test_what_waits_for_a_retry_is_kept_and_goes_on_waiting(node, client, options):
     """A promised message that waits, or that its consumer loses by the stop, is written, and comes at its time."""
