@@ -93,7 +93,7 @@ def test_each_call_that_waits_for_a_full_socket_is_made_up_for():
 def recovering(monkeypatch, pieces: int, error: Exception) -> Client:
     """A client with unacked deliveries, whose next `basic.recover` fails after so many slices."""
 
-    def failing(_self, _channel):
+    def failing(_self, _channel, _outcome=None, **_):
         for _ in range(pieces):
             yield
         monkeypatch.undo()

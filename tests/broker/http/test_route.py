@@ -121,7 +121,13 @@ NAMES = {
     "filter": "x", "within": "1", "unit": "days", "port": "5672", "protocol": "amqp", "pattern": ".*", "password": "x",
     "props": "~",
 }  # fmt: skip
-NO_SUCH = ("queues/quorum/", "leveret/", "health/checks/", "shovels/vhost/")
+NO_SUCH = (
+    "queues/quorum/",
+    "connections/{connection}/sessions",
+    "leveret/",
+    "health/checks/",
+    "shovels/vhost/",
+)
 """Beginnings of paths that may need what the broker of the tests does not have."""
 
 
