@@ -65,7 +65,8 @@ def check(data_dir: Path | None, *, as_json: bool) -> None:
             click.echo(f"{len(damaged)} damaged items in {found}")
         elif stats is not None:
             queues, messages = len(stats["queues"]), stats["messages"]
-            click.echo(f"clean: {queues} queues, {messages} messages, {stats['blocks']} blocks in {found}")
+            later = f", {stats['delayed']} held or delayed" if stats["delayed"] else ""
+            click.echo(f"clean: {queues} queues, {messages} messages{later}, {stats['blocks']} blocks in {found}")
     sys.exit(exit_codes.DATA if damaged else 0)
 
 

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from processes.running import Running
 from samples.stored import Stored, example
 
+import leveret
 from leveret.broker.cli import store as store_command
 from leveret.broker.cli.main import main
 from leveret.broker.embedded.synchronous import Broker
@@ -39,6 +40,19 @@ def spoil(data_dir: Path, octets: bytes) -> None:
     """Damage the record that contains these bytes."""
     path = data_dir / "store" / "data.mdb"
     path.write_bytes(path.read_bytes().replace(octets, octets.swapcase()))
+
+
+def test_held_messages_are_counted(tmp_path):
+    """Messages that a queue holds until their time are part of what was checked."""
+    with leveret.Broker(data_dir=tmp_path) as broker:
+        broker.declare("q", durable=True, arguments={"x-allow-hold": True})
+        broker.publish("", "q", b"x", properties={"delivery_mode": 2}, headers={"x-delay": 3_600_000})
+    done = store("check", "--data-dir", str(tmp_path))
+
+    assert (0, "clean: 1 queues, 0 messages, 1 held or delayed, 0 blocks") == (
+        done.exit_code,
+        done.stdout.partition(" in ")[0],
+    )
 
 
 def test_whole_data(tmp_path):
