@@ -64,7 +64,7 @@ def test_of_several_brokers_none_is_chosen(tmp_path, request):
     assert (
         "Error: several brokers of this user run: choose one with --data-dir or LEVERET_DATA_DIR\n"
         f"  {tmp_path / 'one'}\n  {tmp_path / 'two'}"
-    ) in done.stderr
+    ) in done.output
     assert 0 == CliRunner().invoke(ctl, ["help", "list_queues"]).exit_code
 
 
