@@ -66,7 +66,9 @@ def check(data_dir: Path | None, *, as_json: bool) -> None:
         elif stats is not None:
             queues, messages = len(stats["queues"]), stats["messages"]
             later = f", {stats['delayed']} held or delayed" if stats["delayed"] else ""
-            click.echo(f"clean: {queues} queues, {messages} messages{later}, {stats['blocks']} blocks in {found}")
+            click.echo(
+                f"clean: {queues} queues, {messages} messages{later}, {stats['blocks']} blocks in {found}"
+            )
     sys.exit(exit_codes.DATA if damaged else 0)
 
 
