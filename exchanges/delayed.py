@@ -27,6 +27,21 @@ HEADER = "x-delay"
 MAX_DELAY = 4294967295
 """Maximum delay in milliseconds, nearly 50 days; a longer one is ignored, as in RabbitMQ's plugin."""
 
+DELAYABLE_TYPES: dict[str, type[Exchange]] = {
+    each.type: each
+    for each in (
+        DirectExchange,
+        FanoutExchange,
+        TopicExchange,
+        HeadersExchange,
+        ConsistentHashExchange,
+        LocalRandomExchange,
+        ModulusHashExchange,
+        RandomExchange,
+    )
+}
+"""The types that `x-delayed-type` may name."""
+
 _ARGUMENT = "x-delayed-type"
 _SIGNED = 2**31
 _INTEGERS = frozenset(("byte", "short", "signedint", "long", "unsignedbyte", "unsignedshort", "unsignedint"))
@@ -81,7 +96,7 @@ class DelayedExchange(Exchange):
             raise InvalidDelayedTypeError("'x-delayed-type' must be an existing exchange type")
         if value in {DELAYED, RecentHistoryExchange.type}:
             raise InvalidDelayedTypeError(f"'{value}' can't be used for 'x-delayed-type'")
-        found = _BEHIND.get(value)
+        found = DELAYABLE_TYPES.get(value)
         if found is None:
             raise UnknownExchangeTypeError(value)
         return _delayed(found.class_for(arguments))  # type: ignore[arg-type] # a class is hashable
@@ -101,21 +116,6 @@ class DelayedExchange(Exchange):
     def matched(self, routing_keys: Sequence[str], headers: Headers) -> Any:
         """Return the same for the message that was just routed."""
         return (self.line,) if self._keeps(headers) else super().matched(routing_keys, headers)
-
-
-_BEHIND: dict[str, type[Exchange]] = {
-    each.type: each
-    for each in (
-        DirectExchange,
-        FanoutExchange,
-        TopicExchange,
-        HeadersExchange,
-        ConsistentHashExchange,
-        LocalRandomExchange,
-        ModulusHashExchange,
-        RandomExchange,
-    )
-}
 
 
 @cache

@@ -22,29 +22,15 @@ from leveret.exchanges.base import (
     arguments_of,
     binding_key_of,
 )
-from leveret.exchanges.choice import LocalRandomExchange, ModulusHashExchange, RandomExchange
-from leveret.exchanges.consistent_hash import ConsistentHashExchange
-from leveret.exchanges.delayed import DelayedExchange
-from leveret.exchanges.direct import DirectExchange, FanoutExchange
+from leveret.exchanges.delayed import DELAYABLE_TYPES, DelayedExchange
 from leveret.exchanges.errors import TooManyHopsError, UnknownExchangeError, UnknownExchangeTypeError
 from leveret.exchanges.headers import HeadersExchange
 from leveret.exchanges.recent_history import RecentHistoryExchange
-from leveret.exchanges.topic import TopicExchange
 
 EXCHANGE_TYPES: dict[str, type[Exchange]] = {
-    each.type: each
-    for each in (
-        DirectExchange,
-        FanoutExchange,
-        TopicExchange,
-        HeadersExchange,
-        ConsistentHashExchange,
-        DelayedExchange,
-        LocalRandomExchange,
-        ModulusHashExchange,
-        RandomExchange,
-        RecentHistoryExchange,
-    )
+    **DELAYABLE_TYPES,
+    DelayedExchange.type: DelayedExchange,
+    RecentHistoryExchange.type: RecentHistoryExchange,
 }
 
 _UNLIMITED = 1 << 62
