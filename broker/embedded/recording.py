@@ -111,7 +111,7 @@ class Recorder:
         """
         properties = Properties(message.header)
         demands = PropertyDemands(properties)
-        keys = (split_address(message.address)[1], *demands.extra_keys)
+        keys = demands.keys(message.address)
         envelope = Envelope(demands.headers, properties)
         found = vhost.route_anyway(exchange, keys, envelope) if queues is None else queues
         names = tuple(queue.name for queue in found)

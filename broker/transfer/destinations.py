@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote
 
-from leveret.broker.amqp.fastpath import join_address, split_address
+from leveret.broker.amqp.fastpath import join_address
 from leveret.broker.amqp.properties import FLAGS_AT, Properties
 from leveret.broker.amqp.tables import Field, encode_value, join_fields
 from leveret.broker.auth.permissions import DEFAULT_EXCHANGE
@@ -107,10 +107,7 @@ class ToExchange:
     def _resolve(self, message: Message, header: bytes) -> Resolved | str:
         properties = Properties(header)
         demands = PropertyDemands(properties)
-        if self._routing_key is None:
-            keys: tuple[str, ...] = split_address(message.address)[1], *demands.extra_keys
-        else:
-            keys = (self._routing_key,)
+        keys = demands.keys(message.address) if self._routing_key is None else (self._routing_key,)
         if not all(map(self._may_write, keys)):
             return FORBIDDEN
         queues = self._vhost.route_anyway(self._exchange, keys, Envelope(demands.headers, properties))

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
-from leveret.broker.amqp.fastpath import split_address
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.queue.due_line import DelayDisk, DueLine
 from leveret.broker.scheduling.node_context import NodeContext
@@ -16,7 +15,7 @@ from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.copies import Copies, Deliveries
 from leveret.broker.vhost.publish_route import PropertyDemands
 from leveret.broker.vhost.tail import ExchangeTap
-from leveret.exchanges.base import Envelope, Exchange, Table
+from leveret.exchanges.base import Envelope, Exchange
 from leveret.exchanges.delayed import delay_of, due_headers
 from leveret.exchanges.router import Router
 from leveret.storage.delayed import Due
@@ -50,13 +49,10 @@ class DelayLine(DueLine):
 
     def destinations(self, message: Message) -> Collection[Any]:
         """Return the queues to which a delayed message would be routed now."""
-        demands = PropertyDemands(Properties(message.header))
-        return self._routed(message, demands, due_headers(demands.headers))
-
-    def _routed(self, message: Message, demands: PropertyDemands, headers: Table) -> Sequence[Any]:
-        keys = (split_address(message.address)[1], *demands.extra_keys)
-        envelope = Envelope(headers, Properties(message.header))
-        return self._router.route_anyway(self._exchange, keys, envelope)
+        properties = Properties(message.header)
+        demands = PropertyDemands(properties)
+        envelope = Envelope(due_headers(demands.headers), properties)
+        return self._router.route_anyway(self._exchange, demands.keys(message.address), envelope)
 
     @property
     def _is_blocked(self) -> bool:
@@ -68,15 +64,13 @@ class DelayLine(DueLine):
         message = Message(address, content, content[1] << 8 | content[2])
         properties = Properties(message.header)
         demands = PropertyDemands(properties)
-        headers = due_headers(demands.headers)
-        found = self._routed(message, demands, headers)
+        keys, headers = demands.keys(message.address), due_headers(demands.headers)
+        found: Sequence[Any] = self._router.route_anyway(self._exchange, keys, Envelope(headers, properties))
         headers.pop("BCC", None)
         message = message.with_header(properties.replace(headers=headers))
         for tail in self.tails_on(self._exchange):
             if tail.exchange != self._exchange.name:  # it has the message since the publish
-                tail.dead_lettered(
-                    self._exchange, (split_address(address)[1], *demands.extra_keys), message, found
-                )
+                tail.dead_lettered(self._exchange, keys, message, found)
         if not found:
             return True
         disk, persistent = self._disk, demands.persistent

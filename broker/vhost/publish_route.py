@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from leveret.broker.amqp.errors import HeadersTooLarge, InvalidExpiration, MalformedProperties
+from leveret.broker.amqp.fastpath import split_address
 from leveret.broker.amqp.properties import (
     FLAG_DELIVERY_MODE,
     FLAG_REPLY_TO,
@@ -259,6 +260,10 @@ class PropertyDemands:
             raise precondition_failed(
                 f"message has {keys} keys in CC and BCC, more than limits.cc_keys ({most})"
             )
+
+    def keys(self, address: bytes) -> tuple[str, ...]:
+        """Return all routing keys of a message: that of its address, then those in CC and BCC."""
+        return split_address(address)[1], *self.extra_keys
 
     def without_bcc(self) -> Table:
         """Return the headers as consumers get them."""

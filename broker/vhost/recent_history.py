@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from leveret.broker.amqp.fastpath import split_address
 from leveret.broker.amqp.properties import Properties, delivery_mode
 from leveret.broker.amqp.publishes import PERSISTENT_MODE
 from leveret.broker.errors import resource
@@ -116,5 +115,5 @@ class RecentHistory(ExchangeTap):
     def _routed(self, exchange: Exchange, message: Message) -> Sequence[object]:
         properties = Properties(message.header, max_entries=1 << 62)
         demands = PropertyDemands(properties)
-        keys = (split_address(message.address)[1], *demands.extra_keys)
+        keys = demands.keys(message.address)
         return self._histories.router.route_anyway(exchange, keys, Envelope(demands.headers, properties))
