@@ -3,8 +3,9 @@
 Theory. To publishers a line looks like a durable queue. An arriving message becomes a row in the table of delayed
 messages with the commit of this turn (`storage.delayed`), and its publisher hears only then. When it is due, the line
 gives it back (`_give_back`) in the turn that also deletes its row: both are in one commit, so the message is always in
-exactly one place. There are two kinds of line: that of an exchange that delays
-(`broker.vhost.delayed_delivery.DelayLine`), and that of a queue that holds messages (`broker.queue.hold.Hold`).
+exactly one place. There are three kinds of line: that of an exchange that delays
+(`broker.vhost.delayed_delivery.DelayLine`), that of a queue that holds messages (`broker.queue.hold.Hold`), and that of
+a queue whose messages wait for their next delivery (`broker.queue.retries.Retries`).
 
 Without a disk all messages stay in memory and are lost when the broker stops.
 """
@@ -129,9 +130,9 @@ class DueLine:
 
     def _restore(self, due: Due, value: bytes) -> bool:
         """Give back the message of a row that is due; False if the row has to stay until `_moved` is called."""
-        return self._give_back(due, *unpack_row(pack_key(self.number, due), value))
+        return self._give_back(due, _message_of(self.number, due, value))
 
-    def _give_back(self, due: Due, address: bytes, content: bytes) -> bool:
+    def _give_back(self, due: Due, message: Message) -> bool:
         """Give back a message that is due; False if its row has to stay until `_moved` is called.
 
         Raises MalformedProperties for a message that nobody could have published.
@@ -468,10 +469,11 @@ def _decoded(line: int, rows: dict[Due, bytes], until: Due | None) -> Pieces:
         messages = []
         for due in [heappop(ready) for _ in range(min(PIECE, len(ready)))]:
             with suppress(DamagedError):
-                address, content = unpack_row(pack_key(line, due), rows.pop(due))
-                messages.append((due, _message(address, content)))
+                messages.append((due, _message_of(line, due, rows.pop(due))))
         yield messages
 
 
-def _message(address: bytes, content: bytes) -> Message:
+def _message_of(line: int, due: Due, value: bytes) -> Message:
+    """Return the message of a row; raises DamagedError."""
+    address, content = unpack_row(pack_key(line, due), value)
     return Message(address, content, content[1] << 8 | content[2])

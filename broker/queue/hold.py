@@ -112,10 +112,9 @@ class Hold(DueLine):
 
     # -- out --------------------------------------------------------------------------------------------------------
 
-    def _give_back(self, due: Due, address: bytes, content: bytes) -> bool:
+    def _give_back(self, due: Due, message: Message) -> bool:
         """Append a message to the queue; False if its row has to stay until its body is in a file."""
-        message = Message(address, content, content[1] << 8 | content[2])
-        if DELAY.encode() in content:
+        if DELAY.encode() in message.content:
             properties = Properties(message.header)
             message = message.with_header(properties.replace(headers=without_delay(properties.headers or {})))
         queue, disk = self._queue, self._disk

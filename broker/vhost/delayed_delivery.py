@@ -59,9 +59,8 @@ class DelayLine(DueLine):
         """True while a message is on its way to very many queues."""
         return self._deliveries.has_input
 
-    def _give_back(self, due: Due, address: bytes, content: bytes) -> bool:
+    def _give_back(self, due: Due, message: Message) -> bool:
         """Route a message that is due; False if its row has to stay until its body is in a file."""
-        message = Message(address, content, content[1] << 8 | content[2])
         properties = Properties(message.header)
         demands = PropertyDemands(properties)
         keys, headers = demands.keys(message.address), due_headers(demands.headers)
