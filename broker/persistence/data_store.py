@@ -17,7 +17,6 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.committer import Committer
@@ -249,12 +248,13 @@ class DataStore:
     def make_backing(self, qid: int, arguments: Table, *, strict: bool = False) -> BackingQueue:
         """Create the backing queue of a queue; qid 0 is a queue that is not durable. `strict`: see `priorities_of`."""
         number = qid or self.next_id()
-        highest, default = priorities_of(arguments, strict=strict)
-        make_level = self._level_maker(number, default, durable=bool(qid))
-        if not highest:
+        priorities = priorities_of(arguments, strict=strict)
+        make_level = self._level_maker(number, priorities.default, durable=bool(qid))
+        if not priorities.highest:
             return make_level(0)
-        read = partial(priority, default=default) if default else priority  # called for each message
-        return PriorityQueue(make_level, read, highest, number, default)
+        return PriorityQueue(
+            make_level, priorities.of_content, priorities.highest, number, priorities.default
+        )
 
     def _level_maker(self, number: int, default: int, *, durable: bool) -> Callable[[int], VariableQueue]:
         levels: list[VariableQueue] = []

@@ -26,9 +26,11 @@ in silence, and so do we; but the log and `leveret explain` name them.
 import difflib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
+from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import (
     INTEGERS,
     Field,
@@ -338,6 +340,11 @@ class Priorities(NamedTuple):
 
     highest: int
     default: int = 0
+
+    @property
+    def of_content(self) -> Callable[[bytes], int]:
+        """The function that returns the priority in the content of a message; it is called for each."""
+        return partial(priority, default=self.default) if self.default else priority
 
 
 STRICT: Final = Priorities(31, 4)

@@ -5,11 +5,9 @@ import secrets
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from typing import Any, Protocol
 
-from leveret.broker.amqp.properties import priority
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import VHostLimits, is_reached
@@ -71,11 +69,12 @@ class VHostRecord(PolicyRecord, Protocol):
 def make_in_memory(qid: int, arguments: Table, *, strict: bool = False) -> BackingQueue:
     """Create the in-memory backing queue of a queue that is not stored; `strict`: see `priorities_of`."""
     del qid
-    highest, default = priorities_of(arguments, strict=strict)
-    if not highest:
+    priorities = priorities_of(arguments, strict=strict)
+    if not priorities.highest:
         return MemoryQueue()
-    read = partial(priority, default=default) if default else priority  # called for each message
-    return PriorityQueue(lambda _: MemoryQueue(), read, highest, default=default)
+    return PriorityQueue(
+        lambda _: MemoryQueue(), priorities.of_content, priorities.highest, default=priorities.default
+    )
 
 
 class VHost:
