@@ -138,14 +138,13 @@ def merged_definition(policy: Mapping[str, Any], operator: Mapping[str, Any]) ->
     """Merge the definitions of a policy and an operator policy, sorted by key like each of them."""
     if not policy or not operator:
         return dict(policy or operator)
-    return {
-        key: max(policy[key], operator[key])
-        if key in _LARGER and key in policy and key in operator
-        else strictest((policy[key], operator[key]))
-        if key in LIMITS and key in policy and key in operator
-        else operator.get(key, policy.get(key))
-        for key in sorted({*policy, *operator})
-    }
+    merged = {**policy, **operator}
+    for key in policy.keys() & operator.keys():
+        if key in _LARGER:
+            merged[key] = max(policy[key], operator[key])
+        elif key in LIMITS:
+            merged[key] = strictest((policy[key], operator[key]))
+    return dict(sorted(merged.items()))
 
 
 def queue_settings(
