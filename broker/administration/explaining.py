@@ -39,6 +39,7 @@ from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
 from leveret.broker.errors import AMQPError, resource
 from leveret.broker.queue.arguments import unknown_arguments
+from leveret.broker.queue.backoff import KEYS as RETRY_KEYS
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.settings import COUNTED, LIMITS, QueueSettings, strictest
@@ -304,7 +305,7 @@ _FIELDS = {"max-length-bytes": "max_octets", "retain-bytes": "retain_octets"}
 """Those whose names in `QueueSettings` are others."""
 _FIXED = (
     *("max-priority", "single-active-consumer", "queue-type", "queue-mode"),
-    *("delayed-retry-type", "delayed-retry-min", "delayed-retry-max", "delayed-retry-multiplier"),
+    *RETRY_KEYS,
 )
 """Settings that only arguments give, or that are shown as they were given."""
 

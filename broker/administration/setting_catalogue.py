@@ -6,7 +6,7 @@ A test has the validators accept every value that is offered here, and finds set
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from leveret.broker.queue.arguments import MAX_EXPIRY_MS, OF_QUEUES
+from leveret.broker.queue.arguments import MAX_EXPIRY_MS, OF_QUEUES, OVERFLOWS
 from leveret.broker.queue.backoff import TYPES as RETRY_TYPES
 from leveret.broker.vhost.policies import CLASSIC_QUEUES, EXCHANGES, QUORUM_QUEUES, known_keys
 from leveret.confirm.modes import CONFIRM_MODES
@@ -54,7 +54,7 @@ SETTINGS: Final = (
     Setting("max-length-bytes", _INTEGER, "Size of the bodies of ready messages at which the queue is full.",
             unit="bytes"),
     Setting("overflow", _CHOICE, "A full queue drops its oldest message, or refuses the new one, which "
-            "reject-publish-dlx dead-letters.", choices=("drop-head", "reject-publish", "reject-publish-dlx")),
+            "reject-publish-dlx dead-letters.", choices=OVERFLOWS),
     Setting("dead-letter-exchange", _TEXT, "Exchange that gets the messages that are rejected, expire or do not fit; "
             "empty for the default exchange. Without it they are deleted."),
     Setting("dead-letter-routing-key", _TEXT, "Routing key of dead letters: with the default exchange the name of a "

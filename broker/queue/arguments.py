@@ -41,7 +41,7 @@ from leveret.broker.amqp.tables import (
     value_text,
 )
 from leveret.broker.errors import AMQPError, denied_feature, precondition_failed, resource
-from leveret.broker.queue.backoff import TYPES as RETRY_TYPES
+from leveret.broker.queue.backoff import KEYS as RETRY_KEYS, TYPES as RETRY_TYPES
 from leveret.confirm.modes import CONFIRM_MODES
 from leveret.exchanges.base import Exchange
 
@@ -52,6 +52,8 @@ MAX_EXPIRY_MS = 315_360_000_000
 
 CLASSIC = "classic"
 QUORUM = "quorum"
+OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+"""Values of `x-overflow`; the first is the default."""
 
 _UNDEFINED = ("longstr", "undefined")
 _DEAD_LETTER_KEY = "x-dead-letter-routing-key"
@@ -181,7 +183,7 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-max-in-memory-length": _non_negative,
     "x-max-in-memory-bytes": _non_negative,
     "x-max-priority": _at_most(255, "max_value_exceeded"),
-    "x-overflow": _one_of("invalid_overflow", "drop-head", "reject-publish", "reject-publish-dlx"),
+    "x-overflow": _one_of("invalid_overflow", *OVERFLOWS),
     "x-queue-mode": _supported("mode", "default", "lazy"),
     "x-queue-version": _queue_version(1, 2),
     "x-single-active-consumer": _bool,
@@ -213,12 +215,7 @@ _CONSUME_VALIDATORS: Mapping[str, _Validator] = {
     "x-consumer-timeout": _non_negative,
 }
 
-_DELAYED_RETRY = (
-    "x-delayed-retry-type",
-    "x-delayed-retry-min",
-    "x-delayed-retry-max",
-    "x-delayed-retry-multiplier",
-)
+_DELAYED_RETRY = tuple(f"x-{key}" for key in RETRY_KEYS)
 _OF_HOLDS = ("x-allow-hold", "x-hold-until-header", "x-max-held", *_DELAYED_RETRY)
 _OF_CLASSIC = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-max-length", "x-max-length-bytes",

@@ -3,7 +3,9 @@
 from typing import NamedTuple
 
 TYPES = ("all", "failed", "returned", "disabled")
-"""Values of `x-delayed-retry-type`."""
+"""Values of `delayed-retry-type`."""
+KEYS = ("delayed-retry-type", "delayed-retry-min", "delayed-retry-max", "delayed-retry-multiplier")
+"""Settings of policies, and with `x-` before their names arguments, that give the delays."""
 _LONGEST = 1 << 56
 """Milliseconds of the longest delay, whatever the multiplier."""
 

@@ -53,6 +53,7 @@ class Hold(DueLine):
         super().__init__(turn, context, disk)
         self._queue = queue
         self._settings = NO_SETTINGS
+        self._headers: list[bytes] = []
         self._has_warned = False
         self.is_busy = False
         """True while an operator's operation on the messages runs; another must not begin."""
@@ -65,6 +66,7 @@ class Hold(DueLine):
     def configure(self, settings: QueueSettings) -> None:
         """Apply changed settings; what is held stays held."""
         self._settings = settings
+        self._headers = [name.encode("utf-8", "surrogateescape") for name in settings.hold_headers]
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
@@ -81,7 +83,7 @@ class Hold(DueLine):
 
         One whose header is malformed, and that no client publishes now, is not held.
         """
-        if not any(name in message.content for name in self._settings.hold_headers):
+        if not any(name in message.content for name in self._headers):
             return 0
         try:
             return self._due(Properties(message.header).headers or {})

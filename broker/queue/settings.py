@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from leveret.broker.amqp.tables import Table
-from leveret.broker.queue.arguments import MAX_EXPIRY_MS, QUORUM, queue_type
+from leveret.broker.queue.arguments import MAX_EXPIRY_MS, OVERFLOWS, QUORUM, queue_type
 from leveret.broker.queue.backoff import Backoff
+from leveret.broker.queue.due_time import DELAY, DELIVER_AT
 from leveret.confirm.modes import STANDARD, effective_mode
 
-DROP_HEAD = "drop-head"
-REJECT_PUBLISH_DLX = "reject-publish-dlx"
+DROP_HEAD, _, REJECT_PUBLISH_DLX = OVERFLOWS
 RETAIN_OCTETS = 128 * 1024 * 1024
 """Default of `retain_octets`: the largest message fits."""
 COUNTED = 1 << 62
@@ -68,14 +68,10 @@ class QueueSettings:
     retry: Backoff | None = None
 
     @property
-    def hold_headers(self) -> tuple[bytes, ...]:
+    def hold_headers(self) -> tuple[str, ...]:
         """Names of the headers that may tell until when a message is held; none if the queue holds none."""
-        own = (b"x-deliver-at", b"x-delay") if self.allow_hold else ()
-        return (
-            own
-            if self.hold_until_header is None
-            else (*own, self.hold_until_header.encode("utf-8", "surrogateescape"))
-        )
+        own = (DELIVER_AT, DELAY) if self.allow_hold else ()
+        return own if self.hold_until_header is None else (*own, self.hold_until_header)
 
     @property
     def holds(self) -> bool:

@@ -23,8 +23,8 @@ from typing import Any, Protocol
 
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
-from leveret.broker.queue.arguments import QUORUM, queue_type
-from leveret.broker.queue.backoff import TYPES as RETRY_TYPES
+from leveret.broker.queue.arguments import OVERFLOWS, QUORUM, queue_type
+from leveret.broker.queue.backoff import KEYS as RETRY_KEYS, TYPES as RETRY_TYPES
 from leveret.broker.queue.settings import merged_definition
 from leveret.broker.vhost.parameter_checks import (
     Check,
@@ -127,7 +127,7 @@ class Policies:
         limits_classic: bool = True,
     ) -> None:
         self._patterns = patterns or Patterns()
-        self._barred = frozenset(() if limits_classic else ("delivery-limit", *_RETRY))
+        self._barred = frozenset(() if limits_classic else ("delivery-limit", *RETRY_KEYS))
         self.record: PolicyRecord | None = None
         self._vhost = vhost
         self._changed = changed
@@ -348,7 +348,6 @@ _VALUES: Mapping[str, tuple[_Test, str]] = {
     "queue-master-locator": (_one_of("min-masters", "client-local", "random"), "queue master locator"),
     "target-group-size": (_at_least(1), "qq target count value"),
 }
-_RETRY = ("delayed-retry-type", "delayed-retry-min", "delayed-retry-max", "delayed-retry-multiplier")
 _MIRRORING = frozenset(
     (
         "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown", "ha-promote-on-failure",
