@@ -756,4 +756,4 @@ def _too_many_hops(error: TooManyHopsError) -> AMQPError:
 
 def _may_refuse(queue: Queue) -> bool:
     """Return whether a queue may refuse or hold a message, which takes more than the fast path."""
-    return queue.settings.rejects or queue.settings.holds
+    return any(queue.settings.on_publish)

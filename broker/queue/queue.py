@@ -489,7 +489,7 @@ class Queue:
     @property
     def held_count(self) -> int:
         """Number of messages that nobody gets yet: held ones, and those that wait for a retry."""
-        return (0 if self.hold is None else self.hold.count) + len(self.waiting)
+        return sum([line.count for line in self.lines])
 
     @property
     def stores(self) -> tuple[BackingQueue, ...]:

@@ -231,7 +231,7 @@ class Policies:
 
     def obstacle(self, policy: Policy, kind: str) -> str:
         """Return why a policy does not apply to objects of this kind, whatever their names are; '' if it does."""
-        barred = IMPOSSIBLE[kind] | (self._barred if kind == CLASSIC_QUEUES else set())
+        barred = IMPOSSIBLE[kind] | self._barred_for(kind)
         if kind not in _SCOPES.get(policy.apply_to, {policy.apply_to}):
             return f"it applies to {policy.apply_to} only"
         if keys := ", ".join(sorted(barred & set(policy.definition))):
@@ -255,11 +255,14 @@ class Policies:
         if not self:
             return NOTHING
         octets = name.encode("utf-8", "surrogateescape")
-        barred = self._barred if kind == CLASSIC_QUEUES else frozenset[str]()
+        barred = self._barred_for(kind)
         policy, operator_policy = (_first(ranked, kind, octets, barred) for ranked in self._ranked)
         if policy is None is operator_policy:
             return NOTHING
         return Applied(policy, operator_policy)
+
+    def _barred_for(self, kind: str) -> frozenset[str]:
+        return self._barred if kind == CLASSIC_QUEUES else frozenset()
 
 
 def _all_if_empty(pattern: str) -> str:
@@ -333,7 +336,7 @@ _VALUES: Mapping[str, tuple[_Test, str]] = {
     "max-length": (_at_least(0), "maximum length"),
     "max-length-bytes": (_at_least(0), "maximum length in bytes"),
     "message-ttl": (_at_least(0), "message TTL"),
-    "overflow": (_one_of("drop-head", "reject-publish", "reject-publish-dlx"), "overflow value"),
+    "overflow": (_one_of(*OVERFLOWS), "overflow value"),
     "queue-leader-locator": (
         _one_of("client-local", "balanced", "random", "least-leaders"),
         "queue leader locator value",
