@@ -8,6 +8,7 @@ import contextlib
 import logging
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,15 @@ import click
 import msgspec
 
 from leveret.broker import exit_codes
+from leveret.broker.cli.ctl.client import IMPORT_SECONDS, ApiClient
+from leveret.broker.cli.ctl.definitions import (
+    DRY_RUN,
+    ON_UNSUPPORTED,
+    UNSUPPORTED,
+    end_import,
+    import_query,
+)
+from leveret.broker.cli.ctl.errors import DISK_FULL, ApiError, CtlError
 from leveret.broker.cli.entry import Group
 from leveret.broker.cli.options import data_dir_option, data_errors, fail, stored_config
 from leveret.broker.config.config import Config
@@ -59,17 +69,11 @@ def export_definitions(data_dir: Path | None, file: Path | None) -> None:
 
 @definitions.command("import")
 @data_dir_option
-@click.option(
-    "--dry-run", is_flag=True, help="Change nothing, and list what would be added, changed and refused."
-)
+@click.option("--dry-run", is_flag=True, help=DRY_RUN)
 @click.option(
     "--formatter", type=click.Choice(["table", "json"]), default="table", help="Form of the output."
 )
-@click.option(
-    "--on-unsupported",
-    type=click.Choice(["refuse", "skip"]),
-    help="What to do with definitions that cannot exist here (default: definitions.on_unsupported).",
-)
+@click.option("--on-unsupported", type=click.Choice(ON_UNSUPPORTED), help=UNSUPPORTED)
 @click.argument("file", type=click.Path(path_type=Path))
 def import_definitions(
     data_dir: Path | None, file: Path, formatter: str, on_unsupported: str | None, *, dry_run: bool
@@ -83,8 +87,6 @@ def import_definitions(
       leveret definitions import --dry-run definitions.json
       leveret definitions import --data-dir /var/lib/leveret definitions.json
     """  # noqa: D301
-    from leveret.broker.cli.ctl.definitions import end_import  # noqa: PLC0415
-
     config = stored_config(data_dir)
     if on_unsupported is not None:
         config = msgspec.structs.replace(config, on_unsupported=on_unsupported)
@@ -118,15 +120,11 @@ def _answer(config: Config, file: Path, on_unsupported: str | None, *, is_dry: b
                 raise
         except (BadRequestError, DefinitionsError) as error:
             fail(f"{wrong}{error}", exit_codes.DATA)
-    query = {"dry_run": "true" if is_dry else None, "on_unsupported": on_unsupported}
-    return _by_broker(config.data_dir, file, **{key: value for key, value in query.items() if value})
+    return _by_broker(config.data_dir, file, import_query(on_unsupported, dry_run=is_dry))
 
 
-def _by_broker(data_dir: Path, file: Path, **query: str) -> Any:
+def _by_broker(data_dir: Path, file: Path, query: Mapping[str, str]) -> Any:
     """Have the broker that runs on the data import the file."""
-    from leveret.broker.cli.ctl.client import IMPORT_SECONDS, ApiClient  # noqa: PLC0415
-    from leveret.broker.cli.ctl.errors import DISK_FULL, ApiError, CtlError  # noqa: PLC0415
-
     content = read_named(file, MOST_DEFINITIONS)
     try:
         with contextlib.closing(ApiClient(data_dir, IMPORT_SECONDS)) as api:

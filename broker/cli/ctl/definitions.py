@@ -73,9 +73,7 @@ def import_definitions(
     content = _content(session, file)
     if session.given_seconds is None:
         session.api.allow(IMPORT_SECONDS)
-    query = ({"dry_run": "true"} if dry_run else {}) | (
-        {"on_unsupported": on_unsupported} if on_unsupported else {}
-    )
+    query = import_query(on_unsupported, dry_run=dry_run)
     try:
         answer = session.api.request("POST", ("leveret", "definitions"), content, query=query)
     except ApiError as error:
@@ -98,6 +96,12 @@ def _content(session: Session, file: str) -> bytes:
         return read_named(file, MOST_DEFINITIONS, is_typed=True)
     except OSError as error:
         raise CtlError(f"Error: cannot read {file}: {error.strerror}", exit_codes.NO_INPUT) from None
+
+
+def import_query(on_unsupported: str | None, *, dry_run: bool) -> dict[str, str]:
+    """Return the query of an import by a running broker."""
+    asked = {"dry_run": "true" if dry_run else None, "on_unsupported": on_unsupported}
+    return {key: value for key, value in asked.items() if value}
 
 
 def end_import(answer: Mapping[str, Any], formatter: str, show: Callable[[str], None]) -> None:
