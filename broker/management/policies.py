@@ -132,7 +132,7 @@ def get_settings(_call: Call) -> Answer:
     is_stored=False,
 )
 def explain_policy(call: Call, vhost: str) -> Steps:
-    """What a policy would change if it were set now, and how many messages would be deleted at once;
+    """Changes that a policy would make if it were set now, and the number of messages that would be deleted at once;
     nothing is changed.
     """
     body = call.body("name")
