@@ -55,7 +55,6 @@ from leveret.broker.administration.vhosts import (
     protect_vhost,
     put_vhost,
     set_vhost_limits,
-    short_queue_type,
 )
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import InvalidPatternError
@@ -70,6 +69,7 @@ from leveret.broker.queue.arguments import (
     check_queue_properties,
     with_default_type,
 )
+from leveret.broker.queue.compatibility import short_queue_type
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_keys, pairs_text, refuse
 from leveret.broker.vhost.parameters import LIMITS, OPERATOR_POLICY, check_parameter

@@ -15,6 +15,7 @@ from leveret.broker.administration.access import (
 )
 from leveret.broker.auth.users import VHOST_LIMITS, User, VHostLimits, limits_by_name
 from leveret.broker.queue.arguments import CLASSIC, QUORUM
+from leveret.broker.queue.compatibility import short_queue_type
 from leveret.broker.vhost.vhost import VHost
 
 NO_TYPE = "undefined"
@@ -114,11 +115,6 @@ def checked_queue_type(text: str) -> str:
     if kind not in {CLASSIC, QUORUM}:
         raise BadRequestError(f"Unsupported default queue type '{text}': it must be {CLASSIC} or {QUORUM}")
     return kind
-
-
-def short_queue_type(text: str) -> str:
-    """Return the short name of a queue type, for that of RabbitMQ's module (`rabbit_quorum_queue`), too."""
-    return text.removeprefix("rabbit_").removesuffix("_queue")
 
 
 def check_vhost_limit(broker: AdministeredBroker, name: str, count: int) -> None:

@@ -14,7 +14,7 @@ from leveret.broker.channel.settings import Compatibility, DefaultLimits, Limits
 from leveret.broker.config import sections
 from leveret.broker.config.backends import backend_settings
 from leveret.broker.config.keys import Draft, in_order
-from leveret.broker.queue.compatibility import QueueCompatibility
+from leveret.broker.queue.compatibility import QueueCompatibility, short_queue_type
 from leveret.broker.tls.options import VERSIONS, CertificateLogin, HostOptions, TLSOptions, problems_of
 
 FRAME_MIN: Final = 4096
@@ -28,8 +28,8 @@ _VALIDATORS: Final = {
 }
 """RabbitMQ's names of the validators of passwords."""
 _LONGEST_NAME: Final = 255
-_LOG_NAME: Final = re.compile(r"(?!pg_)[a-z][a-z0-9_]{0,39}")
 """Bytes of a short string, the type of names in AMQP; characters of the name of a node."""
+_LOG_NAME: Final = re.compile(r"(?!pg_)[a-z][a-z0-9_]{0,39}")
 _DATABASE: Final = re.compile(r"postgres(ql)?://")
 PREVIEW: Final = "replication.url: replication is a preview with limits (docs/howto/replicate.md)"
 
@@ -57,9 +57,7 @@ def config_of(draft: Draft) -> sections.Config:
     if 0 < parts.get("frame_max", FRAME_MIN) < FRAME_MIN:
         draft.problems.append(f"frame_max must be 0 or at least {FRAME_MIN}")
     if "default_queue_type" in parts:
-        parts["default_queue_type"] = (
-            parts["default_queue_type"].removeprefix("rabbit_").removesuffix("_queue")
-        )
+        parts["default_queue_type"] = short_queue_type(parts["default_queue_type"])
     vhosts = _vhosts(draft)
     users = tuple(_users(draft, vhosts))
     return sections.Config(

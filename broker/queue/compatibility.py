@@ -1,10 +1,16 @@
-"""Switches for what RabbitMQ 4 changed of queues, as the configuration has them."""
+"""RabbitMQ's names of queue types, and the switches of the configuration for what RabbitMQ 4 changed of queues."""
 
 from typing import Annotated, Literal
 
 import msgspec
 
 from leveret.broker.config_key import Key
+
+
+def short_queue_type(text: str) -> str:
+    """Return the short name of a queue type, for that of RabbitMQ's module (`rabbit_quorum_queue`), too."""
+    return text.removeprefix("rabbit_").removesuffix("_queue")
+
 
 # The rows are tables, whose lines are filled.
 # fmt: off
