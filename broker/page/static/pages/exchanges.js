@@ -11,6 +11,7 @@ import { poll } from "../shell/poll.js";
 import { history } from "../shell/series.js";
 import { bindingsOf } from "./bindings.js";
 import { listPage } from "./list_page.js";
+import { placeFields } from "./place_fields.js";
 import { publish } from "./publish.js";
 
 /** @typedef {import("../app.js").Place} Place */
@@ -90,11 +91,11 @@ function whereItGoes(vhost, found) {
 
 /** @param {string} vhost */
 async function create(vhost) {
-  const vhosts = vhost ? [vhost] : (await get("vhosts", { columns: "name" })).map((/** @type {any} */ each) => each.name);
+  const fields = await placeFields(vhost);
   await ask({
     title: "New exchange", action: "Create",
     fields: [
-      { name: "name", label: "Name", required: true }, { name: "vhost", label: "Virtual host", type: "select", options: vhosts, value: vhosts[0] },
+      ...fields,
       { name: "type", label: "Type", type: "select", options: TYPES, value: "topic" }, { name: "durable", label: "Durable: it is there after a restart", type: "checkbox", value: true },
       { name: "arguments", label: "Arguments (JSON)", value: "{}", hint: 'Such as {"alternate-exchange": "lost"}, {"x-delayed-type": "direct"}, {"hash-header": "customer"} or {"x-recent-history-length": 50}' },
     ],

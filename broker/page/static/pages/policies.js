@@ -5,6 +5,7 @@ import { h } from "../shell/elements.js";
 import { done } from "../shell/notices.js";
 import { badge, button } from "../shell/parts.js";
 import { listPage } from "./list_page.js";
+import { placeFields } from "./place_fields.js";
 import { policyPreview } from "./policy_preview.js";
 import { SettingsChooser } from "./settings_chooser.js";
 
@@ -61,8 +62,7 @@ function showPolicies(place, kind, maySet) {
  * @param {() => void} again
  */
 async function edit({ vhost, signal }, kind, row, again) {
-  const [known, all] = await Promise.all([get("leveret/settings"), row || vhost ? [{ name: row?.vhost ?? vhost }] : get("vhosts", { columns: "name" })]);
-  const vhosts = all.map((/** @type {any} */ each) => each.name);
+  const [known, fields] = await Promise.all([get("leveret/settings"), row ? [] : placeFields(vhost)]);
   const isOperator = kind === OPERATOR;
   let applyTo = row?.["apply-to"] ?? "queues";
   const suits = (/** @type {string} */ each) => applyTo === "all" || (applyTo === "queues" ? each !== "exchanges" : each === applyTo);
@@ -72,7 +72,7 @@ async function edit({ vhost, signal }, kind, row, again) {
   await ask({
     title: row ? `${kind.noun} ${row.name}`.replace(/^./, (first) => first.toUpperCase()) : `New ${kind.noun}`, action: "Save",
     fields: [
-      ...(row ? [] : [{ name: "name", label: "Name", required: true }, { name: "vhost", label: "Virtual host", type: "select", options: vhosts, value: vhosts[0] }]),
+      ...fields,
       { name: "pattern", label: "Pattern of names", value: row?.pattern ?? "", required: true, hint: "A regular expression, which may match anywhere: ^tmp\\." },
       { name: "apply", label: "Applies to", type: "select", options: APPLY, value: applyTo }, { name: "priority", label: "Priority", type: "number", value: row?.priority ?? 0 },
     ],

@@ -3,6 +3,7 @@ import { get, path, send } from "../shell/api.js";
 import { ask } from "../shell/dialog.js";
 import { done } from "../shell/notices.js";
 import { link } from "../shell/route.js";
+import { placeFields } from "./place_fields.js";
 import { SettingsChooser } from "./settings_chooser.js";
 
 /**
@@ -10,14 +11,13 @@ import { SettingsChooser } from "./settings_chooser.js";
  * @param {string} vhost
  */
 export async function newQueue(vhost) {
-  const [settings, all] = await Promise.all([get("leveret/settings"), vhost ? [{ name: vhost }] : get("vhosts", { columns: "name" })]);
-  const vhosts = all.map((/** @type {any} */ each) => each.name);
+  const [settings, fields] = await Promise.all([get("leveret/settings"), placeFields(vhost)]);
   let kind = "classic_queues";
   const chooser = new SettingsChooser(settings, { "confirm-mode": undefined }, (each) => each.argument !== null && each.kinds.includes(kind));
   await ask({
     title: "New queue", action: "Create",
     fields: [
-      { name: "name", label: "Name", required: true }, { name: "vhost", label: "Virtual host", type: "select", options: vhosts, value: vhosts[0] },
+      ...fields,
       { name: "type", label: "Type", type: "select", options: ["classic", "quorum"], value: "classic" }, { name: "durable", label: "Durable: it is there after a restart", type: "checkbox", value: true },
     ],
     below: (form) => {

@@ -1,11 +1,12 @@
 /** Shovels: what moves messages between queues of any brokers, its state, and what to do with it. */
-import { get, path, send } from "../shell/api.js";
+import { path, send } from "../shell/api.js";
 import { ask } from "../shell/dialog.js";
 import { h } from "../shell/elements.js";
 import { count } from "../shell/format.js";
 import { done } from "../shell/notices.js";
 import { badge, button } from "../shell/parts.js";
 import { listPage } from "./list_page.js";
+import { placeFields } from "./place_fields.js";
 
 export const title = "Shovels";
 const END = { source: ["src_queue", "src_exchange"], destination: ["dest_queue", "dest_exchange"] };
@@ -35,11 +36,11 @@ export function show(place) {
  * @param {() => void} again
  */
 async function create(vhost, again) {
-  const vhosts = vhost ? [vhost] : (await get("vhosts", { columns: "name" })).map((/** @type {any} */ each) => each.name);
+  const fields = await placeFields(vhost);
   await ask({
     title: "New shovel", action: "Start",
     fields: [
-      { name: "name", label: "Name", required: true }, { name: "vhost", label: "Virtual host", type: "select", options: vhosts, value: vhosts[0] },
+      ...fields,
       { name: "src-uri", label: "From the broker", required: true, placeholder: "amqp://user:password@host/vhost", hint: "amqp:// for this one" }, { name: "src-queue", label: "From the queue", required: true },
       { name: "dest-uri", label: "To the broker", required: true, placeholder: "amqps://user:password@host/vhost", hint: "amqp:// for this one" }, { name: "dest-queue", label: "To the queue", hint: "Or an exchange" },
       { name: "dest-exchange", label: "… or to the exchange" }, { name: "dest-exchange-key", label: "… with the routing key", hint: "Empty: that of each message" },
