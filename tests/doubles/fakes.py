@@ -5,8 +5,9 @@ a list of such lines, and a golden transcript has the same lines in a file.
 """
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -378,6 +379,23 @@ class DiskNode(Node):
         ]
         self.disk.environment.save(saved_rows(paging(backings)))
         return self.killed()
+
+
+@contextlib.contextmanager
+def node_in(place: str, data_dir: Path) -> Iterator[Node]:
+    """Yield a server that has its messages in `memory`, or on `disk`."""
+    node = Node() if place == "memory" else DiskNode(data_dir)
+    yield node
+    if isinstance(node, DiskNode):
+        node.disk.close()
+
+
+def settle(node: Node) -> None:
+    """Commit what the last steps have noted and read what they have asked for, if there is a disk."""
+    if isinstance(node, DiskNode):
+        node.commit()
+        node.read()
+        node.commit()
 
 
 class Driver:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node
+from doubles.fakes import Client, DiskNode, Node, node_in, settle
 from services.api import OPERATOR, Api
 
 from leveret.broker.queue import due_line
@@ -20,28 +20,18 @@ MESSAGES = "leveret/queues/%2F/q/messages"
 def node(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     """A broker with a queue that holds twenty messages, due each second, of which memory has a few."""
     monkeypatch.setattr(due_line, "Window", partial(Window, size=2))
-    made = Node() if request.param == "memory" else DiskNode(tmp_path)
-    client = Client(made)
-    client.declare("q", durable=True, arguments={"x-allow-hold": ("bool", True)})
-    settle(made)
-    for number in range(20):
-        headers = {
-            "n": ("signedint", number),
-            "x-deliver-at": ("long", made.wall_clock() + 1000 * (number + 1)),
-        }
-        client.publish("q", b"%d" % number, headers=headers, delivery_mode=2)
-    settle(made)
-    yield made
-    if isinstance(made, DiskNode):
-        made.disk.close()
-
-
-def settle(node: Node) -> None:
-    """Commit, if there is a disk, and read what was asked for."""
-    if isinstance(node, DiskNode):
-        node.commit()
-        node.read()
-        node.commit()
+    with node_in(request.param, tmp_path) as made:
+        client = Client(made)
+        client.declare("q", durable=True, arguments={"x-allow-hold": ("bool", True)})
+        settle(made)
+        for number in range(20):
+            headers = {
+                "n": ("signedint", number),
+                "x-deliver-at": ("long", made.wall_clock() + 1000 * (number + 1)),
+            }
+            client.publish("q", b"%d" % number, headers=headers, delivery_mode=2)
+        settle(made)
+        yield made
 
 
 def pass_time(node: Node, milliseconds: int) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, basic_consume
+from doubles.fakes import Client, DiskNode, Node, basic_consume, node_in, settle
 
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue, Tx, make
 from leveret.storage.store.check import Check, Finding
@@ -17,10 +17,8 @@ ALLOWED = {"x-allow-hold": ("bool", True)}
 
 @pytest.fixture(params=["memory", "disk"])
 def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
-    made = Node() if request.param == "memory" else DiskNode(tmp_path)
-    yield made
-    if isinstance(made, DiskNode):
-        made.disk.close()
+    with node_in(request.param, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
@@ -28,13 +26,6 @@ def disk_node(tmp_path: Path) -> Iterator[DiskNode]:
     made = [DiskNode(tmp_path)]
     yield made[0]
     made[0].disk.close()
-
-
-def settle(node: Node) -> None:
-    """Commit, if there is a disk, what the last steps have noted."""
-    if isinstance(node, DiskNode):
-        node.commit()
-        node.commit()
 
 
 def ready(node: Node, name: str = "q", arguments: Any = None) -> Client:

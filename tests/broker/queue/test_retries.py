@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, work
+from doubles.fakes import Client, DiskNode, Node, node_in, settle, work
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make
 from leveret.broker.channel.settings import Compatibility
@@ -47,18 +47,8 @@ def test_types_tell_what_waits():
 
 @pytest.fixture(params=["memory", "disk"])
 def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
-    made = Node() if request.param == "memory" else DiskNode(tmp_path)
-    yield made
-    if isinstance(made, DiskNode):
-        made.disk.close()
-
-
-def settle(node: Node) -> None:
-    """Commit, if there is a disk, what the last steps have noted."""
-    if isinstance(node, DiskNode):
-        node.commit()
-        node.read()
-        node.commit()
+    with node_in(request.param, tmp_path) as made:
+        yield made
 
 
 def ready(node: Node, *bodies: bytes, **arguments: Any) -> Client:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, queue_declare
+from doubles.fakes import Client, DiskNode, Node, node_in, queue_declare
 from samples.retained import (
     HOUR,
     RETAIN,
@@ -32,14 +32,12 @@ from leveret.broker.transfer.transfer import Transfer
 @pytest.fixture(params=["memory", "disk"])
 def node(request, tmp_path) -> Iterator[Node]:
     """A broker in memory, and one with a disk, with a queue that retains and another one."""
-    made = Node() if request.param == "memory" else DiskNode(tmp_path / "data")
-    client = Client(made)
-    declare(client)
-    client.send(queue_declare("to", durable=True))
-    commit(made)
-    yield made
-    if isinstance(made, DiskNode):
-        made.disk.close()
+    with node_in(request.param, tmp_path / "data") as made:
+        client = Client(made)
+        declare(client)
+        client.send(queue_declare("to", durable=True))
+        commit(made)
+        yield made
 
 
 def result(node: Node, number: int) -> dict[str, Any]:

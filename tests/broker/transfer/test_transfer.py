@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, hurry, queue_declare
+from doubles.fakes import Client, DiskNode, Node, hurry, node_in, queue_declare
 
 from leveret.broker.administration.transfers import EVERYTHING, Chosen
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
@@ -99,12 +99,8 @@ def summary(found: dict[str, Any]) -> tuple[Any, ...]:
 @pytest.fixture(params=["memory", "disk"])
 def node(request, tmp_path) -> Iterator[Node]:
     """A broker in memory, and one with a disk."""
-    if request.param == "memory":
-        yield Node()
-        return
-    made = DiskNode(tmp_path / "data")
-    yield made
-    made.disk.close()
+    with node_in(request.param, tmp_path / "data") as made:
+        yield made
 
 
 @pytest.fixture
