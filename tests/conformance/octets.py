@@ -543,13 +543,19 @@ def _unroutable(s: RecordedSession) -> None:
     opened.receive("exchange.delete-ok")
 
 
-@script("direct-reply-to")
-def _direct_reply_to(s: RecordedSession) -> None:
+def _asked(s: RecordedSession) -> tuple[Channel, Channel, str]:
+    """Send a question; returns the channel that asked, that which has the question, and the address of the answer."""
     opened, server = s.channel(), s.channel()
     server.queue(s.q)
     opened.consume(REPLY_TO, "replies", no_ack=True)
     opened.publish("", s.q, b"question", reply_to=REPLY_TO)
     address = _when_there(server, s.q, no_ack=True).properties["reply_to"]
+    return opened, server, address
+
+
+@script("direct-reply-to")
+def _direct_reply_to(s: RecordedSession) -> None:
+    opened, server, address = _asked(s)
     server.call("queue.declare", queue=address, passive=True)
     server.publish("", address, b"answer")
     opened.deliver()
@@ -558,11 +564,7 @@ def _direct_reply_to(s: RecordedSession) -> None:
 
 @script("direct-reply-late")
 def _direct_reply_late(s: RecordedSession) -> None:
-    opened, server = s.channel(), s.channel()
-    server.queue(s.q)
-    opened.consume(REPLY_TO, "replies", no_ack=True)
-    opened.publish("", s.q, b"question", reply_to=REPLY_TO)
-    address = _when_there(server, s.q, no_ack=True).properties["reply_to"]
+    opened, server, address = _asked(s)
     opened.call("basic.cancel", consumer_tag="replies")
     server.publish("", address, b"late", mandatory=True)
     server.receive("basic.return")

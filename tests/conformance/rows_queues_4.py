@@ -381,6 +381,17 @@ for _label, _given, _more, _expected in (
     )(_ordered)
 
 
+def _after_two_came_back(s: Session, opened: Channel, how: str) -> list[bytes | None]:
+    """Return the bodies of four messages in their order, after a consumer got two and gave them back."""
+    opened.call("basic.qos", prefetch_count=2)
+    opened.consume(s.q)
+    tags = [opened.deliver().delivery_tag for _ in range(2)]
+    opened.call("basic.cancel", consumer_tag="ct")
+    for tag in tags:
+        opened.send(how, delivery_tag=tag, requeue=True)
+    return [opened.get(s.q) for _ in range(opened.ready(s.q, 4))]
+
+
 @case(
     "queues.4.priorities-requeued",
     "in 4.3 requeued messages of a quorum queue keep their priority",
@@ -390,13 +401,7 @@ def _(s: Session) -> list[bytes | None]:
     opened = _quorum(s)
     for priority in (1, 5, 5, 9):
         opened.put(s.q, str(priority).encode(), priority=priority)
-    opened.call("basic.qos", prefetch_count=2)
-    opened.consume(s.q)
-    tags = [opened.deliver().delivery_tag for _ in range(2)]
-    opened.call("basic.cancel", consumer_tag="ct")
-    for tag in tags:
-        opened.send("basic.nack", delivery_tag=tag, requeue=True)
-    return [opened.get(s.q) for _ in range(opened.ready(s.q, 4))]
+    return _after_two_came_back(s, opened, "basic.nack")
 
 
 for _how in ("nack", "reject"):
@@ -404,13 +409,7 @@ for _how in ("nack", "reject"):
     def _back(s: Session, how: str = f"basic.{_how}") -> list[bytes | None]:
         opened = _quorum(s)
         opened.put(s.q, b"1", b"2", b"3", b"4")
-        opened.call("basic.qos", prefetch_count=2)
-        opened.consume(s.q)
-        tags = [opened.deliver().delivery_tag for _ in range(2)]
-        opened.call("basic.cancel", consumer_tag="ct")
-        for tag in tags:
-            opened.send(how, delivery_tag=tag, requeue=True)
-        return [opened.get(s.q) for _ in range(opened.ready(s.q, 4))]
+        return _after_two_came_back(s, opened, how)
 
     case(
         f"queues.4.order-{_how}",
