@@ -13,14 +13,13 @@ from leveret.broker.administration.messages import Steps, condition_of, found_qu
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
 from leveret.broker.message_filter.message_facts import MessageFacts
+from leveret.broker.queue.due_time import LATEST
 from leveret.broker.queue.hold import Hold
 from leveret.storage.delayed import Due
 from leveret.storage.message import Message
 
 Act = Literal["release", "cancel", "reschedule"]
 ACTS: Final[tuple[Act, ...]] = ("release", "cancel", "reschedule")
-LATEST: Final = 2**63 - 1
-"""The latest time (epoch ms) of a held message."""
 
 
 class Choice(NamedTuple):

@@ -13,7 +13,8 @@ from leveret.broker.amqp.tables import INTEGERS, Field, Table
 DELIVER_AT, DELAY = "x-deliver-at", "x-delay"
 _NOTHING: Field = ("void", None)
 _NUMBERS = INTEGERS | {"double", "float"}
-_LATEST = 2**63 - 1
+LATEST = 2**63 - 1
+"""The latest time (epoch ms) of a held message."""
 _YEAR_10000 = 253_402_300_800_000
 _MILLISECONDS = 100_000_000_000
 """Numbers from this on are milliseconds (since March 1973), lower ones are seconds (until the year 5138)."""
@@ -44,7 +45,7 @@ def due_time(headers: Table, now: int, *, named: str | None, own: bool) -> int:
         due = now + _delay(field)
     elif named is not None and has_value(field := headers.get(named, _NOTHING)):
         due = _any_form(named, field)
-    if due > _LATEST:
+    if due > LATEST:
         raise InvalidDueTimeError("x-delay" if own else str(named), due, "a time of 63 bits")
     return due if due > now else 0
 
@@ -86,7 +87,7 @@ def without_delay(headers: Table) -> Table:
         delay = _delay(field)
     except InvalidDueTimeError:  # another header told the time
         return headers
-    return headers | {DELAY: ("long", -delay)} if 0 < delay <= _LATEST else headers
+    return headers | {DELAY: ("long", -delay)} if 0 < delay <= LATEST else headers
 
 
 def _deliver_at(field: Field) -> int:
