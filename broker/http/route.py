@@ -1,7 +1,7 @@
 """Routes: paths of the API, the operations on them, the rights that they need, their description as OpenAPI 3.1."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from leveret.broker.administration.access import Right
-from leveret.broker.http.call import Answer, Call, Steps
+from leveret.broker.http.call import Answer, Call, Steps, require
 from leveret.broker.http.errors import bad_request
 
 Handler = Callable[[Call], Answer | Steps | None]
@@ -56,6 +56,18 @@ class Key:
 def required(name: str, kind: str = "string", doc: str = "") -> Key:
     """Return a key that must be there."""
     return Key(name, kind, is_required=True, doc=doc)
+
+
+def exact_body(call: Call, keys: Collection[Key]) -> dict[str, Any]:
+    """Return a body that has no other keys than these, and the required ones; raises ApiError.
+
+    It is for operations on messages: without its misspelt `dry_run` or `where` one would concern more than was meant.
+    """
+    body, known = call.body(), sorted(key.name for key in keys)
+    if unknown := sorted(body.keys() - set(known)):
+        raise bad_request(f"unknown key '{unknown[0]}': there are {', '.join(known)}")
+    require(body, *[key.name for key in keys if key.is_required])
+    return body
 
 
 @dataclass(frozen=True, slots=True)

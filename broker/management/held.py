@@ -3,7 +3,7 @@
 from leveret.broker.administration.held import ACTS, Choice
 from leveret.broker.http.call import Call, Item, Steps, changing, flag, number, text
 from leveret.broker.http.errors import bad_request
-from leveret.broker.http.route import Key, Routes, Scope, Work, required
+from leveret.broker.http.route import Key, Routes, Scope, Work, exact_body, required
 
 ROUTES = Routes("held messages")
 _KEYS = (
@@ -26,10 +26,7 @@ def act(call: Call, vhost: str, queue: str) -> Steps:
     the numbers of those that were `examined`, `matched` the condition, and were still held: `done`. Look at them with
     `state=held` in [the messages of a queue](#messages).
     """
-    known = sorted(key.name for key in _KEYS)
-    if unknown := sorted(call.body().keys() - set(known)):
-        raise bad_request(f"unknown key '{unknown[0]}': there are {', '.join(known)}")
-    body = call.body("action")
+    body = exact_body(call, _KEYS)
     action = text(body, "action")
     if action not in ACTS:
         raise bad_request(f"action must be one of {', '.join(ACTS)}")

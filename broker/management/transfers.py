@@ -19,7 +19,7 @@ from leveret.broker.http.call import (
     text,
 )
 from leveret.broker.http.errors import bad_request, not_found
-from leveret.broker.http.route import Key, Routes, Scope, Work, required
+from leveret.broker.http.route import Key, Routes, Scope, Work, exact_body, required
 from leveret.broker.transfer.retry import MOST_RETRIES
 
 ROUTES = Routes("transfers")
@@ -37,19 +37,12 @@ _DESTINATION = "name of a queue, or `exchange:NAME` or `exchange:NAME/KEY`; a sl
 
 
 def _begins(name: str, *body: Key) -> Callable[[Starter], Starter]:
-    """Declare what begins a transfer; `body` has the keys beside those of all of them.
-
-    Other keys are refused: without its misspelt `dry_run` or `where` a request would concern more than was meant.
-    """
+    """Declare what begins a transfer; `body` has the keys beside those of all of them."""
     keys = (*body, *_CHOSEN)
-    known = sorted(key.name for key in keys)
-    needed = [key.name for key in keys if key.is_required]
 
     def declare(start: Starter) -> Starter:
         def begin(call: Call) -> Answer:
-            if unknown := sorted(call.body().keys() - set(known)):
-                raise bad_request(f"unknown key '{unknown[0]}': there are {', '.join(known)}")
-            given = call.body(*needed)
+            given = exact_body(call, keys)
             with changing(call):
                 started = start(call, given)
             return Item(call.administration.transfers.transfer(call.actor, started), status=_ACCEPTED)
