@@ -6,6 +6,7 @@ Clients can connect from the start on: the first one waits until the server is l
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import stat
@@ -17,6 +18,8 @@ from leveret.broker.http.socket_path import NAME, bind_in
 from leveret.broker.tls.credentials import Credentials
 
 BACKLOG = 16
+
+log = logging.getLogger("leveret.management")
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -60,10 +63,14 @@ class LateServer:
         self._loading = asyncio.create_task(self._serve(sock))
 
     async def _serve(self, sock: socket.socket) -> None:
-        make = await asyncio.to_thread(self._load)
-        self._server = make()
+        try:
+            make = await asyncio.to_thread(self._load)
+            self._server = make()
+            await self._server.serve_socket(sock, self._tls)
+        except Exception:  # such as one of a file that an upgrade has removed
+            log.exception("the server of %s cannot start; restart the broker", sock.getsockname())
+            sock.close()
         self._sock = None
-        await self._server.serve_socket(sock, self._tls)
 
     async def close(self) -> None:
         """Stop listening."""

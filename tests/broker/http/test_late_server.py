@@ -5,6 +5,7 @@ import contextlib
 import socket
 import stat
 from functools import partial
+from typing import NoReturn
 
 import aiohttp
 import pytest
@@ -67,6 +68,30 @@ async def test_a_server_that_nobody_needs_is_not_loaded(made):
     await late(made, sock).close()
 
     assert (-1, []) == (sock.fileno(), made)
+
+
+async def test_a_server_that_cannot_be_loaded_refuses_its_clients(caplog):
+    """They do not wait for an answer that never comes, and the log says why."""
+    sock = listening("127.0.0.1", 0)
+    address = sock.getsockname()
+
+    def load() -> NoReturn:
+        raise ImportError("no module named 'routes'")
+
+    server = LateServer(sock, load)
+    try:
+        async with asyncio.timeout(SECONDS):
+            reader, writer = await asyncio.open_connection(*address)
+            with contextlib.suppress(ConnectionResetError):
+                assert b"" == await reader.read()
+            writer.close()
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection(*address)
+    finally:
+        await server.close()
+
+    assert f"the server of {address} cannot start" in caplog.text
+    assert "no module named 'routes'" in caplog.text
 
 
 def test_an_address_that_is_taken_is_an_error():
