@@ -1,11 +1,18 @@
 """Benchmark of a million delayed messages: `python -m bench.delayed` or `make bench NAME=delayed`.
 
-First, small persistent messages are published over one connection, confirmed, with delays between one and two hours in
+First, persistent messages are published over one connection, confirmed, with delays between one and two hours in
 random order: measured are the rate and the broker's memory afterwards. VmRSS includes the pages of the data file that
 happen to be mapped (RssFile), which the kernel reclaims on demand; RssAnon is the memory that the broker itself needs.
 Then the broker is stopped, killed and restarted. Finally, messages with delays of two to five seconds are published at
 a steady rate, while another process publishes to another queue, at a steady rate and then as fast as it can: measured
 is the lateness of each message.
+
+With `--held` the messages are in a queue that holds them, and not in an exchange that delays. Two more figures are
+measured: the rate beside that of the same publishes to a queue without holds, and the rate at which messages leave that
+are due at the same time.
+
+    make bench NAME=delayed
+    make bench NAME=delayed ARGS="--held --size 1024"
 """
 
 import argparse
@@ -18,7 +25,7 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvloop
@@ -31,10 +38,16 @@ from bench.loads import confirmed
 from bench.results import Report
 
 MEMORY = 200 << 20
+MEMORY_ABOVE_IDLE = 50 << 20
 LATE_MS = 50.0
+START_SECONDS = 5.0
+SHARE_OF_PLAIN = 0.8
+RELEASES = 20_000
+AT_ONCE = 200_000
+"""Messages that are due at the same time, at most, and messages that are published without a delay."""
 WINDOW = 5000
 """Maximum number of unconfirmed messages while the backlog is published."""
-EXCHANGE, QUEUE = "delayed", "due"
+EXCHANGE, QUEUE, PLAIN = "delayed", "due", "plain"
 PENDING_MS = (3_600_000, 7_200_000)
 SOON_MS = (2000, 5000)
 START_LIMIT = 300.0
@@ -42,32 +55,50 @@ PERCENTILES = (50.0, 99.0, 99.9, 100.0)
 _HEADER = struct.Struct(">BHIHHQHI8sBiBB")
 _BODY = struct.Struct(">BHI")
 stamp = struct.Struct(">d")
-_METHOD = frame.marshal(commands.Basic.Publish(exchange=EXCHANGE, routing_key="k"), 1)
+Publishing = Callable[[int, bytes], bytes]
+"""Returns the frames of one persistent message with a delay in milliseconds and a body."""
 
 
-def delayed_frames(delay: int, body: bytes) -> bytes:
-    """Return the frames of one persistent message with a delay in milliseconds."""
-    header = _HEADER.pack(2, 1, 32, 60, 0, len(body), 0x3000, 13, b"\x07x-delay", ord("I"), delay, 2, 0xCE)
-    return _METHOD + header + _BODY.pack(3, 1, len(body)) + body + b"\xce"
+def publishing(exchange: str, key: str) -> Publishing:
+    """Return what makes the frames of messages for an exchange."""
+    method = frame.marshal(commands.Basic.Publish(exchange=exchange, routing_key=key), 1)
 
-
-async def declare(port: int) -> None:
-    """Declare the delayed exchange and a queue bound to it, both durable."""
-    client = await Client.connect(port)
-    arguments = {"x-delayed-type": "direct"}
-    await client.call(
-        commands.Exchange.Declare(
-            exchange=EXCHANGE, exchange_type="x-delayed-message", durable=True, arguments=arguments
+    def frames(delay: int, body: bytes) -> bytes:
+        header = _HEADER.pack(
+            2, 1, 32, 60, 0, len(body), 0x3000, 13, b"\x07x-delay", ord("I"), delay, 2, 0xCE
         )
-    )
-    await client.declare(QUEUE, durable=True)
-    await client.call(commands.Queue.Bind(queue=QUEUE, exchange=EXCHANGE, routing_key="k"))
-    client.close()
+        return method + header + _BODY.pack(3, 1, len(body)) + body + b"\xce"
+
+    return frames
 
 
-async def fill(port: int, count: int, size: int, subject: brokers.Broker) -> tuple[float, int, int]:
-    """Publish messages that are due in hours, all confirmed; return the rate, and the peak RSS and RssAnon."""
+async def declare(port: int, *, held: bool) -> Publishing:
+    """Declare the delayed exchange and a queue bound to it, or a queue that holds messages; all durable."""
     client = await Client.connect(port)
+    if held:
+        await client.call(commands.Queue.Declare(queue=QUEUE, durable=True, arguments={"x-allow-hold": True}))
+        await client.declare(PLAIN, durable=True)
+    else:
+        arguments = {"x-delayed-type": "direct"}
+        await client.call(
+            commands.Exchange.Declare(
+                exchange=EXCHANGE, exchange_type="x-delayed-message", durable=True, arguments=arguments
+            )
+        )
+        await client.declare(QUEUE, durable=True)
+        await client.call(commands.Queue.Bind(queue=QUEUE, exchange=EXCHANGE, routing_key=QUEUE))
+    client.close()
+    return publishing("" if held else EXCHANGE, QUEUE)
+
+
+async def fill(
+    subject: brokers.Broker, frames: Publishing, count: int, size: int, until: float | None = None
+) -> tuple[float, int, int]:
+    """Publish messages that are due in hours or at a time (epoch seconds), all confirmed.
+
+    Returns the rate, and the peak RSS and RssAnon.
+    """
+    client = await Client.connect(subject.port)
     await client.call(commands.Confirm.Select())
     rng = random.Random(1)  # the same load each time
     body = bytes(size)
@@ -75,9 +106,11 @@ async def fill(port: int, count: int, size: int, subject: brokers.Broker) -> tup
     began = looked = time.monotonic()
     while client.published < count:
         many = min(200, count - client.published)
-        await client.publish(
-            b"".join([delayed_frames(rng.randrange(*PENDING_MS), body) for _ in range(many)]), many
-        )
+        if until is None:
+            delays = [rng.randrange(*PENDING_MS) for _ in range(many)]
+        else:
+            delays = [max(0, int((until - time.time()) * 1000))] * many
+        await client.publish(b"".join([frames(delay, body) for delay in delays]), many)
         await confirmed(client, client.published - WINDOW)
         if time.monotonic() - looked > 0.25:
             looked = time.monotonic()
@@ -89,7 +122,25 @@ async def fill(port: int, count: int, size: int, subject: brokers.Broker) -> tup
     return rate, peak, peak_anonymous
 
 
-async def lateness(port: int, rate: int, seconds: float) -> list[float]:
+async def released(subject: brokers.Broker, frames: Publishing, count: int, size: int) -> float:
+    """Return the rate at which messages that are due at the same time come to a consumer."""
+    until = time.time() + count / 5000 + 5
+    await fill(subject, frames, count, size, until)
+    if time.time() > until:
+        raise ClosedError("publishing took too long: messages were due before")
+    consumer = await Client.connect(subject.port, ack=True)
+    await consumer.consume(QUEUE, no_ack=False, prefetch=2000)
+    limit = until + 60
+    while consumer.delivered < count and time.time() < limit:
+        await asyncio.sleep(0.01)
+    rate = consumer.delivered / (time.time() - until)
+    if consumer.delivered != count:
+        raise ClosedError(f"{consumer.delivered} of {count} messages came")
+    consumer.close()
+    return rate
+
+
+async def lateness(port: int, frames: Publishing, rate: int, seconds: float) -> list[float]:
     """Publish messages with short delays at a steady rate; return the lateness of each in ms, sorted."""
     late: list[float] = []
     clock, unpack = time.time, stamp.unpack
@@ -108,8 +159,9 @@ async def lateness(port: int, rate: int, seconds: float) -> list[float]:
         if many:
             now = clock()
             delays = [rng.randrange(*SOON_MS) for _ in range(many)]
-            frames = [delayed_frames(delay, stamp.pack(now + delay / 1000)) for delay in delays]
-            await publisher.publish(b"".join(frames), many)
+            await publisher.publish(
+                b"".join([frames(delay, stamp.pack(now + delay / 1000)) for delay in delays]), many
+            )
             sent += many
         await asyncio.sleep(0.001)
     waited = time.monotonic()
@@ -121,6 +173,13 @@ async def lateness(port: int, rate: int, seconds: float) -> list[float]:
         message = f"{len(late)} of {count} messages came"
         raise ClosedError(message)
     return sorted(late)
+
+
+async def purge(port: int, queue: str) -> None:
+    """Remove the messages of a queue."""
+    client = await Client.connect(port)
+    await client.call(commands.Queue.Purge(queue=queue))
+    client.close()
 
 
 def beside(port: int, rate: int, seconds: float) -> None:
@@ -146,47 +205,57 @@ def beside(port: int, rate: int, seconds: float) -> None:
         uvloop.run(run())
 
 
-def memory(subject: brokers.Broker, when: str, report: Report) -> None:
-    """Report the broker's memory."""
+def memory(subject: brokers.Broker, when: str, report: Report, most: float = MEMORY) -> None:
+    """Report the broker's memory, which may be `most` bytes."""
     resident, anonymous = subject.rss(), subject.anonymous_rss()
-    report.line(f"VmRSS {when}", resident / 2**20, "MB", most=MEMORY / 2**20)
+    report.line(f"VmRSS {when}", resident / 2**20, "MB", most=most / 2**20)
     report.line(f"  RssAnon {when}", anonymous / 2**20, "MB")
     report.line(f"  RssFile {when}", (resident - anonymous) / 2**20, "MB")
 
 
 def restarts(
-    subject: brokers.Broker, folder: Path, options: argparse.Namespace, report: Report
+    subject: brokers.Broker, folder: Path, options: argparse.Namespace, report: Report, most: float
 ) -> brokers.Broker:
     """Restart after a clean stop and after a kill."""
     for how in ("clean stop", "kill"):
         subject.stop() if how == "clean stop" else subject.kill()
         began = time.monotonic()
         subject = brokers.start("leveret", folder, options.set, limit=START_LIMIT)
-        report.line(f"start after a {how}", time.monotonic() - began, "s")
-        line = f"recovered {options.messages} delayed messages"
+        report.line(f"start after a {how}", time.monotonic() - began, "s", most=START_SECONDS)
+        line = f"recovered {options.messages} delayed and held messages"
         report.fact(f"all are counted after a {how}", holds=line in subject.log.read_text())
         time.sleep(1)
-        memory(subject, f"after a {how}", report)
+        memory(subject, f"after a {how}", report, most)
     return subject
 
 
 def measure(options: argparse.Namespace, folder: Path) -> int:
     """Measure everything; return the number of bars missed."""
-    report = Report("delayed")
+    report = Report("held" if options.held else "delayed")
     subject = brokers.start("leveret", folder, options.set)
     try:
         print(f"\n{options.messages:,} delayed messages of {options.size} octets", flush=True)
+        frames = uvloop.run(declare(subject.port, held=options.held))
         memory(subject, "before", report)
-        uvloop.run(declare(subject.port))
-        rate, peak, anonymous = uvloop.run(fill(subject.port, options.messages, options.size, subject))
-        report.line("published at, with confirms", rate, "msg/s")
+        most = subject.rss() + MEMORY_ABOVE_IDLE if options.held else MEMORY
+        plain = 0.0
+        if options.held:
+            few = min(AT_ONCE, options.messages)
+            plain, *_ = uvloop.run(fill(subject, publishing("", PLAIN), few, options.size))
+            report.line("published at without a hold, with confirms", plain, "msg/s")
+            uvloop.run(purge(subject.port, PLAIN))
+        rate, peak, anonymous = uvloop.run(fill(subject, frames, options.messages, options.size))
+        report.line("published at, with confirms", rate, "msg/s", least=SHARE_OF_PLAIN * plain or None)
         report.line("VmRSS, most while they were published", peak / 2**20, "MB", most=MEMORY / 2**20)
         report.line("  RssAnon", anonymous / 2**20, "MB")
         time.sleep(2)
-        memory(subject, "with all of them pending", report)
+        memory(subject, "with all of them pending", report, most)
         octets = (folder / "data" / "store" / "data.mdb").stat().st_blocks * 512
         report.line("data file", octets / 2**20, "MB")
-        subject = restarts(subject, folder, options, report)
+        subject = restarts(subject, folder, options, report, most)
+        if options.held:
+            rate = uvloop.run(released(subject, frames, min(AT_ONCE, options.messages), options.size))
+            report.line("delivered, of those that are due at once", rate, "msg/s", least=RELEASES)
         for load in (options.beside, 0):
             how = f"beside {load:,} msg/s" if load else "beside a flood"
             print(f"  {options.rate:,} due a second, {how}", flush=True)
@@ -196,7 +265,7 @@ def measure(options: argparse.Namespace, folder: Path) -> int:
             other.start()
             try:
                 time.sleep(2)  # until the other process publishes
-                late = uvloop.run(lateness(subject.port, options.rate, options.seconds))
+                late = uvloop.run(lateness(subject.port, frames, options.rate, options.seconds))
             finally:
                 other.kill()
                 other.join()
@@ -216,6 +285,7 @@ def measure(options: argparse.Namespace, folder: Path) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures; return 0 if all bars were cleared, 1 if not, 2 if the broker did not start."""
     parser = argparse.ArgumentParser(prog="python -m bench.delayed", description="A million delayed messages")
+    parser.add_argument("--held", action="store_true", help="in a queue that holds messages")
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=12, help="octets of each body (default 12)")
     parser.add_argument("--rate", type=int, default=1000, help="messages that become due in a second")
