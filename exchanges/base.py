@@ -94,6 +94,11 @@ class Line(Protocol):
 
     number: int
     """Its id on disk; 0 for none yet."""
+    longest: int
+    """The longest delay (ms) that it takes."""
+
+    def ignored(self, delay: int) -> None:
+        """Take note that a message with a longer delay is routed at once."""
 
     @property
     def count(self) -> int:

@@ -3,7 +3,7 @@
 As in RabbitMQ's plugin (rabbit_exchange_type_delayed_message), the argument `x-delayed-type` names the type whose
 bindings and routing are used. A message with a delay goes to the exchange's `line`, whatever its bindings; the line
 returns it when it is due, with the delay negated, which means no delay. The delay is an integer of any width, or a
-string or floating-point number that is converted to one, of at most 2^32-1.
+string or floating-point number that is converted to one. A line tells the longest that it takes.
 
 Without a `line` (None) no message is delayed.
 """
@@ -24,8 +24,10 @@ from leveret.exchanges.topic import TopicExchange
 
 DELAYED = "x-delayed-message"
 HEADER = "x-delay"
-MAX_DELAY = 4294967295
-"""Maximum delay in milliseconds, nearly 50 days; a longer one is ignored, as in RabbitMQ's plugin."""
+LONGEST_OF_PLUGIN = 2**32 - 1
+"""Maximum delay in milliseconds of RabbitMQ's plugin, nearly 50 days: it ignores a longer one."""
+LONGEST = 2**62
+"""Maximum delay in milliseconds, 146 million years."""
 
 DELAYABLE_TYPES: dict[str, type[Exchange]] = {
     each.type: each
@@ -55,7 +57,7 @@ def delay_of(headers: Table | None) -> int:
     kind, value = field
     if kind not in _INTEGERS:
         value = _converted(kind, value)
-    return value if isinstance(value, int) and 0 < value <= MAX_DELAY else 0
+    return value if isinstance(value, int) and 0 < value <= LONGEST else 0
 
 
 def due_headers(headers: Table) -> Table:
@@ -68,7 +70,7 @@ def _converted(kind: str, value: object) -> int:
     """Return a delay that is no integer, converted; 0 where the plugin would fail."""
     if kind == "longstr" and isinstance(value, str):
         digits = value.removeprefix("+")
-        return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 10 else 0
+        return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else 0
     if kind in {"double", "float"} and isinstance(value, float):
         return int(value)
     return 0
@@ -102,8 +104,14 @@ class DelayedExchange(Exchange):
         return _delayed(found.class_for(arguments))  # type: ignore[arg-type] # a class is hashable
 
     def _keeps(self, headers: Headers) -> bool:
-        table = headers() if callable(headers) else headers
-        return self.line is not None and bool(delay_of(table))
+        line = self.line
+        delay = 0 if line is None else delay_of(headers() if callable(headers) else headers)
+        if line is None or not delay:
+            return False
+        if delay > line.longest:
+            line.ignored(delay)
+            return False
+        return True
 
     def match(self, routing_key: str, headers: Headers = None) -> Any:
         """Return the line for a message with a delay, the destinations of the underlying type for any other."""

@@ -85,7 +85,7 @@ def _walk(
     seen = {exchange}
     while work and len(found.steps) < MOST_STEPS:
         visited, before = work.pop(0)
-        if visited.line is not None and delay_of(headers):
+        if visited.line is not None and 0 < delay_of(headers) <= visited.line.longest:
             found.keepers.append((visited, before))
             yield None
             continue

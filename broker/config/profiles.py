@@ -20,6 +20,7 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
         "compatibility.global_qos": "ignored",
         "compatibility.hash_max_weight": "10000",
         "compatibility.header_numbers": "exact",
+        "compatibility.long_delays": "held",
         "compatibility.mandatory_replies": "routed",
         "compatibility.queue_arguments": "4.3",
         "compatibility.quorum_delivery_limit": "20",

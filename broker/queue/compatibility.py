@@ -39,6 +39,9 @@ class QueueCompatibility(msgspec.Struct, frozen=True):
         doc="Whether quorum queues deliver by the priority of messages. `ignored`: in the order in which they came, as "
         "in RabbitMQ 3. `strict`: by the priorities 0 to 31, larger ones are 31 and none is 4, as in RabbitMQ 4.3.")
     ] = "ignored"
+    long_delays: Annotated[Literal["ignored", "held"], Key("compatibility.long_delays", own=True,
+        doc="What an exchange that delays does with an `x-delay` above 2^32-1 ms. `ignored`: the message is routed "
+        "at once, as by RabbitMQ's plugin, and the log has a warning. `held`: it is delayed.")] = "ignored"
 
     @property
     def keeps_claims(self) -> bool:

@@ -4,6 +4,7 @@ A message that is due is routed as if it had just been published, perhaps in sev
 queues (`broker.vhost.copies.Deliveries`). Rows, window, timer and confirms are those of any `broker.queue.due_line`.
 """
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
@@ -16,19 +17,32 @@ from leveret.broker.vhost.copies import Copies, Deliveries
 from leveret.broker.vhost.publish_route import PropertyDemands
 from leveret.broker.vhost.tail import ExchangeTap
 from leveret.exchanges.base import Envelope, Exchange
-from leveret.exchanges.delayed import delay_of, due_headers
+from leveret.exchanges.delayed import LONGEST, delay_of, due_headers
 from leveret.exchanges.router import Router
 from leveret.storage.delayed import Due
 from leveret.storage.message import Message
 
+log = logging.getLogger("leveret.queue")
+
 
 class DelayLine(DueLine):
-    """The delayed messages of one exchange; a durable one shares the `number` of its line with its definition."""
+    """The delayed messages of one exchange; a durable one shares the `number` of its line with its definition.
+
+    `longest`: the longest delay (ms) that it takes; a message with a longer one is routed at once.
+    """
 
     def __init__(
-        self, exchange: Exchange, router: Router, turn: Turn, context: NodeContext, disk: DelayDisk | None
+        self,
+        exchange: Exchange,
+        router: Router,
+        turn: Turn,
+        context: NodeContext,
+        disk: DelayDisk | None,
+        longest: int = LONGEST,
     ) -> None:
         super().__init__(turn, context, disk)
+        self.longest = longest
+        self._has_warned = False
         self._exchange = exchange
         self._router = router
         self.tails_on: Callable[[Exchange], Sequence[ExchangeTap]] = lambda _exchange: ()
@@ -42,6 +56,16 @@ class DelayLine(DueLine):
 
     def __repr__(self) -> str:
         return f"<delay line of {self._exchange!r}>"
+
+    def ignored(self, delay: int) -> None:
+        """Warn that a message with a longer delay is routed at once, the first time."""
+        if not self._has_warned:
+            self._has_warned = True
+            text = (
+                "%r: an x-delay of %d ms is ignored, as by RabbitMQ's plugin (compatibility.long_delays); "
+                "others like it are not logged"
+            )
+            log.warning(text, self._exchange, delay)
 
     def put(self, message: Message) -> bool:
         """Accept a message that was published with a delay; a line refuses none."""

@@ -36,6 +36,7 @@ from leveret.broker.vhost.recent_history import RecentHistories
 from leveret.broker.vhost.tail import Taps
 from leveret.confirm.modes import STANDARD
 from leveret.exchanges.base import Exchange, Headers
+from leveret.exchanges.delayed import LONGEST, LONGEST_OF_PLUGIN
 from leveret.exchanges.errors import TooManyHopsError
 from leveret.exchanges.router import Router
 from leveret.storage.message import Message
@@ -88,6 +89,7 @@ class VHost:
         make_backing: creates the backing queue, given the qid (0: not durable) and the arguments.
         delay_disk: stores delayed messages; None to keep them in memory.
         confirm_mode: the mode of queues for which no argument or policy sets one.
+        holds_promises: false to refuse messages that would be held, and whose publishers wait for a consumer.
         most_deaths: maximum number of x-death entries in a dead letter.
         patterns: compiles the patterns of policies.
         compatibility: the RabbitMQ whose behaviour its queues have.
@@ -103,6 +105,7 @@ class VHost:
         make_backing: Callable[[int, Table], BackingQueue] = make_in_memory,
         delay_disk: DelayDisk | None = None,
         confirm_mode: str = STANDARD,
+        holds_promises: bool = True,
         most_deaths: int = MOST_DEATHS,
         patterns: Patterns | None = None,
         object_limits: ObjectLimits | None = None,
@@ -160,6 +163,7 @@ class VHost:
             keeps_claims=compatibility.keeps_claims,
         )
         self._confirm_mode = confirm_mode
+        self._holds_promises = holds_promises
         self.taps = Taps(name, router, self.queues, turn)
         self._dead_lettering.tails_on = self.taps.tails_on
         self.histories = RecentHistories(name, router, self.taps, turn)
@@ -208,7 +212,8 @@ class VHost:
         self.histories.deleted(exchange)
 
     def _make_line(self, exchange: Exchange) -> DelayLine:
-        line = DelayLine(exchange, self.router, self._turn, self.context, self.disk)
+        longest = LONGEST if self.compatibility.long_delays == "held" else LONGEST_OF_PLUGIN
+        line = DelayLine(exchange, self.router, self._turn, self.context, self.disk, longest)
         line.tails_on = self.taps.tails_on
         return line
 
@@ -338,7 +343,8 @@ class VHost:
 
     def make_hold(self, queue: Queue) -> Hold:
         """Create what holds messages of a queue until their time."""
-        return Hold(queue, self._turn, self.context, self.disk if queue.qid else None)
+        disk = self.disk if queue.qid else None
+        return Hold(queue, self._turn, self.context, disk, holds_promises=self._holds_promises)
 
     def make_retries(self, queue: Queue) -> Retries:
         """Create what holds back messages that come back to a queue."""

@@ -13,6 +13,7 @@ from services.api import Api
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
+from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.storage.damage import DELAYED
 from leveret.storage.message import Persistent
 from leveret.storage.store.check import Check, Finding
@@ -179,6 +180,26 @@ class TestDelay:
         assert [] == bodies(client)
         node.pass_time(1)
         assert "headers={'x-delay': ('long', -4294967295)}" in client.sent()[0]
+
+    def test_a_longer_delay_is_ignored_with_a_warning(self, node, caplog):
+        """The plugin routes a message with a longer delay at once; here the log says so, once."""
+        client = setup(node)
+        for _ in range(2):
+            delayed(client, ("long", 4294967296))
+        assert [b"m"] * 2 == bodies(client)
+        assert 1 == caplog.text.count("an x-delay of 4294967296 ms is ignored")
+
+    @pytest.mark.parametrize("field", [("long", 4294967296), ("longstr", "4294967296"), ("long", 2**41)])
+    def test_a_longer_delay_is_obeyed_on_request(self, node, field):
+        """With `compatibility.long_delays = held` a message with a longer delay comes at its time, be it in 30 years."""
+        node.vhosts["/"].compatibility = QueueCompatibility(long_delays="held")
+        client = setup(node)
+        delayed(client, field)
+        node.pass_time(int(field[1]) - 1)
+        assert [] == bodies(client)
+        assert 1 == line_of(node).count
+        node.pass_time(1)
+        assert [b"m"] == bodies(client)
 
     def test_a_message_without_the_header_goes_at_once(self, node):
         """A message without the header is routed at once, as by any other exchange."""
