@@ -66,6 +66,8 @@ SETTINGS: Final = (
     Setting("delayed-retry-min", _INTEGER, "First delay of a message that comes back.", least=1, unit="ms"),
     Setting("delayed-retry-max", _INTEGER, "Longest delay of a message that comes back.", least=1, unit="ms"),
     Setting("delayed-retry-multiplier", _INTEGER, "Factor by which the delay grows each time.", least=1),
+    Setting("delayed-retry-jitter", _INTEGER, "Percentage by which a delay may be shorter, so that messages that "
+            "failed together come back apart.", most=100, unit="%"),
     Setting("max-priority", _INTEGER, "Messages with a higher priority, up to this number, are delivered first. Less "
             "than 10 levels are enough.", _CLASSIC, most=255),
     Setting("single-active-consumer", _BOOLEAN, "One consumer gets all messages, until it goes and another follows."),

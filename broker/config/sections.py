@@ -516,6 +516,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         doc="Confirm mode of queues that have neither the argument `x-confirm-mode` nor a policy with `confirm-mode`. "
         "`standard`: confirm when the broker has the message; the other two: when a consumer has acknowledged it "
         "([confirms](confirms.md)).")] = "standard"
+    confirm_hold: Annotated[Literal["at-commit", "refuse"], Key("confirm.hold", own=True,
+        doc="What becomes of a publish whose message is [held](storage.md#held-messages) by a queue that confirms when "
+        "a consumer has acknowledged. `at-commit`: it is confirmed when it is safe; `refuse`: it gets a `basic.nack`, "
+        "as the consumer may be days away.")] = "at-commit"
     confirm_timeout: Annotated[float, Key("confirm.timeout", "duration", unit="ms", low=0, own=True,
         doc="Send `basic.nack` for a publish that is not confirmed within this time; `0` for no limit. Checked about "
         "once a second. The message itself stays in its queues.")] = 0.0

@@ -203,6 +203,7 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-delayed-retry-min": _positive,
     "x-delayed-retry-max": _positive,
     "x-delayed-retry-multiplier": _positive,
+    "x-delayed-retry-jitter": _at_most(100, "value_too_large"),
 }
 _QUEUE_VALIDATORS_4: Mapping[str, _Validator] = {
     **_QUEUE_VALIDATORS,

@@ -4,14 +4,17 @@ from typing import NamedTuple
 
 TYPES = ("all", "failed", "returned", "disabled")
 """Values of `delayed-retry-type`."""
-KEYS = ("delayed-retry-type", "delayed-retry-min", "delayed-retry-max", "delayed-retry-multiplier")
+KEYS = tuple(f"delayed-retry-{each}" for each in ("type", "min", "max", "multiplier", "jitter"))
 """Settings of policies, and with `x-` before their names arguments, that give the delays."""
 _LONGEST = 1 << 56
 """Milliseconds of the longest delay, whatever the multiplier."""
+_BITS = 32
+_GOLDEN = 0x9E3779B9
+"""The golden ratio, as a fraction of 2^32: its multiples are spread evenly between whole numbers."""
 
 
 class Backoff(NamedTuple):
-    """The delays of retries, as RabbitMQ 4.3 computes them but for the multiplier.
+    """The delays of retries, as RabbitMQ 4.3 computes them but for multiplier and jitter.
 
     Attributes:
         type: which messages wait: 'failed' deliveries (rejected, or lost by their consumer), those that a consumer has
@@ -19,19 +22,27 @@ class Backoff(NamedTuple):
         least: milliseconds before the first retry.
         most: maximum of milliseconds.
         multiplier: what each delay is multiplied by for the next; None to add `least` instead.
+        jitter: the percentage by which a delay may be shorter, so that messages that failed together come back apart.
     """
 
     type: str
     least: int
     most: int
     multiplier: int | None = None
+    jitter: int = 0
 
-    def delay(self, failures: int, *, failed: bool) -> int:
-        """Return the milliseconds that a message waits which has failed so often; 0 for none."""
+    def delay(self, failures: int, *, failed: bool, seq_id: int = 0) -> int:
+        """Return the milliseconds that a message waits which has failed so often; 0 for none.
+
+        With jitter `seq_id` and the number of failures tell by how much the delay is shorter.
+        """
         if self.type != "all" and failed is not (self.type == "failed"):
             return 0
         times = max(1, failures)
         if self.multiplier is None:
-            return min(self.least * times, self.most)
-        exponent = min(times - 1, _LONGEST.bit_length())
-        return min(self.least * int(self.multiplier**exponent), self.most)
+            delay = min(self.least * times, self.most)
+        else:
+            exponent = min(times - 1, _LONGEST.bit_length())
+            delay = min(self.least * int(self.multiplier**exponent), self.most)
+        share = (seq_id + times) * _GOLDEN % (1 << _BITS)
+        return delay - (delay * self.jitter * share // 100 >> _BITS)

@@ -47,10 +47,22 @@ class HoldingQueue(Protocol):
 
 
 class Hold(DueLine):
-    """The held messages of one queue; those of a queue that is not durable are in memory only."""
+    """The held messages of one queue; those of a queue that is not durable are in memory only.
 
-    def __init__(self, queue: HoldingQueue, turn: Turn, context: NodeContext, disk: DelayDisk | None) -> None:
+    `holds_promises`: false to refuse messages whose publishers wait for a consumer.
+    """
+
+    def __init__(
+        self,
+        queue: HoldingQueue,
+        turn: Turn,
+        context: NodeContext,
+        disk: DelayDisk | None,
+        *,
+        holds_promises: bool = True,
+    ) -> None:
         super().__init__(turn, context, disk)
+        self._holds_promises = holds_promises
         self._queue = queue
         self._settings = NO_SETTINGS
         self._headers: list[bytes] = []
@@ -88,11 +100,15 @@ class Hold(DueLine):
         try:
             return self._due(Properties(message.header).headers or {})
         except InvalidDueTimeError as error:
-            if not self._has_warned:
-                self._has_warned = True
-                text = "%s: a message is not held, others like it are not logged: %s"
-                log.warning(text, resource("queue", self._queue.name, self._queue.vhost), error)
+            self._warn(f"a message is not held: {error}")
             return 0
+
+    def _warn(self, text: str) -> None:
+        """Log the first warning of this queue; the others are like it."""
+        if not self._has_warned:
+            self._has_warned = True
+            where = resource("queue", self._queue.name, self._queue.vhost)
+            log.warning("%s: %s; others like it are not logged", where, text)
 
     def _due(self, headers: Table) -> int:
         settings = self._settings
@@ -101,7 +117,10 @@ class Hold(DueLine):
         )
 
     def put(self, message: Message, due: int) -> bool:
-        """Hold a message until a time (epoch ms); false if the queue holds as many as it may."""
+        """Hold a message until a time (epoch ms); false if the queue holds as many as it may, or must not hold it."""
+        if message.promise is not None and not self._holds_promises:
+            self._warn("a message is refused, as its publisher would wait for a consumer until it is due")
+            return False
         most = self._settings.max_held
         if most is not None and self.count >= most:
             return False

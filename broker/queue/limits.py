@@ -342,7 +342,8 @@ class QueueLimits:
         ):  # after 65,536 starts those of priority queues fit into no key
             return False
         delays = [
-            backoff.delay(self.deliveries.count(seq_id) & FAILURES, failed=failed) for seq_id in seq_ids
+            backoff.delay(self.deliveries.count(seq_id) & FAILURES, failed=failed, seq_id=seq_id)
+            for seq_id in seq_ids
         ]
         if any(delays):
             self.need_retries().hold_back(seq_ids, delays)

@@ -220,7 +220,10 @@ def _backoff(kind: str | None, smaller: Callable[[str], int | None]) -> Backoff 
 
     The maximum is the minimum unless it is given, as there, or there is a multiplier.
     """
-    least, most, multiplier = (smaller(f"delayed-retry-{each}") for each in ("min", "max", "multiplier"))
+    least, most, multiplier, jitter = [
+        smaller(f"delayed-retry-{each}") for each in ("min", "max", "multiplier", "jitter")
+    ]
     if kind in {None, "disabled"} or not least:
         return None
-    return Backoff(kind, least, most or (least if multiplier is None else MAX_EXPIRY_MS), multiplier)
+    most = most or (least if multiplier is None else MAX_EXPIRY_MS)
+    return Backoff(kind, least, most, multiplier, min(jitter or 0, 100))

@@ -262,6 +262,7 @@ class Server(AdministeredBroker):
             ),
             delay_disk=self.disk,
             confirm_mode=self.config.confirm_mode,
+            holds_promises=self.config.confirm_hold == "at-commit",
             most_deaths=self.config.limits.most_deaths,
             patterns=self.directory.patterns,
             object_limits=self.object_limits,

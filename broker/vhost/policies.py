@@ -325,6 +325,10 @@ _VALUES: Mapping[str, tuple[_Test, str]] = {
     "delayed-retry-min": (_at_least(1), "delayed retry minimum delay. Must be a positive integer"),
     "delayed-retry-max": (_at_least(1), "delayed retry maximum delay. Must be a positive integer"),
     "delayed-retry-multiplier": (_at_least(1), "delayed retry multiplier. Must be a positive integer"),
+    "delayed-retry-jitter": (
+        lambda value: type(value) is int and 0 <= value <= 100,  # noqa: PLR2004 - percent
+        "delayed retry jitter. Must be an integer from 0 to 100",
+    ),
     "delivery-limit": (_is_integer, "delivery limit"),
     "expires": (_at_least(1), "queue expiry"),
     "hold-until-header": (lambda value: _is_text(value) and value != "", "header name"),

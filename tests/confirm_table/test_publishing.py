@@ -1,5 +1,8 @@
 """Cells of the table: what is published, and where it goes."""
 
+from pathlib import Path
+from typing import Any
+
 from confirm_table.cells import DLX, Scenario, cell, limit
 from doubles.fakes import basic_consume
 
@@ -132,6 +135,54 @@ def test_a_delayed_message(scenario: Scenario) -> None:
     assert ["1"] == scenario.deliveries()
     scenario.ack(1)
     assert [] == scenario.verdicts()
+
+
+HOLDS = {"x-allow-hold": ("bool", True)}
+
+
+def hold(scenario: Scenario) -> None:
+    """Publish a message that is due in an hour."""
+    scenario.declare(arguments=HOLDS)
+    scenario.publish(headers={"x-delay": ("signedint", 3_600_000)})
+
+
+@cell("held")
+def test_a_held_message(scenario: Scenario) -> None:
+    """A held message is confirmed by the commit of its row; what is released is the broker's own, and written."""
+    hold(scenario)
+    assert [] == scenario.verdicts()
+    scenario.commit()
+    assert ["ack 1"] == scenario.verdicts()
+    assert 0 == scenario.written()
+
+    scenario.node.pass_time(3_600_000)
+
+    assert (1, 0) == scenario.counts()
+    assert 1 == scenario.written()
+    scenario.consume()
+    assert ["1"] == scenario.deliveries()
+    scenario.ack(1)
+    assert [] == scenario.verdicts()
+
+
+@cell("held-refused")
+def test_a_held_message_that_is_refused(tmp_path: Path, mode: str, caplog: Any) -> None:
+    """With `confirm.hold = refuse` a queue holds nothing for a publisher who waits for a consumer; the log says so once."""
+    scenario = Scenario(tmp_path, mode, confirm_hold="refuse")
+    hold(scenario)
+    scenario.publish(headers={"x-delay": ("signedint", 3_600_000)})
+    scenario.commit()
+
+    assert (["nack 1", "nack 2"] if scenario.is_late else ["ack 1", "ack 2"]) == scenario.verdicts()
+    queue = scenario.node.vhosts["/"].queues["q"]
+    assert (0 if scenario.is_late else 2) == queue.held_count
+    assert scenario.is_late is (1 == caplog.text.count("publisher would wait for a consumer"))
+    scenario.publish()
+    scenario.stored()
+    scenario.consume()
+    scenario.ack(1)
+    assert scenario.late("ack 3") == scenario.verdicts()
+    scenario.end()
 
 
 @cell("quorum-queue")

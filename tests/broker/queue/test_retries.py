@@ -1,6 +1,7 @@
 """Delayed retries: messages that come back wait before they are delivered again."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,16 @@ def test_delays_grow(backoff, delays):
     """The delay is a multiple of the minimum, as in RabbitMQ 4.3, or grows by a factor; the maximum bounds it."""
     assert delays == [backoff.delay(times, failed=True) for times in range(1, 5)]
     assert backoff.delay(10**9, failed=True) == backoff.most or backoff.multiplier == 1
+
+
+def test_jitter_spreads_delays():
+    """Delays of messages that failed together are shorter by up to that share, evenly, and no two fall together."""
+    backoff = Backoff("all", 1000, 8000, 2, 50)
+    delays = sorted([backoff.delay(4, failed=True, seq_id=seq_id) for seq_id in range(100)])
+    assert 4000 < delays[0] < 4100
+    assert 7900 < delays[-1] <= 8000
+    assert all(0 < after - before < 100 for before, after in pairwise(delays))
+    assert {1} == {Backoff("all", 1, 1, None, 100).delay(1, failed=True, seq_id=each) for each in range(100)}
 
 
 def test_types_tell_what_waits():
