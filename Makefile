@@ -42,7 +42,7 @@ help:
 	@echo "make paper-sweep         the paper's comparison, resumable; SLICE=280 for that many seconds of it, SWEEP= a directory"
 	@echo "make paper-report        write docs/paper-report.md from the records in bench/records; ARGS='--add DIR --name NAME' adds some"
 	@echo "make demo-export         an hour of the telemetry of a fleet with troubles, for leveret analyze, into build/demo/export"
-	@echo "make advisories          published advisories that no row of docs/security.md and no pinned version answers"
+	@echo "make advisories          published advisories that no row of tests/security/guarantees.md and no pinned version answers"
 	@echo "make conformance         the error table beside a real RabbitMQ, PEER=4.3 for that of make peer-4.3"
 	@echo "make peer-4.3            RabbitMQ 4.3 of Debian's sid in PEER_ROOT, build/rabbitmq-4.3 by default (needs root, debootstrap)"
 	@echo "make loop-steps          the longest step of the event loop in each large case; ARGS=--write-docs"

@@ -1,8 +1,8 @@
-"""Writes the figures of docs/paper-report.md from the records in bench/records: `make paper-report`.
+"""Writes the figures of docs/paper-report.md, and a report of each sweep in bench/records: `make paper-report`.
 
-Every number between the page's marks of a sweep is of the tables of the job `confirm-compare`. With `--add DIR` the
-records of a sweep in DIR are packed into bench/records first; with `--check` nothing is written, and the exit code is
-1 if the page is stale.
+Their numbers are of the tables of the job `confirm-compare`; the page has a summary of the sweep that its marks name.
+With `--add DIR` the records of a sweep in DIR are packed into bench/records first; with `--check` nothing is written,
+and the exit code is 1 if a file is stale.
 """
 
 import argparse
@@ -60,18 +60,18 @@ def size(directory: Path) -> int:
 
 
 def written(spark: SparkSession, text: str, archive: Path) -> dict[Path, str]:
-    """Return the page, with the part of each sweep computed anew, and its figures.
+    """Return the page, with the summary of its sweep computed anew, and the report and figures of each sweep.
 
     Raises:
-        RecordsError: the page names a sweep without records, or records are named by no mark.
+        RecordsError: the page does not name one sweep that has records.
     """
     files: dict[Path, str] = {}
-    names = re.findall(r"^<!-- sweep (\S+) -->$", text, re.MULTILINE)
+    named = re.findall(r"^<!-- sweep (\S+) -->$", text, re.MULTILINE)
     kept = sorted(path.name for path in archive.iterdir() if path.is_dir())
-    if sorted(names) != kept:
-        message = f"the page has marks of {', '.join(names) or 'no sweep'}, {archive} has {', '.join(kept) or 'none'}"
+    if len(named) != 1 or named[0] not in kept:
+        message = f"the page has marks of {', '.join(named) or 'no sweep'}, {archive} has {', '.join(kept) or 'none'}"
         raise RecordsError(message)
-    for name in names:
+    for name in kept:
         directory = archive / name
         plan = plan_of(directory)
         found = tables_of(spark, directory)
@@ -80,8 +80,13 @@ def written(spark: SparkSession, text: str, archive: Path) -> dict[Path, str]:
             path = DOCS / "figures" / f"paper-figure-{number}-{name}.svg"
             files[path] = svg(figure(line, found))
             drawn[number] = f"figures/{path.name}"
-        body = "\n".join(page(plan, found, drawn))
-        text = replaced(text, name, body)
+        beside = {number: f"../../docs/{path}" for number, path in drawn.items()}
+        heading = (
+            f"# The sweep {name}\n\nWritten by `make paper-report`; docs/paper-report.md explains it.\n\n"
+        )
+        files[archive / f"{name}.md"] = heading + "\n".join(page(plan, found, beside)).strip() + "\n"
+        if name == named[0]:
+            text = replaced(text, name, "\n".join(page(plan, found, drawn, summary=True)))
     files[PAGE] = text
     return files
 

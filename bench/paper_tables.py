@@ -1,4 +1,4 @@
-"""Text and figures of a sweep, for docs/paper-report.md and for the console, from the tables of `confirm-compare`."""
+"""Text and figures of a sweep, for pages, reports and the console, from the tables of `confirm-compare`."""
 
 import dataclasses
 import tempfile
@@ -105,18 +105,19 @@ def verdict(found: Row | None) -> str:
     return said if found.n >= ENOUGH else f"{said}, of {found.n} blocks (a verdict needs {ENOUGH})"
 
 
-def page(plan: Plan, found: Tables, figures: Mapping[int, str]) -> list[str]:
-    """Return the lines of a sweep's part of the page.
+def page(plan: Plan, found: Tables, figures: Mapping[int, str], *, summary: bool = False) -> list[str]:
+    """Return the lines of a sweep's report, or with `summary` of its part of docs/paper-report.md.
 
     Args:
         plan: the sweep's plan.
         found: its tables.
         figures: the path of the figure of the paper's Figures 5 and 6.
+        summary: only the speed-ups.
     """
     text = [*facts(plan, found)]
     for number, path in figures.items():
         text += [f"![The paper's Figure {number} with these runs]({path})", ""]
-    for title, part in (
+    parts = (
         ("Beside the paper", beside(found)),
         ("More than three queues", above_three(found)),
         ("The default beside the paper's standard", default(found)),
@@ -124,7 +125,8 @@ def page(plan: Plan, found: Tables, figures: Mapping[int, str]) -> list[str]:
         ("Rates and costs", rates(found)),
         ("Shape of the lines", shapes(found)),
         ("RabbitMQ's plugins", plugins(found)),
-    ):
+    )
+    for title, part in parts[:2] if summary else parts:
         if lines := list(part):
             text += [f"### {title}", "", *lines]
     return [wrapped for line in text for wrapped in (wrap(line) if line[:1].isalpha() else [line])]

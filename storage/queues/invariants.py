@@ -1,7 +1,7 @@
 """Invariants of a variable queue between any two calls, checked by tests after every operation.
 
-The numbers are those of docs/storage.md. A broker started with `storage.check_invariants = true` calls it after every
-operation of every queue, which takes time in proportion to the messages in memory.
+A broker started with `storage.check_invariants = true` calls it after every operation of every queue, which takes time
+in proportion to the messages in memory.
 """
 # ruff: noqa: SLF001 - friends: it reads the private attributes that it checks
 

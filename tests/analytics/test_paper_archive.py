@@ -44,16 +44,18 @@ def test_packed_records_are_analysed_as_they_lie(spark, packed, tmp_path):
 
 
 def test_the_page_is_computed_from_the_records(spark, packed):
-    """The part between a sweep's marks, and two figures, are made anew; the rest of the page stays."""
+    """The summary between a sweep's marks, its report and two figures are made anew; the rest of the page stays."""
     archive, _ = packed
 
     files = written(spark, TEXT, archive)
 
-    text = files[PAGE]
+    text, report = files[PAGE], files[archive / "small.md"]
     assert text.startswith("# Page\n\n<!-- sweep small -->\n\nSweep sweep of 15 January 2027, revision abc")
-    assert "| 1 | `default` | 2 | 1,000 ± 0 |" in text
+    assert "| 1 | `default` | 2 | 1,000 ± 0 |" in report
+    assert "### Beside the paper" in text
+    assert "### Beside the paper" in report
     assert text.endswith("<!-- end of sweep small -->\n\nThe end.\n")
-    assert ["paper-figure-5-small.svg", "paper-figure-6-small.svg"] == sorted(
+    assert ["paper-figure-5-small.svg", "paper-figure-6-small.svg", "small.md"] == sorted(
         path.name for path in files if path != PAGE
     )
     assert text == written(spark, text, archive)[PAGE]

@@ -1,4 +1,4 @@
-"""The cells of the table in docs/confirms.md: the test of each, and the scenario that the tests use."""
+"""The cells of the table in docs/confirm-events.md: the test of each, and the scenario that the tests use."""
 
 from collections.abc import Callable, Collection
 from pathlib import Path

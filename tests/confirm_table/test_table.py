@@ -1,4 +1,4 @@
-"""The table of docs/confirms.md and its tests: one for each cell."""
+"""The table of docs/confirm-events.md and its tests: one for each cell."""
 
 import importlib.util
 from collections import Counter
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confirm_table.cells import MODES
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "confirms.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "confirm-events.md"
 MODULES = sorted(Path(__file__).parent.glob("test_*.py"))
 Cell = tuple[str, str]
 

@@ -1,4 +1,4 @@
-"""Reasons why our outcome of a case is not RabbitMQ's: data for the runner and for docs/compatibility.md.
+"""Reasons why our outcome of a case is not RabbitMQ's: data for the runner and for cases.md.
 
 What RabbitMQ answers instead is in the record (outcomes.txt, octets-*.txt), so that no other difference is hidden. Ours
 answers what is written in the case, in each profile; a script of octets.py it answers as the first peer does.

@@ -1,4 +1,4 @@
-"""Features of classic queues, messages and consumers, and the cases about each: data for docs/compatibility.md."""
+"""Features of classic queues, messages and consumers, and the cases about each: data for cases.md."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

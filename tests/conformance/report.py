@@ -1,4 +1,4 @@
-"""Tables: of the differences for docs/compatibility.md, of all cases, of a comparison for the terminal."""
+"""Tables: of all cases and their differences (cases.md), of a comparison for the terminal."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -9,12 +9,6 @@ from conformance.explained import EXPLAINED, explanation
 from conformance.features import FEATURES
 from conformance.peers import OF_MACHINE, PEERS, Peer
 from conformance.rows import CASES, LAST_ROW, NOT_APPLICABLE
-from samples.made_tables import put_between_marks
-
-
-def document(text: str) -> str:
-    """Return the page `text` with the differences between its marks generated from the data."""
-    return put_between_marks(text, "generated", _differences())
 
 
 def _cell(text: str) -> str:
@@ -70,8 +64,8 @@ _HEADING = """\
 
 Written by `make docs`. A row of the first table is about one or several cases and has the statement of the first; `q` and `x` are a queue
 and an exchange of that case. The outcome is Leveret's without a profile. *As RabbitMQ 3.10.8*: `same` means that it has the same outcome, including
-the reply text; *as RabbitMQ 4.3.6* says it of Leveret with the profile 4.3. `explained (n)` means that they differ as row n of the table in
-docs/compatibility.md says; cases with `Leveret only` are not run against that release. The user `limited` has permissions for names that
+the reply text; *as RabbitMQ 4.3.6* says it of Leveret with the profile 4.3. `explained (n)` means that they differ as row n of the last
+table says; cases with `Leveret only` are not run against that release. The user `limited` has permissions for names that
 begin with `own`; `reader` may configure these and read all names, `writer` may configure these and write to all names.
 """
 
@@ -104,6 +98,8 @@ def all_cases() -> str:
             patterns = ", ".join(_code(pattern) for pattern in feature.cases)
             rows.append((feature.name, patterns, str(len(cases) or ""), *_statuses(cases), feature.note))
         parts.append(_table((heading.lower(), "which", "cases", *_HEADS, "note"), rows))
+    parts.append("## Explained differences\n\nThese cases differ from a release of RabbitMQ on purpose.\n")
+    parts.append(_differences())
     return "\n".join(parts)
 
 

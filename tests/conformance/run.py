@@ -19,7 +19,6 @@ from conformance.cases import Case, run  # noqa: E402
 from conformance.peers import PEERS, Peer  # noqa: E402
 from conformance.rows import CASES  # noqa: E402
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 ALL_CASES = Path(__file__).with_name("cases.md")
 
 
@@ -112,17 +111,12 @@ def main() -> int:
     parser.add_argument(
         "--verbose", action="store_true", help="print the outcomes of every case, not only of differing ones"
     )
-    parser.add_argument(
-        "--write-docs",
-        action="store_true",
-        help="only write the tables of docs/compatibility.md and cases.md anew",
-    )
+    parser.add_argument("--write-docs", action="store_true", help="only write cases.md")
     parser.add_argument("--write", action="store_true", help="only record a RabbitMQ's answers anew")
     parser.add_argument("--new", action="store_true", help="only what is not recorded yet")
     parser.add_argument("--if-there", action="store_true", help="succeed where that RabbitMQ cannot be had")
     options = parser.parse_args()
     if options.write_docs:
-        DOCUMENT.write_text(report.document(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
         ALL_CASES.write_text(report.all_cases(), encoding="utf-8")
         return 0
     peer = PEERS[options.peer]

@@ -1,4 +1,4 @@
-"""The table of docs/security.md about networks names keys and tests that there are."""
+"""The table of tests/security/guarantees.md about networks names keys and tests that there are."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from leveret.broker.config.foreign_keys import FOREIGN
 from leveret.broker.config.keys import KEYS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "tests" / "security" / "guarantees.md").read_text(encoding="utf-8")
 HEADING = "## What a network needs"
 ROWS = [
     [cell.strip() for cell in line.strip("|").split(" | ")]

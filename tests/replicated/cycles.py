@@ -7,7 +7,7 @@ cycle and the seed decide what is done in it.
 
 `--control` runs what must be caught: a primary that is lost with commits that nobody else has, a standby promoted that is
 behind, an append of a leader that is none any more taken by a database that does not compare epochs. `--write` puts the
-table of all that is kept into docs/reliability.md.
+table of all that is kept into cycles.md.
 
 Exit code 1: something was lost, repeated, out of order or not served again; or a control run was not caught.
 """
@@ -39,7 +39,7 @@ from replicated.trial import Trial  # noqa: E402
 from samples.made_tables import checked_out, put_between_marks  # noqa: E402
 
 RECORD = ROOT / "build" / "campaigns" / "replication-cycles.jsonl"
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = Path(__file__).with_name("cycles.md")
 CYCLES = 12
 """Cycles with one cluster."""
 DISK_OCTETS = 1536 << 20

@@ -1,4 +1,4 @@
-"""The table of what `cycles` has kept, for docs/reliability.md."""
+"""The table of what `cycles` has kept, for cycles.md."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -12,14 +12,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = Path(__file__).with_suffix(".toml")
-PAGE = ROOT / "docs" / "security.md"
+PAGE = FILE.with_name("guarantees.md")
 PINS = ROOT / "requirements" / "run.txt"
 PRODUCTS = ("RabbitMQ", "LavinMQ", "aiohttp", "LMDB")
 ROW = re.compile(r"^\| SEC-(\d\d) \| .+\| `test_", re.MULTILINE)
 
 
 def rows() -> set[int]:
-    """Return the numbers of the rows of docs/security.md that name a test."""
+    """Return the numbers of the rows of guarantees.md that name a test."""
     return {int(number) for number in ROW.findall(PAGE.read_text(encoding="utf-8"))}
 
 

@@ -1,10 +1,10 @@
-"""docs/security.md and the tests that it names agree."""
+"""guarantees.md and the tests that it names agree."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "security.md"
+PAGE = Path(__file__).with_name("guarantees.md")
 ROW = re.compile(r"^\| SEC-(\d\d) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 SEC = re.compile(r"test_sec_(\d\d)_")
 DEFINED = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
