@@ -22,7 +22,9 @@ TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PACKAGES = ("broker", "exchanges", "storage", "confirm", "analytics")
 SHIPPED = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-NAMING_CODE = [ROOT / "docs" / "architecture.md", ROOT / "docs" / "confirms.md"]
+NAMING_CODE = [
+    ROOT / "docs" / name for name in ("architecture.md", "behaviours.md", "confirms.md", "folders.md")
+]
 CODE = re.compile(r"`([^`\n]+)`")
 FILE = re.compile(r"[\w.*-]+(/[\w.*-]+)*(\.(py|md|toml)|/)")
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")

@@ -1,4 +1,4 @@
-"""Words of docstrings and of the texts that people read: log lines, errors, help, reports, reference pages."""
+"""Words of docstrings and of the texts that people read, and the length of pages and of their sentences."""
 
 import ast
 import re
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from size.run import pages
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("analytics", "bench", "broker", "confirm", "exchanges", "leveret", "storage", "tests")
@@ -18,6 +19,36 @@ RIDDLES = re.compile(
 OCTETS = re.compile(r"\boctets?\b", re.IGNORECASE)
 WIRE = ("broker/amqp/", "broker/connection/")
 """Folders whose texts may speak of the octets of frames."""
+MOST_BYTES = 12 * 1024
+MOST_WORDS = 40
+LONG = {
+    "README.md",
+    "docs/administration.md",
+    "docs/analysis.md",
+    "docs/compatibility.md",
+    "docs/confirms.md",
+    "docs/management.md",
+    "docs/paper-report.md",
+    "docs/reliability.md",
+    "docs/security.md",
+    "docs/storage.md",
+    "docs/tutorial.md",
+    "docs/howto/cause-failures.md",
+    "docs/howto/dead-letters-and-retries.md",
+    "docs/howto/embed-the-broker.md",
+    "docs/howto/limits-and-audit.md",
+    "docs/howto/look-at-messages.md",
+    "docs/howto/migrate-from-rabbitmq.md",
+    "docs/howto/rehearse-an-upgrade.md",
+    "docs/howto/replay.md",
+    "docs/howto/run-as-a-service.md",
+    "docs/howto/use-the-web-page.md",
+    "docs/howto/replicate.md",
+    "docs/howto/test-an-application.md",
+    "docs/howto/test-failures.md",
+    "docs/howto/troubleshooting.md",
+}
+"""Pages that are still to be shortened."""
 QUESTIONS = ("What", "Who", "Whether", "How", "Where", "When", "Why", "The same")
 
 
@@ -99,3 +130,45 @@ def test_a_paraphrase_is_found():
     assert ["nobody was told", "a queue that is gone: "] == [
         text for text in texts(ast.parse(source)) if RIDDLES.search(text)
     ]
+
+
+def sentences(page: str) -> Iterator[str]:
+    """Yield the sentences of a page: those of its paragraphs and list items, without tables, headings and programs."""
+    page = re.sub(r"^ *```.*?^ *```$|<!--.*?-->", "", page, flags=re.MULTILINE | re.DOTALL)
+    page = re.sub(r"^ *(\||#|:::|\().*$", "", page, flags=re.MULTILINE)
+    page = re.sub(r"`[^`]*`", "code", page)
+    page = re.sub(r"\]\([^)]*\)", "]", page)
+    for paragraph in re.split(r"\n\s*\n|^ *(?:[-*]|\d+\.) ", page, flags=re.MULTILINE):
+        yield from re.split(r"(?<=[.!?])[*_)\"]* ", " ".join(paragraph.split()))
+
+
+def words_of(sentence: str) -> int:
+    """Return the number of words of a sentence; marks alone are none."""
+    return sum(bool(re.search(r"\w", word)) for word in sentence.split())
+
+
+PAGES = pytest.mark.parametrize(
+    "page", [page for page in pages() if str(page.relative_to(ROOT)) not in LONG], ids=lambda page: page.name
+)
+
+
+@PAGES
+def test_a_page_is_short(page: Path):
+    """A page that is written by hand has at most 12 KiB."""
+    assert len(page.read_bytes()) <= MOST_BYTES
+
+
+@PAGES
+def test_sentences_are_short(page: Path):
+    """No sentence of a page has more than 40 words."""
+    assert [] == [each for each in sentences(page.read_text(encoding="utf-8")) if words_of(each) > MOST_WORDS]
+
+
+def test_a_long_sentence_is_found():
+    """Sentences of paragraphs and items are counted, each alone; tables, code and programs are not."""
+    long = "word " * 41 + "end."
+    page = (
+        f"# {long}\n\nShort. {long} Short.\n- {long}\n- Short\n\n| {long} |\n\n```\n{long}\n```\n`{long}`\n"
+    )
+
+    assert 2 == sum(words_of(each) > MOST_WORDS for each in sentences(page))

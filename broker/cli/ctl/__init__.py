@@ -1,4 +1,4 @@
-"""`leveret ctl`: RabbitMQ's commands for a running broker, over its management API.
+"""The command `leveret ctl`: RabbitMQ's commands for a running broker, over its management API.
 
 Theory. A command asks the API, over the socket in the data directory or over HTTP, and prints what RabbitMQ's tool of
 that name prints: scripts depend on columns, formatters and exit codes. A command is a function of a `command.Session`
