@@ -1,4 +1,4 @@
-"""Held messages that an operator releases, cancels or reschedules, by a condition.
+"""Held messages that an operator releases, cancels, reschedules, moves or copies, by a condition.
 
 An operation looks at the messages that were held when it began, a piece at a time, and acts on each piece before it
 looks at the next: those that came due meanwhile are left out. One operation runs for each queue at a time.
@@ -7,7 +7,7 @@ looks at the next: those that came due meanwhile are left out. One operation run
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
-from leveret.broker.administration.access import AdministeredBroker, BadRequestError, BusyError
+from leveret.broker.administration.access import AdministeredBroker, BadRequestError, BusyError, queue_of
 from leveret.broker.administration.detached_channel import check_permission
 from leveret.broker.administration.messages import Steps, condition_of, found_queue
 from leveret.broker.auth.users import User
@@ -15,11 +15,12 @@ from leveret.broker.errors import resource
 from leveret.broker.message_filter.message_facts import MessageFacts
 from leveret.broker.queue.due_time import LATEST
 from leveret.broker.queue.hold import Hold
+from leveret.broker.queue.queue import Queue
 from leveret.storage.delayed import Due
 from leveret.storage.message import Message
 
-Act = Literal["release", "cancel", "reschedule"]
-ACTS: Final[tuple[Act, ...]] = ("release", "cancel", "reschedule")
+Act = Literal["release", "cancel", "reschedule", "move", "copy"]
+ACTS: Final[tuple[Act, ...]] = ("release", "cancel", "reschedule", "move", "copy")
 
 
 class Choice(NamedTuple):
@@ -61,16 +62,21 @@ class HeldMessages:
         act: Act,
         *,
         to: int | None = None,
+        destination: str = "",
         choice: Choice = ALL,
     ) -> Steps[Acted]:
         """Act on messages that a queue holds; the user needs to be able to read and to configure the queue.
+
+        To move or copy them the user needs to be able to write to the other queue, too.
 
         Args:
             actor: the acting user.
             vhost: the virtual host.
             name: the queue.
-            act: 'release' to have them delivered now, 'cancel' to remove them, 'reschedule' to change their time.
+            act: 'release' to have them delivered now, 'cancel' to remove them, 'reschedule' to change their time,
+                'move' or 'copy' to have another queue hold them until the same time, as many as it may.
             to: the new time (epoch ms), with 'reschedule' only; one that has passed releases them.
+            destination: the other queue, with 'move' and 'copy' only.
             choice: the messages.
 
         Raises NotFoundError and ForbiddenError as for a client, BadRequestError for an invalid condition or time, and
@@ -80,10 +86,17 @@ class HeldMessages:
             raise BadRequestError(f"action must be one of {', '.join(ACTS)}")
         if (to is None) is (act == "reschedule"):
             raise BadRequestError("'to' is the new time, with 'reschedule' only")
+        if bool(destination) is not (act in {"move", "copy"}):
+            raise BadRequestError("'destination' is a queue, with 'move' and 'copy' only")
         if to is not None and not 0 <= to <= LATEST:
             raise BadRequestError(f"'to' must be from 0 to {LATEST} ms since 1970")
         place, queue = found_queue(self._broker, actor, vhost, name)
         check_permission(self._broker, actor, place, "configure", "queue", name)
+        other = queue_of(place, destination) if destination else queue
+        if destination:
+            check_permission(self._broker, actor, place, "write", "queue", destination)
+            if other is queue:
+                raise BadRequestError(f"{resource('queue', name, vhost)} is the source itself")
         matches = condition_of(choice.where).matches
         if queue.hold is None:
             return _nothing()
@@ -91,12 +104,27 @@ class HeldMessages:
             raise BusyError(f"held messages of {resource('queue', name, vhost)} are being changed already")
         now = self._broker.wall_clock()
         do = queue.hold.cancel if act == "cancel" else partial(queue.hold.move, to=now if to is None else to)
+        if destination:
+            do = partial(_give, queue.hold, other, is_copy=act == "copy")
         return _act(queue.hold, do, choice, lambda message: matches(MessageFacts(message, now=now)))
 
 
 def _nothing() -> Steps[Acted]:
     yield from ()
     return Acted(0, 0, 0)
+
+
+def _give(hold: Hold, other: Queue, messages: dict[Due, Message], *, is_copy: bool) -> int:
+    """Have another queue hold messages, those for which it has room."""
+    target = None if other.deleted else other.need_hold()
+    if target is None or other.limits is None:
+        return 0
+    obstacle = other.limits.length.obstacle
+    chosen: dict[Due, Message] = {}
+    for due, message in messages.items():
+        if not target.is_full(len(chosen)) and not obstacle(message, len(chosen), 0):
+            chosen[due] = message
+    return hold.give(chosen, target, is_copy=is_copy)
 
 
 def _act(hold: Hold, do: Any, choice: Choice, matches: Any) -> Steps[Acted]:

@@ -100,6 +100,23 @@ def reschedule(target: Target, *, queue: str, to: str, **choice: Any) -> None:
     _act(target, queue, "reschedule", "rescheduled", choice, to=int(time.astimezone(UTC).timestamp() * 1000))
 
 
+@held.command("move")
+@click.argument("queue")
+@click.argument("destination")
+@click.option("--copy", "is_copy", is_flag=True, help="Copy them instead.")
+@_chosen
+@with_target
+def move(target: Target, *, queue: str, destination: str, is_copy: bool, **choice: Any) -> None:
+    """Have the queue DESTINATION hold messages of QUEUE until the same times.
+
+    \b
+    Example:
+      leveret held move tasks tasks.new --where 'headers.id == "17"'
+    """  # noqa: D301
+    action, done = ("copy", "copied") if is_copy else ("move", "moved")
+    _act(target, queue, action, done, choice, destination=destination)
+
+
 def _act(target: Target, queue: str, action: str, done: str, choice: dict[str, Any], **more: Any) -> None:
     chosen = {name: value for name, value in choice.items() if value}
     path = ("leveret", "queues", target.vhost, queue, "held")

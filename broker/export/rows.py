@@ -306,6 +306,7 @@ def _facts(queue: Queue, counts: QueueCounts, paging: PagingCounts) -> tuple[obj
         counts,
         backing.ready_count,
         backing.unacked_count,
+        queue.held_count,
         queue.tally.requeued,
         None if awaiting is None else (awaiting.promised, awaiting.refused),
         sum(paging.transitions.values()),

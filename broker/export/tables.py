@@ -134,6 +134,7 @@ QUEUE: Final = Table(
          "queue.settings.confirm_mode"),
     gauge("ready", "Ready messages", "levels.ready", unit="messages"),
     gauge("unacked", "Unacknowledged messages", "levels.unacked", unit="messages"),
+    gauge("held", "Messages held until their time, or waiting for a retry", "queue.held_count", unit="messages"),
     gauge("consumers", "Consumers", "levels.consumers"),
     gauge("capacity",
           "Consumer capacity: fraction of the last seconds in which a message could be delivered immediately",

@@ -1,4 +1,4 @@
-"""Held messages that are released, cancelled or rescheduled: `/api/leveret/queues/.../held`."""
+"""Held messages that are released, cancelled, rescheduled, moved or copied: `/api/leveret/queues/.../held`."""
 
 from leveret.broker.administration.held import ACTS, Choice
 from leveret.broker.http.call import Call, Item, Steps, changing, flag, number, text
@@ -9,9 +9,11 @@ ROUTES = Routes("held messages")
 _KEYS = (
     required(
         "action",
-        doc="`release` to deliver them now, `cancel` to remove them, `reschedule` to change their time",
+        doc="`release` to deliver them now, `cancel` to remove them, `reschedule` to change their time, "
+        "`move` or `copy` to have another queue hold them until the same time",
     ),
     Key("to", "integer", doc="with `reschedule`: the new time, in milliseconds since 1970"),
+    Key("destination", doc="with `move` and `copy`: the other queue"),
     Key("where", doc="a [condition](filters.md) that they meet; all if it is not given"),
     Key("limit", "integer", doc="maximum number of messages, those that are due first"),
     Key("dry_run", "boolean", doc="only count"),
@@ -22,9 +24,9 @@ _KEYS = (
     "leveret/queues/{vhost}/{queue}/held", scope=Scope.CLIENT, body=_KEYS, statuses=(200,), work=Work.LONG
 )
 def act(call: Call, vhost: str, queue: str) -> Steps:
-    """Act on messages that a queue holds until their time; needs read and configure on it. The answer has
-    the numbers of those that were `examined`, `matched` the condition, and were still held: `done`. Look at them with
-    `state=held` in [the messages of a queue](#messages).
+    """Act on messages that a queue holds until their time; needs read and configure on it, and write on a
+    destination. The answer has the numbers of those that were `examined`, `matched` the condition, and were still
+    held: `done`. Look at them with `state=held` in [the messages of a queue](#messages).
     """
     body = exact_body(call, _KEYS)
     action = text(body, "action")
@@ -40,6 +42,7 @@ def act(call: Call, vhost: str, queue: str) -> Steps:
             queue,
             action,
             to=None if body.get("to") is None else number(body, "to", 0),
+            destination=text(body, "destination"),
             choice=Choice(text(body, "where"), limit, flag(body, "dry_run")),
         )
     return Item(found._asdict())

@@ -8,7 +8,7 @@ live begins.
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -121,10 +121,12 @@ class Hold(DueLine):
         if message.promise is not None and not self._holds_promises:
             self._warn("a message is refused, as its publisher would wait for a consumer until it is due")
             return False
+        return not self.is_full() and self.accept(message, due)
+
+    def is_full(self, more: int = 0) -> bool:
+        """Return whether the queue could hold no further message after so many more."""
         most = self._settings.max_held
-        if most is not None and self.count >= most:
-            return False
-        return self.accept(message, due)
+        return most is not None and self.count + more >= most
 
     def accept(self, message: Message, due: int) -> bool:
         """Accept a message that is due at a time (epoch ms)."""
@@ -171,6 +173,26 @@ class Hold(DueLine):
             self._keep(to, message.address, message.content)
         self._written()
         return len(found)
+
+    def give(self, messages: Mapping[Due, Message], other: "Hold", *, is_copy: bool = False) -> int:
+        """Have another queue hold messages until their times; returns the number of those that were still held.
+
+        In the commit that has them there this queue holds them no longer, unless they are copied.
+        """
+        found = set(messages) if is_copy else self.window.discard(messages)
+        if not is_copy:
+            for due in found:
+                self._delete(due)
+            self._written()
+        other.take([(due[0], messages[due]) for due in sorted(found)])
+        return len(found)
+
+    def take(self, messages: Iterable[tuple[int, Message]]) -> None:
+        """Hold messages until their times (epoch ms), which another queue has held."""
+        for when, message in messages:
+            self._keep(when, message.address, message.content)
+        self._written()
+        self._queue.touch()
 
     def _with_time(self, message: Message, to: int) -> Message:
         settings, properties = self._settings, Properties(message.header)

@@ -21,7 +21,7 @@ from leveret.broker.queue.delivery_limit import DeliveryLimit
 from leveret.broker.queue.expiry import Expiry
 from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.interfaces import OwningQueue, ParentVHost
-from leveret.broker.queue.max_length import MaxLength
+from leveret.broker.queue.max_length import FULL, MaxLength
 from leveret.broker.queue.retention import Retention
 from leveret.broker.queue.retries import Retries
 from leveret.broker.queue.settings import NO_SETTINGS, REJECT_PUBLISH_DLX, QueueSettings
@@ -100,6 +100,7 @@ class QueueLimits:
         """Return the hold, which is made if there is none."""
         if self.hold is None:
             self.hold = made = self._parent.make_hold(self._queue)
+            made.configure(self.settings)
             self.length.lines = (*self.length.lines, made)
         return self.hold
 
@@ -176,6 +177,13 @@ class QueueLimits:
         if settings.overflow == REJECT_PUBLISH_DLX:
             self._parent.dead_letter(self._queue, [(-1, message)], MAXLEN)
         return True
+
+    def obstacle(self, message: Message, count: int, octets: int) -> str:
+        """Return why the queue would not enqueue or hold a message; '' if it takes it (see `MaxLength.obstacle`)."""
+        hold = self.hold
+        if hold is not None and hold.is_full(count) and hold.due_of(message):
+            return FULL
+        return self.length.obstacle(message, count, octets)
 
     def take_in(self, inbox: list[Message]) -> None:
         """Pass arrivals to the queue, each with its expiry time."""

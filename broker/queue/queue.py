@@ -524,18 +524,21 @@ class Queue:
 
         `line` is that of their rows, `rows` reads all of them.
         """
-        self._need_limits()
-        if self.limits is None:
+        hold = None if is_retained(line) else self.need_hold()
+        if hold is not None:
+            hold.number = line
+            hold.recover(count)
             return
-        if is_retained(line):
+        self._need_limits()
+        if self.limits is not None:
             retries = self.limits.need_retries()
             retries.number = line
             retries.expect(rows())
-        else:
-            hold = self.limits.need_hold()
-            hold.number = line
-            hold.configure(self.settings)
-            hold.recover(count)
+
+    def need_hold(self) -> Hold | None:
+        """Return what holds messages of the queue, made if there is none; None for a queue that never has limits."""
+        self._need_limits()
+        return None if self.limits is None else self.limits.need_hold()
 
     def _need_limits(self) -> None:
         if self.limits is None and self._parent is not None:

@@ -132,7 +132,7 @@ class Room:
                 return RETURNS
             if queue.limits is not None:
                 count, octets = self._counts.get(queue, (0, 0))
-                cause = queue.limits.length.obstacle(message, count, octets)
+                cause = queue.limits.obstacle(message, count, octets)
                 if cause:
                     return cause
         return ""

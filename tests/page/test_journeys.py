@@ -427,6 +427,7 @@ def test_held_messages_are_counted_with_their_time(page):
             channel.basic_publish("", "later", b"x", pika.BasicProperties(headers={"x-deliver-at": due}))
     page.open("queues/%2F/later")
     page.tab.wait_for_selector("dt:has-text('Held until their time')")
+    page.tab.wait_for_selector("[aria-label*='held messages by the'] span")
     page.tab.wait_for_selector("dd:has-text('2, the next until 2100-01-01 00:00:00 UTC')")
 
 

@@ -161,6 +161,7 @@ QUEUES = View(
         _VHOST,
         Column("READY", "messages_ready", count, 6, "messages that wait for a consumer"),
         Column("UNACKED", "messages_unacknowledged", count, 7, "messages at consumers, not acknowledged yet"),
+        Column("HELD", "messages_delayed", count, 6, "messages held until their time, or waiting for a retry"),
         Column("IN/S", _rate_of("publish"), rate, 6, "messages a second that were published to it"),
         Column("OUT/S", _rate_of("deliver_get"), rate, 6, "messages a second that consumers got"),
         Column("ACK/S", _rate_of("ack"), rate, 6, "messages a second that were acknowledged"),

@@ -108,6 +108,66 @@ def test_a_cancelled_message_is_gone(node):
         again.disk.close()
 
 
+@pytest.mark.parametrize("action", ["move", "copy"])
+def test_moved_and_copied_messages_keep_their_times(node, action):
+    """Another queue holds chosen messages until the same times, whatever its settings, also after a kill."""
+    Client(node).declare("other", durable=True)
+    settle(node)
+    answer = act(node, action, destination="other", where="headers.n >= 15")
+    settle(node)
+    assert 5 == answer.body["done"]
+    left = 15 if action == "move" else 20
+    again = node.killed() if isinstance(node, DiskNode) else node
+    if again is not node:
+        again.read()
+    other = again.vhosts["/"].queues["other"]
+    assert (left, 5) == (queue(again).held_count, other.held_count)
+    pass_time(again, 15_900)
+    assert (5, 0) == (other.held_count, other.ready_count)
+    pass_time(again, 2_000)
+    assert (3, 2) == (other.held_count, other.ready_count)
+    if again is not node:
+        again.disk.close()
+
+
+def test_a_queue_gets_as_many_held_messages_as_it_may_hold(node):
+    """A message that does not fit into x-max-held stays where it is."""
+    Client(node).declare("small", arguments={"x-allow-hold": ("bool", True), "x-max-held": ("signedint", 3)})
+    assert 3 == act(node, "move", destination="small").body["done"]
+    settle(node)
+    assert (17, 3) == (queue(node).held_count, node.vhosts["/"].queues["small"].held_count)
+
+
+def test_a_moved_message_is_held_in_a_queue_that_holds(node):
+    """A transfer to a queue that holds keeps the time, and leaves what the queue may not hold where it is."""
+    client = Client(node)
+    client.declare("plain", durable=True)
+    client.declare("small", arguments={"x-allow-hold": ("bool", True), "x-max-held": ("signedint", 1)})
+    for delay in (1000, 2000):
+        headers = {"x-deliver-at": ("long", node.wall_clock() + delay)}
+        client.publish("plain", b"m", headers=headers, delivery_mode=2)
+    settle(node)
+    Api(node, OPERATOR).post("leveret/queues/%2F/plain/move", {"destination": "small"})
+    settle(node)
+    node.clock.run()
+    settle(node)
+    small = node.vhosts["/"].queues["small"]
+    assert (1, 0) == (small.held_count, small.ready_count)
+    assert 1 == node.vhosts["/"].queues["plain"].ready_count
+    pass_time(node, 1000)
+    assert (0, 1) == (small.held_count, small.ready_count)
+
+
+def test_a_discard_leaves_what_is_held(node):
+    """A discard of ready messages removes no held one."""
+    act(node, "release", limit=2)
+    settle(node)
+    Api(node, OPERATOR).post("leveret/queues/%2F/q/discard", {})
+    settle(node)
+    node.clock.run()
+    assert (18, 0) == (queue(node).held_count, queue(node).ready_count)
+
+
 def test_a_dry_run_changes_nothing(node):
     """A dry run counts what would be done."""
     assert 20 == act(node, "cancel", dry_run=True).body["done"]
@@ -117,9 +177,12 @@ def test_a_dry_run_changes_nothing(node):
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ({"action": "stop"}, "action must be one of release, cancel, reschedule"),
+        ({"action": "stop"}, "action must be one of release, cancel, reschedule, move, copy"),
         ({"action": "reschedule"}, "'to' is the new time, with 'reschedule' only"),
         ({"action": "cancel", "to": 5}, "'to' is the new time, with 'reschedule' only"),
+        ({"action": "move"}, "'destination' is a queue, with 'move' and 'copy' only"),
+        ({"action": "cancel", "destination": "x"}, "'destination' is a queue, with 'move' and 'copy' only"),
+        ({"action": "copy", "destination": "q"}, "is the source itself"),
         ({"action": "reschedule", "to": 2**63}, "'to' must be from 0 to"),
         ({"action": "cancel", "wher": "size > 1"}, "unknown key 'wher'"),
         ({"action": "cancel", "where": "size = 1"}, "where: column 6"),

@@ -13,6 +13,8 @@ import { keyOf } from "../shell/rows.js";
 
 const SECONDS = 600;
 const RATES = ["publish", "deliver_get", "ack"];
+const HELD = 200;
+const UNITS = /** @type {[number, string][]} */ ([[1000, "second"], [60_000, "minute"], [3_600_000, "hour"], [86_400_000, "day"], [2_592_000_000, "30 days"], [31_557_600_000, "year"]]);
 
 /**
  * @param {string} vhost
@@ -57,16 +59,24 @@ export function queueOverview(vhost, name, first, signal) {
     h("div", { class: "grid" }, panel("Where ready messages are", states), panel("Settings in effect", settings)),
     panel("Consumers", consumers, [], true),
   );
-  const show = (/** @type {[any, any]} */ [found, explained]) => {
-    refresh(states, stateBar(found));
+  const show = (/** @type {[any, any, any]} */ [found, explained, dues]) => {
+    refresh(states, h("div", { class: "stack" }, stateBar(found), calendar(dues)));
     refresh(consumers, consumerTable(found.consumer_details ?? [], explained?.holders ?? []));
     if (explained) refresh(settings, settingsOf(explained, found));
   };
   const explain = (/** @type {AbortSignal} */ aborted) => get(`leveret/explain/queue/${path(vhost, name)}`, {}, aborted);
-  show([first, null]);
+  const dues = async (/** @type {any} */ found, /** @type {AbortSignal} */ aborted) => {
+    const asked = { state: "held", count: HELD };
+    const held = found.messages_delayed ? await get(`leveret/queues/${path(vhost, name)}/messages`, asked, aborted).catch(() => null) : null;
+    return (held?.messages ?? []).map((/** @type {any} */ each) => each.due);
+  };
+  show([first, null, []]);
   live.addEventListener("queues", update, { signal });
   update();
-  poll({ read: (aborted) => Promise.all([get(`queues/${path(vhost, name)}`, {}, aborted), explain(aborted)]), show, place, signal });
+  poll({ read: async (aborted) => {
+    const [found, explained] = await Promise.all([get(`queues/${path(vhost, name)}`, {}, aborted), explain(aborted)]);
+    return /** @type {[any, any, any]} */ ([found, explained, await dues(found, aborted)]);
+  }, show, place, signal });
   begin();
   return place;
 
@@ -97,6 +107,25 @@ function stateBar(found) {
   }));
   return h("div", { class: "stack" }, bar, h("div", { class: "legend" }, parts.map(([state, number, colour, meaning]) => h("span", { class: `key c${colour}` }, h("span", null, h("b", null, short(number)), ` ${state}, ${meaning}`)))),
     facts([...held(found), ["Bodies and properties", size(found.message_bytes)], ["… of which in memory", size(found.message_bytes_ram)], ["Persistent messages", count(found.messages_persistent)], ["Read back from disk, per delivered message", (found.disk_reads_per_delivered ?? 0).toFixed(2)], ["Memory of the queue, about", size(found.memory)]]));
+}
+
+/**
+ * When the next held messages are due, as a strip of equal parts of the time until the last of them.
+ * @param {number[]} dues
+ */
+function calendar(dues) {
+  if (!dues.length) return null;
+  const first = Math.min(...dues), last = Math.max(...dues);
+  const [step, unit] = UNITS.find(([each]) => last - first < 30 * each) ?? UNITS[UNITS.length - 1];
+  const numbers = new Array(Math.min(60, Math.floor(last / step) - Math.floor(first / step) + 1)).fill(0);
+  for (const due of dues) numbers[Math.min(numbers.length - 1, Math.floor(due / step) - Math.floor(first / step))] += 1;
+  const most = Math.max(...numbers), text = `The next ${count(dues.length)} held messages by the ${unit} in which they are due`;
+  return h("div", { class: "stack" }, h("div", { class: "bar", role: "img", "aria-label": text }, numbers.map((number, at) => {
+    const part = h("span", { class: "c2", title: `${utc((Math.floor(first / step) + at) * step)}: ${number}` });
+    part.style.flex = "1";
+    part.style.opacity = String(number && 0.25 + 0.75 * number / most);
+    return part;
+  })), h("span", { class: "key c2" }, `${text}, from ${utc(first)} to ${utc(last)}`));
 }
 
 /**
