@@ -127,9 +127,9 @@ def varied_contents(
 ) -> tuple[list[bytes], int]:
     """Return the contents of the run of publishes with the same method frame at `at`, and its end.
 
-    The run ends before a publish that is incomplete, asks something of the broker, has a body of more than `most`
-    bytes, is persistent (unless they may be `persistent`), or is likely to equal others but for its body. `sizes`
-    counts them by body size.
+    The run ends before a publish that is incomplete, has property demands, has a body of more than `most` bytes, is
+    persistent (unless they may be `persistent`), or is likely to equal others but for its body. `sizes` counts them by
+    body size.
     """
     contents = []
     startswith, skip = data.startswith, len(method)

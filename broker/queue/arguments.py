@@ -7,13 +7,16 @@ several errors is reported. Where 3.10 and 3.13 differ, 3.13 applies:
 - Of several arguments of other queue types, the first by name is reported unless `x-queue-type` is given,
   then the first in the table (3.10: always the latter).
 
-Intentional differences from RabbitMQ: queues have `x-retain-for`, `x-retain-bytes`, `x-allow-hold`,
-`x-hold-until-header` and `x-max-held`, classic ones an
-`x-confirm-mode`; streams do not exist here and are refused with RabbitMQ's text for unknown types; classic queues may
-have an `x-delivery-limit` too; that and `x-consumer-timeout` must be numbers, a negative limit is none as in 4.x; the
-timeout is compared if a redeclaration gives it (3.13: never); an unknown
-`x-queue-master-locator` is accepted and a decimal in a redeclaration is unequal, where RabbitMQ crashes (541); a string
-that is not printable Latin-1 is shown in texts as a string instead of a list of numbers.
+Intentional differences from RabbitMQ:
+
+- Queues have `x-retain-for`, `x-retain-bytes`, `x-allow-hold`, `x-hold-until-header` and `x-max-held`, classic ones an
+  `x-confirm-mode`.
+- Streams are refused with RabbitMQ's text for unknown types.
+- Classic queues may have an `x-delivery-limit`, too. That and `x-consumer-timeout` must be numbers; a negative limit is
+  none, as in 4.x. The timeout is compared if a redeclaration gives one (3.13: never).
+- An unknown `x-queue-master-locator` is accepted, and a decimal in a redeclaration is unequal, where RabbitMQ crashes
+  (541).
+- Texts show a string that is not printable Latin-1 as a string instead of a list of numbers.
 
 `compatibility.queue_arguments` chooses the rules of RabbitMQ 4.3 instead.
 

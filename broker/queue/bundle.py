@@ -3,9 +3,10 @@
 A queue at full speed acks hundreds of messages in a turn. As messages of their own each would have its place in the
 queue of retained messages, its record in a block, and its end when it leaves; a bundle costs that once.
 
-Layout (big-endian): the address is empty, the content a header frame of class `_CLASS`, which no client can publish,
-with the number of messages as its weight and the sum of their body sizes, then one frame with the records. A record has
-the channel number of the content (2), the octets of the address (2) and of the content (4), address, content.
+Layout (big-endian): the address is empty. The content is a header frame of class `_CLASS`, which no client can publish,
+and one frame with the records. The header has the number of messages as its weight, and the sum of their body sizes. A
+record has the channel number of the content (2), the octets of the address (2) and of the content (4), address,
+content.
 
 Hot path: see docs/performance.md.
 """

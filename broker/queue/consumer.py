@@ -88,8 +88,8 @@ class Consumer:
         self._latest: tuple[bytes | None, bytes, bytes] = _NONE
         """The last address, and the deliver method before and after the delivery tag."""
         self._start = _NO_START
-        """The bytes before the body of the last content of another channel, what they become for this one, and the size
-        of such a content."""
+        """The bytes before the body of the last content from another channel, their form for this channel, and the size
+        of that content."""
 
     def __repr__(self) -> str:
         return f"<consumer {self.tag!r} of {self.queue!r}>"

@@ -93,8 +93,8 @@ class ConsumerRotation:
         The number is 0 if the first has no room any more: others have used up the prefetch of the channel or the outbox
         that it shares with them. `largest` is the size in bytes of the largest message, 0 if all are small.
 
-        Several consumers are served in one stride if each has a channel of its own and either all or none need acks;
-        each channel then sees the same order as with one message at a time. With fewer messages than consumers, or if
+        Several consumers are served in one stride if each has a channel of its own and either all or none need acks.
+        Each channel then sees the same order as with one message at a time. With fewer messages than consumers, or if
         some have no room, a stride has the first of them, with one message each.
         """
         ready = self.ready

@@ -1,4 +1,4 @@
-"""The time before which nobody gets a message, as its headers tell it.
+"""The time at which a message is released, from its headers.
 
 `x-deliver-at` is a timestamp, or milliseconds since 1970 as an integer; `x-delay` is a number of milliseconds. A queue
 may name one further header, as Celery's `eta`: ISO 8601 (without an offset it is UTC), seconds or milliseconds since

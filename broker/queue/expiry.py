@@ -1,7 +1,7 @@
 """Expiry: the time to live of messages (`x-message-ttl`, `expiration`), and of an unused queue (`x-expires`).
 
 Only the head is checked for expiry, as in RabbitMQ: an expired message behind one that has not expired stays until it
-reaches the head. The queue has one timer, for the expiry of the head or of the queue, whichever is first; it may fire
+reaches the head. The queue has one timer, for the expiry of the head or of the queue, whichever is first. It may fire
 early, since it is not moved when the head is removed, but never late.
 
 Hot path: see docs/performance.md.
@@ -119,8 +119,8 @@ class Expiry:
     def set_timer(self) -> None:
         """Set the timer for the expiry of the head or of the queue.
 
-        While the head is expired and waits to be discarded, a timer would fire at once, again and again: what it waits
-        for (time, arrivals, the disk) runs the queue.
+        While an expired head waits to be discarded, a timer would fire at once, again and again. The event that the
+        head waits for (time, arrivals, the disk) runs the queue.
         """
         backing, lifetime = self._queue.backing, self.settings.expires
         has_expiry = backing.expiring and backing.ready_count and not self.has_expired

@@ -49,8 +49,8 @@ SMALL = 4096
 class Queue:
     """A queue of a vhost.
 
-    `backing` keeps the messages; `exclusive_owner` is the connection of an exclusive queue, `qid` the number under
-    which a durable one is stored (else 0), `parent` the vhost (None for a queue that never has limits).
+    `backing` keeps the messages, and `exclusive_owner` is the connection of an exclusive queue. `qid` is the number
+    under which a durable one is stored (else 0), `parent` the vhost (None for a queue that never has limits).
     """
 
     __slots__ = (
@@ -784,8 +784,8 @@ class Queue:
     def delete(self, *, discards: bool = True) -> list[Consumer]:
         """Delete the queue; return its consumers, to which the caller must send a `basic.cancel`.
 
-        The queue is `finished` immediately, or it keeps its messages and runs until those that had to be discarded by
-        now are discarded, as without the deletion, and those that move elsewhere have moved; then the vhost is notified
+        The queue is `finished` immediately, or it keeps its messages and runs on. It discards those that had to be
+        discarded by now, as without the deletion, and waits for those that move elsewhere. Then it notifies the vhost
         (`ParentVHost.queue_finished`). Without `discards` there are no dead letters, and nothing is waited for.
         """
         self.settle()

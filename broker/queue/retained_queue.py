@@ -6,15 +6,15 @@ note with each message when it expires, this one notes when it was acked, and a 
 than the current retention time. So a changed retention time applies to all of them, and a replay knows when each was
 acked.
 
-Small messages that were acked in the same turn are one message here, a bundle (`broker.queue.bundle`): they have the
-same time and leave together, so all that a queue does for each of its messages is done once for hundreds. How many a
-bundle of an earlier run has is not known before it is read: until it leaves it counts as one. The sizes of all others
-are kept here, so nothing is read from disk when they leave.
+Small messages that were acked in the same turn are one message here, a bundle (`broker.queue.bundle`). They have the
+same time and leave together, so the queue does once for hundreds what it does for each message. How many a bundle of an
+earlier run has is not known before it is read: until it leaves it counts as one. The sizes of all others are kept here,
+so nothing is read from disk when they leave.
 
 Messages are gathered over several turns: a client that acks each message alone acks a dozen of them in a turn. They are
-appended when there are enough for a bundle, when anything else has to be appended, so the order is that of the acks,
-when somebody asks for counts or contents (`settle`), and at the latest after `GATHERING`; those that are written also
-at the beginning of the next commit, which has the ends of their originals, too.
+appended when there are enough for a bundle, when anything else is appended (so the order is that of the acks), when a
+caller needs counts or contents (`settle`), and after `GATHERING` at the latest. Those to be written are also appended
+when the next commit begins, which has the ends of their originals.
 
 Nothing puts messages into it but `broker.queue.retention`.
 """

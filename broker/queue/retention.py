@@ -1,9 +1,9 @@
 """Retention: acked messages of a queue go to its retained ones, in the commit that has their acks.
 
 Theory. A queue that retains has a `Retention`, which its acks go to instead of its backing queue (`take`). Each acked
-message is appended to a second queue, which is not listed anywhere (`broker.queue.retained_queue`), and removed from
-its own as one that moves: whenever the broker is killed, it is in one of the two. Its publisher is told when it is safe
-in either: a message that is acked before its commit is written to the retained ones in its stead.
+message is appended to a second queue, which no listing shows (`broker.queue.retained_queue`). It leaves its own queue
+as a message that moves, so after a kill it is in one of the two. Its publisher is told when it is safe in either: a
+message that is acked before its commit is written to the retained ones in its stead.
 
 Usually that happens at once. Acked messages wait in a line, still unacked for the backing queue, if the step of the
 event loop is over, if their bodies have to be read from disk, or while too many writes are pending. Nothing overtakes

@@ -43,7 +43,7 @@ class QueueSettings:
         retain_for: time in ms for which acked messages are retained for a replay; 0 to retain none.
         retain_octets: maximum total body size of retained messages in bytes.
         allow_hold: true to hold messages with `x-deliver-at` or `x-delay` until then.
-        hold_until_header: name of another header that tells such a time; None for none.
+        hold_until_header: name of another header with such a time; None for none.
         max_held: maximum number of held messages.
         retry: the delays of requeued messages; None to deliver them again at once.
 

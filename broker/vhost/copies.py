@@ -9,16 +9,16 @@ Theory. A queue gets a message in one of four forms, all with the same address a
   in a file;
 - as a `Promised` message, if the queue confirms on consumer acks and the publisher waits for a confirm.
 
-Everything that knows these forms must live here, but for two things: `Route.make` (`broker.vhost.publish_route`)
-creates the messages of a run, which all have the same form, without asking for each queue; and a queue that moves
-messages to itself or to its retained ones has a single form (`storage.message.moving`).
+Everything that knows these forms must live here, with two exceptions. `Route.make` (`broker.vhost.publish_route`)
+creates the messages of a run, which all have one form. A queue that moves messages to itself or to its retained ones
+has a single form, too (`storage.message.moving`).
 
 A message may reach its queues in several steps of the event loop, some of them may refuse it, and others may be
 deleted meanwhile. So the number of its copies is known at the end only: until `finish` a `Copies` counts as one of
 them, both for the disk and for the promise to the publisher.
 
-One object for each message has a price where a publish leaves the fast path, as with an expiration: 73,446 instructions
-instead of 66,863 for a loop of its own, and 78,577 instead of 70,079 in confirm mode.
+One object for each message has a price where a publish leaves the fast path, as with an expiration. It takes 73,446
+instructions instead of 66,863 for a loop of its own, and 78,577 instead of 70,079 in confirm mode.
 
 `distribute` puts a published message into its queues: at once, or as a `FanOut` if there are more of them than one step
 has time for. That is scheduled among the deferred queues (`broker.scheduling.turn`). Each run puts the message into

@@ -2,9 +2,9 @@
 
 Theory. The dead letter enters its queues' inboxes in the same turn in which its original is removed, so one commit
 covers both. Two cases need more care. If the original is not on disk yet, its publisher still waits for a confirm: the
-dead letter takes over that promise, so the publish is confirmed when both are safe (`joined`). And a body that goes to
-a file of its own takes longer than a commit: its original stays until the file is written, even if its queue is deleted
-meanwhile, and is removed by the commit that has the dead letter's record (`storage.message.Moved`).
+dead letter takes over that promise, so the publish is confirmed when both are safe (`joined`). A body in a file of its
+own takes longer than a commit. Its original stays until the file is written, even if its queue is deleted meanwhile.
+The commit that has the dead letter's record removes it (`storage.message.Moved`).
 
 A full queue may dead-letter a dead letter that arrives, and so on through any number of queues: to avoid recursion
 dead letters wait in one FIFO (`broker.vhost.copies.Deliveries`), which the outermost call drains.
@@ -12,11 +12,11 @@ dead letters wait in one FIFO (`broker.vhost.copies.Deliveries`), which the oute
 A message is dropped where RabbitMQ drops it: its dead letter exchange does not exist or has no queue for it, the queue
 refuses it, or it would cycle without a reject.
 
-A message that a queue discards is published again by the broker, to the queue's dead letter exchange: its body and
-most of its properties stay byte for byte, its headers record the death. The headers are those that RabbitMQ 3.13
-shows its clients (mc:record_death/4 and mc_amqpl:protocol_state/2), except for `CC`: if the queue sets a routing key
-that header is removed, as RabbitMQ's documentation says, because only the header determines where the message is
-routed when it is dead-lettered again. `BCC` was removed when the message was published: its keys have no effect now.
+A message that a queue discards is published again by the broker, to the queue's dead letter exchange: its body and most
+of its properties stay byte for byte, its headers record the death. The headers are those that RabbitMQ 3.13 shows its
+clients (mc:record_death/4 and mc_amqpl:protocol_state/2), except for `CC`. If the queue sets a routing key, that header
+is removed, as RabbitMQ's documentation says, because it alone would determine the route of the next death. `BCC` was
+removed when the message was published: its keys have no effect now.
 
 `x-death` is an array of tables, one for each pair of queue and reason, the newest death first. Clients can send one
 themselves, usually in a dead letter that they publish again; incomplete entries are ignored. Its counts go on, as in

@@ -84,7 +84,7 @@ class DelayLine(DueLine):
         return self._deliveries.has_input
 
     def _give_back(self, due: Due, message: Message) -> bool:
-        """Route a message that is due; False if its row has to stay until its body is in a file."""
+        """Route a due message; False if its row has to stay until its body is in a file."""
         properties = Properties(message.header)
         demands = PropertyDemands(properties)
         keys, headers = demands.keys(message.address), due_headers(demands.headers)

@@ -1,9 +1,9 @@
 """Direct reply-to: replies to `amq.rabbitmq.reply-to` reach the client that asked, without a queue that it declares.
 
 Theory. A channel that consumes from `REPLY_TO` gets a queue of its own, in memory and under an unguessable name. Its
-requests, whose property `reply_to` is `REPLY_TO`, leave with that name instead (`Channel.publish`). Whoever publishes
-to the default exchange with the name as the routing key reaches the queue; to all else it does not exist: it is bound
-to no exchange, no user sees it, and it ends with its consumer.
+requests, whose property `reply_to` is `REPLY_TO`, leave with that name instead (`Channel.publish`). A publish to the
+default exchange with the name as the routing key reaches the queue. For everything else it does not exist: it has no
+binding, no listing shows it, and it ends with its consumer.
 """
 
 import re

@@ -1,11 +1,11 @@
 """The firehose: RabbitMQ's trace of what is published to and delivered from a virtual host, as messages.
 
-Theory. While it is on, each publish of a client and each delivery is published a second time, to `amq.rabbitmq.trace`,
-with the routing key `publish.EXCHANGE` or `deliver.QUEUE`, the body of the message, and headers that describe it
+Theory. While it is on, each publish of a client and each delivery is published a second time, to `amq.rabbitmq.trace`.
+The routing key is `publish.EXCHANGE` or `deliver.QUEUE`, the body that of the message, and headers describe it
 (rabbit_trace.erl). It sees a publish where its route is found (`broker.vhost.tail`), a delivery in the rotation of the
-queue (`TracedRotation`), and the answer to a `basic.get` in the channel. Messages that came by the
-trace exchange are not traced. As in RabbitMQ, neither acks nor what the broker itself publishes (dead letters, delayed
-messages that are due) are traced, until that is delivered.
+queue (`TracedRotation`), and the answer to a `basic.get` in the channel. Messages that came by the trace exchange are
+not traced. As in RabbitMQ, neither acks nor what the broker itself publishes (dead letters, delayed messages that are
+due) are traced, until that is delivered.
 
 A queue that is running must get no messages from its own deliveries: so what is traced waits, and is published when the
 queues of the turn have run. While much is waiting, queues deliver nothing, and a publisher publishes what waits itself,

@@ -44,8 +44,9 @@ class ParameterRecord(Protocol):
 class VHostParameters:
     """The parameters of one vhost that have no other place: those of components, such as shovels. Falsy without any.
 
-    What a parameter makes the broker do may need rights for as long as it is there. So the user who has set it is kept
-    with it, unless that was an administrator: then the broker itself is meant, as by whoever edits its files.
+    What a parameter makes the broker do may need rights for as long as it is there. So the parameter keeps the user who
+    has set it. One that an administrator has set keeps none, and acts as the broker itself, as one from the broker's
+    files does.
 
     `on_change` is called with the vhost, the component and the name after each change.
     """

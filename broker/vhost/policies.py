@@ -8,11 +8,10 @@ an object is created, when a policy changes, and on request.
 
 Keys, checks and the texts of errors are those of RabbitMQ 3.13 (rabbit_policy, rabbit_policies,
 rabbit_mirror_queue_misc). Intentional differences: the text for a wrong pattern is RE2's or Python's, an `ha-mode` that
-is not a string is refused where RabbitMQ crashes, a negative `delivery-limit` is none as in 4.x, the key applies to
-classic queues too, which support it here, and there are `retain-for`, `retain-bytes`, `allow-hold`,
-`hold-until-header`, `max-held`, and `confirm-mode` for classic queues. `consumer-disconnected-timeout`, `ha-*`,
-`queue-version`, `queue-master-locator`, `queue-leader-locator`, `max-in-memory-*` and the keys for streams are stored
-and have no effect.
+is not a string is refused where RabbitMQ crashes, and a negative `delivery-limit` is none as in 4.x. That key applies
+to classic queues, too. Keys of our own are `retain-for`, `retain-bytes`, `allow-hold`, `hold-until-header`, `max-held`,
+and `confirm-mode` for classic queues. `consumer-disconnected-timeout`, `ha-*`, `queue-version`, `queue-master-locator`,
+`queue-leader-locator`, `max-in-memory-*` and the keys for streams are stored and have no effect.
 """
 
 import copy

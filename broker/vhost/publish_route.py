@@ -48,10 +48,10 @@ WIDE = 16
 class Route:
     """The destination of publishes whose method frames are byte-identical.
 
-    `plain` means that nothing but the queues matters: the exchange needs no headers, the channel is not transactional,
-    a message that is mandatory or to be confirmed has at least one queue, and there are not more queues than one step
-    has time for. `generation` is the router's when the route was computed. `error` is the error with which the publish
-    fails once its content has arrived.
+    `plain` means that only the queues matter. The exchange needs no headers, and the channel is not transactional. A
+    message that is mandatory or to be confirmed has at least one queue, and one step has time for all queues.
+    `generation` is the router's when the route was computed. `error` is the error with which the publish fails once its
+    content has arrived.
 
     Messages that need more than their bytes are created by `make`: those to be stored on disk and, if all queues
     confirm on consumer acks (`AwaitedRoute`), every message.

@@ -8,8 +8,8 @@ at the place where they are missing. So neither a slow reader nor one that has g
 memory.
 
 Nothing of this costs a message anything while it is off. Channels keep the route of a publish until the generation of
-the router changes: when something is switched on, it does, and the routes that are found from then on have the taps
-that concern them and are not plain, so that each of their publishes is a call of `Channel.publish`.
+the router changes, and each switch changes it. Routes found from then on have the taps that concern them. They are not
+plain, so each of their publishes is a call of `Channel.publish`.
 """
 
 from collections import deque

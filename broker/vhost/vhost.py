@@ -400,7 +400,7 @@ class VHost:
         """Delete a queue, cancelling its consumers; returns the number of ready messages deleted with it.
 
         The queue is no longer found from now on. Messages that it had already begun to discard still go to its dead
-        letter exchange, and the deletion is recorded only with the last of them (`Queue.after_finish`): a crash before
+        letter exchange, and the commit of the last of them records the deletion (`Queue.after_finish`). A crash before
         that restores the queue with its bindings and the messages that have not moved.
         """
         if queue.deleted:
