@@ -5,8 +5,8 @@ for its message, *settled* once all queues have, *refused* if a queue could not.
 confirmed immediately with an ack of its own (`confirm_now`), whatever is open below it. All others are confirmed with
 as few frames as possible: one `multiple` ack for everything below the first number that is open or was refused, one
 `multiple` nack if a run of refused ones follows, then single acks and nacks. So a `multiple` ack never covers an open
-number, nor a nacked one unless everything below was confirmed or nacked before, and every number gets exactly one
-verdict (a `multiple` ack may cover single acks sent before it, as in RabbitMQ).
+number, nor a nacked one unless everything below was confirmed or nacked before. Every number gets exactly one verdict
+(a `multiple` ack may cover single acks sent before it, as in RabbitMQ).
 
 Hot path: see docs/performance.md.
 """

@@ -1,13 +1,14 @@
 """Confirm on consumer ack: a backing queue that confirms publishes when consumers have settled their messages.
 
-Theory. It wraps any other backing queue and keeps only promises, by seq_id: a `Promised` message is kept like a
-transient one, in memory or paged without a flush, and its publisher is notified when its copy in this queue is settled.
-A consumer's verdict (an ack, a reject without requeue, a delivery with automatic ack) accepts the copy; if the broker
-drops the message (a purge, expiry, a limit, deletion of the queue), the copy is refused. A requeue changes nothing.
+Theory. It wraps any other backing queue and keeps only promises, by seq_id. The inner queue keeps a `Promised` message
+like a transient one, in memory or paged without a flush. Its publisher is notified when its copy in this queue is
+settled. A consumer's verdict (an ack, a reject without requeue, a delivery with automatic ack) accepts the copy; if the
+broker drops the message (a purge, expiry, a limit, deletion of the queue), the copy is refused. A requeue changes
+nothing.
 
 `light` is the second mode: once a message is delivered nothing of it is kept here. The promise itself is then the key
-that the consumer's channel keeps (keys are opaque to it) and passes back: `ack` accepts it. A message that would have
-to be delivered again is no longer there, so its publish is nacked, and the publisher must send it again.
+that the consumer's channel keeps (keys are opaque to it) and passes to `ack`, which accepts it. A message that would
+have to be delivered again is no longer there, so its publish is nacked, and the publisher must send it again.
 
 Messages without a promise pass through. The modes are those of a 2018 paper on confirms of small messages
 (docs/confirms.md says which, and what was added).

@@ -1,20 +1,21 @@
 """Delayed messages of one exchange or queue: their rows on disk, and the window of them that is kept in memory.
 
-Theory. Every delayed message is a row whose key begins with its owner's *line* and goes on with the time it is due,
-so the table is the schedule and memory needs only its beginning, the *window*: everything due before the `horizon`,
-in a heap. Messages due later are on disk only and are read when the window runs low. So a million pending messages take
-no more memory than the window, whatever their order. A new message that is due before the horizon is added to the heap
-as well; a heap that has grown too large drops its end, which moves the horizon nearer.
+Theory. Every delayed message is a row. Its key begins with its owner's *line*, followed by the time it is due, so the
+table is the schedule. Memory needs only its beginning, the *window*: everything due before the `horizon`, in a heap.
+Messages due later are on disk only and are read when the window runs low. So a million pending messages take no more
+memory than the window, whatever their order. A new message that is due before the horizon is added to the heap as well;
+a heap that has grown too large drops its end, which moves the horizon nearer.
 
 A read runs in another thread and sees some earlier commit, which may lack recently added messages and still have
 recently removed ones. So both are remembered: `_fresh` until a read would see the row, `_gone` until it would not.
 Changes committed during a read are remembered until it has returned, because it may have begun before them.
 
 The line of an exchange is its id. Those of a queue are its id, and that of its retained messages for its retries
-(`storage.queues.queue_ids`), with a number in the bits of the level that the queue's next line counts up. A line is
-deleted by deleting its count row, after which commits sweep the others; what comes later must not be swept with them.
+(`storage.queues.queue_ids`), with a number in the bits of the level that the queue's next line counts up. The deletion
+of its count row deletes a line. Later commits sweep the other rows, but must not sweep rows that come afterwards.
 
-Pure: the owner of a window writes the rows and has them read. What takes a cursor runs inside the caller's transaction.
+Pure: the owner of a window writes the rows and has them read. A function that takes a cursor runs inside the caller's
+transaction.
 """
 
 import logging
@@ -329,7 +330,7 @@ class Window:
         return found
 
     def _discard_from_memory(self, dues: Collection[Due]) -> set[Due]:
-        """Discard messages all of which are in the heap, which is gone through seldom."""
+        """Discard messages that are all in the heap; it is searched as seldom as possible."""
         dropped, latest = self._dropped, self._latest
         found = set(dues) - dropped
         if any(due <= latest for due in found):  # taken since, or the clock was set back

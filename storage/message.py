@@ -42,9 +42,9 @@ class Message:
 
     A message is immutable once published: queues and consumers only pass it on.
 
-    A dead letter is a content of the broker's own: its header frame is on channel 0, where no client can publish, so
-    every delivery writes the beginning of the frames anew; and the frame's first octet is not its type but the number
-    of `deaths`. So that number is in memory, on disk and in copies wherever the message is, and no client ever sees or
+    A dead letter is a content of the broker's own. Its header frame is on channel 0, where no client can publish, so
+    every delivery rewrites the beginning of the frames. The frame's first octet is not its type but the number of
+    `deaths`. So that number is in memory, on disk and in copies wherever the message is, and no client ever sees or
     sets it.
     """
 
@@ -234,9 +234,9 @@ class Persistent(Message):
 def withhold(messages: Iterable[Message | None]) -> Callable[[bool], object] | None:
     """Take their publishers from messages that end before they are written, and that no consumer has taken.
 
-    If they heard at once, a kill would lose what was confirmed, and bring back what is older. Returns what tells them
-    when it is known whether that end is safe: a journal's `when_all_safe` calls it, given all that was noted for it.
-    None if nobody waits.
+    A confirm at once would be wrong after a kill, which would lose the message and bring back older ones. Returns a
+    callback that notifies them when that end is safe or has failed, for a journal's `when_all_safe`; None if no
+    publisher waits.
     """
     waiting: list[tuple[Publisher, int]] = []
     for message in messages:

@@ -160,11 +160,11 @@ NEW, WRITING, STORED, GONE, LOGGED = 0, 1, 2, 3, 4
 class Entry:
     """One queue's copy of a message that is on disk, or on its way there.
 
-    States: NEW (in no commit yet), WRITING (in the current commit), STORED, GONE (settled: acked or dropped; an entry
-    settled while NEW is never written), and LOGGED between WRITING and STORED where a log has it first: safe, but not
-    to be read from disk yet (`storage.journal.journal` says when). `message` is None once the body is no longer kept in
-    memory; `evict` is set if the body is to be released once it is STORED. `durable` is true for a persistent message
-    in a durable queue, false for a transient one that is paged out.
+    States: NEW (in no commit yet), WRITING (in the current commit), STORED, and GONE (settled: acked or dropped; an
+    entry settled while NEW is never written). Where a log has an entry first, it is LOGGED between WRITING and STORED:
+    safe, but not to be read from disk yet (`storage.journal.journal` says when). `message` is None once the body is no
+    longer kept in memory; `evict` is set if the body is to be released once it is STORED. `durable` is true for a
+    persistent message in a durable queue, false for a transient one that is paged out.
     """
 
     __slots__ = (

@@ -1,11 +1,11 @@
 """The journal: collects changes for disk turn by turn, cuts them into batches, settles them after the commit.
 
-Theory. Every change for disk is noted here, without waiting. `cut` takes everything noted so far, so a turn is never
-split over two commits: a transaction, a declaration with its bindings, a message with all its copies are on disk as a
-whole or not at all. While a batch is being committed the next one gathers, which is the group commit. A message that is
-settled before the cut is never written: its entry is GONE by then.
+Theory. Every change for disk is noted here, without waiting. `cut` takes everything noted so far, so no turn is split
+over two commits. A transaction, a declaration with its bindings, and a message with all its copies are on disk as a
+whole or not at all. The next batch gathers during a commit (group commit). A message that is settled before the cut is
+never written: its entry is GONE by then.
 
-An entry that is cut is WRITING, and the batch decides how it gets safe:
+A cut makes an entry WRITING, and the batch decides how it becomes safe:
 
 ===============  ==========================  ==================================  =====================================
 batch            at `settled`                at `applied`                        counts as waiting for the disk
@@ -16,9 +16,9 @@ in a replicated  LOGGED                      STORED                             
 log
 ===============  ==========================  ==================================  =====================================
 
-Without a replicated log small batches are in a redo log (`storage.store.redo_log`); with one (`is_logged_first`) each
-is in that, and the next may be cut while one is on its way (`following`), as they are logged in the order of the cuts.
-Very large bodies are in files before their entries are cut (`files`).
+Without a replicated log, small batches are in a redo log (`storage.store.redo_log`). With one (`is_logged_first`),
+every batch is in that log. The next may be cut while one is on its way (`following`), as they are logged in the order
+of the cuts. Very large bodies are in files before their entries are cut (`files`).
 
 Nothing is confirmed before `settled`. The end of a record whose own batch is being committed is written by the next
 batch, which is strictly later. Pure: the driver (`broker.persistence.committer`) decides when to cut, never while
@@ -561,8 +561,8 @@ class Journal:
     def settled(self, error: DiskFullError | None = None, *, is_logged: bool = False) -> Batch:
         """Settle the current batch after its commit or, with an error, after it found no space. Returns it.
 
-        `is_logged` is true if only this batch is in a log, and on disk when `applied` is called for it: what waits so
-        counts no more for the bytes and records in flight, as the log limits it.
+        `is_logged` is true if a redo log has the batch, which is in the tables when `applied` is called for it. It no
+        longer counts for the bytes and records in flight, as the log limits what waits.
 
         Without space, waiting publishes are nacked and the changes that were not written are noted again: the messages
         are still in their queues, and go to disk when there is space. Transient messages that were not written stay in

@@ -3,7 +3,7 @@
 Theory. A message that is routed to many queues is one object in all of them, and a copy with a TTL shares the bytes of
 its original. So the interpreter's reference counts already tell how many queues hold a body; a second count would cost
 every queue time for each message. A count is exact when it is read and may be wrong a moment later, when a consumer has
-taken its copy: it decides how memory is accounted and how a body is laid out on disk, never what is kept.
+taken its copy. So it decides how memory is accounted and how a body is laid out on disk, never what is kept.
 """
 
 from collections.abc import Callable

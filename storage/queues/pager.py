@@ -14,8 +14,8 @@ PAGING_OCTETS = 4 * 1024 * 1024
 """Bytes of transient messages on their way to disk, including `OVERHEAD` each, above which no queue pages more."""
 
 LOAD_OCTETS = 256 * 1024
-"""Bytes after which one load stops: its result is taken in one step of the event loop, which for 1 MiB of messages of
-1 KB was the longest step of a queue that is drained, 2.4 ms."""
+"""Bytes after which one load stops. One step of the event loop takes its result: for 1 MiB of messages of 1 KB that was
+the longest step of a queue that is drained, 2.4 ms."""
 
 LARGE = 4096
 """Length of a run of messages that takes about a millisecond to free."""

@@ -1,13 +1,13 @@
-"""Looking at the messages of a queue without taking any: a peek, a portion of some hundred messages, or a walk.
+"""Looks at the messages of a queue without taking any: a peek, a portion of some hundred messages, or a walk.
 
-Theory. A look must neither change the queue nor wait in the event loop for the disk. So what is in memory is copied at
-once, with a reference to each body, because a body may be dropped a moment later; and if anything is on disk only, a
-`Snapshot` of the files is opened, in which nothing of that changes any more. All that a queue knows to be on disk is in
-a snapshot opened at the same moment: positions and bodies are dropped from memory only when their commit is done. The
-rest takes its time: a generator yields the reads that it needs, which its caller runs in a thread.
+Theory. A look must neither change the queue nor wait in the event loop for the disk. So everything in memory is copied
+at once, with a reference to each body, because a body may be dropped a moment later. If anything is on disk only, a
+`Snapshot` of the files is opened, which later commits do not change. It has all that a queue knows to be on disk at
+that moment: positions and bodies are dropped from memory only when their commit is done. A generator yields the reads
+that it needs, and its caller runs them in a thread.
 
-A queue is a row of parts (`Looks`): messages that memory knows, of which a `Run` is copied, and the delta, of which a
-`Stretch` is read. A peek is a copy of all parts at one moment. A portion comes from one part and has at most about
+A queue is a row of parts (`Looks`). A look copies a `Run` of the messages that memory knows, and reads a `Stretch` of
+the delta. A peek is a copy of all parts at one moment. A portion comes from one part and has at most about
 `PORTION_OCTETS` of bodies; the next one begins where it ended. Positions never change, so messages that come, are
 taken, paged out or loaded between two portions do not disturb a walk, which sees none twice and remembers one place. A
 requeued message is in front of all others, whatever its position: its place is the position less `AHEAD`.
@@ -355,9 +355,9 @@ class Looks:
     def _end_of_stretch(self, stretch: Stretch | None, most: int) -> PortionSteps:
         """Look for the last messages of the delta before a position.
 
-        What is read begins at one position and ends when it is enough, so this position is searched: it is moved away
-        as long as there is nothing behind it (at each start of the broker, positions leave out very many), and nearer
-        as long as the read does not reach the end.
+        A read begins at a position and ends when it has enough, so that position is searched. It is moved away as long
+        as there is nothing behind it (each start of the broker leaves out very many positions), and nearer as long as
+        the read does not reach the end.
         """
         assert stretch is not None  # noqa: S101
         stop, width, is_growing = stretch.whole.stop, min(_WINDOW, stretch.segment), True

@@ -1,9 +1,14 @@
 """Ids of queues on disk, and what their bits say.
 
-From the highest bit: the level of a priority queue, xor that of messages without a priority, so that a queue that
-does not tell priorities apart has the same id as these (8 bits); whether the messages are those that the queue retains
-after their acks (1 bit); the number of the start in which the queue was declared (23 bits), and its number in it
-(32 bits). So what belongs to a queue needs no row of its own that names it, and is found from the queue's id.
+From the highest bit:
+
+- 8 bits: the level of a priority queue, xor that of messages without a priority. So a queue without priorities has the
+  same id as that level.
+- 1 bit: the messages are those that the queue retains after their acks.
+- 23 bits: the number of the start in which the queue was declared.
+- 32 bits: the number of the queue in that start.
+
+So the parts of a queue need no rows that name them, and are found from the queue's id.
 """
 
 _LEVEL_SHIFT = 56

@@ -2,8 +2,8 @@
 
 Theory. A sorted list in chunks of some hundred messages: taking from the head, peeking at the first few and requeueing
 in order cost the same for any number of messages. A message requeued out of order costs a binary search and moving at
-most one chunk. A heap would do for the head alone, but bodies are read ahead for a run of messages, and finding the
-first few of a heap in order means iterating over all of it for each load.
+most one chunk. A heap would do for the head alone. But bodies are read ahead for a run of messages, and to find the
+first few of a heap in order, each load would iterate over all of it.
 
 Hot path: see docs/performance.md.
 """

@@ -22,13 +22,13 @@ Reading takes time, so it is started ahead of demand (`_prefetch`), one load at 
 although messages are ready: then a load is in progress, and `on_loaded` is called when it is done. A body is dropped
 from memory only when its commit is done, so a body that is not in memory can always be read.
 
-Fetched messages are older than those never fetched. So a requeued message is in front of q4, q3 and the delta alike:
-requeued messages wait in `returned`, a sorted list, which counts as the front of q4 (and may hold betas and gammas,
-whose body was dropped while they were unacked). No message is ever merged into q3 or the delta.
+Fetched messages are older than those never fetched. So a requeued message is in front of q4, q3 and the delta alike.
+Requeued messages wait in `returned`, a sorted list that counts as the front of q4. It may hold betas and gammas, whose
+body was dropped while they were unacked. No message is ever merged into q3 or the delta.
 
 An entry that is settled before its commit is never written, and confirmed at once. With `Pager.early_confirm` off, for
 measurements, it is as in RabbitMQ 3.6: every published message is written and confirmed when that commit is done. Then
-an entry settled while NEW or WRITING is kept in `_settled_early`; the journal writes it as if it were needed, and as
+an entry settled while NEW or WRITING is kept in `_settled_early`, and the journal writes it as if it were needed. As
 soon as it is safe its end is noted (`Journal.delete_late`) and written by the next commit. Not written are messages
 that moved to other queues, so that the disk never has both, and those whose queue is deleted or that were refused
 because the disk is full. Their publisher hears that, unless another queue dropped its copy: then it waits for that end.

@@ -14,12 +14,12 @@ has all pages of one state; the root page is written last, so an incomplete copy
 transaction is open for longer than a step, and the broker can reuse what it frees, except for what it frees during
 about two steps.
 
-A file of a body never changes and its name is never used again, so files can be copied at any time (`BodyCopies`); the
-source keeps those that are no longer referred to while a state is open, so that at the end those which the last state
-refers to and which are not copied yet are there. Files that it does not refer to are removed from the copy.
+A file of a body never changes and its name is never used again, so files can be copied at any time (`BodyCopies`).
+While a state is open the source removes no file, so all files of the last state are there at the end. Files that it
+does not refer to are removed from the copy.
 
-The broker may write faster than the limit of the copy allows: then the limit is raised until the copy catches up, and
-if it never does, the last state stays open until it is copied.
+The broker may write faster than the limit of the copy allows. Then the limit is raised until the copy catches up. If it
+never does, the last state stays open until it is copied.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ _READING_SHARE = 4
 _WINDOW = 5
 """Steps after which the progress is evaluated."""
 _NET_SHARE = 4
-"""A copy keeps up if what is left shrinks by at least this fraction (1 / n) of what is copied."""
+"""A copy keeps up if the rest shrinks by at least this fraction (1 / n) of the copied bytes."""
 _RAISES = 8
 """Number of times that the limit is doubled before the last state is kept until it is copied."""
 ROOM = 16 * 1024 * 1024

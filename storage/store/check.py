@@ -7,8 +7,8 @@ are no damage.
 LMDB has no checksums, so its own pages cannot be trusted here: a torn one may end the process (SIGBUS, SIGSEGV, an LMDB
 assertion) or lead in circles. So keys must ascend, and no more rows are read than a table claims to have. A caller that
 must survive the rest runs this module as a program of its own, as `leveret store check` does (through
-`broker.cli.store_reader`, which knows the format of AMQP tables): it writes a line of JSON for each finding and for
-each table it is about to read.
+`broker.cli.store_reader`, which knows the format of AMQP tables). The program writes a line of JSON for each finding
+and for each table it is about to read.
 """
 # ruff: noqa: TRY301 - an error is raised and handled in one place
 

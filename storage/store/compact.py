@@ -2,10 +2,10 @@
 
 Theory. An LMDB file never shrinks: free pages are reused, which is enough while a broker runs, but the file keeps the
 size of a backlog that has been drained. Within blocks, dead records take space until their whole block is dead. So
-everything is written to a new file next to the old one, row by row in key order, blocks without their dead records; the
-new file is flushed, and then renamed to the old name atomically. Until then the old file is the data, afterwards the
-new one is; an interrupted compaction leaves a file that is never read and that the next one removes. LMDB's own copy is
-not used because it keeps dead records.
+everything is written to a new file next to the old one, row by row in key order, blocks without their dead records. The
+new file is flushed and renamed to the old name, in one step. Until then the old file is the data, afterwards the new
+one is; an interrupted compaction leaves a file that is never read and that the next one removes. LMDB's own copy is not
+used because it keeps dead records.
 
 Damage is preserved: rows are copied unchanged, and so is a block with a wrong header. seq_ids, and so the order, do not
 change; a block's key may, if its first record was dead.

@@ -3,10 +3,10 @@
 Two environments: `store/` is durable, every commit is flushed before it returns; `paged/` keeps transient messages that
 are paged out of memory, is never flushed and is recreated at every start. Tables: see docs/storage.md.
 
-Only one thread, the writer, may call `commit`. `read` may be called from one other thread at a time; it opens a read
-transaction and closes it before it returns, so none stays open while messages come and go, which would stop pages from
-being reused. Only a look at messages (`snapshot`) keeps one open, for as long as it takes. The map is opened far larger
-than any disk, so its size is never the limit.
+Only one thread, the writer, may call `commit`. One other thread at a time may call `read`. It closes its read
+transaction before it returns, because LMDB could not reuse pages while one stays open. Only a look at messages
+(`snapshot`) keeps one open, for as long as it takes. The map is opened far larger than any disk, so its size is never
+the limit.
 """
 
 import contextlib
@@ -49,8 +49,8 @@ START_WORK = 20_000
 LOGGED_OCTETS = 64 * 1024
 """Bytes of messages up to which a batch is logged first: to write more twice takes longer than a second flush."""
 LOGGED_MESSAGES = 16
-"""Messages from which a batch is not logged. While there are more, the next batch gathers during a commit, and many are
-acked before it is cut, and never written: with commits that take half of the time most of them would be."""
+"""Messages from which a batch is not logged. With more, the next batch gathers during a longer commit, and many
+messages are acked before the cut and never written. With commits of half the time most of them would be written."""
 LOG_ROOM = 64 * 1024 * 1024
 """Bytes of disk that are free while batches are logged: with less a commit finds out whether they are enough."""
 

@@ -1,10 +1,10 @@
 """Reads LMDB's data file without LMDB: its root pages, its free pages, and the pages in use.
 
 LMDB maps the file and trusts it: a page that its root page counts but the file does not have ends the process with
-SIGBUS. And LMDB never lists its free pages. So both are read here, by `pread`, from the file itself: the two root
-("meta") pages, of which the one with the higher transaction counts, and the tree of free pages, in which each row has a
-transaction and the pages that it has freed (LMDB 0.9, 64 bits, lmdb.h and mdb.c: MDB_meta, MDB_db, MDB_page, MDB_node).
-The pages of the tables are read in the same way, from the tree that has the tables' roots.
+SIGBUS. And LMDB never lists its free pages. So this module reads both from the file itself, by `pread`: the two root
+("meta") pages, of which the one with the higher transaction counts, and the tree of free pages. Each row of that tree
+has a transaction and the pages that it has freed (LMDB 0.9, 64 bits, lmdb.h and mdb.c: MDB_meta, MDB_db, MDB_page,
+MDB_node). The pages of the tables are read in the same way, from the tree that has the tables' roots.
 """
 # ruff: noqa: PLR2004 - offsets and numbers of the format are named next to them
 

@@ -1,14 +1,14 @@
 """One LMDB environment: its transactions, the changes that they apply to its tables, and reads of blocks.
 
-What takes a transaction runs inside the caller's; `storage.store.environment` has the rules. Bodies that are stored
-apart from their records are counted in `storage.store.bodies`.
+A function that takes a transaction runs inside the caller's; `storage.store.environment` has the rules. Bodies that are
+stored apart from their records are counted in `storage.store.bodies`.
 
 LMDB gives up an environment if it cannot write its root ("meta") page, the last step of a commit, and refuses every
 transaction from then on. On copy-on-write file systems (btrfs, ZFS, snapshots) that happens when the disk is full. So
 the writer then reopens the file, while no thread reads, and checks whether the transaction was written.
 
 LMDB reads through a map of its file. Every page it has touched, and some around it, count as memory of the process
-until the kernel needs them for something else, which on an idle machine is never: after rows are written all over a
+until the kernel needs them for something else, which on an idle machine is never. So after rows are written all over a
 large file, the whole file is counted. That has no benefit, as the pages stay in the page cache, and it looks like a
 memory leak. So they are released (`Mapping`); pages that are needed are mapped again on access.
 """
@@ -55,8 +55,8 @@ TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps"
 MAP_SIZE = 1 << 40
 SWEEP_WORK = 1000
 """Maximum number of blocks, and of separate bodies, that one commit deletes for all sweeps, plus at most one block's;
-later commits delete the rest. Callbacks that wait for the commit wait for this, too; and the pages that a commit frees
-are one record of LMDB's free list, rewritten each time a part of it is used: so not too many at once."""
+later commits delete the rest. Callbacks that wait for the commit wait for this, too. The pages that a commit frees are
+one record of LMDB's free list, which is rewritten each time a part of it is used, so there must not be too many."""
 SWEEP_TIME = 0.02
 """Seconds after which a commit sweeps no further, and confirms that wait for it no longer. While the loop is busy, the
 thread that commits waits for the interpreter at each of three or four calls a block."""

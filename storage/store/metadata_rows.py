@@ -1,10 +1,10 @@
 """Rows of the metadata store: vhosts, users, permissions, policies, exchanges, queues and bindings.
 
 Theory. Entities (vhosts, exchanges, queues) have an id that is never assigned twice, and their key is the kind and that
-id; other rows refer to them by id, so that nothing left behind by a deleted queue can ever apply to a new one of the
-same name. Relations and users are identified by their contents, so their key is the kind and a digest of those: writing
-one again replaces it, and deleting it needs no index in memory. Names are in the values only, because a key may have at
-most 511 bytes and a binding has several names of up to 255.
+id. Other rows refer to them by id, so no remains of a deleted queue can ever apply to a new one of the same name.
+Relations and users are identified by their contents, so their key is the kind and a digest of those: writing one again
+replaces it, and deleting it needs no index in memory. Names are in the values only, because a key may have at most 511
+bytes and a binding has several names of up to 255.
 
 A value is a crc32 of the rest and a msgpack array; fields are only ever added at its end, with a default. Names are
 bytes here: AMQP does not guarantee that they are text. Arguments are an encoded AMQP table, policy definitions and

@@ -1,13 +1,13 @@
 """Recovery at start-up: finds the messages of each queue on disk.
 
-After a clean stop the table of queues has them. After any other the headers of all blocks are scanned: nothing was lost
-then, but delivered messages cannot be distinguished from others, so all count as redelivered. Blocks are scanned as
-well if the saved state is damaged, or if a bitmap is: its settled messages come back, and the saved state does not
-count them; such bitmaps are removed then, or each later start would have to scan again. Data that belongs to no queue
-or to no record is removed, other damage is reported and left in place.
+After a clean stop the table of queues has them. After any other stop the headers of all blocks are scanned. Nothing is
+lost then, but delivered messages cannot be distinguished from others, so all count as redelivered. Blocks are also
+scanned if the saved state or a bitmap is damaged. The settled messages of such a bitmap come back, and the saved state
+does not count them. The scan removes the bitmap, or each later start would scan again. Data that belongs to no queue or
+to no record is removed, other damage is reported and left in place.
 
 A walk over the blocks reads all of their pages, in the order of their keys, and LMDB's mapping fetches one page at a
-time: from a disk that takes 40 times as long as reading the file in large pieces first (`read_ahead`).
+time. From a disk that takes 40 times as long as a read of the file in large pieces first (`read_ahead`).
 """
 # ruff: noqa: TRY301 - an error is raised and handled in one place
 

@@ -2,20 +2,21 @@
 
 LMDB flushes a commit twice, its pages and then the root page, and the pages are in several places of its file. A small
 batch is appended here instead, by one write and one flush, and is safe then. The next transaction of the data file
-begins with all that is only here, and with the row that tells up to where that is; a start does the same after a crash.
+begins with all that is only here, and with the row that has the number of the last entry; a start does the same after a
+crash.
 
 The file has a fixed size and all its blocks, so a flush writes data and nothing else. Behind the log it has a reserve,
-which is given up if there is no space to write to the data file what is only logged. Entries begin at whole pages: no
-write touches a page that has a safe one. After each transaction the next entry is written behind the header again.
-Entries are numbered; a start reads those that follow the number in the row `redo` of the table `meta`, one after the
-other, until one is not there or not whole.
+which is released if there is no space to write logged batches to the data file. Entries begin at whole pages: no write
+touches a page that has a safe one. After each transaction the next entry is written behind the header again. Entries
+are numbered; a start reads those that follow the number in the row `redo` of the table `meta`, one after the other,
+until one is missing or incomplete.
 
 A log that is in use belongs to its data file, and a start must not take another file, or none, for one without entries.
-So each start makes a new id of the log. It is in the header, a page of its own that is flushed when the file is
-opened, and in the row, which says that the log is in use before the first entry is written. A clean stop takes that
-back, as do the next start, a compaction, and a backup in its copy: a log that is not in use may be lost. Each entry
-names the last transaction of the data file, on which it rests: data at another one are of another moment. For the same
-reason the header has the id of the store and the number of the start.
+So each start makes a new id of the log. The header has it, a page of its own that is flushed when the file is opened,
+and so does the row. Before the first entry is written the row says that the log is in use. A clean stop, the next
+start, a compaction, and a backup in its copy clear that: a log that is not in use may be lost. Each entry names the
+last transaction of the data file, on which it rests; data at another one are of another moment. For the same reason the
+header has the id of the store and the number of the start.
 """
 
 import contextlib
@@ -138,12 +139,12 @@ def left_behind(folder: Path, txn: Any, meta: Any) -> Left | None:
 def read_log(folder: Path, row: bytes | None, owner: Owner, transaction: int) -> Left | None:
     """Return the batches that the data file lacks, in their order; None if there are none, whole or not.
 
-    `row` is the value of the row with the place that the data file has reached, None if no log is in use, `owner` its
-    store, and its last start, and `transaction` its last one.
+    `row` is the value of the row with the place that the data file has reached, None if no log is in use. `owner` has
+    the store and the last start of the data file, `transaction` is its last one.
 
-    Raises DamagedError, with what is wrong, if a log is in use and its file is missing, incomplete, not the one that
-    belongs to these data, or damaged before its last entry; or if a log that is not in use shows that the data file is
-    not the one of today. Raises OSError if the file cannot be read.
+    Raises DamagedError, with the fault, if a log is in use and its file is missing, incomplete, of other data, or
+    damaged before its last entry. Raises it, too, if a log that is not in use shows that the data file is older than
+    the log. Raises OSError if the file cannot be read.
     """
     octets = _contents(folder)
     header = _header_of(octets)

@@ -11,10 +11,10 @@ others are read for as long as they exist (docs/adr/0021-store-formats.md).
 (`Owner`), so that those of another store, or of another moment, are not taken for its own. `clean` is the mark of a
 clean stop.
 
-Damage in such a small row could not be detected, as there is no other data to compare it with: a sweep with a wrong end
+Damage in such a small row could not be detected, as there is no other data to compare it with. A sweep with a wrong end
 deletes messages, a wrong number of starts assigns ids twice, a queue with wrong positions hides messages. So each is
 followed by a checksum that covers its key as well, and a start refuses damaged ones on which ids and deletions depend.
-The state of queues saved by a clean stop is valid only as a whole: the mark of the stop has the number of rows, and the
+The state of queues saved by a clean stop is valid only as a whole. The mark of the stop has the number of rows, and the
 checksum of each covers the start that wrote them all.
 """
 
