@@ -54,7 +54,7 @@ def test_a_task(celery_app, celery_worker):
     assert 5 == add.delay(2, 3).get(timeout=10)
     assert "leveret" not in broker.broker.__file__
 """
-PAGE = ROOT / "docs" / "howto" / "test-an-application.md"
+PAGE = ROOT / "docs" / "howto" / "set-up-the-test-plugin.md"
 PROGRAM = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FIXTURE = re.compile(r"^(\w+)(?: \[.*\])? -- (\S+):\d+$", re.MULTILINE)
 """A line of `pytest --fixtures`."""

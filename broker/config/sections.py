@@ -150,7 +150,7 @@ class ShovelConfig(msgspec.Struct, frozen=True):
 
     enabled: Annotated[bool, Key("shovel.enabled", own=True,
         doc="`false`: no shovel runs. Their definitions are kept and can be changed ([when the broker hangs at the "
-        "start](howto/troubleshooting.md#a-shovel-holds-the-start)).")] = True
+        "start](howto/start-problems.md#a-shovel-holds-the-start)).")] = True
     certificate_dir: Annotated[Path | None, Key("shovel.certificate_dir", own=True,
         doc="Directory of the certificate files that URIs of shovels may name if they are set by users who are no "
         "administrators; by default these may name none.")] = None

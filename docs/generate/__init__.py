@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from docs.generate import export, folders, http_api, metrics, tables_json
+from docs.generate import export, folders, http_api, metrics, python_api, tables_json
 
 _ROOT: Final = Path(__file__).parents[2]
 FILES: Final[Mapping[Path, Callable[[], str]]] = {
@@ -15,6 +15,7 @@ FILES: Final[Mapping[Path, Callable[[], str]]] = {
     _ROOT / "docs" / "folders.md": folders.render,
     _ROOT / "docs" / "metrics.md": metrics.render,
     _ROOT / "docs" / "http-api.md": http_api.render,
+    _ROOT / "docs" / "python-api.md": python_api.render,
     _ROOT / "analytics" / "tables.json": tables_json.render,
 }
 """Each generated file, and what returns its text."""

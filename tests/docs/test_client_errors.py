@@ -1,4 +1,4 @@
-"""The errors of clients on the page about what is wrong are those that the broker sends."""
+"""The errors of clients on the page about problems of clients are those that the broker sends."""
 
 import re
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from processes.running import ROOT
 from leveret.broker.amqp.commands import Basic, Connection as Wire, make
 from leveret.broker.connection.handshake import PROTOCOL_HEADER
 
-PAGE = ROOT / "docs" / "howto" / "troubleshooting.md"
+PAGE = ROOT / "docs" / "howto" / "client-problems.md"
 ROWS = re.findall(r"^\| (\d{3}) `([^|]*)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 CLOSE = re.compile(r'(?:channel|connection)\.close reply_code=(\d+) reply_text="(.*)" class_id=')
 

@@ -19,7 +19,7 @@ from processes.postgresql_server import as_whom, needed_programs
 from processes.running import ROOT, environment, free_port, write_command
 from processes.short_paths import servers_folder
 
-PAGE = ROOT / "docs" / "howto" / "replicate.md"
+PAGE = ROOT / "docs" / "howto" / "try-replication.md"
 BLOCK = re.compile(r"^```(python|sh|text|)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PORTS = ("5440", "5441", "5442", "5672", "5673", "5674")
 SECONDS = 60
@@ -40,10 +40,9 @@ class Trial:
         self.folder = folder
         self._programs = needed_programs()
         self._ports = {port: str(free_port()) for port in PORTS}
-        text = PAGE.read_text(encoding="utf-8").partition("## Try it on one machine")[2]
-        shown = text.partition("\n## ")[0].replace(
+        shown = PAGE.read_text(encoding="utf-8").replace(
             "initdb ", "initdb -N "
-        )  # which need not survive a power cut
+        )  # it need not survive a power cut
         self.blocks = BLOCK.findall(self._on_free_ports(shown))
         binaries = write_command(folder / "bin")
         self._environ = {

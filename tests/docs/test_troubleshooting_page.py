@@ -1,9 +1,10 @@
-"""The page on finding out what is wrong: each command prints what the page shows, beside a broker in that state.
+"""The pages on finding out what is wrong: each command prints what the page shows, beside a broker in that state.
 
 A block `console` has commands and what they print; a block `text` has lines of the log. `...` stands for anything. The
 set-up of a heading brings the broker into its state.
 """
 
+import ast
 import contextlib
 import re
 import shlex
@@ -24,7 +25,10 @@ from processes.running import ROOT, Running, command
 
 from leveret.broker.cli.ctl.main import ctl
 
-PAGE = ROOT / "docs" / "howto" / "troubleshooting.md"
+PAGES = [
+    ROOT / "docs" / "howto" / f"{name}.md"
+    for name in ("troubleshooting", "client-problems", "start-problems")
+]
 SECONDS = 20.0
 """Time for an output to become that of the page, and for a line of the log."""
 BODY = b"order" * 20
@@ -42,7 +46,7 @@ def blocks() -> dict[str, list[Block]]:
     """Return the blocks of each heading."""
     found: dict[str, list[Block]] = {}
     heading = ""
-    text = PAGE.read_text(encoding="utf-8")
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     for part in re.finditer(r"^#+ ([^\n]+)$|^```(console|text)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         if part[1]:
             heading = part[1]
@@ -310,3 +314,19 @@ def test_commands_print_what_the_page_shows(tmp_path, heading):
 def test_the_page_has_no_state_without_commands():
     """Each set-up belongs to a heading."""
     assert BLOCKS.keys() == STATES.keys()
+
+
+def test_lines_of_the_log_exist():
+    """Each line of the log in the table at the head of the page is a text of the broker."""
+    table = PAGES[0].read_text(encoding="utf-8").partition("## When it breaks")[2].partition("\n\nNo line")[0]
+    shown = [line for row in table.splitlines()[4:] for line in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
+    texts = " ".join(
+        node.value
+        for folder in ("broker", "storage", "confirm")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+    assert len(shown) > 15
+    assert [] == [line for line in shown for part in line.split("...") if part.strip(" ':") not in texts]

@@ -17,7 +17,7 @@ PRODUCT: Final = ("analytics", "broker", "confirm", "exchanges", "leveret", "sto
 SPLIT: Final = frozenset({"broker", "storage"})
 """Folders whose folders have lines of their own."""
 GENERATED: Final = frozenset(
-    {"command-line", "configuration", "coverage", "export", "folders", "http-api", "metrics"}
+    {"command-line", "configuration", "coverage", "export", "folders", "http-api", "metrics", "python-api"}
 )
 """Pages of `docs/` that are generated from the code."""
 
