@@ -202,7 +202,7 @@ def beside(found: Tables) -> Iterator[str]:
         yield (
             "The paper's definition: mean sending rate of the runs with the optimisation, divided by that without, "
             "here `paper-baseline`. In all other columns the rate is the least of those of sent, confirmed and "
-            "received messages, which a sender ahead of its confirms does not raise: first the same quotient of "
+            "received messages, which a sender ahead of its confirms does not raise. First comes the same quotient of "
             "means, then geometric means of the ratios in each block, with 95 % intervals. The verdict is that "
             "beside `paper-baseline`."
         )
