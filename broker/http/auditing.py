@@ -36,6 +36,8 @@ _NAMES: Final = (
 """Names in paths that name the object, the first that there is."""
 _SERVER_ERROR: Final = 500
 _ERROR: Final = 400
+_LOGINS: Final = frozenset({"/api/login", "/api/leveret/oauth"})
+"""Paths at which users log in to the page."""
 
 
 def audited_event(path: str, method: str, operation: Operation) -> str:
@@ -57,6 +59,11 @@ def check_writable(broker: AdministeredBroker, method: str) -> None:
 
 def log_request(method: str, path: str, peer: str, actor: User | None, status: int) -> None:
     """Log a request that changes something, without its body, which may have passwords in it."""
+    if actor and path in _LOGINS and status < _ERROR:
+        log.info(
+            "user '%s' logged in to the page from %s", shown(actor.name), peer or "the operator's socket"
+        )
+        return
     whom = f"user '{shown(actor.name)}' from {peer}" if actor else "the operator"
     if not actor and peer:
         whom = f"a client without login from {peer}"

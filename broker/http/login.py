@@ -125,13 +125,18 @@ def _of_session(broker: AdministeredBroker, request: Request) -> User:
     token = token_of(request.headers)
     if token:
         check_origin(request.method, request.headers)
-        user = broker.sessions.find(token, broker.now())
-        if isinstance(user, BackendUser) and user.is_over(broker.wall_clock()):
-            broker.sessions.end(token)
-            user = None
-        if user is not None:
+        if (user := user_of_session(broker, token)) is not None:
             return user
     raise not_authorized() if token or is_of_a_script(request.headers) else login_required()
+
+
+def user_of_session(broker: AdministeredBroker, token: str) -> User | None:
+    """Return the user of the session with a token; None if there is none, or it is over."""
+    user: User | None = broker.sessions.find(token, broker.now())
+    if isinstance(user, BackendUser) and user.is_over(broker.wall_clock()):
+        broker.sessions.end(token)
+        return None
+    return user
 
 
 def check_failures(broker: AdministeredBroker, name: str, peer: str) -> None:

@@ -18,6 +18,7 @@ from leveret.broker.http.login import (
     log_in,
     refuse_foreign,
     token_of,
+    user_of_session,
 )
 from leveret.broker.http.route import Routes, required
 
@@ -28,13 +29,16 @@ HERE = "127.0.0.1"
 
 @ROUTES.get("auth", needs=None)
 def get_auth(call: Call) -> Answer:
-    """Ways to log in."""
+    """Ways to log in, and the user who has a session already."""
     backends = call.broker.backends
     provider = None if backends is None else backends.code_login
+    user = user_of_session(call.broker, token_of(call.headers))
+    known = {} if user is None else {"user": {"name": user.name, "tags": list(user.tags)}}
     if provider is None:
-        return Item({"oauth_enabled": False})
+        return Item({**known, "oauth_enabled": False})
     settings = provider.settings
     return Item({
+        **known,
         "oauth_enabled": True,
         "oauth_disable_basic_auth": _takes_no_passwords(call),
         "oauth_client_id": settings.client_id,

@@ -38,6 +38,7 @@ function begin(who) {
     name: who.name, tags: who.tags, vhosts: 1, administers: has("administrator"), monitors: has("monitoring", "administrator"),
     sets: has("policymaker", "administrator"), mayChange: has("management", "policymaker", "administrator"),
   };
+  remember("inside", true);
   setText(byId("user", HTMLElement), user.name);
   loginPlace.hidden = true;
   byId("opening", HTMLElement).hidden = true;
@@ -52,7 +53,7 @@ function begin(who) {
 
 /**
  * What was asked for before; once, and if that failed, it is asked again.
- * @param {"whoami" | "vhosts"} name
+ * @param {"auth" | "vhosts"} name
  * @param {() => Promise<any>} otherwise
  */
 async function first(name, otherwise) {
@@ -61,9 +62,13 @@ async function first(name, otherwise) {
   return (await asked) ?? otherwise();
 }
 
-/** @param {string} [why] */
-function askForLogin(why = "") {
+/**
+ * @param {string} [why]
+ * @param {any} [ways] the ways to log in, if they are known
+ */
+function askForLogin(why = "", ways = undefined) {
   shown.abort();
+  remember("inside", false);
   live.stop();
   user = null;
   document.body.classList.remove("inside");
@@ -74,12 +79,15 @@ function askForLogin(why = "") {
   loginPlace.hidden = false;
   sayAtLogin(why);
   /** @type {HTMLElement | null} */ (loginPlace.querySelector("input, #provider:not([hidden])"))?.focus();
-  offerProvider();
+  offerProvider(ways);
 }
 
-/** Offer the ways to log in that this broker has. */
-async function offerProvider() {
-  const ways = await get("auth").catch(() => null);
+/**
+ * Offer the ways to log in that this broker has.
+ * @param {any} known
+ */
+async function offerProvider(known) {
+  const ways = known ?? (await get("auth").catch(() => null));
   if (!ways?.oauth_enabled) return;
   byId("provider", HTMLElement).hidden = false;
   if (!ways.oauth_disable_basic_auth) return;
@@ -213,12 +221,10 @@ async function start() {
   Promise.resolve(PAGES[parse(location.hash).page]?.()).catch(() => undefined);
   const problem = await arrive();
   if (problem) return askForLogin(problem);
-  if (problem !== null) delete begun?.whoami; // asked before the session began
-  try {
-    begin(await first("whoami", () => get("whoami")));
-  } catch {
-    askForLogin();
-  }
+  if (problem !== null) delete begun?.auth; // asked before the session began
+  const ways = await first("auth", () => get("auth")).catch(() => null);
+  if (ways?.user) begin(ways.user);
+  else askForLogin("", ways);
 }
 
 start();

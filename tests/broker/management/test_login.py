@@ -53,12 +53,20 @@ def test_a_login_is_logged_with_its_user(node, caplog):
     with caplog.at_level(logging.INFO, "leveret.management"):
         login(node)
         login(node, password="wrong")
-    lines = [record.getMessage() for record in caplog.records if "/api/login" in record.getMessage()]
+    lines = [record.getMessage() for record in caplog.records if "login refused" not in record.getMessage()]
 
     assert [
-        "user 'guest' from 127.0.0.1: POST /api/login: 200",
+        "user 'guest' logged in to the page from 127.0.0.1",
         "a client without login from 127.0.0.1: POST /api/login: 401",
     ] == lines
+
+
+def test_the_page_learns_without_an_error_whether_it_has_a_session(node, browser):
+    """The ways to log in name the user of the session, and nobody without one."""
+    assert "user" not in Api(node, "").get("auth")
+    assert {"name": "guest", "tags": ["administrator"]} == browser("GET", "auth").body["user"]
+    assert 204 == browser("POST", "logout").status
+    assert "user" not in browser("GET", "auth").body
 
 
 def test_a_wrong_password_begins_no_session(node):
@@ -152,5 +160,5 @@ def test_secret_tokens_are_not_logged(node, caplog):
     caplog.set_level("DEBUG")
     token = cookie_of(login(node)).partition("=")[2]
 
-    assert "login" in caplog.text
+    assert "logged in" in caplog.text
     assert token not in caplog.text
