@@ -62,8 +62,11 @@ class HelpScreen(ModalScreen[None]):
             yield Static(content(self._lines))
 
 
-class Top(App[None]):
-    """The screen; `interval` are the seconds between two questions."""
+class Top(App[CtlError]):
+    """The screen; its result is an error instead of the first answer.
+
+    `interval` are the seconds between two questions.
+    """
 
     CSS = """
     Screen { layout: vertical; overflow: hidden; }
@@ -149,6 +152,8 @@ class Top(App[None]):
         match message.answer:
             case Answer() as answer:
                 self._model.take(answer)
+            case CtlError() as error if not self._model.is_answered:
+                self.exit(error)
             case ApiError() as error:
                 self._model.fail(f"refused, trying again: {error}")
             case CtlError() as error:

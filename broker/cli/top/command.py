@@ -58,10 +58,12 @@ def top(data_dir: Path | None, uri: str | None, vhost: str | None, interval: flo
     try:
         with contextlib.closing(ApiClient(uri or data_dir or default_data_dir(), SECONDS)) as api:
             source, model = Source(api, vhost), Model()
-            model.take(source.ask(model.question()))
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
+                source.ask(model.question())  # what is wrong with the broker is told first
                 _fail("needs a terminal; `leveret ctl list_queues` prints a list", exit_codes.USAGE)
-            Top(source, model, interval).run(mouse=False)
+            problem = Top(source, model, interval).run(mouse=False)
+            if problem is not None:
+                raise problem
     except CtlError as error:
         click.echo(error.shown, err=True)
         sys.exit(error.code)

@@ -163,6 +163,11 @@ class Model:
         return max(1, self._counts.get("page_count", 1))
 
     @property
+    def is_answered(self) -> bool:
+        """True once there was an answer."""
+        return bool(self._broker.overview)
+
+    @property
     def is_outdated(self) -> bool:
         """True if what is shown is no longer what is asked for."""
         return self._shown != self.question()

@@ -1,6 +1,7 @@
 """The screen, driven by the pilot of the library."""
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -25,9 +26,11 @@ class Broker:
     def __init__(self):
         self.problem = None
         self.queries = []
+        self.think = lambda: None
 
     def get(self, *path, **query):
         """Answer as the API does."""
+        self.think()
         if self.problem is not None:
             raise self.problem
         if path == ("overview",):
@@ -79,6 +82,29 @@ async def test_the_queues_are_shown(broker):
         assert ["q39", "q38"] == [line.split()[0] for line in text(pilot, "table").splitlines()[1:3]]
         assert "rabbit@here" in text(pilot, "header")
         assert text(pilot, "keys").startswith("q quit  ? help")
+
+
+async def test_the_frame_is_there_before_the_first_answer(broker):
+    """With the titles of the columns and the keys, however long the broker thinks."""
+    asked = threading.Event()
+    broker.think = asked.wait
+    app = Top(Source(broker), Model(), LONG)
+    async with asyncio.timeout(SECONDS), app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "READY▼" in text(pilot, "table"))
+        assert text(pilot, "keys").startswith("q quit  ? help")
+        assert [] == broker.queries
+        asked.set()
+        await until(pilot, lambda: "q39" in text(pilot, "table"))
+
+
+async def test_an_error_instead_of_the_first_answer_is_the_result(broker):
+    """The command tells it when the terminal is its owner's again."""
+    broker.problem = CtlError("unable to connect", exit_codes.UNAVAILABLE)
+    app = Top(Source(broker), Model(), LONG)
+    async with asyncio.timeout(SECONDS), app.run_test() as pilot:
+        await until(pilot, lambda: app.return_value is not None)
+
+    assert broker.problem is app.return_value
 
 
 async def test_keys_sort_and_turn_pages(broker):

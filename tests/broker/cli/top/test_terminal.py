@@ -8,6 +8,8 @@ import pytest
 from processes.running import Running, free_port
 from processes.terminal import Terminal
 
+from leveret.broker import exit_codes
+
 COLOUR = re.compile(rb"\x1b\[[0-9;]*?\b(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
 LEAVE = b"\x1b[?1049l"
 """Ends the use of the second screen of a terminal."""
@@ -58,6 +60,15 @@ def test_a_terminal_shows_the_broker(running):
         assert (0, True) == terminal.ended()
         assert terminal.octets.rindex(LEAVE) > terminal.octets.rindex(b"orders")
         assert SHOW_CURSOR in terminal.octets
+
+
+def test_without_a_broker_one_line_is_left(tmp_path):
+    """It is not lost with the second screen of the terminal, and the exit code is that of `leveret ctl`."""
+    with Terminal(*TOP, "--data-dir", str(tmp_path / "nowhere")) as terminal:
+        code, is_restored = terminal.ended()
+
+    assert (exit_codes.UNAVAILABLE, True) == (code, is_restored)
+    assert b"the directory does not exist" in terminal.octets[terminal.octets.rindex(LEAVE) :]
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", signal.SIGTERM])
