@@ -44,7 +44,7 @@ from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.settings import COUNTED, LIMITS, QueueSettings, strictest
 from leveret.broker.statistics.queue_health import Reason, health, shown as shown_health
-from leveret.broker.transfer.retry import time_of
+from leveret.broker.transfer.retry import retries_of, time_of
 from leveret.broker.vhost.policies import Applied, queue_kind
 from leveret.broker.vhost.publish_route import PERSISTENT, PropertyDemands
 from leveret.broker.vhost.vhost import VHost
@@ -472,6 +472,8 @@ def _came(vhost: VHost, queue: Queue, view: MessageView) -> Iterator[str]:
         yield f"died {times} in queue '{each.get('queue')}': {_reason(each.get('reason'))}{_first(each)}"
     if len(view.deaths) > _DEATHS:
         yield f"and {len(view.deaths) - _DEATHS} further deaths"
+    if retries := retries_of(view.headers):
+        yield f"was retried {'once' if retries == 1 else f'{retries} times'}"
 
 
 def _binding(vhost: VHost, queue: Queue, view: MessageView) -> str:

@@ -31,7 +31,7 @@ from leveret.broker.process.shares import Shares
 from leveret.broker.queue.limits import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.transfer.destinations import Destination, Replay, ToExchange, ToQueue, parsed
-from leveret.broker.transfer.retry import MOST_RETRIES, Death, Retry, death_of, headers_of
+from leveret.broker.transfer.retry import MOST_RETRIES, Death, Retry, death_of, headers_of, retries_of
 from leveret.broker.transfer.transfer import Action, Transfer, Wish
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.queues.backing_queue import Peeked, Piece
@@ -393,31 +393,38 @@ def dead_letter_queues(
     """Return the queues that hold dead letters or lost some in a cycle, of one vhost or of all that the actor may see.
 
     `examined` of their ready messages were looked at; of these are the numbers of dead letters by their newest reason
-    and by the queue in which they died, and the times of the oldest and newest death (seconds since 1970, None if
-    unknown). `cycled` died in this queue and were dropped, as they would have returned to a queue in which they had
-    died.
+    and by the queue in which they died, the times of the first death and of the last one (seconds since 1970, None if
+    unknown), and the most `retries` that one of them has had. `cycled` died in this queue and were dropped, as they
+    would have returned to a queue in which they had died.
     """
-    return _dead_letter_rows(
-        [queue for place in visible_vhosts(broker, actor, vhost) for queue in place.queues.values()]
-    )
-
-
-def _dead_letter_rows(queues: list[Queue]) -> Steps[list[dict[str, Any]]]:
     rows = []
-    for queue in queues:
+    for queue in [each for place in visible_vhosts(broker, actor, vhost) for each in place.queues.values()]:
         ready = queue.ready_count
         if queue.deleted or not (ready or queue.tally.cycled):
             continue
-        examined, deaths = yield from _deaths(queue)
+        examined, deaths = yield from _deaths(queue, broker)
         if deaths or queue.tally.cycled:
             rows.append(_dead_letter_row(queue, ready, examined, deaths))
     return rows
 
 
-def _deaths(queue: Queue) -> Steps[tuple[int, list[Death]]]:
-    """Return how many messages were looked at, and the newest deaths of those that have any."""
+class _Dead(NamedTuple):
+    """The newest death of a dead letter, the time at which it came to its queue, and its retries."""
+
+    death: Death
+    last: int | None
+    retries: int
+
+
+def _deaths(queue: Queue, broker: AdministeredBroker) -> Steps[tuple[int, list[_Dead]]]:
+    """Return how many messages were looked at, and the deaths of those that have any.
+
+    `x-death` has the time of the first death for a reason in a queue; after a retry, that of the last one is when the
+    message came back.
+    """
     examined = 0
-    deaths: list[Death] = []
+    deaths: list[_Dead] = []
+    now, wall = broker.now(), broker.wall_clock()
     walk = queue.backing.walk()
     answer: Any = None
     while examined < SAMPLE:
@@ -431,26 +438,29 @@ def _deaths(queue: Queue) -> Steps[tuple[int, list[Death]]]:
             continue
         for number, peeked in enumerate(found.messages, 1):
             examined += 1
-            death = death_of(headers_of(peeked.message))
+            headers = headers_of(peeked.message)
+            death = death_of(headers)
             if death is not None and death.queue != queue.name:  # it is back, after a retry
-                deaths.append(death)
+                age = facts_of(queue, peeked, now, wall).age
+                last = death.time if age is None else int(wall / 1000 - age)
+                deaths.append(_Dead(death, last, retries_of(headers)))
             if not number % _DECODED:
                 yield None
         yield None
     return examined, deaths
 
 
-def _dead_letter_row(queue: Queue, ready: int, examined: int, deaths: list[Death]) -> dict[str, Any]:
-    times = [death.time for death in deaths if death.time is not None]
+def _dead_letter_row(queue: Queue, ready: int, examined: int, deaths: list[_Dead]) -> dict[str, Any]:
     return {
         "vhost": queue.vhost,
         "queue": queue.name,
         "messages": ready,
         "examined": examined,
         "dead_letters": len(deaths),
-        "reasons": dict(Counter(death.reason for death in deaths).most_common()),
-        "origins": dict(Counter(death.queue for death in deaths).most_common()),
-        "oldest": min(times, default=None),
-        "newest": max(times, default=None),
+        "reasons": dict(Counter(each.death.reason for each in deaths).most_common()),
+        "origins": dict(Counter(each.death.queue for each in deaths).most_common()),
+        "oldest": min((each.death.time for each in deaths if each.death.time is not None), default=None),
+        "newest": max((each.last for each in deaths if each.last is not None), default=None),
+        "retries": max((each.retries for each in deaths), default=0),
         "cycled": queue.tally.cycled,
     }

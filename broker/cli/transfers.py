@@ -26,8 +26,9 @@ DEAD_LETTERS = {
     "dead_letters": "dead letters",
     "reasons": "reasons",
     "origins": "died in",
-    "oldest": "oldest",
-    "newest": "newest",
+    "oldest": "first died",
+    "newest": "last died",
+    "retries": "retries",
 }
 _DAYS = 2
 """Days before and after in which a time of day is looked for: on one of them clocks may be put forward over it."""

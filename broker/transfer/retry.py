@@ -49,6 +49,12 @@ def headers_of(message: Message) -> dict[str, Any]:
     return headers
 
 
+def retries_of(headers: Mapping[str, Any]) -> int:
+    """Return the retries that headers tell of."""
+    retries = headers.get(HEADER)
+    return retries if isinstance(retries, int) and retries > 0 else 0
+
+
 def death_of(headers: Mapping[str, Any], *, first: bool = False) -> Death | None:
     """Return the newest death, or the first one, that headers tell of; None if there is none."""
     entries = headers.get("x-death")
@@ -114,8 +120,7 @@ class Retry:
     def resolve(self, message: Message) -> Resolved | str:
         """Return where a message goes, or why it stays."""
         headers = headers_of(message)
-        retries = headers.get(HEADER)
-        count = retries if isinstance(retries, int) and retries > 0 else 0
+        count = retries_of(headers)
         death = death_of(headers, first=self._first)
         if death is None:
             return NO_DEATH

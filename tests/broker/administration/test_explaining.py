@@ -452,6 +452,16 @@ def test_how_a_dead_letter_came(node):
     assert "came by the default exchange with routing key 'failed'" in lines
     assert "died once in queue 'q': rejected by a consumer (first at 1970-01-01T00:16:40Z)" in lines
     assert "if it is rejected or expires, it is deleted: the queue has no dead letter exchange" in lines
+    assert not [line for line in lines if "retried" in line]
+
+
+@pytest.mark.parametrize(("retries", "line"), [(1, "was retried once"), (3, "was retried 3 times")])
+def test_retries_of_a_message_are_told(node, retries, line):
+    """As its header counts them."""
+    node.administration.topology.declare_queue(None, "/", "q")
+    Client(node).publish("q", b"x", headers={"x-leveret-retries": ("long", retries)})
+
+    assert line in of_message(node, 1, "q")
 
 
 def test_a_message_is_found_by_its_number_from_both_ends(node):

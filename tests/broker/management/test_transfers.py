@@ -340,6 +340,31 @@ def test_dead_letters_are_listed(node):
     assert [] == Api(node).get("leveret/dead-letters")
 
 
+def test_a_dead_letter_that_failed_again_shows_its_last_death(tmp_path):
+    """The time at which it came back, which `x-death` does not have, and how often it was retried."""
+    node = DiskNode(tmp_path)
+    client, api = Client(node, port=50001), Api(node)
+    client.declare("dead", durable=True)
+    client.declare("work", durable=True, arguments=REJECTED)
+    node.commit()
+    client.consume("work", "c")
+    node.disk.monitor.look(node.now())
+    client.publish("work", b"poison")
+    client.send(make(Basic.Reject, 1, False))
+    node.commit()
+    (before,) = api.get("leveret/dead-letters")
+    node.clock.now += 100
+    node.disk.monitor.look(node.now())
+    assert 1 == finished(api, api.post("leveret/queues/%2F/dead/retry").body)["done"]
+    client.send(make(Basic.Reject, 2, False))
+    node.commit()
+    (row,) = api.get("leveret/dead-letters")
+
+    assert (0, 1) == (before["retries"], row["retries"])
+    assert before["newest"] == before["oldest"] == row["oldest"]
+    assert 100 == row["newest"] - row["oldest"]
+
+
 @pytest.mark.parametrize("is_deleted_by_client", [False, True])
 def test_a_deletion_is_answered_when_what_moves_is_safe(tmp_path, is_deleted_by_client):
     """A large message that moves keeps its deleted queue until its new file is written, and so the name."""
