@@ -442,7 +442,7 @@ def _deaths(queue: Queue, broker: AdministeredBroker) -> Steps[tuple[int, list[_
             death = death_of(headers)
             if death is not None and death.queue != queue.name:  # it is back, after a retry
                 age = facts_of(queue, peeked, now, wall).age
-                last = death.time if age is None else int(wall / 1000 - age)
+                last = death.time if age is None or death.time is None else int(wall / 1000 - age)
                 deaths.append(_Dead(death, last, retries_of(headers)))
             if not number % _DECODED:
                 yield None

@@ -103,6 +103,8 @@ def client_properties(connection: Connection) -> dict[str, Any]:
 
 
 def _given_name(connection: Connection) -> Any:
+    if b"connection_name" not in connection.client_properties:
+        return ABSENT
     name = client_properties(connection).get("connection_name")
     return name if isinstance(name, str) else ABSENT
 
@@ -153,7 +155,14 @@ def channel_name(channel: Channel) -> str:
 
 def _connection_details(channel: Channel) -> dict[str, Any]:
     connection = connection_of(channel)
-    return {"name": connection.name, "peer_host": connection.peer[0], "peer_port": connection.peer[1]}
+    peer = {"name": connection.name, "peer_host": connection.peer[0], "peer_port": connection.peer[1]}
+    return {**peer, **_named(connection)}
+
+
+def _named(connection: Connection) -> dict[str, str]:
+    """Return the name that a client has given to its connection, if it has."""
+    name = _given_name(connection)
+    return {} if name is ABSENT else {"user_provided_name": name}
 
 
 def consumer_fields(call: Call) -> Fields:
@@ -171,6 +180,7 @@ def consumer_fields(call: Call) -> Fields:
             "peer_port": connection.peer[1],
             "user": json_text(connection.user.name),
             "node": node,
+            **_named(connection),
         }
 
     return {

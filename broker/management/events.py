@@ -1,7 +1,7 @@
 """Server-sent events with what changes: `/api/leveret/events`."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from leveret.broker.administration.access import (
@@ -21,6 +21,7 @@ from leveret.broker.http.login import token_of
 from leveret.broker.http.route import Key, Routes
 from leveret.broker.management.overview import levels
 from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.settings import COUNTED, QueueSettings
 from leveret.broker.scheduling.time_slices import portions
 from leveret.broker.statistics import families
 from leveret.broker.statistics.node_figures import latencies, node_counts, node_facts
@@ -33,8 +34,8 @@ STEP = 50
 """Queues that are read in one step."""
 MOST_TOPICS = 8
 _COLUMNS = """
-    vhost name type durable auto_delete exclusive state policy consumers capacity
-    messages_ready messages_unacknowledged publish deliver_get redeliver ack dead_letter_exchange confirm_mode health
+    vhost name type features state policy consumers capacity
+    messages_ready messages_unacknowledged publish deliver_get redeliver ack confirm_mode health
 """
 QUEUE_COLUMNS = tuple(_COLUMNS.split())
 _NODE = """
@@ -125,15 +126,13 @@ def _read_queues(broker: AdministeredBroker, names: Vhosts) -> Reading:
 
 
 def _queue_row(queue: Queue, policy: str | None, now: float) -> tuple[Any, ...]:
-    backing, settings = queue.backing, queue.settings
+    backing = queue.backing
     sampled = families.QUEUES.read(queue)
     return (
         json_text(queue.vhost),
         json_text(queue.name),
         queue.type,
-        queue.durable,
-        queue.auto_delete,
-        queue.exclusive_owner is not None,
+        _features(queue),
         queue_state(queue, now),
         policy,
         queue.consumer_count,
@@ -144,9 +143,38 @@ def _queue_row(queue: Queue, policy: str | None, now: float) -> tuple[Any, ...]:
         sampled[1] + sampled[2] + sampled[3] + sampled[4],
         sampled[6],
         sampled[7],
-        None if settings.dead_letter_exchange is None else json_text(settings.dead_letter_exchange),
-        settings.confirm_mode,
+        queue.settings.confirm_mode,
     )
+
+
+def _features(queue: Queue) -> tuple[str, ...]:
+    """Return what is special about a queue, in the abbreviations of RabbitMQ's page and some like them."""
+    own = (
+        ("D", queue.durable),
+        ("AD", queue.auto_delete),
+        ("Excl", queue.exclusive_owner is not None),
+        ("Pri", "x-max-priority" in queue.arguments),
+        ("SAC", "x-single-active-consumer" in queue.arguments),
+    )
+    return (*[name for name, has_it in own if has_it], *_features_of(queue.settings))
+
+
+@lru_cache(maxsize=1000)
+def _features_of(settings: QueueSettings) -> tuple[str, ...]:
+    found = (
+        ("TTL", settings.message_ttl is not None),
+        ("Exp", settings.expires is not None),
+        ("Lim", settings.max_length is not None),
+        ("Lim B", settings.max_octets is not None),
+        ("Ovfl", settings.rejects),
+        ("DLX", settings.dead_letter_exchange is not None),
+        ("DLK", settings.dead_letter_routing_key is not None),
+        ("DL", settings.delivery_limit not in {None, COUNTED}),
+        ("Hold", settings.holds),
+        ("Retry", settings.retry is not None),
+        ("Ret", settings.retains),
+    )
+    return tuple([name for name, has_it in found if has_it])
 
 
 # -- the overview -----------------------------------------------------------------------------------------------------
@@ -164,11 +192,18 @@ def _read_overview(broker: AdministeredBroker, names: Vhosts, recent: "_Recent")
     connections = list(broker.clients.connections)
     if names is not None:
         connections = [each for each in connections if each.vhost.name in names]
+    gone = (
+        [broker.context.totals.connections] if names is None else [each.connections_gone for each in vhosts]
+    )
+    octets = map(sum, zip(*map(families.connection_row, (*gone, *connections)), strict=True))
     shown: dict[str, Any] = {
         "at": broker.wall_clock(),
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
-        "counts": named(families.BROKER, families.BROKER.stats, counts),
+        "counts": {
+            **named(families.BROKER, families.BROKER.stats, counts),
+            **dict(zip(families.OCTETS, octets, strict=False)),
+        },
         "objects": {
             "queues": len(queues),
             "consumers": consumers,

@@ -69,10 +69,10 @@ def test_ten_thousand_queues(own_page):
     """Few rows are in the document, the filter finds those that it should, and the heap stays small."""
     declare_queues(own_page.broker, [f"tenant-{number:05}" for number in range(MANY)])
     own_page.open("queues")
-    own_page.until("/^10.000 queues/.test(document.querySelector('.toolbar [role=status]').textContent)")
+    own_page.until("/^10.000 queues/.test(document.querySelector('.page-head [role=status]').textContent)")
     assert 60 > own_page.tab.locator("tr[data-key]").count()
     own_page.tab.fill("[data-filter]", "0999")
-    own_page.tab.wait_for_selector(".toolbar [role=status]:has-text('11 of 10')")
+    own_page.tab.wait_for_selector(".page-head [role=status]:has-text('11 of 10')")
 
     client = own_page.tab.context.new_cdp_session(own_page.tab)
     client.send("HeapProfiler.collectGarbage")
@@ -395,7 +395,7 @@ def test_queues_are_grouped_by_virtual_host(page):
     for vhost in ("%2F", "shop"):
         page.api("PUT", f"queues/{vhost}/orders", {})
     page.open("queues")
-    page.tab.check("label:has-text('By virtual host') input")
+    page.tab.select_option("[aria-label=Groups]", "by virtual host")
     page.tab.click("tr.group button:has-text('shop: 1 queue, 0 ready messages')")
     page.until("document.querySelectorAll('tr[data-key]').length === 1")
     page.tab.click("tr.group button:has-text('shop')")

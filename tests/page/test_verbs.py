@@ -1,4 +1,4 @@
-"""Operations of the API that change something: each has a page, or a reason why it has none."""
+"""Operations that change something, and lists of things: the page has each, or there is a reason."""
 
 import pytest
 
@@ -12,6 +12,10 @@ PUT user-limits/{user}/{limit}                  users        send("PUT", `user-l
 PUT vhosts/{vhost}                              vhosts       send("PUT", `vhosts/
 DELETE vhosts/{vhost}                           vhosts       send("DELETE", `vhosts/
 PUT vhost-limits/{vhost}/{limit}                vhosts       send("PUT", `vhost-limits/
+POST vhosts/{vhost}/deletion/protection         vhosts       /deletion/protection`
+DELETE vhosts/{vhost}/deletion/protection       vhosts       /deletion/protection`
+PUT topic-permissions/{vhost}/{user}            users        send("PUT", `topic-permissions/
+DELETE topic-permissions/{vhost}/{user}/{exchange}      users        send("DELETE", `topic-permissions/
 PUT permissions/{vhost}/{user}                  users        send("PUT", `permissions/
 DELETE permissions/{vhost}/{user}               users        send("DELETE", `permissions/
 PUT operator-policies/{vhost}/{policy}          policies     path: "operator-policies"
@@ -25,6 +29,7 @@ DELETE shovels/vhost/{vhost}/{name}/restart     shovels      /restart`
 PUT queues/{vhost}/{queue}                      queue_form   send("PUT", `queues/
 DELETE queues/{vhost}/{queue}                   queue        send("DELETE", `queues/
 DELETE queues/{vhost}/{queue}/contents          queue        /contents
+POST leveret/queues/{vhost}/{queue}/held        transfer     held
 PUT leveret/queues/{vhost}/{queue}/pause        queue        pause
 PUT leveret/queues/{vhost}/{queue}/resume       queue        resume
 PUT exchanges/{vhost}/{exchange}                exchanges    send("PUT", `exchanges/
@@ -57,16 +62,49 @@ NOT_FOR_A_PAGE = {
     ),
     "the page does it in another way": (
         "users/bulk-delete connections/username/{user} queues/{vhost}/{queue}/get definitions definitions/{vhost} "
-        "leveret/definitions/{vhost} all-configuration login logout leveret/oauth"
+        "leveret/definitions/{vhost} all-configuration login logout leveret/oauth topic-permissions/{vhost}/{user} "
+        "topic-permissions/{vhost}/{user}/{exchange}"
     ),
     "rare, and done by a command": (
-        "vhosts/{vhost}/deletion/protection topic-permissions/{vhost}/{user} topic-permissions/{vhost}/{user}/{exchange} "
-        "global-parameters/{name} leveret/queues/{vhost}/{queue}/replay leveret/queues/{vhost}/{queue}/held auth/attempts/{node} auth/attempts/{node}/source reset "
+        "global-parameters/{name} leveret/queues/{vhost}/{queue}/replay auth/attempts/{node} auth/attempts/{node}/source reset "
         "reset/{node}"
     ),
     "a limit or parameter is set to -1, or ended where it is shown": (
         "user-limits/{user}/{limit} vhost-limits/{vhost}/{limit} parameters/{component}/{vhost}/{name}"
     ),
+}
+LISTS = """
+bindings bindings
+channels channels
+connections connections
+consumers consumers
+deprecated-features about
+exchanges exchanges
+leveret/dead-letters dead_letters
+leveret/settings queue_form
+leveret/transfers messages
+nodes about
+operator-policies policies
+parameters shovels
+permissions users
+policies policies
+queues queue
+shovels shovels
+topic-permissions users
+user-limits users
+users users
+vhost-limits vhosts
+vhosts vhosts
+"""
+"""A list of things of the whole broker, and the module of the page that has them."""
+NOT_LISTED = {
+    "deprecated-features/used": "it is always empty",
+    "extensions": "there are none",
+    "feature-flags": "all are always enabled",
+    "federation-links": "there is no federation",
+    "global-parameters": "rare, and listed by a command",
+    "queues/detailed": "the list of queues has its columns",
+    "users/without-permissions": "the matrix of permissions shows them",
 }
 ROWS = [line.split(maxsplit=3) for line in PAGES.strip().splitlines()]
 
@@ -86,3 +124,24 @@ def test_each_operation_has_a_page_or_a_reason():
     assert set() == {(method, path) for method, path in there - shown if path not in paths}
     assert set() == shown - there
     assert set() == paths - {path for _, path in there}
+
+
+@pytest.mark.parametrize(("path", "module"), [line.split() for line in LISTS.strip().splitlines()])
+def test_the_page_has_the_things(path, module):
+    """The module asks for the list, or for those of its virtual host."""
+    text = (STATIC / "pages" / f"{module}.js").read_text(encoding="utf-8")
+
+    assert any(f"{before}{path}" in text for before in '"`'), path
+
+
+def test_each_list_of_things_has_a_page_or_a_reason():
+    """A new one needs either."""
+    lists = {
+        each.path
+        for each in ROUTES
+        if "{" not in each.path and "GET" in each.operations and each.operations["GET"].kind == "array"
+    }
+    shown = {line.split()[0] for line in LISTS.strip().splitlines()}
+
+    assert lists == shown | NOT_LISTED.keys()
+    assert set() == shown & NOT_LISTED.keys()

@@ -217,7 +217,7 @@ def routes(queue: str, exchange: str, connection: str) -> dict[str, str]:
         **{
             each: each
             for each in (
-                "overview", "queues", "dead-letters", "messages", "tail", "exchanges", "connections", "channels", "consumers",
+                "overview", "queues", "dead-letters", "held", "messages", "tail", "exchanges", "connections", "channels", "consumers",
                 "policies", "operator-policies", "shovels", "users", "vhosts", "definitions", "logs", "reports", "about",
             )
         },

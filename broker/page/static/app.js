@@ -8,17 +8,20 @@
  * @typedef {{title: string, show: (place: Place) => unknown}} Page
  */
 import { get, login, send, session } from "./shell/api.js";
-import { byId, fill, h, leadOutside, setText } from "./shell/elements.js";
+import { byId, fill, h, leadOutside, reasonOf, setText } from "./shell/elements.js";
 import { bindKeys } from "./shell/keyboard.js";
 import { live } from "./shell/live.js";
 import { recall, remember } from "./shell/memory.js";
 import { failed } from "./shell/notices.js";
+import { heading } from "./shell/parts.js";
 import { PAGES, SECTIONS, loadAll } from "./pages.js";
 import { arrive, leave } from "./shell/provider.js";
 import { link, parse } from "./shell/route.js";
 import { bindStatus } from "./shell/status.js";
 import { bindTheme } from "./shell/theme.js";
 
+/** The tag that gives a right. */
+const TAGS = { monitors: "monitoring", sets: "policymaker", administers: "administrator" };
 const main = byId("main", HTMLElement);
 const side = byId("side", HTMLElement);
 const loginPlace = byId("login", HTMLElement);
@@ -152,17 +155,19 @@ async function showPage() {
     const page = await (PAGES[route.page] ?? PAGES.overview)();
     if (place.signal.aborted) return;
     document.title = `${[page.title, ...route.names.slice(-1)].reverse().join(" – ")} – Leveret`;
-    await page.show(place);
+    const needs = SECTIONS.flatMap(({ pages }) => pages).find((each) => each.page === route.page)?.needs;
+    if (needs && !user[needs]) main.append(heading(page.title), h("p", { class: "note" }, `This page is about the whole broker: it needs the tag ${TAGS[needs]}.`));
+    else await page.show(place);
   } catch (error) {
-    if (!place.signal.aborted) main.append(h("p", { class: "error", role: "alert" }, reasonOf(error)));
+    if (!place.signal.aborted) main.append(h("p", { class: "error", role: "alert" }, whyNot(error)));
   }
   if (!place.signal.aborted) main.removeAttribute("aria-busy");
 }
 
 /** @param {unknown} error */
-function reasonOf(error) {
+function whyNot(error) {
   if (error instanceof TypeError && /module/.test(error.message)) return "This part of the page cannot be loaded: reload the page.";
-  return error instanceof Error ? error.message : String(error);
+  return reasonOf(error);
 }
 
 /** @param {boolean} isOpen */
@@ -183,7 +188,7 @@ async function submitLogin(event) {
     form.reset();
     begin(await get("whoami"));
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = reasonOf(error);
     sayAtLogin(reason === "Not_Authorized" ? "The name or the password is wrong." : reason);
   }
   button.disabled = false;
@@ -191,10 +196,10 @@ async function submitLogin(event) {
 
 async function start() {
   bindTheme(byId("theme", HTMLButtonElement));
-  bindStatus(byId("state", HTMLElement), byId("node", HTMLElement));
+  bindStatus(byId("state", HTMLElement), byId("node", HTMLElement), byId("pause", HTMLElement));
   bindKeys();
   loginPlace.querySelector("form")?.addEventListener("submit", submitLogin);
-  byId("provider", HTMLElement).addEventListener("click", () => leave().catch((error) => sayAtLogin(reasonOf(error))));
+  byId("provider", HTMLElement).addEventListener("click", () => leave().catch((error) => sayAtLogin(whyNot(error))));
   menu.addEventListener("click", () => openMenu(!side.classList.contains("open")));
   byId("logout", HTMLElement).addEventListener("click", async () => {
     try {

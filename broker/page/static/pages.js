@@ -16,6 +16,7 @@ export const PAGES = {
   "dead-letters": () => import("./pages/dead_letters.js"),
   definitions: () => import("./pages/definitions.js"),
   exchanges: () => import("./pages/exchanges.js"),
+  held: () => import("./pages/held.js"),
   logs: () => import("./pages/logs.js"),
   messages: () => import("./pages/messages.js"),
   "operator-policies": () => import("./pages/operator_policies.js"),
@@ -38,7 +39,7 @@ export const SECTIONS = [
   { title: "", pages: [{ page: "overview", text: "Overview" }] },
   {
     title: "Messages",
-    pages: [{ page: "queues", text: "Queues" }, { page: "dead-letters", text: "Dead letters" }, { page: "messages", text: "Messages" }, { page: "exchanges", text: "Exchanges" }, { page: "tail", text: "Live tail", needs: "administers" }],
+    pages: [{ page: "queues", text: "Queues" }, { page: "dead-letters", text: "Dead letters" }, { page: "held", text: "Held messages" }, { page: "messages", text: "Messages" }, { page: "exchanges", text: "Exchanges" }, { page: "tail", text: "Live tail", needs: "administers" }],
   },
   {
     title: "Clients",

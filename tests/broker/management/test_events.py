@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from doubles.fakes import Node
+from doubles.fakes import Client, Node
 from services.api import Api, respond
 
 from leveret.broker.http.call import Request
@@ -57,8 +57,35 @@ def test_queues_have_their_columns(node):
     row = dict(zip(QUEUE_COLUMNS, found["a", "q-a"], strict=True))
 
     assert {("a", "q-a"), ("b", "q-b")} == found.keys()
-    assert {"vhost": "a", "name": "q-a", "type": "classic", "durable": True}.items() <= row.items()
+    assert {"vhost": "a", "name": "q-a", "type": "classic", "features": ("D",)}.items() <= row.items()
     assert (1, 0, 1, 0) == (row["messages_ready"], row["messages_unacknowledged"], row["publish"], row["ack"])
+
+
+def test_features_of_a_queue_come_from_arguments_and_policies(node):
+    """In the abbreviations of RabbitMQ's page."""
+    arguments = {"x-max-priority": 3, "x-message-ttl": 5, "x-dead-letter-exchange": ""}
+    Api(node).put("queues/a/q", {"auto_delete": True, "arguments": arguments})
+    Api(node).put(
+        "policies/a/p", {"pattern": "^q$", "definition": {"max-length": 10, "overflow": "reject-publish"}}
+    )
+    (topic,) = watch(node, {"topics": "queues"}, **login("mo")).events.topics
+    row = dict(zip(QUEUE_COLUMNS, rows(topic)["a", "q"], strict=True))
+
+    assert ("AD", "Pri", "TTL", "Lim", "Ovfl", "DLX") == row["features"]
+
+
+def test_octets_are_counted_for_those_who_may_see_them(node):
+    """Of connections that are closed, too."""
+
+    def received(name: str) -> int:
+        (topic,) = watch(node, {"topics": "overview"}, **login(name)).events.topics
+        return rows(topic)[""]["counts"]["recv_oct"]
+
+    one, other = (Client(node, vhost=vhost, port=port) for vhost, port in (("a", 50001), ("b", 50002)))
+    one.connection.octets_in, other.connection.octets_in = 1000, 10
+    one.connection.lost()
+
+    assert (1000, 1010) == (received("ann"), received("mo"))
 
 
 def test_rows_can_be_sent(node):

@@ -9,6 +9,8 @@ import { steps } from "./static/pages/reports.js";
 import { program } from "./static/pages/start.js";
 import { addressOf } from "./static/shell/address.js";
 import { half } from "./static/shell/chart.js";
+import { count, perSecond, short } from "./static/shell/format.js";
+import { prefixes } from "./static/shell/table_rows.js";
 
 const AT = { host: "h", port: 5672, isTLS: false };
 
@@ -66,6 +68,18 @@ test("the middle of an axis is no other number than it says", () => {
   assert.equal(half(5, whole), "");
   assert.equal(half(10, whole), "5");
   assert.equal(half(1, (value) => value.toFixed(1)), "0.5");
+});
+
+test("an axis has one unit, and no fraction that is none; thousands have commas everywhere", () => {
+  assert.deepEqual([short(10000), half(10000, short)], ["10k", "5k"]);
+  assert.deepEqual([perSecond(5000), half(5000, perSecond)], ["5,000/s", "2,500/s"]);
+  assert.deepEqual([perSecond(5), half(5, perSecond)], ["5/s", "2.5/s"]);
+  assert.equal(count(6034), "6,034");
+});
+
+test("queues are grouped by what their names begin with, if another begins so", () => {
+  const rows = ["billing.a", "billing.b", "mail_in", "mail_out", "alone.x", "plain", ".odd"].map((name) => ({ name }));
+  assert.deepEqual(rows.map(prefixes(rows)), ["billing.*", "billing.*", "mail_*", "mail_*", "others", "others", "others"]);
 });
 
 test("the way to a report names the directories of this broker", () => {

@@ -8,7 +8,7 @@ export const title = "About";
 
 /** @param {import("../app.js").Place} place */
 export async function show({ main, user, signal }) {
-  const [overview, nodes] = await Promise.all([get("overview", {}, signal), user.monitors ? get("nodes", {}, signal) : []]);
+  const [overview, nodes, features] = await Promise.all([get("overview", {}, signal), user.monitors ? get("nodes", {}, signal) : [], get("deprecated-features", {}, signal).catch(() => [])]);
   const [node] = nodes;
   main.append(heading("About"), h("div", { class: "stack" },
     panel("Broker", facts([
@@ -17,6 +17,7 @@ export async function show({ main, user, signal }) {
       ["Configuration", node ? node.config_files.join(", ") || "none: all defaults" : null], ["Logs", node?.log_files.join(", ")],
       ["Listeners", (overview.listeners ?? []).map((/** @type {any} */ each) => badge(`${each.protocol} ${each.ip_address}:${each.port}`))],
     ])),
+    features.length ? panel("Deprecated features of RabbitMQ", h("p", { class: "row" }, features.map((/** @type {any} */ each) => badge(`${each.name}: ${each.state}`, each.state === "denied" ? "warn" : "", each.desc)))) : null,
     panel("You", facts([["User", user.name], ["Tags", user.tags.map((tag) => badge(tag))], ["Keys", ["Press ", h("kbd", null, "?"), " for all of them."]]])),
     panel("API", h("p", null, "All that this page shows and does is in the HTTP API: ", h("a", { href: "api/openapi.json" }, "its description (OpenAPI)"), "."))));
   if (!user.administers) return;

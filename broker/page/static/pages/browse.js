@@ -1,6 +1,6 @@
 /** Messages of a queue without consuming them, chosen by a condition. */
 import { get, path } from "../shell/api.js";
-import { fill, h } from "../shell/elements.js";
+import { fill, h, reasonOf } from "../shell/elements.js";
 import { counted } from "../shell/format.js";
 import { button, panel } from "../shell/parts.js";
 import { messageView } from "./message_view.js";
@@ -40,27 +40,29 @@ export function browser(vhost, queue, user, signal) {
       }
       list.append(...found.messages.map((/** @type {any} */ message) => messageView(message, vhost)));
       shown += found.messages.length;
+      if (ofHeld && found.messages.some((/** @type {any} */ each) => each.state === "held")) ofHeld.hidden = false;
       next = found.next ?? "";
       more.hidden = !next;
       summary.textContent = `${counted(shown, "message")} shown${found.complete ? "" : ", there are more"}`;
       if (!shown) fill(list, h("div", { class: "empty" }, where.value ? "No message meets the condition." : "The queue is empty."));
     } catch (error) {
       if (signal.aborted) return;
-      problem.textContent = error instanceof Error ? error.message : String(error);
+      problem.textContent = reasonOf(error);
       problem.hidden = false;
     }
   }
   const form = h("form", { class: "toolbar", submit: (/** @type {Event} */ event) => (event.preventDefault(), read("")) }, where, end, h("button", null, "Look"), summary);
   end.addEventListener("change", () => read(""));
   const act = (/** @type {import("./transfer.js").Action} */ action) => async () => {
-    await transfer(action, vhost, queue, where.value);
+    await transfer(action, [{ vhost, name: queue }], where.value);
     read("");
   };
   const actions = user.mayChange
     ? [button("Retry…", act("retry")), button("Move…", act("move")), button("Copy…", act("copy")), button("Discard…", act("discard"), "danger")]
     : [];
+  const ofHeld = user.mayChange && h("div", { class: "toolbar", hidden: true }, h("span", { class: "faint small" }, "Held messages:"), button("Release…", act("release")), button("Reschedule…", act("reschedule")), button("Cancel…", act("cancel"), "danger"));
   read("");
   return h("div", { class: "stack" },
     h("p", { class: "faint small" }, "Looking takes nothing out of the queue: order and marks stay as they are, and consumers notice nothing."),
-    panel("Messages", [form, problem, list, h("div", { class: "toolbar" }, more)], actions, true));
+    panel("Messages", [form, ofHeld, problem, list, h("div", { class: "toolbar" }, more)], actions, true));
 }

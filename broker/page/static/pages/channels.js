@@ -9,6 +9,12 @@ import { listPage } from "./list_page.js";
 export const title = "Channels";
 
 /**
+ * The name of a channel: that of its client, if it has given one.
+ * @param {any} row
+ */
+const nameOf = (row) => (row.connection_details.user_provided_name ? `${row.connection_details.user_provided_name} (${row.number})` : row.name);
+
+/**
  * @param {boolean} isOfOne whether they are of one connection
  * @returns {import("../shell/table.js").Column<any>[]}
  */
@@ -17,7 +23,7 @@ export function channelColumns(isOfOne) {
   return [
     isOfOne
       ? { name: "number", title: "Channel", head: true, value: (row) => row.number }
-      : { name: "name", title: "Channel", head: true, value: (row) => row.name, show: (row) => h("a", { href: link("connections", [row.connection_details.name]) }, row.name) },
+      : { name: "name", title: "Channel", head: true, value: (row) => row.name, show: (row) => h("a", { href: link("connections", [row.connection_details.name]), title: row.name }, nameOf(row)) },
     { name: "user", title: "User", value: (row) => row.user, extra: isOfOne },
     { name: "state", title: "State", value: (row) => row.state, show: (row) => badge(row.state, row.state === "flow" ? "warn" : "good") },
     { name: "mode", title: "Mode", value: (row) => (row.transactional ? "transactions" : row.confirm ? "confirms" : "") },
@@ -35,7 +41,7 @@ export function channelColumns(isOfOne) {
 export function show(place) {
   return listPage(place, {
     title: "Channels", noun: "channel", id: "channels", path: place.vhost ? `vhosts/${path(place.vhost)}/channels` : "channels",
-    key: (row) => row.name, sort: "name", text: (row) => `${row.name} ${row.user}`, columns: channelColumns(false), empty: () => "No channel is open.",
-    query: { columns: "name,user,state,transactional,confirm,prefetch_count,global_prefetch_count,consumer_count,messages_unacknowledged,messages_unconfirmed,connection_details.name,message_stats.publish_details.rate,message_stats.deliver_get_details.rate,message_stats.ack_details.rate" },
+    key: (row) => row.name, sort: "name", text: (row) => `${row.name} ${nameOf(row)} ${row.user}`, columns: channelColumns(false), empty: () => "No channel is open.",
+    query: { columns: "name,number,user,state,transactional,confirm,prefetch_count,global_prefetch_count,consumer_count,messages_unacknowledged,messages_unconfirmed,connection_details.name,connection_details.user_provided_name,message_stats.publish_details.rate,message_stats.deliver_get_details.rate,message_stats.ack_details.rate" },
   });
 }

@@ -4,7 +4,7 @@ import { h } from "../shell/elements.js";
 import { count, counted, duration } from "../shell/format.js";
 import { badge, button } from "../shell/parts.js";
 import { link } from "../shell/route.js";
-import { listPage } from "./list_page.js";
+import { actionColumn, listPage } from "./list_page.js";
 import { transfer } from "./transfer.js";
 
 export const title = "Dead letters";
@@ -13,7 +13,7 @@ export const title = "Dead letters";
 export function show(place) {
   const { user, vhost } = place;
   const act = (/** @type {any} */ row, /** @type {import("./transfer.js").Action} */ action) => async () => {
-    await transfer(action, row.vhost, row.queue);
+    await transfer(action, [{ vhost: row.vhost, name: row.queue }]);
     await again();
   };
   const age = (/** @type {number | null} */ seconds) => (seconds ? Date.now() / 1000 - seconds : null);
@@ -25,13 +25,13 @@ export function show(place) {
     columns: [
       { name: "queue", title: "Queue", head: true, value: (row) => row.queue, show: (row) => h("a", { href: link("queues", [row.vhost, row.queue], { tab: "messages" }) }, row.queue) },
       { name: "messages", title: "Messages", number: true, value: (row) => row.messages, show: (row) => count(row.messages) },
-      { name: "reasons", title: "Reason", value: (row) => Object.keys(row.reasons)[0] ?? "", show: (row) => Object.entries(row.reasons).map(([reason, number]) => badge(`${reason} ${number}`, "bad")) },
+      { name: "reasons", title: "Reason", value: (row) => Object.keys(row.reasons)[0] ?? "", show: (row) => Object.entries(row.reasons).map(([reason, number]) => badge(`${reason} ${number}`, "bad")).concat(row.cycled ? badge(`${count(row.cycled)} dropped in a cycle`, "warn") : []) },
       { name: "origins", title: "Died in", value: (row) => Object.keys(row.origins)[0] ?? "", show: (row) => Object.entries(row.origins).slice(0, 3).map(([origin, number]) => `${origin} (${number})`).join(", ") },
-      { name: "newest", title: "Newest", value: (row) => row.newest, show: (row) => (row.newest ? `${duration(age(row.newest))} ago` : "–") },
-      { name: "oldest", title: "Oldest", value: (row) => row.oldest, show: (row) => (row.oldest ? `${duration(age(row.oldest))} ago` : "–") },
-      { name: "cycled", title: "Dropped in cycles", number: true, value: (row) => row.cycled, show: (row) => count(row.cycled) },
+      { name: "newest", title: "Last died", value: (row) => row.newest, show: (row) => (row.newest ? `${duration(age(row.newest))} ago` : "–") },
+      { name: "retries", title: "Retries", number: true, value: (row) => row.retries, hint: "The most that one of them has had" },
+      { name: "oldest", title: "First died", extra: true, value: (row) => row.oldest, show: (row) => (row.oldest ? `${duration(age(row.oldest))} ago` : "–") },
       { name: "examined", title: "Looked at", extra: true, value: (row) => row.examined, show: (row) => counted(row.examined, "message") },
-      ...(user.mayChange ? [{ name: "actions", title: "Actions", unsorted: true, value: () => "", show: (/** @type {any} */ row) => h("span", { class: "row" }, button("Retry…", act(row, "retry")), button("Move…", act(row, "move")), button("Discard…", act(row, "discard"), "danger")) }] : []),
+      ...actionColumn(user.mayChange, (row) => [button("Retry…", act(row, "retry")), button("Move…", act(row, "move")), button("Discard…", act(row, "discard"), "danger")]),
     ],
   });
 }

@@ -1,7 +1,7 @@
 /** Definitions: saved as a file, and imported after a look at what would change. */
 import { send } from "../shell/api.js";
 import { ask } from "../shell/dialog.js";
-import { fill, h } from "../shell/elements.js";
+import { fill, h, reasonOf } from "../shell/elements.js";
 import { done } from "../shell/notices.js";
 import { badge, button, heading, panel } from "../shell/parts.js";
 
@@ -22,7 +22,7 @@ export function show({ main }) {
       const query = skips.checked ? "on_unsupported=skip" : "";
       fill(answer, planOf(await send("POST", `leveret/definitions?dry_run=true&${query}`, definitions), definitions, answer, query));
     } catch (error) {
-      fill(answer, h("p", { class: "error", role: "alert" }, error instanceof SyntaxError ? "The file is not JSON." : error instanceof Error ? error.message : String(error)));
+      fill(answer, h("p", { class: "error", role: "alert" }, error instanceof SyntaxError ? "The file is not JSON." : reasonOf(error)));
     }
   };
   for (const each of [file, skips]) each.addEventListener("change", compare);

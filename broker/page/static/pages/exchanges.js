@@ -2,15 +2,15 @@
 import { get, path, send } from "../shell/api.js";
 import { ask } from "../shell/dialog.js";
 import { Chart } from "../shell/chart.js";
-import { fill, h } from "../shell/elements.js";
-import { rate } from "../shell/format.js";
+import { fill, h, reasonOf } from "../shell/elements.js";
+import { perSecond, rate } from "../shell/format.js";
 import { done } from "../shell/notices.js";
 import { badge, button, exchangeLink, go, heading, panel, queueLink } from "../shell/parts.js";
 import { link } from "../shell/route.js";
 import { poll } from "../shell/poll.js";
 import { history } from "../shell/series.js";
 import { bindingsOf } from "./bindings.js";
-import { listPage } from "./list_page.js";
+import { keyOfRow, listPage, vhostColumn } from "./list_page.js";
 import { placeFields } from "./place_fields.js";
 import { publish } from "./publish.js";
 
@@ -28,11 +28,11 @@ export function show(place) {
   return listPage(place, {
     title: "Exchanges", noun: "exchange", id: "exchanges", path: vhost ? `exchanges/${path(vhost)}` : "exchanges",
     query: { columns: "name,vhost,type,durable,auto_delete,internal,message_stats.publish_in_details.rate,message_stats.publish_out_details.rate" },
-    key: (row) => `${row.vhost.length}:${row.vhost}${row.name}`, sort: "name", text: (row) => `${row.name} ${row.type} ${row.vhost}`,
+    key: keyOfRow, sort: "name", text: (row) => `${row.name} ${row.type} ${row.vhost}`,
     actions: user.mayChange ? button("New exchange", () => create(vhost), "primary") : [],
     columns: [
       { name: "name", title: "Name", head: true, value: (row) => row.name, show: (row) => exchangeLink(row.vhost, row.name) },
-      { name: "vhost", title: "Virtual host", value: (row) => row.vhost, extra: Boolean(vhost) },
+      vhostColumn(place),
       { name: "type", title: "Type", value: (row) => row.type },
       { name: "in", title: "In /s", number: true, value: (row) => rateOf(row, "publish_in"), show: (row) => rate(rateOf(row, "publish_in")) },
       { name: "out", title: "Out /s", number: true, value: (row) => rateOf(row, "publish_out"), show: (row) => rate(rateOf(row, "publish_out")) },
@@ -46,7 +46,7 @@ async function showExchange({ main, route, user, signal }) {
   const [vhost, given] = route.names;
   const name = given === "amq.default" ? "" : given;
   const facts = await get(`exchanges/${path(vhost, given)}`, {}, signal);
-  const moving = new Chart("Messages per second", [{ name: "Published to it", colour: 1, show: (value) => `${rate(value)}/s` }, { name: "Put into queues", colour: 2, show: (value) => `${rate(value)}/s` }]);
+  const moving = new Chart("Messages per second", [{ name: "Published to it", colour: 1, show: perSecond }, { name: "Put into queues", colour: 2, show: perSecond }]);
   const isOurs = !name || name.startsWith("amq.");
   const answer = h("div", { "aria-live": "polite" });
   const key = h("input", { type: "text", name: "key", "aria-label": "Routing key", placeholder: "orders.created.eu", spellcheck: "false" });
@@ -57,7 +57,7 @@ async function showExchange({ main, route, user, signal }) {
       const found = await send("POST", `leveret/explain/publish/${path(vhost, given)}`, { routing_key: key.value, headers: headers.value ? JSON.parse(headers.value) : {} });
       fill(answer, whereItGoes(vhost, found));
     } catch (error) {
-      fill(answer, h("p", { class: "error" }, error instanceof Error ? error.message : String(error)));
+      fill(answer, h("p", { class: "error" }, reasonOf(error)));
     }
   };
   main.append(

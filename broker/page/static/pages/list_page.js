@@ -1,23 +1,43 @@
 /** A page that is a list of the API: read again and again, filtered as one types, sorted. */
 import { get } from "../shell/api.js";
 import { h, setText } from "../shell/elements.js";
-import { counted } from "../shell/format.js";
+import { count, counted } from "../shell/format.js";
 import { heading } from "../shell/parts.js";
 import { poll } from "../shell/poll.js";
+import { keyOf } from "../shell/rows.js";
 import { Table } from "../shell/table.js";
 
 /** @typedef {import("../shell/elements.js").Children} Children */
+/** @typedef {import("../shell/table.js").Column<any>} Column */
+
+/** The key of something that has a name in a virtual host. @param {any} row */
+export const keyOfRow = (row) => keyOf(row.vhost, row.name);
+
+/**
+ * The column of virtual hosts, which is left out where there is one.
+ * @param {import("../app.js").Place} place
+ * @returns {Column}
+ */
+export const vhostColumn = ({ vhost, user }) => ({ name: "vhost", title: "Virtual host", value: (row) => row.vhost, extra: Boolean(vhost) || user.vhosts < 2 });
+
+/**
+ * The column of what may be done with a row; none for those who may not.
+ * @param {boolean} may
+ * @param {(row: any) => Children} show
+ * @returns {Column[]}
+ */
+export const actionColumn = (may, show) => (may ? [{ name: "actions", title: "Actions", unsorted: true, value: () => "", show: (row) => h("span", { class: "row" }, ...[show(row)].flat()) }] : []);
 
 /**
  * Show a list; returns what reads it at once.
  * @param {import("../app.js").Place} place
  * @param {{
  *   title: string, noun: string, path: string, query?: Record<string, string>, id: string, key: (row: any) => string,
- *   columns: import("../shell/table.js").Column<any>[], text: (row: any) => string, actions?: Children, empty?: () => Children,
- *   sort?: string, descending?: boolean, seconds?: number, intro?: Children,
- * }} settings `text`: the text of a row in which is searched
+ *   columns: Column[], text: (row: any) => string, actions?: Children, empty?: () => Children,
+ *   sort?: string, descending?: boolean, seconds?: number, intro?: Children, keep?: (row: any) => boolean,
+ * }} settings `text`: the text of a row in which is searched; `keep`: which rows belong to the list
  */
-export function listPage({ main, route, signal }, { title, noun, path, query, id, key, columns, text, actions, empty, sort, descending, seconds, intro }) {
+export function listPage({ main, route, signal }, { title, noun, path, query, id, key, columns, text, actions, empty, sort, descending, seconds, intro, keep = () => true }) {
   const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter", "data-filter": "", value: route.query.get("filter") ?? "" });
   const total = h("span", { class: "faint small", role: "status" }, "Reading…");
   const table = new Table({ id, label: title, columns, key, sort, descending, virtual: true, empty: () => (rows.length ? "Nothing matches." : empty?.() ?? `There are no ${noun}s.`) });
@@ -27,15 +47,15 @@ export function listPage({ main, route, signal }, { title, noun, path, query, id
     const wanted = filter.value.trim().toLowerCase();
     const found = wanted ? rows.filter((row) => text(row).toLowerCase().includes(wanted)) : rows;
     table.set(found);
-    setText(total, found.length === rows.length ? counted(rows.length, noun) : `${found.length} of ${counted(rows.length, noun)}`);
+    setText(total, found.length === rows.length ? counted(rows.length, noun) : `${count(found.length)} of ${counted(rows.length, noun)}`);
   };
   filter.addEventListener("input", paint);
-  const box = h("section", { class: "panel" }, h("div", { class: "toolbar" }, filter, table.chooser(), total), table.element);
-  main.append(heading(title, { actions }), ...(intro ? [h("p", { class: "faint intro" }, ...[intro].flat())] : []), box);
+  const box = h("section", { class: "panel" }, h("div", { class: "toolbar" }, filter, table.chooser()), table.element);
+  main.append(heading(title, { actions, beside: total }), ...(intro ? [h("p", { class: "faint intro" }, ...[intro].flat())] : []), box);
   return poll({
     read: (aborted) => get(path, query, aborted), place: box, signal, seconds,
     show: (found) => {
-      rows = found;
+      rows = found.filter(keep);
       paint();
     },
   });

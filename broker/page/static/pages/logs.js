@@ -1,7 +1,7 @@
 /** The last lines of the log of the broker, and new ones as they are written. */
 import { get } from "../shell/api.js";
 import { h, setText } from "../shell/elements.js";
-import { clock, count, counted } from "../shell/format.js";
+import { clock, count, counted, zone } from "../shell/format.js";
 import { badge, button, heading, time } from "../shell/parts.js";
 import { poll } from "../shell/poll.js";
 import { Table } from "../shell/table.js";
@@ -15,12 +15,8 @@ export const title = "Logs";
 /** @typedef {{number: number, time: number, level: string, category: string, message: string}} Line */
 
 /** @param {import("../app.js").Place} place */
-export function show({ main, route, user, signal }) {
+export function show({ main, route, signal }) {
   main.append(heading("Logs"));
-  if (!user.monitors) {
-    main.append(h("p", { class: "note" }, "The log names the users and the connections of everybody, so it needs the tag monitoring."));
-    return;
-  }
   const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter", "data-filter": "", value: route.query.get("filter") ?? "" });
   const level = h("select", { "aria-label": "Level" }, LEVELS.map((each) => h("option", { value: each }, each === "info" ? "All levels" : `${each} and above`)));
   const total = h("span", { class: "faint small" }, "Reading…");
@@ -34,7 +30,7 @@ export function show({ main, route, user, signal }) {
   const table = new Table({
     id: "logs", label: "Lines of the log", key: (line) => String(line.number), sort: "",
     columns: [
-      { name: "time", title: "Time", value: (line) => line.number, show: (line) => h("span", { class: "mono" }, dated(line.time)) },
+      { name: "time", title: `Time (${zone()})`, value: (line) => line.number, show: (line) => h("span", { class: "mono" }, dated(line.time)) },
       { name: "level", title: "Level", value: (line) => line.level, show: (line) => levelBadge(line.level) },
       { name: "category", title: "Category", value: (line) => line.category },
       { name: "message", title: "Message", head: true, wide: true, value: (line) => line.message, show: (line) => h("span", { class: "lines mono" }, line.message) },

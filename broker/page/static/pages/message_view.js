@@ -1,7 +1,7 @@
 /** One message: what is in it, where it came from, where it died. */
 import { address } from "../shell/address.js";
 import { fill, h } from "../shell/elements.js";
-import { clock, counted, duration, size } from "../shell/format.js";
+import { clock, counted, duration, moment, size } from "../shell/format.js";
 import { done, failed } from "../shell/notices.js";
 import { badge, button, facts, time } from "../shell/parts.js";
 import { asCurl, asHex, asJson, asPika, octets } from "./message_text.js";
@@ -20,14 +20,15 @@ const OF_DEATHS = /^x-(death|(first|last)-death-(exchange|queue|reason))$/;
  */
 export function messageView(message, vhost, actions = [], { mark, when, facts: first = [] } = {}) {
   const kind = message.state === "ready" ? "" : "warn";
+  const death = message.properties.headers?.["x-death"]?.[0];
   const body = h("div", { class: "body" });
   const whole = h(
     "details", { class: "message" },
     h(
       "summary", null, message.number ? h("b", { class: "mono" }, `#${message.number}`) : null, mark ?? badge(message.state, kind),
-      message.redelivered ? badge("redelivered", "warn") : null,
+      message.redelivered ? badge("redelivered", "warn") : null, death ? badge(`${death.reason} in ${death.queue}`, "bad") : null,
       h("span", { class: "mono" }, message.routing_key || "(no routing key)"), h("span", { class: "preview" }, preview(message)),
-      h("span", { class: "faint small" }, `${size(message.payload_bytes)}${message.age === null ? "" : `, ${duration(message.age)} old`}${when ? `, ${clock(when)}` : ""}`),
+      h("span", { class: "faint small" }, [size(message.payload_bytes), message.age === null ? "" : `${duration(message.age)} old`, message.due ? `due ${moment(message.due)}` : "", when ? clock(when) : ""].filter(Boolean).join(", ")),
     ), body,
   );
   whole.addEventListener("toggle", () => {

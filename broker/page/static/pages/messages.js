@@ -4,7 +4,7 @@ import { fill, h, refresh } from "../shell/elements.js";
 import { count, moment } from "../shell/format.js";
 import { live } from "../shell/live.js";
 import { failed } from "../shell/notices.js";
-import { badge, button, heading, panel } from "../shell/parts.js";
+import { badge, button, heading, listed, panel } from "../shell/parts.js";
 import { poll } from "../shell/poll.js";
 import { link } from "../shell/route.js";
 
@@ -48,13 +48,9 @@ function transferTable(rows, user, again) {
       failed(error, "Not stopped");
     }
   };
-  return h("div", { class: "scroll" }, h(
-    "table", { "aria-label": "Transfers" },
-    h("thead", null, h("tr", null, ["Began", "What", "From", "To", "State", "Done", ""].map((text) => h("th", { scope: "col" }, text || h("span", { class: "visually" }, "Actions"))))),
-    h("tbody", null, [...rows].reverse().map((row) => h(
-      "tr", null, h("td", null, moment(row.began)), h("th", { scope: "row" }, `${row.action}${row.dry_run ? " (counted)" : ""}`), h("td", { class: "wide" }, row.queue), h("td", { class: "wide" }, row.destination ?? ""),
-      h("td", null, badge(row.state, row.state === "done" ? "good" : row.state === "running" ? "warn" : "bad", row.error)), h("td", null, `${count(row.done)} of ${count(row.matched)}`),
-      h("td", null, row.state === "running" && user.mayChange ? button("Stop", cancel(row.id)) : ""),
-    ))),
-  ));
+  return listed("Transfers", ["What", "Began", "From", "To", "State", "Done", "Actions"], [...rows].reverse().map((row) => [
+    `${row.action}${row.dry_run ? " (counted)" : ""}`, moment(row.began), row.queue, row.destination ?? "",
+    badge(row.state, row.state === "done" ? "good" : row.state === "running" ? "warn" : "bad", row.error), `${count(row.done)} of ${count(row.matched)}`,
+    row.state === "running" && user.mayChange ? button("Stop", cancel(row.id)) : "",
+  ]));
 }

@@ -3,7 +3,7 @@ import { get } from "../shell/api.js";
 import { reasonBadge, urgency } from "../shell/attention.js";
 import { Chart } from "../shell/chart.js";
 import { h, refresh, setText } from "../shell/elements.js";
-import { count, counted, duration, latency, percent, rate, short, size } from "../shell/format.js";
+import { count, counted, duration, latency, percent, perSecond, short, size } from "../shell/format.js";
 import { live } from "../shell/live.js";
 import { recall, remember } from "../shell/memory.js";
 import { badge, facts, figure, go, heading, panel, queueLink } from "../shell/parts.js";
@@ -14,7 +14,10 @@ import { gettingStarted } from "./start.js";
 
 /** @typedef {import("../app.js").Place} Place */
 
-const RATES = ["publish", "deliver_get", "ack", "confirm"];
+const RATES = ["publish", "deliver_get", "ack", "confirm", "return_unroutable", "drop_unroutable"];
+const OCTETS = ["recv_oct", "send_oct"];
+/** The values of `RATES` as the lines of the chart: what nobody gets is one. @param {number[]} values */
+const lines = ([published, delivered, acked, confirmed, returned, dropped]) => [published, delivered, acked, confirmed, returned + dropped];
 const RANGES = /** @type {Record<string, [number, number]>} */ ({ "1 minute": [60, 5], "10 minutes": [600, 5], "1 hour": [3600, 60], "8 hours": [28800, 600], "1 day": [86400, 1800] });
 const WORST = 5;
 export const title = "Overview";
@@ -22,14 +25,14 @@ export const title = "Overview";
 /** @param {Place} place */
 export async function show({ main, user, vhost, signal }) {
   const moving = new Chart("Messages per second", [
-    { name: "Published", colour: 1, show: (value) => `${rate(value)}/s` }, { name: "Delivered", colour: 2, show: (value) => `${rate(value)}/s` },
-    { name: "Acknowledged", colour: 3, show: (value) => `${rate(value)}/s` }, { name: "Confirmed", colour: 4, show: (value) => `${rate(value)}/s` },
+    { name: "Published", colour: 1, show: perSecond }, { name: "Delivered", colour: 2, show: perSecond },
+    { name: "Acknowledged", colour: 3, show: perSecond }, { name: "Confirmed", colour: 4, show: perSecond }, { name: "Unroutable", colour: 5, show: perSecond },
   ]);
   const waiting = new Chart("Messages in queues", [{ name: "Ready", colour: 3, show: short }, { name: "Unacknowledged", colour: 2, show: short }]);
   const figures = {
     ready: figure("Ready", link("queues")), unacked: figure("Unacked", link("queues")), queues: figure("Queues", link("queues")),
     consumers: figure("Consumers", link("consumers")), connections: figure("Connections", link("connections")),
-    channels: figure("Channels", link("channels")), exchanges: figure("Exchanges", link("exchanges")),
+    channels: figure("Channels", link("channels")), exchanges: figure("Exchanges", link("exchanges")), received: figure("Received /s"), sent: figure("Sent /s"),
   };
   const warnings = h("div", { class: "stack" });
   const worst = h("div");
@@ -55,7 +58,7 @@ export async function show({ main, user, vhost, signal }) {
     const [age, increment] = RANGES[range];
     const asked = { lengths_age: age, lengths_incr: increment, msg_rates_age: age, msg_rates_incr: increment };
     const source = vhost && !user.administers ? null : await get(vhost ? `vhosts/${encodeURIComponent(vhost)}` : "overview", asked, signal);
-    ratesSoFar = history(source?.message_stats, RATES, true);
+    ratesSoFar = history(source?.message_stats, RATES, true).map(({ at, values }) => ({ at, values: lines(values) }));
     lengths = history(source?.queue_totals ?? source, ["messages_ready", "messages_unacknowledged"], false);
     draw();
   };
@@ -72,9 +75,12 @@ export async function show({ main, user, vhost, signal }) {
       setText(figures[name].value, count(now.objects[name]));
     }
     const found = before && rates(before, now, RATES);
+    const [received, sent] = (before && rates(before, now, OCTETS)) ?? [0, 0];
+    setText(figures.received.value, size(received));
+    setText(figures.sent.value, size(sent));
     const seconds = RANGES[range][0];
     if (found && now.at - (ratesSoFar.at(-1)?.at ?? 0) >= RANGES[range][1] * 190) {
-      added(ratesSoFar, { at: now.at, values: found }, seconds);
+      added(ratesSoFar, { at: now.at, values: lines(found) }, seconds);
       added(lengths, { at: now.at, values: [now.messages_ready, now.messages_unacknowledged] }, seconds);
       draw();
     }
@@ -105,7 +111,7 @@ export async function show({ main, user, vhost, signal }) {
 function attention(rows, all) {
   if (!rows.length) return h("div", { class: "empty" }, badge("All queues are well", "good"), h("p", null, "No queue grows, lacks a consumer, or has stuck consumers."));
   return h("div", { class: "scroll" }, h("table", { "aria-label": "Queues that need attention" }, h("tbody", null, rows.map((row) => h(
-    "tr", null, h("th", { scope: "row", class: "wide" }, queueLink(row.vhost, row.name)), h("td", null, reasonBadge(row.health[0])),
+    "tr", null, h("th", { scope: "row", class: "name" }, queueLink(row.vhost, row.name)), h("td", null, reasonBadge(row.health[0])),
     h("td", { class: "number" }, `${short(row.messages)} ${row.messages === 1 ? "message" : "messages"}`), h("td", { class: "wide faint small" }, row.health[0][2]),
   )), all > rows.length ? h("tr", null, h("td", { colspan: "4" }, h("a", { href: link("queues", [], { only: "attention" }) }, `${count(all - rows.length)} more`))) : null)));
 }

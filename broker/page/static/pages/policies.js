@@ -4,7 +4,7 @@ import { ask } from "../shell/dialog.js";
 import { h } from "../shell/elements.js";
 import { done } from "../shell/notices.js";
 import { badge, button } from "../shell/parts.js";
-import { listPage } from "./list_page.js";
+import { actionColumn, keyOfRow, listPage, vhostColumn } from "./list_page.js";
 import { placeFields } from "./place_fields.js";
 import { policyPreview } from "./policy_preview.js";
 import { SettingsChooser } from "./settings_chooser.js";
@@ -33,6 +33,13 @@ export const show = (place) => showPolicies(place, POLICY, place.user.sets);
 export const showOperator = (place) => showPolicies(place, OPERATOR, place.user.administers);
 
 /**
+ * Ask for a policy, and set it.
+ * @param {Place} place
+ * @param {{vhost: string, pattern: string}} given
+ */
+export const newPolicy = (place, given) => edit(place, POLICY, null, () => undefined, given);
+
+/**
  * @param {Place} place
  * @param {Kind} kind
  * @param {boolean} maySet
@@ -40,17 +47,17 @@ export const showOperator = (place) => showPolicies(place, OPERATOR, place.user.
 function showPolicies(place, kind, maySet) {
   const { vhost } = place;
   const again = listPage(place, {
-    title: kind.title, noun: kind.noun, id: kind.path, path: vhost ? `${kind.path}/${path(vhost)}` : kind.path, key: (row) => `${row.vhost.length}:${row.vhost}${row.name}`, sort: "priority", descending: true,
+    title: kind.title, noun: kind.noun, id: kind.path, path: vhost ? `${kind.path}/${path(vhost)}` : kind.path, key: keyOfRow, sort: "priority", descending: true,
     text: (row) => `${row.name} ${row.pattern}`, empty: () => kind.empty, intro: kind.intro,
     actions: maySet ? button(`New ${kind.noun}`, () => edit(place, kind, null, () => again()), "primary") : [],
     columns: [
       { name: "name", title: "Name", head: true, value: (row) => row.name },
-      { name: "vhost", title: "Virtual host", value: (row) => row.vhost, extra: Boolean(vhost) },
+      vhostColumn(place),
       { name: "pattern", title: "Pattern", value: (row) => row.pattern, show: (row) => h("code", null, row.pattern) },
       { name: "apply", title: "Applies to", value: (row) => row["apply-to"] },
       { name: "definition", title: "Settings", value: (row) => JSON.stringify(row.definition), show: (row) => Object.entries(row.definition).map(([key, value]) => badge(`${key} = ${JSON.stringify(value)}`)) },
       { name: "priority", title: "Priority", number: true, value: (row) => row.priority },
-      ...(maySet ? [{ name: "actions", title: "Actions", unsorted: true, value: () => "", show: (/** @type {any} */ row) => h("span", { class: "row" }, button("Edit", async () => edit(place, kind, await get(`${kind.path}/${path(row.vhost, row.name)}`), () => again())), button("Delete", () => remove(kind, row, () => again()), "danger")) }] : []),
+      ...actionColumn(maySet, (row) => [button("Edit", async () => edit(place, kind, await get(`${kind.path}/${path(row.vhost, row.name)}`), () => again())), button("Delete", () => remove(kind, row, () => again()), "danger")]),
     ],
   });
 }
@@ -60,30 +67,31 @@ function showPolicies(place, kind, maySet) {
  * @param {Kind} kind
  * @param {any} row
  * @param {() => void} again
+ * @param {{vhost: string, pattern: string}} given what is filled in
  */
-async function edit({ vhost, signal }, kind, row, again) {
-  const [known, fields] = await Promise.all([get("leveret/settings"), row ? [] : placeFields(vhost)]);
+async function edit({ vhost, signal }, kind, row, again, given = { vhost, pattern: "" }) {
+  const [known, fields] = await Promise.all([get("leveret/settings"), row ? [] : placeFields(given.vhost)]);
   const isOperator = kind === OPERATOR;
   let applyTo = row?.["apply-to"] ?? "queues";
   const suits = (/** @type {string} */ each) => applyTo === "all" || (applyTo === "queues" ? each !== "exchanges" : each === applyTo);
   const chooser = new SettingsChooser(known, row?.definition ?? {}, (each) => (isOperator ? each.operator_policy : each.policy) && each.kinds.some(suits));
   const preview = policyPreview(isOperator, signal);
-  const given = (/** @type {HTMLFormElement} */ form, /** @type {string} */ name) => /** @type {HTMLInputElement | null} */ (form.elements.namedItem(name))?.value ?? "";
+  const typed = (/** @type {HTMLFormElement} */ form, /** @type {string} */ name) => /** @type {HTMLInputElement | null} */ (form.elements.namedItem(name))?.value ?? "";
   await ask({
     title: row ? `${kind.noun} ${row.name}`.replace(/^./, (first) => first.toUpperCase()) : `New ${kind.noun}`, action: "Save",
     fields: [
       ...fields,
-      { name: "pattern", label: "Pattern of names", value: row?.pattern ?? "", required: true, hint: "A regular expression, which may match anywhere: ^tmp\\." },
+      { name: "pattern", label: "Pattern of names", value: row?.pattern ?? given.pattern, required: true, hint: "A regular expression, which may match anywhere: ^tmp\\." },
       { name: "apply", label: "Applies to", type: "select", options: APPLY, value: applyTo }, { name: "priority", label: "Priority", type: "number", value: row?.priority ?? 0 },
     ],
     below: (form) => {
       const changed = () => {
-        applyTo = given(form, "apply");
+        applyTo = typed(form, "apply");
         chooser.offer();
         const definition = chooser.values();
-        const isComplete = given(form, "pattern") && Object.keys(definition).length > 0;
-        const policy = { pattern: given(form, "pattern"), "apply-to": applyTo, priority: Number(given(form, "priority")), definition };
-        preview.show(row?.vhost ?? given(form, "vhost"), row?.name ?? (given(form, "name") || "new"), isComplete ? policy : undefined);
+        const isComplete = typed(form, "pattern") && Object.keys(definition).length > 0;
+        const policy = { pattern: typed(form, "pattern"), "apply-to": applyTo, priority: Number(typed(form, "priority")), definition };
+        preview.show(row?.vhost ?? typed(form, "vhost"), row?.name ?? (typed(form, "name") || "new"), isComplete ? policy : undefined);
       };
       form.addEventListener("input", (event) => event.target !== chooser.select && changed());
       changed();

@@ -1,18 +1,20 @@
 /** One queue: what moves and waits in it, its settings, consumers, bindings and messages, and what can be done with it. */
 import { get, path, send } from "../shell/api.js";
 import { ask } from "../shell/dialog.js";
-import { h, setText } from "../shell/elements.js";
-import { counted } from "../shell/format.js";
+import { h, refresh, setText } from "../shell/elements.js";
+import { count, counted } from "../shell/format.js";
 import { keyOf } from "../shell/rows.js";
 import { live } from "../shell/live.js";
 import { done, failed } from "../shell/notices.js";
-import { badge, button, heading } from "../shell/parts.js";
+import { badge, button, chips, heading } from "../shell/parts.js";
 import { link } from "../shell/route.js";
 import { bindingsOf } from "./bindings.js";
 import { browser } from "./browse.js";
 import { publish } from "./publish.js";
 import { queueOverview } from "./queue_overview.js";
 
+/** Names of queues that a question lists. */
+const NAMES = 8;
 const TABS = /** @type {[string, string][]} */ ([["", "Overview"], ["messages", "Messages"], ["bindings", "Bindings"]]);
 
 /**
@@ -26,13 +28,19 @@ export async function showQueue(place) {
   const actions = user.mayChange
     ? [
         button("Publish", () => publish(vhost, "", name), "primary"), pauseButton(vhost, name, facts.state === "paused"),
-        button("Purge", () => purge(vhost, name), "danger"),
-        button("Delete", () => remove(vhost, name), "danger"),
+        button("Purge", () => purgeQueues([{ vhost, name }]), "danger"),
+        button("Delete", () => removeQueues([{ vhost, name }]).then((is) => is && (location.hash = link("queues"))), "danger"),
       ]
     : [];
-  const marks = [facts.type, facts.durable && "durable", facts.auto_delete && "auto-delete", facts.exclusive && "exclusive", facts.confirm_mode !== "standard" && facts.confirm_mode];
+  const marks = h("span", { class: "row" });
+  const mark = () => {
+    const row = live.queues.byKey.get(keyOf(vhost, name));
+    if (row) refresh(marks, chips(row));
+  };
+  live.addEventListener("queues", mark, { signal });
+  mark();
   main.append(
-    heading(name || "(no name)", { above: [["Queues", link("queues")]], beside: [vhost !== "/" ? badge(`virtual host ${vhost}`) : null, ...marks.filter(Boolean).map((each) => badge(String(each)))], actions }),
+    heading(name || "(no name)", { above: [["Queues", link("queues")]], beside: [vhost !== "/" ? badge(`virtual host ${vhost}`) : null, badge(facts.type), marks], actions }),
     h("nav", { class: "tabs", "aria-label": "Parts of the queue" }, TABS.map(([each, text]) => h("a", { href: link("queues", [vhost, name], each ? { tab: each } : {}), "aria-current": each === tab ? "page" : null }, text))),
   );
   if (tab === "messages") main.append(browser(vhost, name, user, signal));
@@ -40,47 +48,38 @@ export async function showQueue(place) {
   else main.append(queueOverview(vhost, name, facts, signal));
 }
 
-/**
- * The number of ready messages as of now.
- * @param {string} vhost
- * @param {string} name
- */
-async function ready(vhost, name) {
-  return live.queues.byKey.get(keyOf(vhost, name))?.messages_ready ?? (await get(`queues/${path(vhost, name)}`, { columns: "messages_ready" })).messages_ready;
-}
+/** @typedef {{vhost: string, name: string}} Queue */
 
 /**
- * @param {string} vhost
- * @param {string} name
+ * Ask with the number of ready messages as of now and the name of the queue, or with their number, and do it to each.
+ * @param {Queue[]} queues
+ * @param {{verb: string, button: (messages: string) => string, text: (messages: string) => string, past: string, path: string}} act
  */
-async function purge(vhost, name) {
-  const number = await ready(vhost, name);
-  await ask({
-    title: `Purge ${name}`, action: `Delete ${counted(number, "message")}`, danger: true, typed: name,
-    text: `${counted(number, "ready message")} will be deleted, which cannot be undone. Messages that consumers hold stay.`,
+async function confirmed(queues, { verb, button: label, text, past, path: end }) {
+  const ready = async (/** @type {Queue} */ { vhost, name }) => live.queues.byKey.get(keyOf(vhost, name))?.messages_ready ?? (await get(`queues/${path(vhost, name)}`, { columns: "messages_ready" })).messages_ready;
+  const number = (await Promise.all(queues.map(ready))).reduce((sum, each) => sum + each, 0);
+  const whom = queues.length === 1 ? queues[0].name : counted(queues.length, "queue");
+  return ask({
+    title: `${verb} ${whom}`, action: label(counted(number, "message")), danger: true, typed: whom,
+    text: [text(counted(number, "ready message")), queues.length > 1 ? h("p", { class: "faint small" }, queues.slice(0, NAMES).map(({ name }) => name).join(", "), queues.length > NAMES ? ` and ${count(queues.length - NAMES)} more` : "") : null],
     submit: async () => {
-      await send("DELETE", `queues/${path(vhost, name)}/contents`);
-      done(`${name} is purged.`);
+      for (const { vhost, name } of queues) await send("DELETE", `queues/${path(vhost, name)}${end}`);
+      done(`${whom} ${queues.length === 1 ? "is" : "are"} ${past}.`);
     },
   });
 }
 
-/**
- * @param {string} vhost
- * @param {string} name
- */
-async function remove(vhost, name) {
-  const number = await ready(vhost, name);
-  await ask({
-    title: `Delete the queue ${name}`, action: `Delete it with ${counted(number, "message")}`, danger: true, typed: name,
-    text: `The queue, its bindings and ${counted(number, "ready message")} will be deleted, which cannot be undone.`,
-    submit: async () => {
-      await send("DELETE", `queues/${path(vhost, name)}`);
-      done(`${name} is deleted.`);
-      location.hash = link("queues");
-    },
-  });
-}
+/** @param {Queue[]} queues */
+export const purgeQueues = (queues) => confirmed(queues, {
+  verb: "Purge", past: "purged", path: "/contents", button: (messages) => `Delete ${messages}`,
+  text: (messages) => `${messages} will be deleted, which cannot be undone. Messages that consumers hold stay.`,
+});
+
+/** @param {Queue[]} queues */
+export const removeQueues = (queues) => confirmed(queues, {
+  verb: "Delete", past: "deleted", path: "", button: (messages) => `Delete with ${messages}`,
+  text: (messages) => `${queues.length === 1 ? "The queue, its bindings" : "The queues, their bindings"} and ${messages} will be deleted, which cannot be undone.`,
+});
 
 /**
  * A button that pauses the queue, or resumes it if it is paused.

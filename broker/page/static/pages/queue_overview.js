@@ -3,13 +3,13 @@ import { get, path } from "../shell/api.js";
 import { isCritical } from "../shell/attention.js";
 import { Chart } from "../shell/chart.js";
 import { h, refresh, setText } from "../shell/elements.js";
-import { count, counted, duration, rate, short, size, utc } from "../shell/format.js";
+import { count, counted, duration, perSecond, rate, short, size, utc } from "../shell/format.js";
 import { live } from "../shell/live.js";
-import { badge, facts, figure, panel } from "../shell/parts.js";
+import { badge, facts, figure, listed, panel } from "../shell/parts.js";
 import { poll } from "../shell/poll.js";
-import { link } from "../shell/route.js";
 import { added, history } from "../shell/series.js";
 import { keyOf } from "../shell/rows.js";
+import { connectionLink } from "./connections.js";
 
 const SECONDS = 600;
 const RATES = ["publish", "deliver_get", "ack"];
@@ -24,7 +24,7 @@ const UNITS = /** @type {[number, string][]} */ ([[1000, "second"], [60_000, "mi
  */
 export function queueOverview(vhost, name, first, signal) {
   const figures = { ready: figure("Ready"), unacked: figure("Unacked"), consumers: figure("Consumers"), incoming: figure("In /s"), outgoing: figure("Out /s"), acked: figure("Ack /s") };
-  const moving = new Chart("Messages per second", [{ name: "Published", colour: 1, show: (value) => `${rate(value)}/s` }, { name: "Delivered", colour: 2, show: (value) => `${rate(value)}/s` }, { name: "Acknowledged", colour: 3, show: (value) => `${rate(value)}/s` }]);
+  const moving = new Chart("Messages per second", [{ name: "Published", colour: 1, show: perSecond }, { name: "Delivered", colour: 2, show: perSecond }, { name: "Acknowledged", colour: 3, show: perSecond }]);
   const waiting = new Chart("Messages", [{ name: "Ready", colour: 3, show: short }, { name: "Unacked", colour: 2, show: short }]);
   const advice = h("div", { class: "stack" });
   const states = h("div");
@@ -143,17 +143,10 @@ function held({ messages_delayed: number, next_due: due }) {
 function consumerTable(rows, holders) {
   const ages = new Map(holders.map((each) => [`${each.channel}\n${each.consumer_tag}`, each.unacked_for]));
   if (!rows.length) return h("div", { class: "empty" }, "No consumer: messages wait.");
-  return h("div", { class: "scroll" }, h(
-    "table", { "aria-label": "Consumers" },
-    h("thead", null, h("tr", null, ["Tag", "Connection", "User", "Prefetch", "Unacked", "Oldest unacked", "Mode"].map((text) => h("th", { scope: "col" }, text)))),
-    h("tbody", null, rows.map((row) => h(
-      "tr", null, h("th", { scope: "row", class: "wide" }, row.consumer_tag),
-      h("td", null, h("a", { href: link("connections", [row.channel_details.connection_name]) }, row.channel_details.connection_name)),
-      h("td", null, row.channel_details.user), h("td", null, row.prefetch_count || "no limit"), h("td", null, count(row.messages_unacknowledged)),
-      h("td", null, duration(ages.get(`${row.channel_details.name}\n${row.consumer_tag}`))),
-      h("td", null, [row.ack_required ? "acks" : "no acks", row.exclusive && "exclusive", !row.active && "waits"].filter(Boolean).join(", ")),
-    ))),
-  ));
+  return listed("Consumers", ["Tag", "Client", "User", "Prefetch", "Unacked", "Oldest unacked", "Mode"], rows.map(({ channel_details: channel, ...row }) => [
+    row.consumer_tag, connectionLink({ ...channel, name: channel.connection_name }), channel.user, row.prefetch_count || "no limit", count(row.messages_unacknowledged),
+    duration(ages.get(`${channel.name}\n${row.consumer_tag}`)), [row.ack_required ? "acks" : "no acks", row.exclusive && "exclusive", !row.active && "waits"].filter(Boolean).join(", "),
+  ]));
 }
 
 /**

@@ -1,23 +1,19 @@
 /** Where the reports of the analysis are, or how to make some. */
 import { get } from "../shell/api.js";
 import { h, leadOutside } from "../shell/elements.js";
-import { heading } from "../shell/parts.js";
+import { heading, panel } from "../shell/parts.js";
 
 export const title = "Reports";
 
 /** @param {import("../app.js").Place} place */
-export async function show({ main, user, signal }) {
+export async function show({ main, signal }) {
   main.append(heading("Reports"));
-  if (!user.monitors) {
-    main.append(h("p", { class: "note" }, "Reports are about the whole broker, so they need the tag monitoring."));
-    return;
-  }
   const found = await get("leveret/reports", {}, signal);
   main.append(
     h("p", { class: "faint intro" }, "The analysis of the telemetry that this broker exports: what is wrong, capacity, latencies, anomalies, and so on."),
     found.url
       ? h("p", null, "The reports are at ", leadOutside(h("a", null, found.url), found.url), ".")
-      : h("section", { class: "panel" }, h("p", null, "This broker has no address of reports. To make some, serve them, and have a link here:"), h("pre", null, steps(found.export))),
+      : panel("To make some, serve them, and have a link here", h("pre", null, steps(found.export))),
   );
 }
 

@@ -5,7 +5,7 @@ import { h } from "../shell/elements.js";
 import { count } from "../shell/format.js";
 import { done } from "../shell/notices.js";
 import { badge, button } from "../shell/parts.js";
-import { listPage } from "./list_page.js";
+import { actionColumn, keyOfRow, listPage, vhostColumn } from "./list_page.js";
 import { placeFields } from "./place_fields.js";
 
 export const title = "Shovels";
@@ -16,17 +16,17 @@ export function show(place) {
   const { user, vhost } = place;
   const end = (/** @type {any} */ row, /** @type {"source" | "destination"} */ side) => [END[side].map((key) => row[key]).find(Boolean), row[side === "source" ? "src_uri" : "dest_uri"]].filter(Boolean).join(" at ") || "–";
   const again = listPage(place, {
-    title, noun: "shovel", id: "shovels", path: vhost ? `shovels/${path(vhost)}` : "shovels", key: (row) => `${row.vhost.length}:${row.vhost}${row.name}`, sort: "name",
+    title, noun: "shovel", id: "shovels", path: vhost ? `shovels/${path(vhost)}` : "shovels", key: keyOfRow, sort: "name",
     text: (row) => `${row.name} ${row.state} ${row.reason ?? ""}`, intro: "A shovel consumes at one broker and publishes at another, or at the same one.",
     empty: () => "There are no shovels. One moves, for instance, the messages of a queue to another broker.",
     actions: user.sets ? button("New shovel", () => create(vhost, () => again()), "primary") : [],
     columns: [
-      { name: "name", title: "Name", head: true, value: (row) => row.name }, { name: "vhost", title: "Virtual host", value: (row) => row.vhost, extra: Boolean(vhost) },
+      { name: "name", title: "Name", head: true, value: (row) => row.name }, vhostColumn(place),
       { name: "state", title: "State", value: (row) => row.state, show: (row) => badge(row.state, row.state === "running" ? "good" : row.state === "terminated" ? "bad" : "warn") },
       { name: "reason", title: "Reason", value: (row) => row.reason ?? "", wide: true }, { name: "source", title: "From", value: (row) => end(row, "source"), wide: true }, { name: "destination", title: "To", value: (row) => end(row, "destination"), wide: true },
       { name: "forwarded", title: "Moved", number: true, value: (row) => row.forwarded, show: (row) => count(row.forwarded) }, { name: "pending", title: "Unconfirmed", number: true, value: (row) => row.pending ?? 0, extra: true },
       { name: "since", title: "State since", value: (row) => row.timestamp },
-      ...(user.sets ? [{ name: "actions", title: "Actions", unsorted: true, value: () => "", show: (/** @type {any} */ row) => h("span", { class: "row" }, button("Restart", () => restart(row, () => again())), button("Delete", () => remove(row, () => again()), "danger")) }] : []),
+      ...actionColumn(user.sets, (row) => [button("Restart", () => restart(row, () => again())), button("Delete", () => remove(row, () => again()), "danger")]),
     ],
   });
 }

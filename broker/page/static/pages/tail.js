@@ -1,6 +1,6 @@
 /** Live tail: messages as they are published to an exchange. Publishers and queues notice nothing. */
 import { follow, get, path } from "../shell/api.js";
-import { fill, h, setText } from "../shell/elements.js";
+import { fill, h, reasonOf, setText } from "../shell/elements.js";
 import { count, counted } from "../shell/format.js";
 import { badge, button, heading, queueLink, time } from "../shell/parts.js";
 import { link } from "../shell/route.js";
@@ -14,12 +14,8 @@ const QUEUES = 5;
 export const title = "Live tail";
 
 /** @param {import("../app.js").Place} place */
-export async function show({ main, route, user, vhost, signal }) {
+export async function show({ main, route, vhost, signal }) {
   main.append(heading("Live tail"));
-  if (!user.administers) {
-    main.append(h("p", { class: "note" }, "A tail shows the messages of all users, so it needs an administrator."));
-    return;
-  }
   const vhosts = (await get("vhosts", { columns: "name" }, signal)).map((/** @type {any} */ each) => each.name);
   const [givenVhost, givenExchange] = route.names;
   const where = h("select", { "aria-label": "Virtual host", hidden: vhosts.length < 2 }, options(vhosts, givenVhost ?? (vhost || "/")));
@@ -35,7 +31,8 @@ export async function show({ main, route, user, vhost, signal }) {
     if (event.target instanceof HTMLDetailsElement && event.target.open) setPaused(true); // what one reads stays where it is
   }, { capture: true });
   const clear = button("Clear", () => fill(list, empty()));
-  const form = h("form", { class: "toolbar", submit: begin }, where, exchange, pattern, condition, start, pause, clear);
+  const labelled = (/** @type {string} */ text, /** @type {HTMLElement} */ control) => h("label", { class: "field", hidden: control.hidden }, h("span", null, text), control);
+  const form = h("form", { class: "toolbar fielded", submit: begin }, labelled("Virtual host", where), labelled("Exchange", exchange), labelled("Pattern of the routing key", pattern), labelled("Condition", condition), start, pause, clear);
   main.append(
     h("p", { class: "faint intro" }, "Messages as they are published. Nothing is taken from a queue, and publishers do not wait for this page."),
     h("section", { class: "panel", "aria-label": "Messages" }, form, h("div", { class: "toolbar" }, counts), problem, list),
@@ -57,8 +54,10 @@ export async function show({ main, route, user, vhost, signal }) {
   else if (givenExchange) say(new Error(`There is no exchange ${givenExchange} in the virtual host ${givenVhost}.`));
 
   async function fillExchanges() {
-    const names = (await get(`exchanges/${path(where.value)}`, { columns: "name" }, signal)).map((/** @type {any} */ each) => each.name || "amq.default");
-    fill(exchange, options(names, givenExchange ?? names.find((/** @type {string} */ name) => !name.startsWith("amq.")) ?? "amq.default"));
+    const found = await get(`exchanges/${path(where.value)}`, { columns: "name,message_stats.publish_in_details.rate" }, signal);
+    const busy = (/** @type {any} */ each) => each.message_stats?.publish_in_details?.rate || (each.name && !each.name.startsWith("amq.") ? 0 : -1);
+    const [busiest] = [...found].sort((one, other) => busy(other) - busy(one));
+    fill(exchange, options(found.map((/** @type {any} */ each) => each.name || "amq.default"), givenExchange ?? (busiest?.name || "amq.default")));
   }
 
   /** @param {Event} [event] */
@@ -106,7 +105,7 @@ export async function show({ main, route, user, vhost, signal }) {
   /** @param {unknown} error */
   function say(error) {
     if (signal.aborted) return;
-    problem.textContent = error instanceof Error ? error.message : String(error);
+    problem.textContent = reasonOf(error);
     problem.hidden = false;
     setText(counts, summary());
   }

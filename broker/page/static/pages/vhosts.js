@@ -5,7 +5,7 @@ import { h } from "../shell/elements.js";
 import { count } from "../shell/format.js";
 import { done } from "../shell/notices.js";
 import { badge, button } from "../shell/parts.js";
-import { listPage } from "./list_page.js";
+import { actionColumn, listPage } from "./list_page.js";
 
 export const title = "Virtual hosts";
 
@@ -24,7 +24,7 @@ export function show(place) {
       { name: "ready", title: "Ready", number: true, value: (row) => row.messages_ready ?? 0, show: (row) => count(row.messages_ready ?? 0) },
       { name: "unacked", title: "Unacked", number: true, value: (row) => row.messages_unacknowledged ?? 0, show: (row) => count(row.messages_unacknowledged ?? 0) },
       { name: "type", title: "Default type", value: (row) => (row.default_queue_type === "undefined" ? "classic" : row.default_queue_type) }, { name: "tags", title: "Tags", value: (row) => (row.tags ?? []).join(", "), show: (row) => (row.tags ?? []).map((/** @type {string} */ tag) => badge(tag)) },
-      ...(user.administers ? [{ name: "actions", title: "Actions", unsorted: true, value: () => "", show: (/** @type {any} */ row) => h("span", { class: "row" }, button("Limits", () => limits(row.name)), button("Delete", () => remove(row.name, changed), "danger")) }] : []),
+      ...actionColumn(user.administers, (row) => [button("Limits", () => limits(row.name)), button(row.protected_from_deletion ? "Unprotect" : "Protect", () => protect(row, changed)), button("Delete", () => remove(row.name, changed), "danger")]),
     ],
   });
 }
@@ -39,6 +39,16 @@ function create(changed) {
       changed();
     },
   });
+}
+
+/**
+ * Protect a virtual host from being deleted, or no more.
+ * @param {any} row
+ * @param {() => void} changed
+ */
+async function protect({ name, protected_from_deletion: isProtected }, changed) {
+  await send(isProtected ? "DELETE" : "POST", `vhosts/${path(name)}/deletion/protection`);
+  changed();
 }
 
 /** @param {string} name */

@@ -1,14 +1,16 @@
 /**
  * Lines over time, as a picture and, for those who want the numbers, as a table.
  *
- * @typedef {{name: string, colour: 1 | 2 | 3 | 4, show: (value: number) => string}} Line
+ * @typedef {{name: string, colour: 1 | 2 | 3 | 4 | 5, show: (value: number, as?: number) => string}} Line `as`: what chooses the unit
  */
 import { fill, h, s, setText } from "./elements.js";
+import { zone } from "./format.js";
 import { ceiling, points } from "./series.js";
 
 const WIDTH = 600;
 const HEIGHT = 170;
 const ROWS = 12;
+const COLOURS = ["one", "two", "three", "four", "bad"];
 
 export class Chart {
   /**
@@ -17,8 +19,8 @@ export class Chart {
    */
   constructor(label, lines) {
     this.lines = lines;
-    this.areas = lines.map(({ colour }) => s("path", { class: "area", fill: `var(--${["one", "two", "three", "four"][colour - 1]})` }));
-    this.paths = lines.map(({ colour }) => s("path", { stroke: `var(--${["one", "two", "three", "four"][colour - 1]})` }));
+    this.areas = lines.map(({ colour }) => s("path", { class: "area", fill: `var(--${COLOURS[colour - 1]})` }));
+    this.paths = lines.map(({ colour }) => s("path", { stroke: `var(--${COLOURS[colour - 1]})` }));
     this.values = lines.map(() => h("b", null, "–"));
     this.tick = h("span", { class: "tick" });
     this.half = h("span", { class: "tick" });
@@ -58,7 +60,7 @@ export class Chart {
       setText(this.values[at], last ? line.show(last.values[at]) : "–");
     });
     setText(this.from, end ? timeOf(end - seconds * 1000) : "");
-    setText(this.to, end ? timeOf(end) : "");
+    setText(this.to, end ? `${timeOf(end)} ${zone()}` : "");
     setText(this.tick, this.lines[0].show(top));
     setText(this.half, half(top, this.lines[0].show));
     this.numbers();
@@ -71,7 +73,7 @@ export class Chart {
     fill(this.table, h(
       "table", null,
       h("thead", null, h("tr", null, h("th", { scope: "col" }, "Time"), this.lines.map((line) => h("th", { scope: "col", class: "number" }, line.name)))),
-      h("tbody", null, rows.map((row) => h("tr", null, h("th", { scope: "row" }, new Date(row.at).toLocaleTimeString()), row.values.map((value, at) => h("td", { class: "number" }, this.lines[at].show(value)))))),
+      h("tbody", null, rows.map((row) => h("tr", null, h("th", { scope: "row" }, timeOf(row.at)), row.values.map((value, at) => h("td", { class: "number" }, this.lines[at].show(value)))))),
     ));
   }
 }
@@ -79,11 +81,11 @@ export class Chart {
 /**
  * The label in the middle of an axis; none if it would be that of a whole number beside it.
  * @param {number} top
- * @param {(value: number) => string} show
+ * @param {(value: number, as?: number) => string} show
  */
 export function half(top, show) {
   const middle = top / 2;
-  return !Number.isInteger(middle) && show(middle) === show(Math.round(middle)) ? "" : show(middle);
+  return !Number.isInteger(middle) && show(middle) === show(Math.round(middle)) ? "" : show(middle, top);
 }
 
 /** @param {number} milliseconds */

@@ -10,7 +10,7 @@
  *   submit: (values: Record<string, any>) => Promise<unknown>, below?: (form: HTMLFormElement, fields: Field[]) => Node,
  * }} Question `below`: makes what is below the fields
  */
-import { h } from "./elements.js";
+import { h, reasonOf } from "./elements.js";
 
 /**
  * Ask in a dialog; resolves to what `submit` returned, or to undefined if it was closed. While `submit` fails, the dialog stays
@@ -46,7 +46,7 @@ export function ask(question) {
         result = (await question.submit(values(form, fields))) ?? true;
         dialog.close();
       } catch (problem) {
-        error.textContent = problem instanceof Error ? problem.message : String(problem);
+        error.textContent = reasonOf(problem);
         error.hidden = false;
       }
       ok.disabled = false;

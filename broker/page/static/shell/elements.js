@@ -106,6 +106,14 @@ function nodes(children) {
 }
 
 /**
+ * What an error says.
+ * @param {unknown} error
+ */
+export function reasonOf(error) {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/**
  * Return the element of the document that has an id.
  * @template {HTMLElement} T
  * @param {string} id

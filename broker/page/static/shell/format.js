@@ -13,14 +13,15 @@ export function count(value) {
 }
 
 /**
- * A number in few characters: 12 345 678 is 12.3M.
+ * A number in few characters: 12,345,678 is 12.3M, and 10,000 is 10k.
  * @param {number} value
+ * @param {number} [as] the number that chooses the unit: that at the top of an axis
  */
-export function short(value) {
+export function short(value, as = value) {
   for (const [least, unit] of /** @type {[number, string][]} */ ([[1e9, "G"], [1e6, "M"], [1e4, "k"]])) {
-    if (Math.abs(value) >= least) {
+    if (Math.abs(as) >= least) {
       const scaled = value / (unit === "k" ? 1e3 : least);
-      return `${scaled.toFixed(Math.abs(scaled) < 100 ? 1 : 0)}${unit}`;
+      return `${scaled.toFixed(Math.abs(scaled) < 100 ? 1 : 0).replace(/\.0$/, "")}${unit}`;
     }
   }
   return count(value);
@@ -29,12 +30,20 @@ export function short(value) {
 /**
  * A rate without its unit, with a fraction if it is small.
  * @param {number} value per second
+ * @param {number} [as] as for `short`
  */
-export function rate(value) {
+export function rate(value, as = value) {
   if (!value) return "0";
   if (value < 0.05) return "<0.1";
-  return value < 10 ? value.toFixed(1) : short(value);
+  return as < 10 ? value.toFixed(1).replace(/\.0$/, "") : short(value, as);
 }
+
+/**
+ * A rate with its unit, for charts.
+ * @param {number} value
+ * @param {number} [as]
+ */
+export const perSecond = (value, as = value) => `${rate(value, as)}/s`;
 
 /**
  * A size in bytes.
@@ -96,6 +105,11 @@ export function moment(milliseconds) {
 export function clock(milliseconds) {
   const time = new Date(milliseconds);
   return Number.isNaN(time.getTime()) ? "–" : `${time.toLocaleTimeString(undefined, { hour12: false })}.${String(time.getMilliseconds()).padStart(3, "0")}`;
+}
+
+/** The zone of the viewer, for times that do not have it themselves. */
+export function zone() {
+  return new Intl.DateTimeFormat(undefined, { timeZoneName: "short" }).formatToParts(new Date()).find(({ type }) => type === "timeZoneName")?.value ?? "";
 }
 
 /**

@@ -21,6 +21,7 @@ class Live extends EventTarget {
     this.state = "connecting";
     this.vhost = "";
     this.isWanted = false;
+    this.isPaused = false;
     /** @type {any} The last event of the overview. */
     this.overview = null;
     this.queues = new Rows();
@@ -50,6 +51,20 @@ class Live extends EventTarget {
     this.overview = null;
   }
 
+  /**
+   * Have everything on the page stay as it is, or go on.
+   * @param {boolean} isPaused
+   */
+  pause(isPaused) {
+    this.isPaused = isPaused;
+    this.open();
+  }
+
+  /** Whether nothing is to be read now: nobody looks, or somebody looks at what there is. */
+  get isStill() {
+    return document.hidden || this.isPaused;
+  }
+
   close() {
     clearTimeout(this.retry);
     this.source?.close();
@@ -59,7 +74,7 @@ class Live extends EventTarget {
   /** Connect anew, unless nobody looks: a page in the background costs the broker nothing. */
   open() {
     if (!this.isWanted) return;
-    if (document.hidden) {
+    if (this.isStill) {
       this.close();
       this.become("paused");
       return;

@@ -1,5 +1,5 @@
 /** What has been done, or could not be, in the corner for some seconds. */
-import { byId, h } from "./elements.js";
+import { byId, h, reasonOf } from "./elements.js";
 
 const SECONDS = 6;
 
@@ -17,7 +17,7 @@ export function done(text) {
  * @param {string} [what]
  */
 export function failed(error, what = "") {
-  const reason = error instanceof Error ? error.message : String(error);
+  const reason = reasonOf(error);
   notice(what ? `${what}: ${reason}` : reason, "bad");
 }
 

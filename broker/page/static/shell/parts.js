@@ -13,7 +13,7 @@ import { link } from "./route.js";
 export function heading(title, { actions = [], beside = [], above = [] } = {}) {
   return h(
     "div", { class: "page-head" },
-    above.length ? h("nav", { class: "crumbs", "aria-label": "Above" }, above.flatMap(([text, href]) => [h("a", { href }, text), " / "])) : null,
+    above.length ? h("nav", { class: "crumbs", "aria-label": "Above" }, above.map(([text, href]) => h("a", { href }, `‹ ${text}`))) : null,
     h("h1", null, title), ...[beside].flat(), h("div", { class: "actions" }, ...[actions].flat()),
   );
 }
@@ -48,9 +48,8 @@ export function facts(facts) {
  */
 export function figure(label, href) {
   const value = h("div", { class: "value" }, "–");
-  const under = h("div", { class: "under" });
-  const inside = [h("div", { class: "label" }, label), value, under];
-  return { element: href ? h("a", { class: "figure", href }, inside) : h("div", { class: "figure" }, inside), value, under };
+  const inside = [h("div", { class: "label" }, label), value];
+  return { element: href ? h("a", { class: "figure", href }, inside) : h("div", { class: "figure" }, inside), value };
 }
 
 /**
@@ -61,6 +60,22 @@ export function figure(label, href) {
  */
 export function badge(text, kind = "", title = undefined) {
   return h("span", { class: `badge ${kind}`, title }, kind ? h("span", { class: "dot" }) : null, text);
+}
+
+/** What is special about a queue, by its abbreviation. @type {Record<string, string>} */
+const FEATURES = {
+  D: "durable", AD: "auto-delete: it goes with its last consumer", Excl: "exclusive to one connection", TTL: "messages expire (message-ttl)", Exp: "deleted when it is not used (expires)",
+  Lim: "a maximum of messages (max-length)", "Lim B": "a maximum of bytes (max-length-bytes)", Ovfl: "publishes are refused when it is full (overflow)", DLX: "dead letters go to an exchange",
+  DLK: "dead letters get a routing key", DL: "a maximum of deliveries (delivery-limit)", Pri: "priorities (max-priority)", SAC: "single active consumer", Hold: "messages are held until their time",
+  Retry: "returned messages wait for a retry", Ret: "acknowledged messages are retained for a replay",
+};
+
+/**
+ * What is special about a queue as chips, which a pointer explains.
+ * @param {{features: string[], confirm_mode: string}} queue
+ */
+export function chips({ features, confirm_mode: mode }) {
+  return [...features.map((each) => badge(each, "", FEATURES[each])), mode === "standard" ? null : badge(mode, "", "when publishes are confirmed")];
 }
 
 /**
@@ -88,6 +103,19 @@ export function queueLink(vhost, name) {
  */
 export function exchangeLink(vhost, name) {
   return h("a", { href: link("exchanges", [vhost, name || "amq.default"]) }, name || "(default exchange)");
+}
+
+/**
+ * A table of a few rows, which are cards on a phone. The first cell of a row is its name.
+ * @param {string} label
+ * @param {string[]} heads
+ * @param {Children[][]} rows
+ */
+export function listed(label, heads, rows) {
+  return h("div", { class: "scroll" }, h(
+    "table", { class: "cards", "aria-label": label }, h("thead", null, h("tr", null, heads.map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", null, rows.map((cells) => h("tr", null, cells.map((cell, at) => (at ? h("td", { "data-label": heads[at] === "Actions" ? null : heads[at] }, ...[cell].flat()) : h("th", { scope: "row", class: "name" }, ...[cell].flat())))))),
+  ));
 }
 
 /**

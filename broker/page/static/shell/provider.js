@@ -5,6 +5,7 @@
  * into a token: no script ever has it. What must be known when the browser comes back is kept for this window only, and once.
  */
 import { get, send } from "./api.js";
+import { reasonOf } from "./elements.js";
 
 const KEY = "leveret.provider";
 const LONGEST_MS = 600_000;
@@ -81,7 +82,7 @@ export async function arrive() {
     await send("POST", "leveret/oauth", { code: answer.code, code_verifier: answer.verifier, redirect_uri: back() });
     return "";
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = reasonOf(error);
     return reason === "Not_Authorized" ? "The broker does not take the login of the identity provider: its log has the reason." : reason;
   }
 }

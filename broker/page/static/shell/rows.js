@@ -2,9 +2,9 @@
  * Rows of a topic with many, as of the last event, and the rates between events. Pure.
  *
  * @typedef {{
- *   vhost: string, name: string, type: string, durable: boolean, auto_delete: boolean, exclusive: boolean, state: string,
+ *   vhost: string, name: string, type: string, features: string[], state: string,
  *   policy: string | null, consumers: number, capacity: number, messages_ready: number, messages_unacknowledged: number,
- *   publish: number, deliver_get: number, redeliver: number, ack: number, dead_letter_exchange: string | null,
+ *   publish: number, deliver_get: number, redeliver: number, ack: number,
  *   confirm_mode: string, health: Reason[], key: string, messages: number, incoming: number, outgoing: number, acked: number, growth: number,
  * }} QueueRow
  * @typedef {[state: "critical" | "warning", reason: string, advice: string]} Reason Something wrong with a queue
@@ -92,10 +92,10 @@ export class Rows {
 function rowOf(values, at) {
   const [vhost, name, ready, unacked] = [values[at.vhost], values[at.name], values[at.messages_ready], values[at.messages_unacknowledged]];
   return {
-    vhost, name, type: values[at.type], durable: values[at.durable], auto_delete: values[at.auto_delete], exclusive: values[at.exclusive],
+    vhost, name, type: values[at.type], features: values[at.features],
     state: values[at.state], policy: values[at.policy], consumers: values[at.consumers], capacity: values[at.capacity],
     messages_ready: ready, messages_unacknowledged: unacked, publish: values[at.publish], deliver_get: values[at.deliver_get],
-    redeliver: values[at.redeliver], ack: values[at.ack], dead_letter_exchange: values[at.dead_letter_exchange],
+    redeliver: values[at.redeliver], ack: values[at.ack],
     confirm_mode: values[at.confirm_mode], health: values[at.health], key: keyOf(vhost, name), messages: ready + unacked, incoming: 0, outgoing: 0, acked: 0, growth: 0,
   };
 }

@@ -1,4 +1,4 @@
-/** In the bar: whether the page is up to date, and whether the broker raises an alarm. */
+/** In the bar: whether the page is up to date, whether the broker raises an alarm, and a button that has the page stay as it is. */
 import { fill } from "./elements.js";
 import { live } from "./live.js";
 import { badge } from "./parts.js";
@@ -6,8 +6,9 @@ import { badge } from "./parts.js";
 /**
  * @param {HTMLElement} place
  * @param {HTMLElement} name
+ * @param {HTMLElement} pause
  */
-export function bindStatus(place, name) {
+export function bindStatus(place, name, pause) {
   let last = "";
   const show = () => {
     const node = live.overview?.node;
@@ -17,6 +18,10 @@ export function bindStatus(place, name) {
     last = text;
     fill(place, badge(text, kind));
   };
+  pause.addEventListener("click", () => {
+    live.pause(!live.isPaused);
+    pause.setAttribute("aria-pressed", String(live.isPaused));
+  });
   live.addEventListener("state", show);
   live.addEventListener("overview", show);
   show();

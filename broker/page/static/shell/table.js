@@ -4,8 +4,8 @@
  * @template T
  * @typedef {{
  *   name: string, title: string, value: (row: T) => string | number | boolean | null, show?: (row: T) => Children,
- *   number?: boolean, head?: boolean, hint?: string, extra?: boolean, unsorted?: boolean, wide?: boolean,
- * }} Column
+ *   number?: boolean, head?: boolean, hint?: string, extra?: boolean, unsorted?: boolean, wide?: boolean, above?: () => Children,
+ * }} Column `above`: what is shown instead of the title
  */
 /** @typedef {import("./elements.js").Children} Children */
 /** @typedef {import("./table_rows.js").Group} Group */
@@ -14,7 +14,7 @@ import { recall, remember } from "./memory.js";
 import { grouped, isGroup, reconcile, sorted, spacer } from "./table_rows.js";
 
 /** Pixels of a row, until one has been measured. */
-const HEIGHT = 40;
+const HEIGHT = 34;
 /** Rows beyond those in sight that are in the document. */
 const BEYOND = 8;
 
@@ -95,7 +95,7 @@ export class Table {
         scope: "col", class: column.number ? "number" : null, title: column.hint,
         "aria-sort": isSorted ? (this.descending ? "descending" : "ascending") : null,
       },
-      column.unsorted ? title : h("button", { type: "button", click: () => this.sortBy(column) }, title),
+      column.above ? column.above() : column.unsorted ? title : h("button", { type: "button", click: () => this.sortBy(column) }, title),
     );
   }
 
@@ -118,7 +118,7 @@ export class Table {
 
   /** A menu in which columns are chosen. */
   chooser() {
-    const boxes = this.columns.filter((each) => !each.head).map((column) => {
+    const boxes = this.columns.filter((each) => !each.head && !each.above).map((column) => {
       const box = h("input", { type: "checkbox", checked: !this.hidden.has(column.name) });
       box.addEventListener("change", () => {
         if (box.checked) this.hidden.delete(column.name);
@@ -178,7 +178,7 @@ export class Table {
       else this.folded.add(group);
       this.set(this.rows);
     };
-    refresh(row, h("th", { scope: "rowgroup", colspan: columns }, h("button", { type: "button", class: "quiet", "aria-expanded": String(!isFolded), click: fold }, isFolded ? "▸" : "▾", ...[text].flat())));
+    refresh(row, h("th", { scope: "rowgroup", colspan: columns }, h("button", { type: "button", class: "quiet", "aria-expanded": String(!isFolded), click: fold }, isFolded ? "▸ " : "▾ ", ...[text].flat())));
   }
 
   /**
@@ -190,9 +190,10 @@ export class Table {
     columns.forEach((column, at) => {
       let cell = row.children[at];
       if (!cell) {
-        cell = h(column.head ? "th" : "td", { scope: column.head ? "row" : null, "data-label": column.head || column.unsorted ? null : column.title, class: [column.number && "number", column.head && "name", column.wide && "wide"].filter(Boolean).join(" ") || null });
+        cell = h(column.head ? "th" : "td", { scope: column.head ? "row" : null, "data-label": column.head || column.unsorted ? null : column.title, class: [column.number && "number", column.head && "name", column.wide && "wide", column.above && "choose"].filter(Boolean).join(" ") || null });
         row.append(cell);
       }
+      if (column.number) cell.classList.toggle("zero", !column.value(value));
       const shown = column.show ? column.show(value) : String(column.value(value) ?? "");
       if (typeof shown === "string" || typeof shown === "number") {
         if (cell.textContent !== String(shown) || cell.firstElementChild) cell.textContent = String(shown);

@@ -27,6 +27,19 @@ export function grouped(rows, groupOf, groupText, folded) {
 }
 
 /**
+ * The group of a row by the beginning of its name, up to the first separator; of those that nobody shares, one group.
+ * @param {{name: string}[]} rows
+ * @returns {(row: {name: string}) => string}
+ */
+export function prefixes(rows) {
+  const prefix = (/** @type {{name: string}} */ { name }) => /^[^.:/_-]+[.:/_-]/.exec(name)?.[0] ?? "";
+  /** @type {Map<string, number>} */
+  const known = new Map();
+  for (const row of rows) known.set(prefix(row), (known.get(prefix(row)) ?? 0) + 1);
+  return (row) => (prefix(row) && (known.get(prefix(row)) ?? 0) > 1 ? `${prefix(row)}*` : "others");
+}
+
+/**
  * @param {any} item
  * @returns {item is Group}
  */
