@@ -223,7 +223,7 @@ class ConfirmTimeouts:
     Nothing is recorded when a number is held. As in `broker.channel.consumer_timeout`, each check, about once a second,
     stores a mark: the time and the last number at that time. Numbers are assigned in order, so all numbers up to that
     of a mark are at least as old as the mark. If a mark is old enough, they are overdue; the mark is then removed, as
-    no number up to it is open any more.
+    no number up to it is still open.
     """
 
     __slots__ = ("_numbers", "_times")

@@ -11,7 +11,7 @@ that the consumer's channel keeps (keys are opaque to it) and passes to `ack`, w
 have to be delivered again is no longer there, so its publish is nacked, and the publisher must send it again.
 
 Messages without a promise pass through. The modes are those of a 2018 paper on confirms of small messages
-(docs/confirms.md says which, and what was added).
+(docs/adr/0017-confirm-on-consumer-ack.md has the differences).
 
 Hot path: see docs/performance.md.
 """

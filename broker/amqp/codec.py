@@ -1,9 +1,9 @@
 """Codec of the cold methods: payload octets to pamqp's command objects and back.
 
 The fields of a method are declared by pamqp. They are decoded here, because pamqp's decoder has no limits and loses the
-types in tables; and encoded by pamqp, except what it refuses or writes otherwise than RabbitMQ (docs/adr/0025). The
-checks and error texts follow rabbit_framing_amqp_0_9_1 and rabbit_binary_parser. Every shortstr must be UTF-8 except in
-the methods that carry content; strings are `str` with `surrogateescape`.
+types in tables; and encoded by pamqp, except those that it refuses or writes differently from RabbitMQ (docs/adr/0025).
+The checks and error texts follow rabbit_framing_amqp_0_9_1 and rabbit_binary_parser. Every shortstr must be UTF-8
+except in the methods that carry content; strings are `str` with `surrogateescape`.
 """
 # ruff: noqa: C901, PLR0912 - one case after the other, in the order of the specification
 # ruff: noqa: PLR2004 - offsets and constants of the format are explained next to them

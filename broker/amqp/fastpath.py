@@ -85,7 +85,7 @@ def pack_confirms(number: int, confirms: Iterable[tuple[int, bool, bool]]) -> li
 def deliver_head(number: int, consumer_tag: str, address_size: int) -> bytes:
     """Return a `basic.deliver` frame up to the delivery tag.
 
-    What follows: the tag, one byte that tells whether the message was delivered before, the address and the frame end.
+    What follows: the tag, the flag redelivered as one byte, the address and the frame end.
     """
     tag = shortstr(consumer_tag)
     return _pack_frame(TYPE_METHOD, number, 4 + len(tag) + 8 + 1 + address_size) + b"\x00\x3c\x00\x3c" + tag

@@ -1,8 +1,8 @@
 """Publishes in the bytes of a read: where they are, if their header and body have arrived as one frame each.
 
 These functions know the format and nothing of channels, routes or queues: the receive loop
-(`broker.connection.receive_loop`) asks them, at most once for a content, and decides what becomes of it. It finds by
-itself what needs a comparison only: a publish that equals the last, or whose content begins as the last.
+(`broker.connection.receive_loop`) calls them, at most once for a content, and uses the result. The loop itself finds a
+publish that equals the last, or whose content begins as the last, by one comparison.
 
 Hot path: see docs/performance.md.
 """
@@ -41,7 +41,7 @@ _pack_frame = Struct(">BHI").pack
 ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO | FLAG_CONTINUATION
 """Flags of properties that require something of the broker, or that only a decoder can tell."""
 UNIQUE = FLAG_CORRELATION_ID | FLAG_MESSAGE_ID | FLAG_TIMESTAMP
-"""Flags of properties that mostly differ from message to message, so it is useless to cache what they require."""
+"""Flags of properties that mostly differ from message to message, so it is useless to cache their demands."""
 
 
 def is_address(octets: bytes) -> bool:

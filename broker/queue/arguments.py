@@ -337,7 +337,7 @@ def check_queue_properties(
 
 
 class Priorities(NamedTuple):
-    """The priorities that a queue tells apart, 0 to `highest` (0: none); a message without one has `default`."""
+    """The priorities that a queue distinguishes, 0 to `highest` (0: none); a message without one has `default`."""
 
     highest: int
     default: int = 0

@@ -34,7 +34,7 @@ class Backoff(NamedTuple):
     def delay(self, failures: int, *, failed: bool, seq_id: int = 0) -> int:
         """Return the milliseconds that a message waits which has failed so often; 0 for none.
 
-        With jitter `seq_id` and the number of failures tell by how much the delay is shorter.
+        With jitter `seq_id` and the number of failures determine by how much the delay is shorter.
         """
         if self.type != "all" and failed is not (self.type == "failed"):
             return 0

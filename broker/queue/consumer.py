@@ -200,7 +200,7 @@ class Consumer:
             outbox.turn.outboxes.append(outbox)
 
     def _reframe(self, content: bytes) -> bytes:
-        """Return the content for this channel; remember what comes before its body if such a content came before."""
+        """Return the content for this channel; remember the bytes before its body if such a content came before."""
         framed = reframe(content, self.channel.number, self.channel.frame_max)
         length, start = len(content), 0
         if length == self._start[2] and length == len(framed):

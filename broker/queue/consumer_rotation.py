@@ -4,7 +4,7 @@ Theory. Consumers that can take a message are in `ready`, in the order in which 
 with a full outbox is parked and rejoins at the end, or at the end of its priority, so the round-robin is strict among
 those that are ready. Cancelled consumers stay in `ready` until the next run of the queue. With a single active consumer
 the others wait outside the rotation, in a heap. While a queue is paused by an operator, or suspended because messages
-are being requeued, all are held back, and `ready` is empty: nothing else asks whether it is.
+are being requeued, all are held back, and `ready` is empty: nothing else checks for a pause.
 
 Hot path: see docs/performance.md.
 """
@@ -74,7 +74,7 @@ class ConsumerRotation:
         """Result of `_are_alike`; None if consumers were added or removed since."""
         self.is_paused = False
         self._suspensions = 0
-        """Number of reasons for holding back the consumers, of which the pause is one."""
+        """Number of reasons to hold back the consumers, the pause among them."""
         self._held_back = _NOBODY
         """Consumers that would be in the rotation if the queue were not suspended."""
         self._capacity = 1.0
@@ -90,7 +90,7 @@ class ConsumerRotation:
     def next_share(self, available: int, largest: int) -> tuple[Sequence[Consumer], int]:
         """Return the next consumers in the rotation, and the number of messages they take together (<= `available`).
 
-        The number is 0 if the first has no room any more: others have used up the prefetch of the channel or the outbox
+        The number is 0 if the first has no room left: others have used up the prefetch of the channel or the outbox
         that it shares with them. `largest` is the size in bytes of the largest message, 0 if all are small.
 
         Several consumers are served in one stride if each has a channel of its own and either all or none need acks.
@@ -305,7 +305,7 @@ class ConsumerRotation:
             self._activate_next()
 
     def step_up(self, consumer: Consumer) -> None:
-        """Let a consumer wait to become active again, and at once if nobody is."""
+        """Let a consumer wait to become active again, at once if there is no active one."""
         if self.single_active and self.active is not consumer:
             self._add_waiting(consumer)
             if self.active is None:

@@ -24,7 +24,7 @@ from leveret.storage.message import Message
 STEP = 64
 """Number of messages whose bodies are fetched together."""
 ENOUGH = 256
-"""Length of the line from which the queue expires and drops no more messages, to keep few of them in memory."""
+"""Length of the line from which the queue stops expiry and drops, to keep few messages in memory."""
 
 
 class DeadLetterLine:

@@ -1,7 +1,7 @@
 """Lines of messages by the time at which they are due: rows on disk, a window in memory, one timer.
 
 Theory. To publishers a line looks like a durable queue. An arriving message becomes a row in the table of delayed
-messages with the commit of this turn (`storage.delayed`), and its publisher hears only then. When it is due, the line
+messages with the commit of this turn (`storage.delayed`), which confirms it to its publisher. When it is due, the line
 gives it back (`_give_back`) in the turn that also deletes its row: both are in one commit, so the message is always in
 exactly one place. There are three kinds of line: that of an exchange that delays
 (`broker.vhost.delayed_delivery.DelayLine`), that of a queue that holds messages (`broker.queue.hold.Hold`), and that of
@@ -115,7 +115,7 @@ class DueLine:
         self._moving = 0
         """Messages that were released and whose rows are still needed."""
         self._waiting: list[Awaited] = []
-        """Those who wait for a confirm of messages that this turn has stored."""
+        """The publishers that wait for a confirm of messages that this turn has stored."""
         self._stopped = False
         self.deleted = False
         self.inbox: list[tuple[int, Message]] = []
@@ -135,7 +135,7 @@ class DueLine:
     def _give_back(self, due: Due, message: Message) -> bool:
         """Give back a message that is due; False if its row has to stay until `_moved` is called.
 
-        Raises MalformedProperties for a message that nobody could have published.
+        Raises MalformedProperties for a message that no client could have published.
         """
         raise NotImplementedError
 
@@ -217,7 +217,7 @@ class DueLine:
                 self._waiting.append(waiting)
 
     def _leaving(self, message: Message) -> Awaited | None:
-        """Have a message count no copy of this line's, which is in a row of its own; return who waits for that row.
+        """Let a message count no copy for this line, which has a row of its own; return that row's publisher.
 
         Otherwise other queues' records, and not the line, would share the body on disk.
         """
@@ -300,8 +300,8 @@ class DueLine:
     def pieces(self, snapshots: "list[FileSnapshot]") -> Pieces:
         """Look at the messages as they are now, piece by piece, without taking any of them.
 
-        What is in memory is copied now; what is on disk only is read from a snapshot of this moment: that in the list,
-        or one that is added to it.
+        Messages in memory are copied now; others are read from a snapshot of this moment, the one in the list or one
+        that is added to it.
         """
         return _pieces(self.number, *self._known(snapshots))
 

@@ -21,14 +21,14 @@ _MILLISECONDS = 100_000_000_000
 
 
 class InvalidDueTimeError(ValueError):
-    """A header tells no time; the text names it and its value."""
+    """The value of a header is no time; the text names both."""
 
     def __init__(self, header: str, value: object, form: str) -> None:
         super().__init__(f"invalid header '{header}': {str(value)[:64]!r} is not {form}")
 
 
 def due_time(headers: Table, now: int, *, named: str | None, own: bool) -> int:
-    """Return the time (epoch ms) before which nobody gets a message that comes `now`; 0 for now.
+    """Return the time (epoch ms) until which a message that comes `now` is held; 0 for now.
 
     Args:
         headers: the headers of the message.
@@ -56,7 +56,7 @@ def has_value(field: Field) -> bool:
 
 
 def with_time(headers: Table, to: int, *, named: str | None, own: bool) -> Table:
-    """Return headers that tell another time (epoch ms), in the form of the one they have; other arguments as above.
+    """Return headers with another time (epoch ms), in the form of the one they have; other arguments as above.
 
     A consumer that reads the header itself, as Celery's worker does, would wait for the old time.
     """
@@ -71,7 +71,7 @@ def with_time(headers: Table, to: int, *, named: str | None, own: bool) -> Table
     elif kind == "longstr":
         has_year = not _is_number(value) and to < _YEAR_10000
         told = datetime.fromtimestamp(to / 1000, UTC).isoformat() if has_year else str(to)
-    elif kind not in _NUMBERS:  # another header told the time, before the settings changed
+    elif kind not in _NUMBERS:  # another header had the time, before the settings changed
         return headers
     else:
         kind, told = "long", to if name == DELIVER_AT or value >= _MILLISECONDS else to // 1000

@@ -1,4 +1,4 @@
-"""The messages that a queue holds: nobody gets them before their time.
+"""The messages that a queue holds: no consumer gets them before their time.
 
 Theory. A queue with `x-allow-hold` or `x-hold-until-header` reads the time of a message from its headers
 (`broker.queue.due_time`) as it is published to it. A message with a time to come does not enter the order of the queue:
@@ -76,14 +76,14 @@ class Hold(DueLine):
         return f"<held messages of queue {self._queue.name!r}>"
 
     def configure(self, settings: QueueSettings) -> None:
-        """Apply changed settings; what is held stays held."""
+        """Apply changed settings; held messages stay held."""
         self._settings = settings
         self._headers = [name.encode("utf-8", "surrogateescape") for name in settings.hold_headers]
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
     def check(self, headers: Table) -> None:
-        """Raise 406 if a header of a publish that tells its time is malformed."""
+        """Raise 406 if the time in a header of a publish is malformed."""
         try:
             self._due(headers)
         except InvalidDueTimeError as error:
@@ -164,7 +164,7 @@ class Hold(DueLine):
     def move(self, messages: Mapping[Due, Message], to: int) -> int:
         """Change the time of held messages (epoch ms); one that has passed releases them.
 
-        The header that tells the time is changed, too. Returns the number of those that were still held.
+        The header with the time is changed, too. Returns the number of those that were still held.
         """
         found = self.window.discard(messages)
         for due in sorted(found):

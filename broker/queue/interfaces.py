@@ -49,7 +49,7 @@ class OwningQueue(Runnable, Protocol):
 
     @property
     def held_count(self) -> int:
-        """Number of messages that nobody gets yet."""
+        """Number of messages that no consumer gets yet."""
 
     def touch(self) -> None:
         """Schedule a run of the queue at the end of this turn."""
@@ -91,7 +91,7 @@ class OwningQueue(Runnable, Protocol):
         """Call back once, after the next run; the queue runs when messages have been read from disk."""
 
     def finish(self) -> None:
-        """Empty a deleted queue after it has discarded what it had to."""
+        """Empty a deleted queue after its last discard."""
 
 
 class RetainedMessages(Protocol):
@@ -129,7 +129,7 @@ class ParentVHost(Protocol):
         """Delete an unused queue."""
 
     def queue_finished(self, queue: Any) -> None:
-        """Called when a deleted queue has discarded what it had to."""
+        """Called when a deleted queue has discarded its last message."""
 
     def make_retention(self, queue: Any, before: BackingQueue | None) -> Any:
         """Create the retention of a queue, with the queue of its retained messages; `before` had the last ones."""

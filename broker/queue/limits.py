@@ -1,4 +1,4 @@
-"""Limits of a queue together: what it has to discard, and how that becomes dead letters.
+"""Limits of a queue together: the messages that it discards, and their way to dead letters.
 
 Theory. A queue with a limit, an expiry or a dead letter exchange has `QueueLimits`; others have none and pay one check
 per turn. Its parts are `broker.queue.expiry`, `broker.queue.max_length` and `broker.queue.delivery_limit`. Discarded
@@ -358,7 +358,7 @@ class QueueLimits:
         return any(delays)
 
     def carried_over(self, seq_ids: Mapping[int, int]) -> None:
-        """Keep what is known of fetched messages that were published again: new seq_ids by old ones."""
+        """Keep the records of fetched messages that were published again: new seq_ids by old ones."""
         self.deliveries.carried_over(seq_ids)
         if self.retries is not None:
             self.retries.carried_over(seq_ids)

@@ -2,7 +2,7 @@
 
 Theory. During a turn the queue only collects: publishes in `inbox`, settled deliveries in `acks`. `run`, once a turn,
 processes both: acks first, then arrivals (delivered directly to ready consumers while nothing older is waiting,
-otherwise kept by the backing queue), then the ready messages. `consumers` decides who gets them
+otherwise kept by the backing queue), then the ready messages. `consumers` chooses their consumers
 (`broker.queue.consumer_rotation`). Operations that need the exact state call `settle` first.
 
 Hot path: see docs/performance.md.
@@ -130,7 +130,7 @@ class Queue:
         self.saves_all = self.type == QUORUM
         """True if all messages are stored on disk, persistent or not."""
         self.deleted = False
-        """True once the queue is deleted and cannot be found any more."""
+        """True once the queue is deleted and can no longer be found."""
         self.finished = False
         """True once the deleted queue is empty: it has no messages left to discard."""
         self._parent = parent
@@ -452,7 +452,7 @@ class Queue:
         return self.backing if self.awaiting is None else self.awaiting.inner
 
     def use_levels(self, levels: BackingQueue) -> None:
-        """Use a store that has messages of other levels than those that the queue tells apart, before a recovery."""
+        """Use a store that has messages of other levels than those of the queue, before a recovery."""
         levels.on_loaded = self.touch
         levels.count_returns(counted=self.limits is not None and self.limits.deliveries.most is not None)
         self.backing = levels
@@ -483,12 +483,12 @@ class Queue:
 
     @property
     def lines(self) -> tuple[DueLine, ...]:
-        """Its messages that nobody gets yet: what holds messages, and what holds back retries, if it has them."""
+        """Its messages that no consumer gets yet: those of the hold, and those of delayed retries."""
         return () if self.limits is None else self.limits.length.lines
 
     @property
     def held_count(self) -> int:
-        """Number of messages that nobody gets yet: held ones, and those that wait for a retry."""
+        """Number of messages that no consumer gets yet: held ones, and those that wait for a retry."""
         return sum([line.count for line in self.lines])
 
     @property
@@ -584,9 +584,9 @@ class Queue:
         return self.consumers.is_paused
 
     def pause(self) -> None:
-        """Deliver nothing to consumers until `unpause`: an operator wants that. No effect if the queue is paused.
+        """Deliver nothing to consumers until `unpause`, as an operator has requested. No effect if the queue is paused.
 
-        What consumers have stays unacked, and everything else goes on: publishes, acks, requeues, expiry, limits.
+        Delivered messages stay unacked, and everything else continues: publishes, acks, requeues, expiry, limits.
         """
         if not self.consumers.is_paused:
             self.consumers.pause()
@@ -726,7 +726,7 @@ class Queue:
             self.acks.extend(keys)
 
     def ack_moved(self, keys: Collection[int]) -> None:
-        """Remove acked messages at once, in one commit with what was published instead of them in this turn."""
+        """Remove acked messages at once, in one commit with what this turn has published in their place."""
         self.acked += len(keys)
         if self.limits is None or self.limits.retention is None:
             self._remove_moved(keys)
@@ -794,7 +794,7 @@ class Queue:
         for consumer in consumers:
             self._count_removed(consumer)
         if self.limits is not None and (self.limits.queue_deleted() or not discards):
-            self.limits = None  # nothing expires any more, and messages rejected from now on are only dropped
+            self.limits = None  # no message expires from now on, and rejected ones are only dropped
         if not discards or (self.limits is None and not self.moving):
             self._empty()
         else:
@@ -819,7 +819,7 @@ class Queue:
             callback()
 
     def after_finish(self, callback: Callable[[], object]) -> None:
-        """Call back when the deleted queue has discarded what it had to; immediately if it has."""
+        """Call back when the deleted queue has discarded its last message; immediately if it has."""
         if self.finished:
             callback()
         else:

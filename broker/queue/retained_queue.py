@@ -35,7 +35,7 @@ GATHERING = 100
 
 
 class RetainedExpiry(Expiry):
-    """Expiry of retained messages: what the backing queue has for each is the time of its ack."""
+    """Expiry of retained messages: the backing queue has the time of the ack for each."""
 
     __slots__ = ()
 
@@ -68,7 +68,7 @@ class RetainedLimits(QueueLimits):
         queue = self._queue
         known = queue.known_count()
         unknown = queue.backing.ready_count - known
-        if unknown:  # they have to be read, as nobody knows their sizes
+        if unknown:  # they have to be read, as their sizes are unknown
             return super()._drop(min(count, unknown), reason)
         dropped = queue.backing.drop(min(count, known))
         self.length.add(-queue.dropped(dropped))
@@ -114,7 +114,7 @@ class RetainedQueue(Queue):
         self._sizes: deque[tuple[int, int]] = deque()
         """Bytes of bodies, and numbers of acked messages, of the messages at the tail that came in this run."""
         self._damaged = 0
-        """Damage in this queue that is known: what is lost leaves no gap among the sizes."""
+        """Known damage in this queue: lost messages leave no gap among the sizes."""
 
         self._gathered: list[Message] = []
         """Messages, all alike, that wait for others of their bundle."""
@@ -129,7 +129,7 @@ class RetainedQueue(Queue):
         self._gathered_at = 0
         """Time (epoch ms) of the last ack of one of them; 0 if it is unknown."""
         self.acked_at = 0
-        """That of what the next run appends; 0 for the current time."""
+        """That of the messages that the next run appends; 0 for the current time."""
 
     @property
     def is_counted(self) -> bool:
@@ -142,8 +142,8 @@ class RetainedQueue(Queue):
         super().recovered()
 
     def known_count(self) -> int:
-        """Return the number of messages, at the tail, of which the sizes are known."""
-        if self.backing.damaged != self._damaged:  # nobody knows which of them
+        """Return the number of messages of known size, at the tail."""
+        if self.backing.damaged != self._damaged:  # it is unknown which of them
             self._damaged = self.backing.damaged
             self._sizes.clear()
             self.message_count = self.backing.ready_count
@@ -202,7 +202,7 @@ class RetainedQueue(Queue):
             self.touch()
 
     def _may_wait(self, *, is_saved: bool) -> bool:
-        """Make sure that something ends the wait of what is gathered; returns false if it may not wait at all."""
+        """Make sure that the wait of gathered messages ends; returns false if they may not wait at all."""
         if not self._is_timed and self._parent is not None:
             self._is_timed = True
             context = self._parent.context
@@ -235,7 +235,7 @@ class RetainedQueue(Queue):
             self._put(bundles, max([len(each.content) for each in bundles]))
 
     def settle(self) -> None:
-        """Process what has come so far, gathered messages included, so that counts and contents are exact."""
+        """Process all arrivals, gathered messages included, so that counts and contents are exact."""
         self._end_gathering()
         super().settle()
 

@@ -2,8 +2,8 @@
 
 Theory. A queue that retains has a `Retention`, which its acks go to instead of its backing queue (`take`). Each acked
 message is appended to a second queue, which no listing shows (`broker.queue.retained_queue`). It leaves its own queue
-as a message that moves, so after a kill it is in one of the two. Its publisher is told when it is safe in either: a
-message that is acked before its commit is written to the retained ones in its stead.
+as a message that moves, so after a kill it is in one of the two. Its publisher gets the confirm when it is safe in
+either: a message that is acked before its commit is written to the retained ones only.
 
 Usually that happens at once. Acked messages wait in a line, still unacked for the backing queue, if the step of the
 event loop is over, if their bodies have to be read from disk, or while too many writes are pending. Nothing overtakes
@@ -63,7 +63,7 @@ class Retention:
     )
 
     durable = has_input = stores_input = False
-    """For the turn: what waits here is not noted for the disk yet, so no commit has to wait for it."""
+    """For the turn: messages that wait here are not noted for the disk yet, so no commit has to wait for them."""
 
     def __init__(self, queue: OwningQueue, retained: RetainedMessages, blob_threshold: int) -> None:
         self._queue = queue
@@ -71,11 +71,11 @@ class Retention:
         self._line: deque[int] = deque()
         """Acked messages that are neither retained nor removed."""
         self._tied: set[int] = set()
-        """Those that leave in one commit with what was published instead of them, whether they are retained or not."""
+        """Those that leave in one commit with the messages published in their place, retained or not."""
         self._moving = 0
         """Messages whose bodies are being written to files for their copies."""
         self._safe: list[int] = []
-        """Those of which the copies are settled."""
+        """Those whose copies are settled."""
         self._is_closed = False
         self._is_waiting = False
         """True if the next run of the queue runs this."""
@@ -92,7 +92,7 @@ class Retention:
         """True if every message taken is retained and removed."""
         return not (self._line or self._moving or self._safe)
 
-    # -- what comes in ----------------------------------------------------------------------------------------------
+    # -- arrivals ---------------------------------------------------------------------------------------------------
 
     def take(self, keys: Collection[Any], *, moved: bool = False) -> None:
         """Take messages that consumers have acked, and remove them from the queue, now or later.
@@ -142,7 +142,7 @@ class Retention:
         self._callbacks.append(callback)
 
     def close(self) -> None:
-        """Delete the retained messages, and remove what is still in the line without retaining it."""
+        """Delete the retained messages, and those that are still in the line."""
         self._is_closed = True
         self.retained.delete()
         if self._line:
@@ -159,7 +159,7 @@ class Retention:
         gone = frozenset(seq_ids)
         self._line = deque(seq_id for seq_id in self._line if seq_id not in gone)
         self._tied -= gone
-        self.touch()  # somebody may wait for the line to end
+        self.touch()  # a caller may wait for the line to end
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Delayed retries: messages that come back to a queue wait before they are delivered again.
 
-Theory. A message that is to wait stays unacked in the queue, where its body is, with nobody; at its time it is requeued
-as any other, at its old place, marked as redelivered. Its time is a row of a line like that of held messages
+Theory. A message that waits stays in the queue with its body, unacked without a consumer. At its time it is requeued
+like any other, at its old place, marked as redelivered. Its time is a row of a line like that of held messages
 (`broker.queue.due_line`), with the message's seq_id as number and nothing else. After a restart the messages of an
 earlier run are ready again. So those that have such a row are *expected*: one that is fetched before its time is set
 aside instead of being delivered, and waits as before.
@@ -93,7 +93,7 @@ class Retries(DueLine):
         self.touch()
 
     def set_aside(self, batch: Fetched, *, ack_required: bool) -> Fetched:
-        """Return what of a batch is delivered; the rest waits. Without `ack_required` what is delivered is acked."""
+        """Return what of a batch is delivered; the rest waits. Without `ack_required` a delivered message is acked."""
         expected = self._expected
         kept = []
         for seq_id, message in zip(batch.seq_ids, batch.messages, strict=True):
@@ -108,7 +108,7 @@ class Retries(DueLine):
         return batch._replace(seq_ids=seq_ids, messages=[message for _, message in kept])
 
     def run(self) -> bool:
-        """Store new rows and requeue what has waited."""
+        """Store new rows and requeue due messages."""
         more = super().run()
         self.watches = bool(self._expected)
         back, self._back = self._back, []
@@ -125,7 +125,7 @@ class Retries(DueLine):
         return True
 
     def stop(self) -> None:
-        """Release no more messages; what only memory has is ready again, and is written with others like it."""
+        """Release no more messages; those in memory only are ready again, and are written with others."""
         super().stop()
         self._end_waits()
 

@@ -69,7 +69,7 @@ class QueueSettings:
 
     @property
     def hold_headers(self) -> tuple[str, ...]:
-        """Names of the headers that may tell until when a message is held; none if the queue holds none."""
+        """Names of the headers that may have the time of a held message; none if the queue holds none."""
         own = (DELIVER_AT, DELAY) if self.allow_hold else ()
         return own if self.hold_until_header is None else (*own, self.hold_until_header)
 
@@ -118,11 +118,11 @@ LIMITS = frozenset(
         "max-length-bytes", "message-ttl", "retain-bytes", "retain-for",
     )
 )  # fmt: skip
-"""Keys of policies of which the smaller value applies, if several give one."""
+"""Keys of policies whose smaller value applies, if several give one."""
 
 
 _LARGER = frozenset(("delayed-retry-min",))
-"""Keys of policies of which the larger value applies to a policy and an operator policy."""
+"""Keys of policies whose larger value applies to a policy and an operator policy."""
 
 
 def strictest(limits: Collection[int]) -> int:
@@ -210,7 +210,7 @@ def queue_settings(
 
 
 def delays_nothing(arguments: Table, settings: QueueSettings) -> bool:
-    """Return whether a queue asks for delayed retries, and has none."""
+    """Return whether a queue has a type of delayed retries, and no delays."""
     asked = arguments.get("x-delayed-retry-type")
     return asked is not None and asked[1] != "disabled" and settings.retry is None
 

@@ -72,7 +72,7 @@ class Copies:
         message: the message; a `Persistent` one has its body in a file already.
         queues: all queues that it goes to, at least one.
         persistent: true if its delivery mode is 2.
-        promise: the promise to the publisher who waits for it; this object is one of its copies.
+        promise: the promise to the waiting publisher; this object is one of its copies.
         awaits: true if queues that confirm on consumer acks answer the promise when consumers do; otherwise they have
             accepted their copies when these are safe.
         nacks: true if the promise is broken by a queue that refuses the message.
@@ -160,7 +160,7 @@ class Copies:
             self._promise.refused()
 
     def finish(self) -> None:
-        """Count as a copy no more: every queue has the message, or never gets it."""
+        """Stop counting as a copy: every queue has the message, or never gets it."""
         self.is_finished = True
         saved, promise = self._saved, self._promise
         if saved is not None:
@@ -178,7 +178,7 @@ def distribute(
     *,
     persistent: bool,
 ) -> Copies:
-    """Put a published message into its queues; what is returned is finished unless that takes several steps.
+    """Put a published message into its queues. The result is finished, unless that takes several steps.
 
     A `Persistent` message has its body in a file already. `confirms` are those of its channel, which has just numbered
     it, in confirm mode; they are resolved when the outcome in every queue is known, or when the first queue refuses it.
@@ -220,7 +220,7 @@ class Deliveries:
         self._line: deque[tuple[Iterator[Queue], Callable[[Queue], object], Copies, bool]] = deque()
         """Queues that a message has not reached yet, what puts it into one, its copies, if it is stored.
 
-        A message leaves it when all queues have it: while there is one, somebody works on it or will.
+        A message leaves it when all queues have it; while there is one, a step for it is running or scheduled.
         """
         self._stored = 0
         """Number of messages in it that concern the disk."""

@@ -64,7 +64,7 @@ log = logging.getLogger("leveret.queue")
 MOST_DEATHS = 256
 """Default of the maximum number of x-death entries in a dead letter."""
 _MOST_VALUES = MAX_APART - 100
-"""Maximum number of values in `x-death`, so that a client can publish again what the broker delivered."""
+"""Maximum number of values in `x-death`, so that a client can publish a delivered message again."""
 _COUNTS_OR_TIMES = INTEGERS | {"timestamp"}
 _NOTHING: Field = ("void", None)
 _MAX_COUNT = 2**63 - 1
@@ -368,7 +368,7 @@ class DeadLettering:
         self._cycles = Cycles()
         self._deliveries = Deliveries(turn)
         self.tails_on: Callable[[Exchange], Sequence[ExchangeTap]] = lambda _exchange: ()
-        """Returns the tails that are told of dead letters to an exchange."""
+        """Returns the tails that get dead letters to an exchange."""
 
     def publish(
         self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str

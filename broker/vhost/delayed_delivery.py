@@ -46,7 +46,7 @@ class DelayLine(DueLine):
         self._exchange = exchange
         self._router = router
         self.tails_on: Callable[[Exchange], Sequence[ExchangeTap]] = lambda _exchange: ()
-        """Returns the taps that are told of messages that are due."""
+        """Returns the taps that get due messages."""
         self._deliveries = Deliveries(turn)
 
     @property

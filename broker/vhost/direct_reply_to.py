@@ -1,4 +1,4 @@
-"""Direct reply-to: replies to `amq.rabbitmq.reply-to` reach the client that asked, without a queue that it declares.
+"""Direct reply-to: replies to `amq.rabbitmq.reply-to` reach the requesting client, without a declared queue.
 
 Theory. A channel that consumes from `REPLY_TO` gets a queue of its own, in memory and under an unguessable name. Its
 requests, whose property `reply_to` is `REPLY_TO`, leave with that name instead (`Channel.publish`). A publish to the

@@ -1,15 +1,15 @@
-"""The firehose: RabbitMQ's trace of what is published to and delivered from a virtual host, as messages.
+"""The firehose: RabbitMQ's trace of the publishes and deliveries of a virtual host, as messages.
 
 Theory. While it is on, each publish of a client and each delivery is published a second time, to `amq.rabbitmq.trace`.
 The routing key is `publish.EXCHANGE` or `deliver.QUEUE`, the body that of the message, and headers describe it
 (rabbit_trace.erl). It sees a publish where its route is found (`broker.vhost.tail`), a delivery in the rotation of the
 queue (`TracedRotation`), and the answer to a `basic.get` in the channel. Messages that came by the trace exchange are
-not traced. As in RabbitMQ, neither acks nor what the broker itself publishes (dead letters, delayed messages that are
-due) are traced, until that is delivered.
+not traced. As in RabbitMQ, acks are not traced, and messages that the broker itself publishes (dead letters, due
+delayed messages) only when they are delivered.
 
-A queue that is running must get no messages from its own deliveries: so what is traced waits, and is published when the
-queues of the turn have run. While much is waiting, queues deliver nothing, and a publisher publishes what waits itself,
-so that deliveries get their share: tracing slows a broker down, but takes no more memory than its queues.
+A queue that is running must get no messages from its own deliveries: so traced messages wait, and are published when
+the queues of the turn have run. While many wait, queues deliver nothing, and a publisher publishes the waiting ones
+itself, so that deliveries get their share. Tracing slows a broker down, but takes no more memory than its queues.
 """
 
 from collections import deque
@@ -81,7 +81,7 @@ class Firehose:
     def __repr__(self) -> str:
         return f"<firehose of vhost {self._vhost!r}>"
 
-    # -- what is traced -----------------------------------------------------------------------------------------------
+    # -- tracing ------------------------------------------------------------------------------------------------------
 
     def published(
         self,
@@ -144,7 +144,7 @@ class Firehose:
         return bool(self._waiting)
 
     def run(self) -> bool:
-        """Publish what waits while the step has time; return true if some is left."""
+        """Publish waiting messages while the step has time; return true if some are left."""
         is_over = self._turn.slices.is_over
         while self._waiting:
             self._publish_next()
@@ -155,7 +155,7 @@ class Firehose:
         return bool(self._waiting)
 
     def give_up(self) -> None:
-        """Drop what waits after an internal error."""
+        """Drop waiting messages after an internal error."""
         self._waiting.clear()
         self._octets = 0
         self._resume()
@@ -233,7 +233,7 @@ class TracedRotation(ConsumerRotation):
         self.firehose = firehose
 
     def deliver(self, consumers: Sequence[Consumer], batch: Fetched) -> None:
-        """Deliver the messages of a share, and tell the firehose."""
+        """Deliver the messages of a share, and notify the firehose."""
         super().deliver(consumers, batch)
         firehose, queue = self.firehose, self._queue
         firehose.delivered(queue, consumers, batch)
@@ -254,7 +254,7 @@ def trace(queue: Queue, firehose: Firehose | None) -> None:
 
 
 def _copy(source: ConsumerRotation, target: ConsumerRotation) -> None:
-    """Give a rotation the state of another one, which is not used any more."""
+    """Give a rotation the state of another one, which is no longer used."""
     slots: Any = ConsumerRotation.__slots__
     for slot in slots:
         setattr(target, slot, getattr(source, slot))

@@ -44,9 +44,9 @@ class ParameterRecord(Protocol):
 class VHostParameters:
     """The parameters of one vhost that have no other place: those of components, such as shovels. Falsy without any.
 
-    What a parameter makes the broker do may need rights for as long as it is there. So the parameter keeps the user who
-    has set it. One that an administrator has set keeps none, and acts as the broker itself, as one from the broker's
-    files does.
+    A parameter may make the broker act for as long as it exists, which needs rights. So the parameter keeps the user
+    who has set it. One that an administrator has set keeps none, and acts as the broker itself, as one from the
+    broker's files does.
 
     `on_change` is called with the vhost, the component and the name after each change.
     """
@@ -86,7 +86,7 @@ class VHostParameters:
         return self._values.get((component, name))
 
     def setter(self, component: str, name: str) -> str:
-        """Return the name of the user who has set a value that is there; '' for an administrator."""
+        """Return the name of the user who has set an existing value; '' for an administrator."""
         return self._setters[component, name]
 
     def items(self) -> Iterator[tuple[str, str, Any]]:

@@ -502,7 +502,7 @@ _MIRRORING_VALUES: tuple[tuple[str, _Test, str], ...] = (
 
 
 def unknown_keys(term: Any, *, operator: bool) -> dict[str, Any]:
-    """Return what the definition of a policy has under keys that policies do not have; {} also without a definition."""
+    """Return the entries of a policy's definition with unknown keys; {} also without a definition."""
     definition = term.get("definition") if isinstance(term, Mapping) else None
     known = _OPERATOR_POLICY if operator else _POLICY
     pairs = definition.items() if isinstance(definition, Mapping) else ()

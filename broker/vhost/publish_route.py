@@ -56,7 +56,7 @@ class Route:
     Messages that need more than their bytes are created by `make`: those to be stored on disk and, if all queues
     confirm on consumer acks (`AwaitedRoute`), every message.
 
-    `taps` are told of each publish; a route with some is not plain.
+    `taps` get each publish; a route with some is not plain.
     """
 
     always_makes = False
@@ -123,9 +123,9 @@ class Route:
     def put(self, channel: ClientChannel, messages: Sequence[Message], largest: int) -> None:
         """Put the next messages of a channel into the inboxes of its queues, count and number them.
 
-        The route is plain; no other place fills inboxes with what a client sends on such a route. The call costs a run
-        of messages nothing that can be measured, and a message that comes alone about 900 of some 25,000 instructions.
-        `largest` is the size of the largest content, in bytes.
+        The route is plain; no other place fills inboxes from such a route. The call costs a run of messages nothing
+        that can be measured, and a message that comes alone about 900 of some 25,000 instructions. `largest` is the
+        size of the largest content, in bytes.
         """
         queues, count = self.queues, len(messages)
         for queue in queues:

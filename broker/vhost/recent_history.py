@@ -1,9 +1,9 @@
 """The last messages of each recent history exchange of a virtual host, which a queue gets when it is bound.
 
-As in RabbitMQ's plugin: what is published or dead-lettered to the exchange, or comes to it through others, is kept when
-it is routed, also by a transaction that is rolled back later. A queue that is bound, with any further key again, gets
-the messages, the oldest first; an exchange that is bound routes them. They are kept in memory, so a restart forgets
-them, and take `MOST_OCTETS` in each virtual host at most: every exchange may have its share of that.
+As in RabbitMQ's plugin, a message that is published or dead-lettered to the exchange, or comes to it through others, is
+kept when it is routed, also by a transaction that is rolled back later. A queue that is bound, with any further key
+again, gets the messages, the oldest first; an exchange that is bound routes them. They are kept in memory, so a restart
+forgets them, and take `MOST_OCTETS` in each virtual host at most: every exchange may have its share of that.
 """
 
 import logging
@@ -53,7 +53,7 @@ class RecentHistories:
             self._taps.remove_tail(history)
 
     def bound(self, source: Exchange, destination: object) -> None:
-        """Send what is kept to the destination of a new binding; must be called for each, and a turn must follow."""
+        """Send the kept messages to a new binding's destination; must be called for each, and a turn must follow."""
         history = self.by_name.get(source.name)
         if history is not None:
             history.send(destination)

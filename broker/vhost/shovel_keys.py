@@ -198,16 +198,16 @@ def check_shovel(name: str, value: Any) -> None:
 
 
 def check_local_access(value: Any, user: str, may_access: Callable[[str], bool]) -> None:
-    """Raise ParameterError if a valid shovel uses a vhost of this broker that whoever sets it may not connect to."""
+    """Raise ParameterError if a valid shovel uses a vhost of this broker to which its user may not connect."""
     for endpoint in _endpoints(value):
         if endpoint.address is None and not may_access(endpoint.vhost):
             refuse([f'user "{user}" may not connect to vhost "{endpoint.vhost}"'])
 
 
 def check_logins(value: Any, user: str, *, is_foreign: bool) -> None:
-    """Raise ParameterError if a valid shovel of a user who is no administrator uses rights that are not theirs.
+    """Raise ParameterError if a valid shovel of a user without the tag administrator uses rights that are not theirs.
 
-    `is_foreign`: the user is one of another authentication backend, who cannot be asked about later.
+    `is_foreign`: the user is one of another authentication backend, whose rights cannot be checked later.
     """
     for endpoint in _endpoints(value):
         if endpoint.address is not None or endpoint.password is not None:
@@ -242,7 +242,7 @@ def uris(value: Mapping[str, Any], key: str) -> list[str]:
 
 
 def shown_without_secrets(value: Any) -> Any:
-    """Return a shovel's definition for those who may not see passwords: its URIs have no login and no query."""
+    """Return a shovel's definition for users who may not see passwords: its URIs have no login and no query."""
     if not isinstance(value, Mapping):
         return value
     shown = dict(value)

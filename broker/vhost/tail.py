@@ -1,11 +1,10 @@
-"""Taps of a virtual host: the firehose, and tails of exchanges, which are told of messages beside the queues.
+"""Taps of a virtual host: the firehose, and tails of exchanges, which get messages beside the queues.
 
-A tail keeps what is published to one exchange from now on, for a reader, for a moment.
+A tail keeps new messages of one exchange for a reader, for a moment.
 
-Theory. A publisher does no more for a tail than to compare a key and to append to a list; everything else is the
-reader's work. The list is bounded: what does not fit is counted, and the reader is told how many messages it has lost
-at the place where they are missing. So neither a slow reader nor one that has gone holds a publisher up or fills the
-memory.
+Theory. A publisher only compares a key and appends to a list for a tail; everything else is the reader's work. The list
+is bounded. Messages that do not fit are counted, and the reader gets their number at the place where they are missing.
+So neither a slow reader nor one that has gone holds a publisher up or fills the memory.
 
 Nothing of this costs a message anything while it is off. Channels keep the route of a publish until the generation of
 the router changes, and each switch changes it. Routes found from then on have the taps that concern them. They are not
@@ -157,7 +156,7 @@ class Taps:
         self.tails: tuple[ExchangeTap, ...] = ()
 
     def on(self, exchange: Exchange) -> tuple[Firehose | ExchangeTap, ...]:
-        """Return the taps that concern publishes to an exchange; must be asked again when the generation changes."""
+        """Return the taps that concern publishes to an exchange; must be called again when the generation changes."""
         firehose: tuple[Firehose | ExchangeTap, ...] = () if self.firehose is None else (self.firehose,)
         return (*firehose, *self.tails_on(exchange)) if self.tails else firehose
 
@@ -174,7 +173,7 @@ class Taps:
         self._router.generation += 1
 
     def remove_tail(self, tail: ExchangeTap) -> None:
-        """Tell a tail of messages no more; no effect if it is not told."""
+        """Stop a tail; no effect if it has stopped."""
         self.tails = tuple(each for each in self.tails if each is not tail)
         self._router.generation += 1
 

@@ -61,7 +61,7 @@ class VHostRecord(PolicyRecord, Protocol):
         """Record that a durable queue is being deleted: its binding changes are now written with `queue_deleted`."""
 
     def queue_deleted(self, qid: int) -> Iterator[None]:
-        """Record that a durable queue is gone with its bindings; until this is committed a restart restores all of it.
+        """Record the deletion of a durable queue with its bindings; before its commit a restart restores them.
 
         Returns the steps of a job that removes the remaining rows of the bindings.
         """
@@ -510,7 +510,7 @@ class VHost:
             self.context.totals.queue_deleted(queue.type, late, {})
 
     def _forget_rows(self, queue: Queue) -> None:
-        """Record that a queue is gone, in the commit of the last messages it has discarded."""
+        """Record the deletion of a queue, in the commit of the last messages it has discarded."""
         if queue.qid and self.record is not None:
             steps = self.record.queue_deleted(queue.qid)
             for _ in steps:
