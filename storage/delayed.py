@@ -314,8 +314,8 @@ class Window:
     def discard(self, dues: Collection[Due]) -> set[Due]:
         """Remove messages, wherever they are; returns those that were still pending. The caller deletes their rows.
 
-        Nobody else may discard messages that were looked at before this has removed its own. After the clock was set
-        back some that are on disk only are left.
+        No other code may discard messages of the look before this has removed its own. After the clock was set back
+        some that are on disk only are left.
         """
         if not self._stored:
             return self._discard_from_memory(dues)
@@ -369,7 +369,7 @@ class Window:
         self._gone.difference_update(taken)
 
     def peek(self) -> tuple[dict[Due, bytes], Due | None, set[Due]]:
-        """Return what a look at all messages has to know.
+        """Return the state that a look at all messages needs.
 
         The rows in memory; the due time from which on there are others on disk, None if there are none; and those rows
         on disk that are no longer wanted.

@@ -21,7 +21,7 @@ class UnknownFormatError(StorageError):
 
 
 class UnknownStateError(StorageError):
-    """Raised when it is unknown what is on disk: nothing may be confirmed or retried, the process should end."""
+    """Raised when the state of the disk is unknown: nothing may be confirmed or retried, the process should end."""
 
 
 class Done(Enum):

@@ -116,7 +116,7 @@ class Awaited(Protocol):
         """One copy was acked or rejected by its consumer."""
 
     def refused(self) -> None:
-        """One copy was given up: the publish is nacked."""
+        """One copy was refused: the publish is nacked."""
 
 
 class Promised(Message):

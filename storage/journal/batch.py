@@ -1,7 +1,7 @@
 """The changes of one commit: the journal cuts the batch, the store makes it safe, the journal settles it.
 
 `LoggedChanges` are the durable changes as bytes, as a redo log has them, and as a replicated log carries them to other
-nodes. They contain what is written, not how it came about: encoded blocks, bitmaps, rows. Two copies to which the same
+nodes. They contain the data to write, not their origin: encoded blocks, bitmaps, rows. Two copies to which the same
 batches were applied, in the same order and each once, have the same messages. Reference counts are counted down, so
 nothing may be applied twice: the place in the log is written in the same transaction.
 
@@ -106,7 +106,7 @@ class Changes(msgspec.Struct, eq=False):
 
     @property
     def blocks(self) -> list[tuple[bytes, bytes]]:
-        """The rows of the blocks, encoded anew at each use. May run in another thread, as `encode_block` may."""
+        """The rows of the blocks, encoded again at each use. May run in another thread, as `encode_block` may."""
         return [(plan.block.key, encode_block(plan)) for plan in self.plans]
 
     @property
@@ -184,7 +184,7 @@ class LoggedChanges(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def width(self) -> int:
-        """As of `Changes`; raises DamagedError for what is no block."""
+        """As of `Changes`; raises DamagedError for bytes that are no block."""
         headers = [read_header(*block) for block in self.blocks]
         return max([header.last - header.first for header in headers])
 

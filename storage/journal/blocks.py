@@ -373,10 +373,10 @@ def join_block(
 
 
 def read_header(key: bytes | memoryview, value: bytes | memoryview) -> Header:
-    """Return the header of the block under a key; DamagedError if header or directory are not what was written there.
+    """Return the header of the block under a key; DamagedError if header or directory differ from those written there.
 
-    A large block has pages of its own, apart from its key: if such a page stands in place of another, its content is
-    intact but belongs to another queue.
+    A large block has pages of its own, apart from its key: if such a page replaces another, its content is intact but
+    belongs to another queue.
     """
     try:
         crc, qid, first, last, count, octets, flags = _HEADER.unpack_from(value)
@@ -523,7 +523,7 @@ class Bitmap(NamedTuple):
     returns: dict[int, int] = NO_RETURNS
     """Delivery counts by index."""
     is_damaged: bool = False
-    """True if it differs from what was written for its block. Then it has no bits and no counts: settled messages are
+    """True if it differs from the one written for its block. Then it has no bits and no counts: settled messages are
     delivered again, marked redelivered, and none is lost."""
 
 

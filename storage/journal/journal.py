@@ -182,7 +182,7 @@ class Journal:
         """Copies of persistent messages that were settled before they were written."""
         self.octets_written = 0
 
-    # -- what is noted ----------------------------------------------------------------------------------------------
+    # -- notes ------------------------------------------------------------------------------------------------------
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """Write a row of `table`."""
@@ -198,7 +198,7 @@ class Journal:
         self.urgent = True
 
     def before_cut(self, callback: Callable[[], object]) -> bool:
-        """Call back at the beginning of the next cut, which then has what the callback notes.
+        """Call back at the beginning of the next cut, which includes the notes of the callback.
 
         Returns false, and does not call, if `MOST_BEFORE_CUT` are to be called already: they are one step of the loop.
         """
@@ -277,7 +277,7 @@ class Journal:
         self.dead(entry)
 
     def await_sweep(self) -> None:
-        """Make callbacks that wait for what is cut wait also for the sweep of its settled records."""
+        """Make callbacks that wait for the cut wait also for the sweep of its settled records."""
         self._postponed = 1 if self.following is None else 2
 
     def sweep(self, qid: int, first: int, stop: int, *, paged: bool = True) -> None:
@@ -562,7 +562,7 @@ class Journal:
         """Settle the current batch after its commit or, with an error, after it found no space. Returns it.
 
         `is_logged` is true if a redo log has the batch, which is in the tables when `applied` is called for it. It no
-        longer counts for the bytes and records in flight, as the log limits what waits.
+        longer counts for the bytes and records in flight, as the log has a limit of its own.
 
         Without space, waiting publishes are nacked and the changes that were not written are noted again: the messages
         are still in their queues, and go to disk when there is space. Transient messages that were not written stay in

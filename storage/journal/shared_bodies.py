@@ -1,9 +1,10 @@
 """Bodies shared by several queues: one queue's share of the memory, and the ids under which they are paged once.
 
 Theory. A message that is routed to many queues is one object in all of them, and a copy with a TTL shares the bytes of
-its original. So the interpreter's reference counts already tell how many queues hold a body; a second count would cost
-every queue time for each message. A count is exact when it is read and may be wrong a moment later, when a consumer has
-taken its copy. So it decides how memory is accounted and how a body is laid out on disk, never what is kept.
+its original. So the interpreter's reference counts already have the number of queues that hold a body; a second count
+would cost every queue time for each message. A count is exact when it is read and may be wrong a moment later, when a
+consumer has taken its copy. So it decides how memory is accounted and how a body is laid out on disk, never what is
+kept.
 """
 
 from collections.abc import Callable
@@ -76,7 +77,7 @@ class SharedBodies:
     def own_share(self, messages: list[Message], has_entry: list[bool]) -> float:
         """Return the fraction of the memory of some messages to be counted for one queue: above 0, at most 1.
 
-        `has_entry` says of each whether the queue has an entry of its own for it, which nobody shares.
+        `has_entry` says of each whether the queue has an unshared entry of its own for it.
         """
         whole = own = 0.0
         for message, places, holding, is_entry in zip(

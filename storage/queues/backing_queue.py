@@ -3,7 +3,7 @@
 It separates protocol logic (`broker.queue.queue`) from storage. `storage.queues.variable_queue` pages to disk and keeps
 persistent messages; `storage.queues.memory_queue` is in memory only. The operations are those of RabbitMQ's
 `rabbit_backing_queue` behaviour; those on the hot path take and return runs of messages, so that a turn costs one call
-per queue rather than one per message. What only looks at a queue is `Inspection`.
+per queue rather than one per message. `Inspection` has the operations that only look at a queue.
 """
 
 from collections import Counter
@@ -133,7 +133,7 @@ Peeking = Generator[Read | None, Any, Look]
 
 
 class Piece(NamedTuple):
-    """A part of what a walk finds, as it was when it was looked at. It must be used before the walk goes on.
+    """A part of a walk's messages, as they were at the time of the look. It must be used before the walk goes on.
 
     Attributes:
         messages: ready messages, in the order of the queue.
@@ -210,7 +210,7 @@ class Inspection(Protocol):
         """
 
     def paging_counts(self) -> PagingCounts:
-        """Return what is where now, and the rates."""
+        """Return the present numbers of each part, and the rates."""
 
     def persistent_count(self) -> int:
         """Return the number of ready and unacked messages that survive a restart.
@@ -231,8 +231,8 @@ class Inspection(Protocol):
     def walk(self) -> Walk:
         """Walk over the messages that are ready now, from the head to the tail, while the queue is in use.
 
-        Each piece has those of them that are ready when it is looked at. Messages requeued behind the walk are missed.
-        Between two steps only the result of a read may be awaited, and nothing be closed meanwhile.
+        Each piece has those of them that are ready at the time of the look. Messages requeued behind the walk are
+        missed. Between two steps only the result of a read may be awaited, and nothing be closed meanwhile.
         """
 
     def portion(self, most: int, after: int | None = None, *, backwards: bool = False) -> PortionSteps:
@@ -271,13 +271,13 @@ class BackingQueue(Inspection, Protocol):
     """Called when messages that `fetch` could not return have been read; set by the queue."""
 
     def follow(self, predecessor: Any) -> None:
-        """Give no seq_id that a deleted queue of the same id and kind has given: what it had on disk may go later.
+        """Give no seq_id that a deleted queue of the same id and kind has given: its records may be deleted later.
 
         No message may have been published yet.
         """
 
     def before_commit(self, callback: Callable[[], object]) -> bool:
-        """Call back once, so that what is published then is in the next commit.
+        """Call back once, so that publishes of the callback are in the next commit.
 
         Returns false, and does not call, if nothing is ever written, or too many wait for that commit already.
         """
@@ -320,7 +320,7 @@ class BackingQueue(Inspection, Protocol):
         """Remove fetched messages for good.
 
         `moved`: they live on in copies published in this turn; both changes must be written in one commit.
-        `dropped`: no consumer has settled them; publishers that wait hear when that is safe.
+        `dropped`: no consumer has settled them; waiting publishers are notified when that is safe.
         """
 
     def requeue(self, seq_ids: Collection[int]) -> None:

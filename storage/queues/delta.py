@@ -1,4 +1,4 @@
-"""The delta of a variable queue: messages of which memory has not even the positions, only their range.
+"""The delta of a variable queue: messages whose positions are on disk only; memory has their range.
 
 The theory is in `storage.queues.variable_queue`. What enters or leaves a delta is counted here.
 """
@@ -82,7 +82,7 @@ class Delta:
         """Add messages of one block, which counts their records as away."""
         block = next(iter(entries)).block
         self._count(block, len(entries), sum([entry.body for entry in entries]))
-        if block.away == block.count:  # none of it is in memory any more, and none of it is dead
+        if block.away == block.count:  # none of it is in memory or dead
             self.blocks.pop(block.slot, None)
             block.home = None
         else:
@@ -114,7 +114,7 @@ class Delta:
         block.home = self.blocks
 
     def new_block(self, raw: RawBlock, header: Header, bitmap: Bitmap) -> Block:
-        """Return the state of a block of which memory knew nothing."""
+        """Return the state of a block that was unknown in memory."""
         block = Block(header.qid, header.first, header.records, paged=raw.paged)
         block.live = block.away = header.records - bitmap.dead.bit_count()
         block.bits = bitmap.dead

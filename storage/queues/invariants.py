@@ -29,7 +29,7 @@ def check(queue: VariableQueue) -> None:
 
 
 def _facts(queue: VariableQueue) -> dict[str, bool]:
-    """Return whether each invariant holds, by what is wrong if it does not."""
+    """Return whether each invariant holds, by the fault if it does not."""
     q1, q2, q3, q4 = queue.q1, queue.q2, queue.q3, queue.q4
     delta = queue.delta.count
     on_disk = bool(q3) or bool(delta)

@@ -52,7 +52,7 @@ class Reading(Paging):
     __slots__ = ()
 
     def _want(self) -> None:
-        """Read the head, which a consumer wants and is not in memory, and call `on_loaded` when it is."""
+        """Read the head for a consumer, as it is not in memory, and call `on_loaded` when it is."""
         self._asked = self._starved = True
         self._prefetch()
 
@@ -181,7 +181,7 @@ class Reading(Paging):
             self._prefetch()
 
     def _note_ended(self, block: Block, raw: RawBlock, header: Header, first: int) -> None:
-        """Note records that have ended, although a read of a block that memory did not know any more has found them.
+        """Note records that have ended, although a read of a block that memory had forgotten has found them.
 
         They are those before `first`, and those that were withdrawn: with the last of them memory forgot the block.
         """
@@ -192,7 +192,7 @@ class Reading(Paging):
                 block.bits |= 1 << record.place
 
     def _without_bitmap(self, raw: RawBlock, header: Header, block: Block | None, first: int) -> Bitmap:
-        """Return what a damaged bitmap is replaced by: the one of the block's state in memory.
+        """Return the replacement of a damaged bitmap: the one of the block's state in memory.
 
         Without such a state all its messages come back. An unknown number of them is in the delta's count, so all are
         added to it; otherwise other messages would seem not to exist when it reaches 0. At the end of the delta those
@@ -286,7 +286,7 @@ class Reading(Paging):
         block, raw, header, dead = source
         self._note_damage(header.first, RECORD, block.away)
         places = [record for record in read_records(raw.value, header, dead) if isinstance(record, int)]
-        if len(places) != block.away:  # some are those of messages in memory, and nobody knows which
+        if len(places) != block.away:  # some are those of messages in memory, and it is unknown which
             return
         bodies = bodies_of(raw.value, header)
         for place in places:

@@ -29,7 +29,7 @@ Releasable = deque[Any] | Requeued[Any] | MutableMapping[int, Any]
 
 
 def release_at_once(run: Releasable) -> None:
-    """Do nothing: the run is freed when its last reference is gone."""
+    """Do nothing: the run is freed with its last reference."""
 
 
 def _no_disk() -> Snapshot:

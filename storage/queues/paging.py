@@ -171,7 +171,7 @@ class Paging(SubQueues):
         return entries
 
     def _q1_to_q4(self) -> None:
-        """Move q1 to q4, when no other part has messages on disk any more.
+        """Move q1 to q4, when no other part has messages on disk.
 
         If q4 still has messages, those that followed were lost or withdrawn. Positions in q4 have no gaps, so its last
         message goes to q3, and others are still published to q1.

@@ -12,9 +12,9 @@ the delta. A peek is a copy of all parts at one moment. A portion comes from one
 taken, paged out or loaded between two portions do not disturb a walk, which sees none twice and remembers one place. A
 requeued message is in front of all others, whatever its position: its place is the position less `AHEAD`.
 
-Messages that cannot be read because they are damaged are left out, and nobody is notified: the delivery will find them.
-A very large body has a file of its own, which no snapshot includes: if its message is settled during the look and the
-file is gone, the message is left out, too.
+Messages that cannot be read because they are damaged are left out without a report: the delivery will find them. A very
+large body has a file of its own, which no snapshot includes: if its message is settled during the look and the file
+deleted, the message is left out, too.
 """
 
 import sys
@@ -83,7 +83,7 @@ class Snapshot(Protocol):
         """Read blocks as `Environment.read` does."""
 
     def close(self) -> None:
-        """Release the pages of that moment. Also done when the last reference is gone."""
+        """Release the pages of that moment. Also done with the last reference."""
 
 
 class Part(NamedTuple):
@@ -132,7 +132,7 @@ _UNACKED = Part(partial(dense, deque(), 0), ALWAYS)
 
 
 class Run(NamedTuple):
-    """Messages of a part at one moment: positions, what the queue has for them, bodies in memory, delivery counts."""
+    """Messages of a part at one moment: positions, the queue's items, bodies in memory, delivery counts."""
 
     part: Part
     seq_ids: Sequence[int]
@@ -180,7 +180,7 @@ Places = dict[int, Place]
 
 
 class Looks:
-    """The looks at one queue, which says what its parts are."""
+    """The looks at one queue, which defines its parts."""
 
     __slots__ = ()
 
@@ -189,7 +189,7 @@ class Looks:
     stored_returns: dict[int, int] = NO_RETURNS
     """Delivery counts of messages read from disk and not fetched since, by seq_id."""
 
-    # -- what a queue says ------------------------------------------------------------------------------------------
+    # -- parts of a queue -------------------------------------------------------------------------------------------
 
     def _parts(self) -> Sequence[Part | None]:
         """Return the parts from the head on; None stands for the delta."""
@@ -385,7 +385,7 @@ def steps_of(portion: Portion) -> PortionSteps:
 def _look(
     parts: Iterable[Run | Stretch | None], unacked: Run, opened: AbstractContextManager[Any], most: int
 ) -> Peeking:
-    """Read what was found at one moment: at most so many ready messages, and all unacked ones."""
+    """Read the messages found at one moment: at most so many ready ones, and all unacked ones."""
     found: list[Peeked] = []
     with opened as snapshot:
         for part in parts:
@@ -484,7 +484,7 @@ def _decoded(found: Loaded, stretch: Stretch, start: int, stop: int) -> tuple[li
 
 
 def headed(found: Loaded, on_damage: Callable[[], object] = str) -> Iterator[tuple[RawBlock, Header]]:
-    """Yield the blocks of a read with their headers, without damaged ones, for each of which `on_damage` is called."""
+    """Yield the blocks of a read with their headers; for each damaged one, call `on_damage` instead."""
     for raw in found.blocks:
         try:
             header = read_header(raw.key, raw.value)

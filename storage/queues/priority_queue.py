@@ -273,7 +273,7 @@ class PriorityQueue(Generic[Level]):
             self.level(number).follow(level)
 
     def before_commit(self, callback: Callable[[], object]) -> bool:
-        """Call back once, so that what is published then is in the next commit; see `BackingQueue.before_commit`."""
+        """Call back once, before the next commit; see `BackingQueue.before_commit`."""
         return self.level(self._default).before_commit(callback)
 
     def ack(self, seq_ids: Collection[int], *, moved: bool = False, dropped: bool = False) -> None:

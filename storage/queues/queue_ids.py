@@ -1,4 +1,4 @@
-"""Ids of queues on disk, and what their bits say.
+"""Ids of queues on disk, and the meaning of their bits.
 
 From the highest bit:
 
@@ -26,7 +26,7 @@ def level_of(qid: int) -> int:
 
 
 def queue_qid(qid: int) -> int:
-    """Return the id of what a stored level belongs to: a queue, or its retained messages."""
+    """Return the id of the owner of a stored level: a queue, or its retained messages."""
     return qid & ((1 << _LEVEL_SHIFT) - 1)
 
 

@@ -31,7 +31,7 @@ class Arrivals:
         Args:
             now: seconds of a monotonic clock.
             following: the position of the next message to be published.
-            first: the position of the first message whose age may be asked for.
+            first: the position of the first message whose age may be needed.
 
         """
         times, positions = self._times, self._positions

@@ -1,12 +1,12 @@
 """State of a variable queue that all its parts use: the sub-queues, the unacked messages, the counts.
 
 The theory is in `storage.queues.variable_queue`, which has the operations; `storage.queues.paging` moves messages out
-of memory, `storage.queues.loading` reads them back. They are a chain of classes, of which this one is the base.
+of memory, `storage.queues.loading` reads them back. They are a chain of classes, and this one is the base.
 
-What is touched once per run of messages is an object with fields of its own (`storage.queues.delta`). The others
-stay fields of one object (fifty in all), because a push, load or fetch changes most of them together, and each object
-between costs its attribute for every message. What only looks at a queue (`storage.queues.peek`) or withdraws from it
-(`storage.queues.withdrawal`) has none of them.
+What is touched once per run of messages is an object with fields of its own (`storage.queues.delta`). The others stay
+fields of one object (fifty in all), because a push, load or fetch changes most of them together, and each object
+between costs its attribute for every message. Code that only looks at a queue (`storage.queues.peek`) or withdraws from
+it (`storage.queues.withdrawal`) has none of them.
 
 Hot path: see docs/performance.md.
 """
@@ -178,7 +178,7 @@ class SubQueues(Looks):
         self.ram_octets = 0
         """Content bytes of ready messages in memory."""
         self.away_octets = 0
-        """Content bytes of ready messages of which memory has the position, but not the body."""
+        """Content bytes of ready messages whose position is in memory, and whose body is not."""
         self.unacked_octets = 0
         """Approximate content bytes of unacked messages in memory: acked ones count with the average size."""
         self.unacked_away_octets = 0
@@ -252,7 +252,7 @@ class SubQueues(Looks):
         return alphas, betas, gammas, self.delta.count
 
     def paging_counts(self) -> PagingCounts:
-        """Return what is where now, and the rates."""
+        """Return the present numbers of each part, and the rates."""
         self.count_octets()
         has_delta = self.delta.count > 0
         return PagingCounts(
@@ -357,7 +357,7 @@ class SubQueues(Looks):
         arrivals = self.rates.arrivals
         return None if arrivals is None else arrivals.before(seq_id)
 
-    # -- what the parts share ---------------------------------------------------------------------------------------
+    # -- shared by the parts ----------------------------------------------------------------------------------------
 
     @staticmethod
     def _bodies(items: Iterable[Item]) -> list[Message]:
@@ -431,7 +431,7 @@ class SubQueues(Looks):
         return others
 
     def unstored(self, entries: Iterable[Entry]) -> None:
-        """Handle entries that found no space on disk (called by the journal): settled ones need none any more."""
+        """Handle entries that found no space on disk (called by the journal): settled ones no longer need any."""
         settled = self._settled_early
         for entry in entries if settled else ():
             if settled.pop(entry.seq_id, None) is not None:  # type: ignore[union-attr] # it has some

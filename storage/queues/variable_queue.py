@@ -31,7 +31,8 @@ measurements, it is as in RabbitMQ 3.6: every published message is written and c
 an entry settled while NEW or WRITING is kept in `_settled_early`, and the journal writes it as if it were needed. As
 soon as it is safe its end is noted (`Journal.delete_late`) and written by the next commit. Not written are messages
 that moved to other queues, so that the disk never has both, and those whose queue is deleted or that were refused
-because the disk is full. Their publisher hears that, unless another queue dropped its copy: then it waits for that end.
+because the disk is full. Their publisher is notified, unless another queue dropped its copy: then it waits for that
+end.
 
 A transient alpha is the bare `Message`: its seq_id follows from its place, since q4 and q1 have no gaps. A message that
 is on disk, or has to go there, has an `Entry`. `storage.queues.invariants.check` has the invariants between calls.
@@ -73,7 +74,7 @@ _seq_id = itemgetter(0)
 UNCOUNTED = 1024
 """Small messages (4 KiB at most) that a queue may have in memory before it counts their bytes."""
 _SAMPLE = 64
-"""Maximum number of members that are looked at to estimate the number of some of them."""
+"""Maximum number of members in a sample that estimates the number of some of them."""
 
 
 class VariableQueue(Reading):
@@ -163,7 +164,7 @@ class VariableQueue(Reading):
         return seq_ids
 
     def _delivered(self, messages: list[Message]) -> None:
-        """Handle messages that were added to the unacked ones directly, of which there may be too many now."""
+        """Handle messages that were added to the unacked ones directly, which may be too many now."""
         self.unacked_octets += len(messages[0].content) * len(messages)
         self.pager.active.add(self)
         count = len(self._unacked)
@@ -311,7 +312,7 @@ class VariableQueue(Reading):
         self._q4_first = self._q1_first = self._not_fetched = self.next_seq
 
     def before_commit(self, callback: Callable[[], object]) -> bool:
-        """Call back once, so that what is published then is in the next commit; see `BackingQueue.before_commit`."""
+        """Call back once, before the next commit; see `BackingQueue.before_commit`."""
         return self._journal.before_cut(callback)
 
     def ack(self, seq_ids: Collection[int], *, moved: bool = False, dropped: bool = False) -> None:

@@ -3,8 +3,8 @@
 Theory. Withdrawn messages become unacked, so they are settled like deliveries; they were never delivered. In q4 and q1
 positions follow from places, which have no gaps. So before a message is withdrawn from there, the messages around it go
 to q3 and q2, where each has its position (`prepare`). They keep their bodies. They leave q4 from its tail and q1 from
-its head; if there is nothing else, all of q4 becomes q1 first. A message in the delta gets its entry from what the walk
-has read. Its neighbours may be read before its end is on disk, hence `storage.queues.delta.Gaps`.
+its head; if there is nothing else, all of q4 becomes q1 first. A message in the delta gets its entry from the walk's
+read. Its neighbours may be read before its end is on disk, hence `storage.queues.delta.Gaps`.
 """
 # ruff: noqa: SLF001 - friends: it changes the sub-queues, as the methods of the queue do
 
@@ -161,7 +161,7 @@ class Withdrawal:
 
 
 def _kept(queue: Reading, entry: Entry) -> Item:
-    """Return what is left of an entry that will not be paged."""
+    """Return the rest of an entry that will not be paged."""
     if entry.evict:
         queue._keep(entry)
     if entry.state == NEW and not entry.durable:

@@ -11,8 +11,7 @@ the latest state (`PageCopy`). The next one is opened before the last one is rel
 has not changed between them, and its copy is still good. Only pages that the new state uses and the last one did not
 have to be copied (again). Which pages a state uses follows from its list of free pages. The copy is complete when it
 has all pages of one state; the root page is written last, so an incomplete copy is not an LMDB file. So no read
-transaction is open for longer than a step, and the broker can reuse what it frees, except for what it frees during
-about two steps.
+transaction is open for longer than a step, and the broker can reuse freed pages, except for those of about two steps.
 
 A file of a body never changes and its name is never used again, so files can be copied at any time (`BodyCopies`).
 While a state is open the source removes no file, so all files of the last state are there at the end. Files that it
@@ -121,11 +120,11 @@ class Pace:
         self._worked_since = monotonic()
 
 
-# -- what is copied ---------------------------------------------------------------------------------------------------
+# -- sources ----------------------------------------------------------------------------------------------------------
 
 
 class Moment:
-    """The state after the last commit. Create and release it while nobody commits, usually in the writer's thread.
+    """The state after the last commit. Create and release it while no commit runs, usually in the writer's thread.
 
     Args:
         path: the data file.
@@ -239,7 +238,7 @@ class Copied(NamedTuple):
 
 
 class Stopped:
-    """The `Source` of data that nobody uses, in their only state."""
+    """The `Source` of unused data, in their only state."""
 
     def __init__(self, moment: Moment) -> None:
         self._moment = moment
@@ -270,14 +269,14 @@ class Output:
             self.flush()
 
     def flush(self) -> None:
-        """Flush what was written, and give the memory that caches it back."""
+        """Flush the written bytes, and release the memory that caches them."""
         sync_data(self._descriptor)
         self._unflushed = 0
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def resize(self, octets: int) -> None:
-        """Set the size of the file in bytes; what was never written takes no space."""
+        """Set the size of the file in bytes; parts that were never written take no space."""
         os.ftruncate(self._descriptor, octets)
 
     def finish(self) -> None:
@@ -418,7 +417,7 @@ class BodyCopies:
         return sorted(self._copied)
 
     def names(self) -> list[str]:
-        """Return the names of the files that are there now."""
+        """Return the names of the existing files."""
         if not self._source.is_dir():
             return []
         with os.scandir(self._source) as entries:
@@ -429,7 +428,7 @@ class BodyCopies:
         return [name for name in self.names() if name not in self._copied]
 
     def octets(self, names: Sequence[str]) -> int:
-        """Return the bytes of those files that are there and not copied."""
+        """Return the bytes of those files that exist and are not copied."""
         total = 0
         for name in names:
             if name not in self._copied:
@@ -441,7 +440,7 @@ class BodyCopies:
         return total
 
     def copy(self, names: Sequence[str], until: float) -> bool:
-        """Copy files until that time (monotonic); returns true if all are copied. One that is not there is left out."""
+        """Copy files until that time (monotonic); returns true if all are copied. A missing one is left out."""
         left = [name for name in names if name not in self._copied]
         while self._pieces is not None or left:
             if self._pieces is None:
@@ -490,7 +489,7 @@ class BodyCopies:
 
 
 class Backup:
-    """One backup of a data directory, the data of which are `source`.
+    """One backup of a data directory, whose data are `source`.
 
     `target` is an existing directory for the copy, without data, and `reserve` are bytes to leave free on its disk.
     """
@@ -506,7 +505,7 @@ class Backup:
         """Bytes to copy, as far as known; 0 at first."""
 
     def run(self) -> Copied:
-        """Copy everything and flush it; what was written stays in `target` if that fails.
+        """Copy everything and flush it; a part stays in `target` if that fails.
 
         Raises DiskFullError if there is no space for the copy, CancelledError, StorageError for any other error.
         """
@@ -586,7 +585,7 @@ def _octets_of(path: Path) -> int:
 
 
 class _Trend:
-    """Tells whether a copy keeps up with the changes of what it copies."""
+    """Tells whether a copy keeps up with the changes of its source."""
 
     def __init__(self) -> None:
         self._steps = 0

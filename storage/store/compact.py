@@ -139,7 +139,7 @@ def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -
 
 
 def replay(data_dir: Path) -> None:
-    """Write to the data what a killed broker has only logged; they must not be in use. Errors as for `compact`."""
+    """Write the logged commits of a killed broker to the data, which must not be in use. Errors as for `compact`."""
     store = data_dir / "store"
     try:
         with opened(data_dir) as (_, txn, tables):
@@ -156,7 +156,7 @@ def reset_log(data_dir: Path) -> Path | None:
     """Have the next start do without the commits that only a redo log may have; the data must not be in use.
 
     Returns the new name of the log's file, which is kept; None if there is none. Raises StorageError, also if a start
-    would find all of these commits: they are not given up.
+    would find all of these commits: they are not lost.
     """
     path = data_dir / "store" / REDO_LOG
     kept = path.with_name(OLD_LOG)

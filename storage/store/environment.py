@@ -128,7 +128,7 @@ class Environment:
             raise
 
     def _replay(self) -> None:
-        """Write to the tables what a broker that was killed has logged."""
+        """Write the logged commits of a killed broker to the tables."""
         with self.store.env.begin() as txn:
             written = format_of(txn, self.store.db["meta"])
         if written is not None:
@@ -242,7 +242,7 @@ class Environment:
     # -- the log: the writer's thread ---------------------------------------------------------------------------------
 
     def write(self, batch: Batch, entry: LogEntry | None = None) -> Written:
-        """Make a batch safe: log it if it is small, else commit it, with what is only logged. Errors as `commit`.
+        """Make a batch safe: log it if it is small, else commit it, with all logged ones. Errors as `commit`.
 
         `entry` is what `begin_log` returned for it, if the caller could not write that.
         """
@@ -290,7 +290,7 @@ class Environment:
 
     @property
     def _redo(self) -> RedoLog:
-        """The redo log, of which an entry has begun."""
+        """The redo log, in which an entry has begun."""
         assert self.store.redo is not None  # noqa: S101 - tells the type checker
         return self.store.redo
 
@@ -315,11 +315,11 @@ class Environment:
 
     @property
     def has_logged(self) -> bool:
-        """Return whether a batch is logged, and not in the tables as far as results of `write` have told."""
+        """Return whether a batch is logged, and not in the tables by the results of `write`."""
         return self.store.redo is not None and bool(self.store.redo.waiting or self.store.applied)
 
     def apply_logged(self) -> None:
-        """Write to the tables what is only logged. Raises StorageError if that is impossible now."""
+        """Write the batches that are only logged to the tables. Raises StorageError if that is impossible now."""
         if self.store.redo is not None and self.store.redo.is_ahead:
             try:
                 with self.store.writing():
@@ -387,7 +387,7 @@ class Environment:
         return gone
 
     def _sweep_lines(self, txn: Any, gone: list[int]) -> list[int]:
-        """Delete rows of deleted lines of delayed messages, as many as one transaction should; returns what is left."""
+        """Delete rows of deleted lines of delayed messages, as many as one transaction should; returns the rest."""
         return delayed.sweep_lines(txn.cursor(self.store.db[delayed.TABLE]), gone) if gone else gone
 
     def _commit_paged(self, changes: Changes) -> tuple[Done, str]:
@@ -615,7 +615,7 @@ class FileSnapshot:
                 self._end()
 
     def close(self) -> None:
-        """End the transactions; during a read, which nobody waits for any more, they end with it. May be repeated."""
+        """End the transactions; during a read without a waiting caller, they end with it. May be repeated."""
         with self._lock:
             self._is_closed = True
             if not self._is_read:

@@ -3,9 +3,9 @@
 A function that takes a transaction runs inside the caller's; `storage.store.environment` has the rules. Bodies that are
 stored apart from their records are counted in `storage.store.bodies`.
 
-LMDB gives up an environment if it cannot write its root ("meta") page, the last step of a commit, and refuses every
-transaction from then on. On copy-on-write file systems (btrfs, ZFS, snapshots) that happens when the disk is full. So
-the writer then reopens the file, while no thread reads, and checks whether the transaction was written.
+If LMDB cannot write the root ("meta") page of an environment, the last step of a commit, it refuses every transaction
+from then on. On copy-on-write file systems (btrfs, ZFS, snapshots) that happens when the disk is full. So the writer
+then reopens the file, while no thread reads, and checks whether the transaction was written.
 
 LMDB reads through a map of its file. Every page it has touched, and some around it, count as memory of the process
 until the kernel needs them for something else, which on an idle machine is never. So after rows are written all over a
@@ -67,7 +67,7 @@ _LOCK_OCTETS = 4096
 """Bytes of the lock file: space for more readers than there are."""
 
 _GIVEN_UP_SECONDS = 10.0
-"""Maximum seconds that a reader waits until an environment that was given up is open again."""
+"""Maximum seconds that a reader waits until a failed environment is open again."""
 
 _U64 = Struct(">Q")
 _SPAN = b"span"
@@ -134,7 +134,7 @@ class LmdbEnvironment:
         self.redo: RedoLog | None = None
         """The redo log, if small batches are logged first."""
         self.applied = 0
-        """Number of logged batches that were written since somebody set it to 0."""
+        """Number of logged batches that were written since it was set to 0."""
 
     def _open(self) -> None:
         # meminit is left on: without it the unused parts of pages have freed memory of the process, as passwords.
@@ -171,7 +171,7 @@ class LmdbEnvironment:
 
     @contextlib.contextmanager
     def writing(self, work: int = 0) -> Iterator[Any]:
-        """Open a write transaction, which begins with what is only logged. If it fails, so is the state in memory.
+        """Open a write transaction that begins with the logged batches; a failure restores the state in memory.
 
         `work` is the limit for sweeps; 0 for `SWEEP_WORK`. Raises lmdb.Error if nothing was written; UnknownStateError
         if that is unknown.
@@ -274,7 +274,7 @@ class LmdbEnvironment:
             yield
 
     def replay(self) -> int:
-        """Write what the redo log has and the tables do not have yet; returns the number of batches.
+        """Write the batches of the redo log that the tables lack; returns their number.
 
         Raises DamagedError if that is unreadable, OSError, and what `writing` raises.
         """
@@ -538,7 +538,7 @@ class LmdbEnvironment:
 
 
 def forget_log(path: Path) -> None:
-    """Note in an environment that nobody has open that no redo log is in use. Raises StorageError."""
+    """Note in an unopened environment that no redo log is in use. Raises StorageError."""
     try:
         with lmdb.open(str(path), lock=False, max_dbs=16, map_size=MAP_SIZE, mode=FILE) as env:
             meta = env.open_db(b"meta", create=False)

@@ -273,7 +273,7 @@ def _extents(descriptor: int) -> Iterator[tuple[int, int]]:
 
 
 def _is_cached(descriptor: int, at: int) -> bool:
-    """Return whether the first page of a piece is in the page cache; false where the system does not tell."""
+    """Return whether the first page of a piece is in the page cache; false where the system does not report it."""
     try:
         return os.preadv(descriptor, [bytearray(_PAGE)], at, os.RWF_NOWAIT) > 0
     except (AttributeError, OSError):  # BlockingIOError if it is not

@@ -44,11 +44,11 @@ ROW = b"redo"
 SIZE = 1024 * 1024
 """Bytes of the log, with its header."""
 PAGE = 4096
-"""Bytes of which an entry begins at a multiple."""
+"""An entry begins at a multiple of this number of bytes."""
 RESERVE = 7 * 1024 * 1024
-"""Bytes behind it: more than it takes to write to the data file what the log has, each row on a page of its own."""
+"""Bytes behind it: more than the data file needs for all rows of the log, each on a page of its own."""
 MOST_ROWS = 512
-"""Rows that wait to be written to the data file at most: whoever commits next waits for them, too."""
+"""Maximum number of rows that wait for the data file: the next commit writes them, too."""
 MOST_SECONDS = 1.0
 """Time after which something that waits is to be written to the data file with the next batch."""
 
@@ -118,7 +118,7 @@ def _checksum_of(seed: int, number: int, transaction: int, octets: bytes | memor
     return crc32(octets, crc32(_NUMBERS.pack(number, transaction, len(octets)), seed))
 
 
-# -- what a start reads -----------------------------------------------------------------------------------------------
+# -- reads of a start -------------------------------------------------------------------------------------------------
 
 
 class Left(NamedTuple):
@@ -241,7 +241,7 @@ def _entry_at(octets: memoryview, at: int, log_id: bytes) -> _Found | None:
 
 
 def _is_next(octets: memoryview, log_id: bytes, number: int, transaction: int) -> bool:
-    """Return whether a part of the log begins with what is, or was to be, a certain entry."""
+    """Return whether a part of the log begins with a certain entry, complete or not."""
     if len(octets) < _ENTRY.size:
         return False
     found, _, *numbers, _ = _ENTRY.unpack_from(octets)
@@ -249,7 +249,7 @@ def _is_next(octets: memoryview, log_id: bytes, number: int, transaction: int) -
     return alike.count(True) >= _ALIKE
 
 
-# -- what a broker writes ---------------------------------------------------------------------------------------------
+# -- writes -----------------------------------------------------------------------------------------------------------
 
 
 class LogEntry(NamedTuple):
@@ -268,7 +268,7 @@ class LogEntry(NamedTuple):
 class RedoLog:
     """The redo log of a data file that is in use; for the thread that commits.
 
-    An entry may also be written by somebody else, between `begin` and `finish`, or `write` if that is not possible. No
+    The caller may also write an entry itself, between `begin` and `finish`, or use `write` if that is not possible. No
     transaction of the data file may begin meanwhile.
 
     Args:
@@ -314,7 +314,7 @@ class RedoLog:
     def append(self, changes: LoggedChanges) -> bool:
         """Append a small batch and flush it; returns false if that is not possible now, and nothing is logged then.
 
-        Raises OSError if the disk fails, after which it is unknown whether the batch is there.
+        Raises OSError if the disk fails, after which it is unknown whether the log has the batch.
         """
         entry = self.begin(changes)
         return entry is not None and self.write(entry)
@@ -360,7 +360,7 @@ class RedoLog:
         self.waiting.append(entry.changes)
 
     def open(self) -> bool:
-        """Open the file, or make it, with its header and its reserve, if necessary; returns whether it is there.
+        """Open the file, or make it, with its header and its reserve, if necessary; returns whether it exists.
 
         From then on the log `is_ahead`, and in use after the next transaction of the data file.
         """

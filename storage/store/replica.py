@@ -84,7 +84,7 @@ class ReplicaEnvironment(Environment):
         self.saved = None
 
     def _is_empty(self) -> bool:
-        """Return whether there is nothing but what the first start writes."""
+        """Return whether there are only the rows of a first start."""
         with self.store.env.begin() as txn:
             return not any(txn.stat(db)["entries"] for name, db in self.store.db.items() if name != "meta")
 
@@ -158,7 +158,7 @@ class ReplicaEnvironment(Environment):
         batches: Sequence[tuple[bytes, tuple[int, ...], tuple[int, ...]]],
         forgotten: Iterable[int],
     ) -> None:
-        """Apply batches of which some are kept in pieces.
+        """Apply batches, some of which are kept in pieces.
 
         Args:
             place: the place behind their entry.
@@ -263,7 +263,7 @@ def _new_file(folder: Path) -> Path:
 
 
 def _place_in(folder: Path) -> bytes | None:
-    """Return the place of the copy in a folder that nobody uses; raises lmdb.Error."""
+    """Return the place of the copy in an unused folder; raises lmdb.Error."""
     with lmdb.open(str(folder), readonly=True, lock=False, max_dbs=16) as env:
         meta = env.open_db(b"meta", create=False)
         with env.begin() as txn:
