@@ -17,7 +17,7 @@ LONGEST: Final = 100
 """Length of a path, in bytes, up to which systems take it as the address of a socket."""
 CONNECT_SECONDS: Final = 5
 IDLE_SECONDS: Final = 3600
-"""Time without a line of a server after which it is given up; it writes one at least every minute."""
+"""Time without a line of a server after which it counts as dead; it writes one at least every minute."""
 
 
 class NoServerError(Exception):

@@ -69,7 +69,7 @@ def words(row: Mapping[str, Any]) -> Finding:
 
 
 def listed(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings that users are told: of queues that an exchange fills in vain, only the exchange."""
+    """Return the findings for users: of queues that an exchange fills in vain, only the exchange."""
     each = list(findings)
     covered = {(one.node, one.vhost, name) for one in each for name in one.also}
     return [

@@ -70,7 +70,7 @@ def judged(work: Callable[[], None], stopping: "Stopping | None" = None) -> tupl
 
     Args:
         work: runs jobs.
-        stopping: set if the process was told to end.
+        stopping: set if the process has to end.
     """
     try:
         work()

@@ -73,7 +73,7 @@ def of_queues(past: DataFrame) -> DataFrame:
 
 
 def fan_outs(past: DataFrame, rows: DataFrame, exchanges: DataFrame) -> DataFrame:
-    """Return fan-out exchanges whose copies nobody reads: unread queues that got as many messages as it routed.
+    """Return fan-out exchanges without readers of their copies: unread queues that got as many messages as it routed.
 
     Args:
         past: the episodes.

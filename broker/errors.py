@@ -104,7 +104,7 @@ class NotYet(Exception):  # noqa: N818 - not an error: the method will be execut
     The connection executes nothing more until the callback is called, then executes the method again.
 
     Args:
-        subscribe: registers the callback to be called when the method can be tried again; must not call it immediately.
+        subscribe: registers the callback to be called when the method can be retried; must not call it immediately.
         retry: the rest of a publish whose content has arrived, to be called instead of the method; it may raise the
             same errors. None for a method that is to be executed again from its frame.
 

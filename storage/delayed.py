@@ -234,8 +234,8 @@ class Window:
         self._horizon: Due | None = None
         """All messages due before it are in the heap; None if all messages are."""
         self._latest: Due = (0, 0)
-        """The last of the messages taken so far, by its due time: no earlier one that is on disk only can be told from
-        one that was taken."""
+        """The last of the messages taken so far, by its due time: no earlier one that is on disk only can be
+        distinguished from one that was taken."""
         self._fresh: dict[Due, bytes] = {}
         self._gone: set[Due] = set()
         self._unseen: list[tuple[Sequence[Due], Sequence[Due]]] = []

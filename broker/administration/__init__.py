@@ -3,7 +3,7 @@
 Theory. Every operation takes the acting `User`, or None for the operator on the host, who may do everything; one
 function, `access.authorize`, decides what a user's tags and permissions allow, with the rules of RabbitMQ's management
 plugin. Results are plain values under RabbitMQ's names, which can be written as JSON unchanged. All errors are
-`access.AdministrationError`. What only the management API can ask for is told there, in `broker.management`.
+`access.AdministrationError`. Operations of the management API alone are in `broker.management`.
 
 Nothing here waits, reads a clock or uses a socket. Operations take effect at once and journal what is durable; the
 caller must call the server's `run_turn` afterwards, and may reply only after `Journal.when_safe`.

@@ -107,7 +107,7 @@ class AdministeredBroker(Node):
     Attributes:
         administration: the service layer (`administration.Administration`).
         gate: the listeners and sockets (`broker.network.gate.Gate`).
-        listeners: all bound listeners; whoever starts one adds it.
+        listeners: all bound listeners; code that starts one adds it.
         resource_monitor: the memory and disk alarms (`broker.server.resource_monitor`).
         disk: the data store (`broker.persistence.data_store`); None for a broker without persistence.
         shovels: the shovels (`broker.server.shovel_loader`).

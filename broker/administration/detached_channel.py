@@ -211,7 +211,7 @@ class _PublishingChannel(Channel):
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
     ) -> Copies | None:
-        """Put the message into its queues; if there are none it counts as returned, as the publisher is told."""
+        """Put the message into its queues; if there are none it counts as returned to the publisher."""
         self.is_unroutable = not queues
         if self.is_unroutable:
             self.returned += 1

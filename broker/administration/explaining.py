@@ -318,7 +318,7 @@ class Given(NamedTuple):
 
 
 def settings_of(queue: Queue, applied: Applied) -> list[dict[str, Any]]:
-    """Return the settings in effect that somebody gave, each with its source, its rule, and what it prevails over."""
+    """Return the explicit settings in effect, each with its source, its rule, and the values that it overrides."""
     arguments = plain_arguments(queue.arguments)
     rows = []
     for key in (*SETTING_KEYS, *_FIXED):

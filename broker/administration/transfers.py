@@ -261,7 +261,7 @@ class Transfers:
         return number
 
     def _forget(self) -> None:
-        """Forget one that has ended, so that there is space for one more: of whoever has most of them, the first.
+        """Forget one that has ended, so that there is space for one more: the first of the user with most of them.
 
         Whoever waits for a long one finds it, then, however many others begin.
         """

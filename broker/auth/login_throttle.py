@@ -1,10 +1,10 @@
 """Throttling of failed logins: growing delays before a refusal.
 
 Pure. Checking a password is fast, so without this one address could try thousands per second and fill the log. A
-refused client keeps its place among the unauthenticated connections (`broker.network.listener`) for a delay, even if
-it disconnects, and the delay grows for each pair of address and user name. A correct password is accepted
-immediately, whatever others have done, unless very many logins from the address have failed: then nobody is let in from
-there for a minute who has not been before.
+refused client keeps its place among the unauthenticated connections (`broker.network.listener`) for a delay, even if it
+disconnects, and the delay grows for each pair of address and user name. A correct password is accepted immediately,
+whatever others have done, unless very many logins from the address have failed: then only users who have logged in from
+there before may log in for a minute.
 """
 
 from collections import deque
@@ -138,7 +138,7 @@ class HTTPLogins:
         self._before = self._all(0, 0)
 
     def attempts(self, failed: int, succeeded: int) -> dict[str, LoginCounts]:
-        """Return the numbers by protocol since the last reset, without protocols that nobody has used.
+        """Return the numbers by protocol since the last reset, without unused protocols.
 
         The arguments are numbers since the start: refused logins of any protocol, and accepted ones of AMQP.
         """

@@ -104,8 +104,8 @@ class Sessions:
     def kept(self, now: float, wall: int) -> list[list[str | int]]:
         """Return the sessions for the next run of the broker, as rows; `wall` is milliseconds since the epoch.
 
-        A row has hashes of the token and of the user as at the login, so that it lets nobody in who reads it. Sessions
-        of users of other backends are left out.
+        A row has hashes of the token and of the user as at the login, so a reader of the row cannot log in with it.
+        Sessions of users of other backends are left out.
         """
         return [
             [key.hex(), each.user.name, _fingerprint(each.user), wall - round((now - each.used) * 1000)]
@@ -136,8 +136,7 @@ class Sessions:
     def renew(self, key: bytes, before: Renewal, user: User | None, after: Renewal | None) -> bool:
         """Put a new login in the place of that of a session, or end it if `user` is None.
 
-        Returns False if there is no such session any more, or if it was not renewed by `before` last, but by somebody
-        else.
+        Returns False if the session has ended, or if `before` is not its latest renewal.
         """
         session = self._sessions.get(key)
         if session is None or session.renewal is not before:

@@ -107,7 +107,7 @@ class BackendUser(User):
         return vhost in self.vhosts
 
     def in_session(self, now: int) -> "BackendUser":
-        """Return the user for a session of a browser, which asks nobody for the password again: it ends earlier."""
+        """Return the user for a session of a browser, which does not ask for the password again: it ends earlier."""
         until = now / 1000 + SESSION_SECONDS
         return replace(self, expires=until if self.expires is None else min(self.expires, until))
 

@@ -227,7 +227,7 @@ class Channel:
         self.vhost.await_name(name)
 
     def reply_when_gone(self, queue: Queue, *methods: object) -> None:
-        """Send methods when a deleted queue is gone and, if it was durable, its deletion is committed."""
+        """Send methods when a deleted queue has ended and, if it was durable, its deletion is committed."""
         frames = b"".join([encode_method(self.number, method) for method in methods])  # type: ignore[arg-type]
         if queue.durable or not queue.finished:
             self.host.reply_when_safe(self.number, frames, after=queue.after_finish)
@@ -269,7 +269,7 @@ class Channel:
         """Raise 403 unless the user has any permission for the named queue or exchange.
 
         RabbitMQ 4.2.7 (server pull request 16272): a passive declaration is refused to users without any permission;
-        the text is that of a declaration. `compatibility.passive_declare = open` allows it to everybody.
+        the text is that of a declaration. `compatibility.passive_declare = open` allows it to all users.
         """
         permissions = self.host.permissions
         if not (
@@ -652,7 +652,7 @@ class Channel:
     def cancel_overdue(self, tags: Iterable[int]) -> list[Consumer]:
         """Requeue overdue deliveries, send `basic.cancel` to their consumers, and return these.
 
-        Returns none, and nothing has changed, if there is none that can be told.
+        Returns none, and nothing has changed, if there is none that can be notified.
         """
         if not self.host.notifies_cancel or self.ages is None:
             return []

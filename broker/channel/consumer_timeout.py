@@ -121,7 +121,7 @@ class ConsumerTimeouts:
     def requeue(
         self, tags: Iterable[int], unacked: MutableMapping[int, _Record], consumers: Mapping[str, Consumer]
     ) -> list[Consumer]:
-        """Requeue overdue deliveries, and return their consumers, which have to be told.
+        """Requeue overdue deliveries, and return their consumers, which have to be notified.
 
         Returns none, and nothing has changed, if one of them belongs to a `basic.get` or a cancelled consumer.
         """

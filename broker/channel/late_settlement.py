@@ -39,7 +39,7 @@ class Nowhere:
     run = give_up = touch = discard = requeue = ack_moved = rejoin = suspend = resume = _ignore
 
     def join(self, _keys: Collection[int]) -> list[object]:
-        """Return the publishers that wait for the messages, which is nobody."""
+        """Return the publishers that wait for the messages: none."""
         return []
 
 

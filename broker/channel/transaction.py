@@ -235,7 +235,7 @@ class Transaction:
             queue.acks += keys
 
     def _journaled(self, turn: Turn, disk: DelayDisk | None) -> None:
-        """Have those who wait for this transaction told when it is safe: all of it is journaled now."""
+        """Have the waiting callers of this transaction notified when it is safe: all of it is journaled now."""
         if self._files is not None:
             self._files.drop()
             self._files = None

@@ -279,7 +279,7 @@ class _Process:
 
 
 def _log_listeners(server: Any) -> list[str]:
-    """Log the bound addresses, and a warning if anybody may log in there; returns them."""
+    """Log the bound addresses, and a warning if any client may log in there; returns them."""
     from leveret.broker.auth.users import default_credentials  # noqa: PLC0415
 
     addresses = [str(Listener(host, port)) for host, port in server.gate.listeners.addresses]

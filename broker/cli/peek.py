@@ -136,7 +136,7 @@ def tail(target: Target, *, exchange: str, pattern: str, count: int | None, wher
 
     PATTERN is what their routing keys match, as in a binding to a topic exchange (# by default), whatever the type of
     the exchange. The default exchange is amq.default. Nothing is bound, publishers do not wait, and messages that no
-    queue gets are shown, too. A reader that is too slow misses messages, and is told how many. If the broker ends it
+    queue gets are shown, too. A reader that is too slow misses messages, and gets their number. If the broker ends it
     earlier, the exit code is 1.
 
     \b

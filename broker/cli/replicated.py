@@ -60,7 +60,7 @@ async def serve_replicated(config: Config, stopping: asyncio.Event, lead: Lead, 
 
     Raises:
         StartupError: the copy cannot be opened, the database cannot be used, or the broker cannot start. It is in the
-            log, too: a node may wait for long before it leads, and nobody looks at its terminal then.
+            log, too: a node may wait for long before it leads, without a reader at its terminal.
     """
     try:
         return await _serve(config, stopping, lead, outputs)

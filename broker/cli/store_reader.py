@@ -1,6 +1,6 @@
 """Program that reads the data of a stopped broker for `leveret store` (see `storage.store.check`).
 
-Its standard input is a pipe to which nobody writes; it ends when that does, which is when the command has ended.
+Its standard input is a pipe without a writer. It ends when the pipe does, which is when the command has ended.
 """
 
 import os

@@ -89,7 +89,7 @@ def copy(target: Target, *, queue: str, destination: str, **choice: Any) -> None
 @chosen
 @with_target
 def discard(target: Target, *, queue: str, **choice: Any) -> None:
-    """Discard messages of QUEUE. They are gone, and are not dead-lettered.
+    """Discard messages of QUEUE. They are deleted, and are not dead-lettered.
 
     \b
     Examples:
@@ -230,7 +230,7 @@ def replay(target: Target, *, queue: str, since: str, until: str, destination: s
 
 
 def _note_beginning(target: Target, queue: str, begin: datetime) -> None:
-    """Say on standard error that what is retained begins later than somebody has asked for."""
+    """Say on standard error that the retained messages begin later than the requested time."""
     retention = target.api.get("leveret", "explain", "queue", target.vhost, queue)["retention"]
     oldest = None if retention is None else retention["oldest"]
     if oldest is not None and oldest > begin.timestamp() * 1000:
@@ -238,7 +238,7 @@ def _note_beginning(target: Target, queue: str, begin: datetime) -> None:
 
 
 def typed_time(text: str, now: datetime, after: datetime | None = None) -> datetime:
-    """Return the time that somebody has typed: in ISO 8601, or a local time of day, HH:MM or HH:MM:SS.
+    """Return the typed time: in ISO 8601, or a local time of day, HH:MM or HH:MM:SS.
 
     A time of day is the first one after `after`, or without that the last one before now, which has the local time
     zone. Raises BadParameter if it is neither, or beyond the calendar.

@@ -1,4 +1,4 @@
-"""Exceptions of a client's connection; their texts are one line for whoever runs it, and contain no password."""
+"""Exceptions of a client's connection; their texts are one line for its user, and contain no password."""
 
 
 class ClientError(Exception):

@@ -28,7 +28,7 @@ FIELDS_AT = 11
 FIRST_FRAME_MAX = 8192
 """Maximum size of a frame before `connection.tune`, in bytes."""
 MOST_UNASKED = 1000
-"""Maximum number of frames a second that nobody has asked for; 256 bytes of a method count as one, too."""
+"""Maximum number of unrequested frames a second; 256 bytes of a method count as one, too."""
 SMALL_PIECE = 1024
 """Bytes of a piece of a body below which it counts among these, unless it is the last one."""
 _SECOND = 1_000_000_000
@@ -53,7 +53,7 @@ class Incoming:
         """The bytes of that frame, or of its head as long as its size is not known."""
         self._second = 0
         self._unasked = 0
-        """Frames of that second that nobody has asked for."""
+        """Unrequested frames of that second."""
         self._replies: list[bytes] = []
 
     def feed(self, data: bytes, now: int) -> list[Received]:

@@ -37,7 +37,7 @@ _TLS_FIELDS = frozenset(
 )
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _LOGIN = re.compile(r"""(?<=://)[^\s"]*@""")
-"""A login up to the last `@` of its URI: a password may have a slash or another `@` that somebody forgot to escape."""
+"""A login up to the last `@` of its URI: a password may have a slash or another `@` without an escape."""
 _SECRET = re.compile(r"([?&]password=)[^&#]*", re.IGNORECASE)
 
 

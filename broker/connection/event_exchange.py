@@ -453,7 +453,7 @@ def _vhost(event: Event) -> Table:
 
 
 def _vhost_down(event: Event) -> Table:
-    """Return the headers of a vhost that has stopped, which RabbitMQ does by itself, whoever deletes it."""
+    """Return the headers of a vhost that has stopped, which RabbitMQ does by itself, for any deletion."""
     return headers(event._replace(actor=INTERNAL), name=event.name, node=event.node)
 
 

@@ -7,8 +7,8 @@ has not helped is not repeated on that queue for a while, which doubles each tim
 only consumer has prefetch 1 and never acks takes publishes at full speed. A connection that also consumes is never
 paused, because its acks could then not be read.
 
-A queue that had no time yet to discard excess or expired messages pauses everybody who publishes to it: it delivers
-nothing until then, so this delays no acks.
+A queue that had no time yet to discard excess or expired messages pauses all its publishers: it delivers nothing until
+then, so this delays no acks.
 
 A connection that has published more than its limits allow is not read until that is made up for
 (`broker.connection.publish_limits`), whether it consumes or not.
@@ -70,7 +70,7 @@ class FlowControl:
         self._driver = driver
         self._largest_read = self._whole_read = driver.read_limit
         self._is_looking = False
-        """True while a timer looks for the end of the time in which the client is told that it is too fast."""
+        """True while a timer waits for the end of the time in which the client counts as too fast."""
         self._is_behind = False
         """True while the connection waits for the disk with an unprocessed part of a read."""
 
@@ -202,7 +202,7 @@ class Pause(RunListener):
         driver.pause_reading()
 
     def queue_ran(self, queue: Queue) -> None:
-        """Resume if the backlog is gone, or no consumer is left to drain it."""
+        """Resume if there is no backlog, or no consumer is left to drain it."""
         if queue.is_behind:
             return
         if queue.backing.ready_count <= LOW or not queue.consumers:

@@ -5,7 +5,7 @@ Theory. The states, and what each accepts, are in `broker.connection.state`. Bef
 from RabbitMQ: bad credentials get 403 if it announced `authentication_failure_close`, tune and open errors get their
 530, everything else gets no reply and, after a delay, a closed socket, so that guessing is slow. The delay occupies one
 of the places for clients that have not logged in, even if the client disconnects, and grows with its failures
-(`broker.auth.login_throttle`); nobody else is delayed.
+(`broker.auth.login_throttle`); no other client is delayed.
 """
 # ruff: noqa: C901, PLR0911 - one case after the other, as the specification has them
 

@@ -29,14 +29,14 @@ LEAST_READ: Final = 512
 FIRST_READ: Final = 4096
 """Octets of a read before the size of messages is known."""
 TELL_SECONDS: Final = 2.0
-"""Time for which a connection must have been slowed down without a break before its client is told."""
+"""Time for which a connection must have been slowed down without a break before its client is notified."""
 BREAK_SECONDS: Final = 0.25
 """Time without a pause that is a break."""
 TELL_AGAIN_SECONDS: Final = 10.0
 """Least time between two `connection.blocked` for a limit."""
 
 MOST_BUCKETS: Final = 1024
-"""Buckets above which those that nobody uses are forgotten."""
+"""Buckets above which unused ones are forgotten."""
 
 
 class PublishLimits(NamedTuple):
@@ -178,14 +178,14 @@ class PublishPace:
         return max(min(LEAST_READ, largest), int(most))
 
     def must_tell(self, now: float) -> bool:
-        """Return whether the client is to be told now that it is slowed down; if so, it counts as told."""
+        """Return whether to notify the client now that it is slowed down; if so, it counts as notified."""
         if self.is_told or now - self._since < TELL_SECONDS or now - self._told_at < TELL_AGAIN_SECONDS:
             return False
         self._told_at, self.is_told = now, True
         return True
 
     def has_ended(self, now: float) -> bool:
-        """Return whether there was a break; if so, the client that was told is to be told that."""
+        """Return whether there was a break; if so, the notified client is to be notified of that."""
         if now - self._ended <= BREAK_SECONDS:
             return False
         self.is_told = False

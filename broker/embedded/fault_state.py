@@ -33,7 +33,7 @@ class FaultState(msgspec.Struct, eq=False):
         drops: number of connections to be dropped at it.
         delay: seconds by which everything sent to clients is late.
         rate: bytes a second that a connection with consumers takes; None for as many as there are.
-        refuses_logins: whether nobody may log in.
+        refuses_logins: whether all logins are refused.
         is_disk_full: whether every write finds the disk full.
         is_memory_short, is_disk_short: whether memory, or space on disk, is said to be short.
         seed: the seed of a hostile broker; None for one that is not.

@@ -166,7 +166,7 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class LoopThread:
-    """A thread that runs one core in an event loop until it is told to stop."""
+    """A thread that runs one core in an event loop until it has to stop."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -265,7 +265,7 @@ def _log_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -
 
 
 def _abandon(thread: LoopThread) -> None:
-    """Stop a broker that nobody can stop any more, or whose process ends."""
+    """Stop a broker that no caller can stop, or whose process ends."""
     with contextlib.suppress(Exception):
         thread.stop()
 

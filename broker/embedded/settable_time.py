@@ -2,7 +2,7 @@
 
 Theory. Its time is the time that has really passed since it was created, plus what it was moved by, minus what passed
 while it stood still. Its timers are a heap in order of due time and creation. While it runs, one timer of the event
-loop calls those that are due; while it stands still, whoever moves it runs them one by one. All times are whole
+loop calls those that are due; while it stands still, the code that moves it runs them one by one. All times are whole
 milliseconds while it stands still, as expirations are, so a timer of the wall clock is due exactly when it is set for.
 """
 

@@ -1,15 +1,15 @@
-"""The sockets of embedded brokers: children let go of them, and a killed broker keeps its ports (driver).
+"""The sockets of embedded brokers: children close them, and a killed broker keeps its ports (driver).
 
 Theory. A forked child has all descriptors of its parent. As long as it lives, a client whose connection the broker has
-closed would not notice, and a port that the broker has left would stay taken and even accept connections that nobody
-reads. Workers of Celery and of `multiprocessing` are such children. So each descriptor is replaced by one of the null
+closed would not notice, and a port that the broker has left would stay taken and even accept connections without a
+reader. Workers of Celery and of `multiprocessing` are such children. So each descriptor is replaced by one of the null
 device. It is not closed: its number would be given to a file of the child, which the child's copy of the broker's
 objects would close one day.
 
-A restart must find the port of the first start free, but between the two nobody listens there, and the system gives
-free ports to whoever asks for one. So each address is bound by a second socket that never listens: clients are refused
-while the broker is down, as they should be, and no other socket gets the port by chance. The broker's own can share it,
-because both are bound with SO_REUSEADDR. A program that asks for this very port gets it, too.
+A restart must find the port of the first start free, but between the two it is free, and the system gives free ports to
+any process. So each address is bound by a second socket that never listens: clients are refused while the broker is
+down, as they should be, and no other socket gets the port by chance. The broker's own can share it, because both are
+bound with SO_REUSEADDR. A program that asks for this very port gets it, too.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _servers: Final[weakref.WeakSet[HasSockets]] = weakref.WeakSet()
 
 
 def keep_from_children(server: HasSockets) -> None:
-    """Have the children that are forked from now on let go of the sockets that a server has then."""
+    """Have the children that are forked from now on close the sockets that a server has then."""
     _servers.add(server)
 
 

@@ -2,7 +2,7 @@
 
 Theory. `Rows.take` visits all objects once and yields a row for each that has changed since its last row, or has had
 none for a minute. Each row is generated in one step with its own reading of the clock, so its counters and areas are
-consistent; between two rows the broker may run, so that ten thousand queues block nobody: a yielded None marks a
+consistent; between two rows the broker may run, so that ten thousand queues block no client: a yielded None marks a
 possible pause, too. Deleted objects get a last row with their final state.
 """
 

@@ -1,6 +1,6 @@
 """The export writer: writes telemetry to JSON Lines files for analysis (driver). Contents: docs/export.md.
 
-Every few seconds `export.rows.Rows` visits all objects, a few milliseconds at a time so that nobody is delayed. Rows
+Every few seconds `export.rows.Rows` visits all objects, a few milliseconds at a time so that no client is delayed. Rows
 are appended to a file for each table, by threads. Readers ignore the name of an unfinished file; a finished file is
 renamed, so that partial files are never read.
 

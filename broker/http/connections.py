@@ -30,9 +30,9 @@ class Use(IntEnum):
     IDLE = 0
     """It has had an answer, and no request since."""
     UNKNOWN = 1
-    """It has sent no request, or one of somebody who has not logged in, perhaps a part of it."""
+    """It has sent no request, or one without a login, perhaps a part of it."""
     AT_WORK = 2
-    """A request of somebody who has logged in is being answered."""
+    """A request with a login is being answered."""
 
 
 class Connections:
@@ -139,6 +139,6 @@ async def called_without(
 
 
 def resolve(future: asyncio.Future[Any], value: Any) -> None:
-    """Resolve a future, unless nobody waits for it any more."""
+    """Resolve a future, unless its caller has left."""
     if not future.done():
         future.set_result(value)

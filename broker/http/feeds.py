@@ -1,9 +1,9 @@
 """Feeds: what a topic says now, sampled once for all who watch it, as server-sent events. Pure.
 
 Theory. A feed has the rows of its last pass and the events with what the last few passes changed. A watcher has the
-number of the pass up to which it was told everything: it is given the events since, which are the same octets for all,
-or all rows again if there are no events from that pass on, because it is new or slow. So a watcher costs no memory of
-its own, and a slow one gets less, not later.
+number of the pass up to which it has everything: it gets the events since, which are the same octets for all, or all
+rows again if there are no events from that pass on, because it is new or slow. So a watcher costs no memory of its own,
+and a slow one gets less, not later.
 
 The time between two passes grows with what a pass costs, so that all passes together take a bounded share of the time.
 """
@@ -128,9 +128,9 @@ class Feed:
         self.due = now + max(self.topic.seconds, SHARE * cost)
 
     def since(self, number: int) -> Iterator[bytes | None]:
-        """Return the events for a watcher who was told everything up to a pass; None where others may have a turn.
+        """Return the events for a watcher that has everything up to a pass; None where others may have a turn.
 
-        It is then told everything up to the number of the feed at the call.
+        It then has everything up to the number of the feed at the call.
         """
         if number == self.number:
             return iter(())
@@ -153,7 +153,7 @@ class Feed:
     def _made(
         self, rows: list[Any], gone: list[Hashable], at: int, *, is_whole: bool = False
     ) -> Iterator[bytes]:
-        """Encode rows; the last event of a pass has its time, and the keys that are gone."""
+        """Encode rows; the last event of a pass has its time, and the removed keys."""
         columns = self.topic.columns
         if not columns:
             for row in rows:

@@ -1,7 +1,7 @@
 """Listening sockets whose server is loaded when the first client connects (driver); one is in the data directory.
 
-Loading it takes longer than much of a start, and memory that a broker does not need which nobody watches or manages.
-Clients can connect from the start on: the first one waits until the server is loaded, in a thread.
+Loading it takes longer than much of a start, and memory that an unwatched broker does not need. Clients can connect
+from the start on: the first one waits until the server is loaded, in a thread.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class LateServer:
 class ControlSocket:
     """The socket in the (locked) data directory by which `leveret ctl` reaches the broker.
 
-    Only the owner of the directory can open it, and whoever can may do everything.
+    Only the owner of the directory can open it, and then may do everything.
     """
 
     def __init__(self, directory: Path, load: Callable[[], Callable[[], SocketServer]]) -> None:

@@ -2,7 +2,7 @@
 
 All of it in steps, because a list may have a hundred thousand items: keys are computed a few at a time, sorted in runs
 that are merged, and only the items of the page are computed whole. Bodies of messages are texts of JSON that are made
-in pieces: nobody waits for a large one, and it is in memory once.
+in pieces: no client waits for a large one, and it is in memory once.
 
 Long lists that were sent a moment ago are kept encoded, so that ten dashboards cost little more than one: as in
 RabbitMQ for five times as long as it took, and not beyond the next samples. A list of few objects is never old, and
@@ -399,7 +399,7 @@ MOST_OCTETS = 32 << 20
 """Maximum octets of all lists together; a longer list is not kept."""
 MOST_LISTS = 64
 LEAST_ROWS = 1000
-"""Rows up to which a list is made anew for each request."""
+"""Rows up to which a list is made again for each request."""
 FACTOR = 5
 MOST_SECONDS = 5.0
 """Maximum age of a list in seconds, from when it was begun."""

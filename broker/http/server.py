@@ -261,7 +261,7 @@ class ManagementServer:
         return self._broker.obstacle
 
     def _expire(self) -> None:
-        """Free the memory of old lists, also if nobody asks any more."""
+        """Free the memory of old lists, also without further requests."""
         self._expiry = None
         self._lists.expire()
         if len(self._lists):

@@ -23,7 +23,7 @@ _DENIED = "User not authorised to access object"
 
 
 def _found(call: Call, *, change: bool = False) -> Connection:
-    """Return the connection of the path; raises ApiError if there is none, or if it is somebody else's."""
+    """Return the connection of the path; raises ApiError if there is none, or if it is another user's."""
     for connection in call.broker.clients.connections:
         if connection.name == call.names["connection"]:
             if not is_own(call.actor, connection, change=change):

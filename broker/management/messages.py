@@ -59,7 +59,7 @@ _NACKED = "rejected Unable to publish message. Check queue limits."
 
 
 class _Verdict:
-    """The outcome of a publish, which may be known before or after somebody waits for it."""
+    """The outcome of a publish, which may be known before or after a caller waits for it."""
 
     def __init__(self) -> None:
         self.outcome: Outcome | None = None

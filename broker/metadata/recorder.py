@@ -89,7 +89,7 @@ class Definitions:
         journal: receives the rows.
         next_id: returns a number (u64) that was never used before, neither in this process nor in an earlier one on the
             same data.
-        context: is told of what changes.
+        context: is notified of changes.
     """
 
     __slots__ = ("_context", "_journal", "_next_id", "recording")
@@ -190,7 +190,7 @@ class StoredTopology:
         self._ending[qid] = deque()
 
     def queue_deleted(self, qid: int) -> Iterator[None]:
-        """Record that a durable queue is gone; returns the steps that delete the rows of its bindings, now unused."""
+        """Record the deletion of a durable queue; returns the steps that delete the unused rows of its bindings."""
         self._definitions.delete(entity_key(QueueRow.kind, qid))
         return self._delete_all(self._ending.pop(qid, deque()))
 

@@ -76,9 +76,9 @@ class Kind:
     """The objects of one kind in a sample, with the groups of their columns.
 
     `read` returns the row of an object; `labels` the values of its labels, in the order of the group with most (groups
-    with fewer have the first of them), none if it is not shown, only counted. `total` is the sum over objects that are
-    gone, at the end over all; `notice` is called with objects and their rows. `rows` has these by the label names of a
-    group, if they are kept.
+    with fewer have the first of them), none if it is not shown, only counted. `total` is the sum over ended objects, at
+    the end over all; `notice` is called with objects and their rows. `rows` has these by the label names of a group, if
+    they are kept.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Sampler:
     """One sample: sums, and rows if requested. What is not of an object is read when it is asked for.
 
     Attributes:
-        totals: the counters of objects that are gone, and of the server.
+        totals: the counters of ended objects, and of the server.
         queues, channels, connections: the sampled objects.
         by_type: counters of all queues by type, including deleted ones.
         paced: number of publishers that are paused now and then for queues or the disk.

@@ -45,7 +45,7 @@ class Gate:
 
     Attributes:
         config: as given; drivers apply the options of sockets.
-        unsent_answers: return what waits in memory for clients of HTTP; whoever starts such listeners adds one.
+        unsent_answers: return what waits in memory for clients of HTTP; code that starts such listeners adds one.
 
     """
 

@@ -43,7 +43,7 @@ class Accepted(NamedTuple):
         sock: the socket.
         origin: where the client is (`shares.origin`).
         tls: the certificates of the listener; None for one without TLS.
-        header: what a proxy has told about the client; None without a proxy.
+        header: a proxy's information about the client; None without a proxy.
 
     """
 

@@ -27,7 +27,7 @@ class CheckedDriver(Protocol):
     origin: str
     """The origin whose half-open place it holds; '' once it has none."""
     header: Header | None
-    """The client's addresses as a proxy has told them; None without a proxy."""
+    """The client's addresses from a proxy's header; None without a proxy."""
     half_open_until: float
     """Earliest time (`time_source`) at which that place is released, even if the client disconnects earlier."""
     resumed: int

@@ -154,7 +154,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         self.origin = ""
         """The origin whose half-open place it holds; '' once it has none."""
         self.header: Header | None = None
-        """The client's addresses as a proxy has told them; None without a proxy."""
+        """The client's addresses from a proxy's header; None without a proxy."""
         self.half_open_until = 0.0
         """Earliest time (`time_source`) at which that place is released, even if the client disconnects earlier."""
         self._closing = False

@@ -91,7 +91,7 @@ class Topology:
 
     @property
     def is_own(self) -> bool:
-        """True if nobody else can publish to or consume from the queues, as far as the tool knows."""
+        """True if no other client can publish to or consume from the queues, as far as the tool knows."""
         return not self._load.exchange and len(self._made_queues) == len(self._names)
 
     async def declare(self, client: Client) -> None:

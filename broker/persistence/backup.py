@@ -35,7 +35,7 @@ WATCH_SECONDS = 1.0
 STALL_SECONDS = 60.0
 """Time without progress after which a backup is cancelled, because the state that it copies keeps free pages."""
 UNATTENDED_SECONDS = 30.0
-"""Time after which a backup is cancelled if whoever has started it does not ask about it any more."""
+"""Time after which a backup is cancelled if its command has stopped to ask for it."""
 STOP_SECONDS = 5.0
 """Time that the broker's stop waits for a cancelled backup to remove its files."""
 
@@ -205,7 +205,7 @@ class RunningBackup:
         return (self._ended or self._loop.time()) - self._began
 
     def attend(self) -> None:
-        """Note that somebody is interested in the backup."""
+        """Note that a caller has asked for the backup."""
         self._attended = self._loop.time()
 
     def cancel(self, reason: str) -> None:
@@ -217,7 +217,7 @@ class RunningBackup:
             self._commits.removals.resume()
 
     def _check(self) -> None:
-        """Cancel a backup that makes no progress, or in which nobody is interested."""
+        """Cancel a backup that makes no progress, or that no caller has asked for."""
         now = self._loop.time()
         if self._seen[0] != self.octets:
             self._seen = self.octets, now
@@ -337,7 +337,7 @@ class Backups:
         """The one that is running or was the last; None if there was none."""
 
     def start(self, dest: Path, rate: int) -> RunningBackup:
-        """Start a backup; it is cancelled if nobody calls its `attend` at least every 30 s.
+        """Start a backup; it is cancelled unless its `attend` is called at least every 30 s.
 
         `dest` must not exist, its directory must. Raises StorageError if one is running.
         """

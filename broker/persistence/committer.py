@@ -226,8 +226,8 @@ class Committer:
     def wake(self, *, is_alone: bool = False) -> None:
         """Schedule a commit of the journal, or begin it. Called at the end of each turn.
 
-        `is_alone` is true if no other client is active than the one whose read has ended: nobody would add to a commit
-        that begins in the next step.
+        `is_alone` is true if no other client is active than the one whose read has ended: no client would add to a
+        commit that begins in the next step.
         """
         if len(self._journal.files) > len(self._files) and self._is_whole():
             self._write_files()
@@ -522,7 +522,7 @@ class Committer:
     def _found_unpaged(self, batch: Batch, paged: Done) -> None:
         """Record whether transient messages could be paged; if not, they are retried later.
 
-        This blocks nobody: they stay in memory, which the memory alarm limits.
+        This blocks no client: they stay in memory, which the memory alarm limits.
         """
         if paged is not Done.ALL:
             self._page_due = self._loop.time() + RETRY_SECONDS

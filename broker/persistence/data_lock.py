@@ -26,7 +26,7 @@ def locked(data_dir: Path, *, make: bool = True) -> Iterator[None]:
     """Create the data directory (unless `make` is False) and hold its lock, so that no two processes share it.
 
     The kernel releases the lock when the process ends in any way. The file stays, with the id and host of the last
-    holder, which are meaningless while nobody holds the lock.
+    holder, which are meaningless while the lock is free.
 
     Raises InUseError if the lock is held, DataDirError if the directory cannot be used.
     """

@@ -338,7 +338,7 @@ class DataStore:
         return sum(found.values())
 
     def _rows_of(self, line: int) -> Iterator[tuple[Due, bytes]]:
-        """Yield all rows of a line; it reads them in the event loop, before anybody is served."""
+        """Yield all rows of a line; it reads them in the event loop, before any client is served."""
         start: Due | None = (0, 0)
         while start is not None:
             found = self.environment.read_delayed(line, start)

@@ -290,7 +290,7 @@ def hidden(name: str, value: Any, *, is_secret: bool = False) -> Iterator[str]:
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
-    """Return a text with `MASK` instead of the secrets that it quotes; not of those that are too short to be told."""
+    """Return a text with `MASK` instead of the secrets that it quotes, except those that are too short."""
     for secret in sorted(set(secrets), key=len, reverse=True):
         if len(secret) >= SHORTEST:
             text = text.replace(secret, MASK)

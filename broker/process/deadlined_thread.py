@@ -1,8 +1,7 @@
 """Work that may wait for a file system without an end, done beside the event loop (driver).
 
-Theory. The threads of `asyncio.to_thread` are few, and a process does not end before they do. A file system of the
-network whose server is gone would use them up, and keep a broker from stopping. A thread that is left alone does
-neither.
+Theory. The threads of `asyncio.to_thread` are few, and a process does not end before they do. A network file system
+without its server would use them up, and keep a broker from stopping. A thread that is left alone does neither.
 """
 
 import asyncio
@@ -50,6 +49,6 @@ def _finish(done: "asyncio.Future[T]", result: list[T], error: Exception | None)
 
 
 def _seen(done: "asyncio.Future[T]") -> None:
-    """Mark an error as seen, so that it is not logged where nobody waits any more."""
+    """Mark an error as seen, so that it is not logged where no caller is waiting."""
     if not done.cancelled():
         done.exception()

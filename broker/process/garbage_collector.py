@@ -5,7 +5,7 @@ collection finds next to nothing and costs 0.03 to 0.25 us for each object it ex
 messages. Young objects are mostly messages in transit: each is examined once, in a collection of those that are new
 since the last, and these are few because they are collected often. While there are few objects, all of them are
 collected from time to time, which also releases the interpreter's free lists; rather when nothing else is to be done.
-With a large backlog that would block everybody for long: then only new objects are examined
+With a large backlog that would block all clients for long: then only new objects are examined
 (docs/adr/0022-slices.md).
 """
 

@@ -164,7 +164,7 @@ class RotatedFile(logging.FileHandler):
         self._when = When.parsed(rotation.when) if rotation.when else None
         self._due = self._following()
         self._retry = 0.0
-        """Time before which a rotation that has failed is not tried again."""
+        """Time before which a failed rotation is not retried."""
         self._compressing: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:

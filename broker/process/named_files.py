@@ -30,8 +30,8 @@ def read_named(path: Path | str, most: int = MOST_OCTETS, *, is_typed: bool = Fa
     Args:
         path: its name.
         most: maximum size in bytes.
-        is_typed: whether somebody has typed the name at a command that they can interrupt: then it may be a pipe or
-            a device, too, which is read to its end.
+        is_typed: whether the name was typed at a command that can be interrupted: then it may be a pipe or a device,
+            too, which is read to its end.
 
     Raises:
         OSError: it cannot be read, is not a regular file, or is larger; `strerror` says so.

@@ -9,7 +9,7 @@ from leveret.broker.process.shares import Shares
 
 
 class Places:
-    """Places for work, for which others wait; whoever has waited gets a place in turn with the other owners.
+    """Places for work, for which others wait; the waiting owners get a place in turn.
 
     Args:
         shares: the places.

@@ -16,8 +16,8 @@ _OF_SYSTEM = frozenset((Path("/dev"), Path("/dev/fd")))
 def write_private(path: Path, octets: bytes) -> None:
     """Write a file that only its owner may read: completely and on disk, or not at all.
 
-    A file of that name is replaced, and so is a symbolic link, whoever may read what was there before. What is no
-    regular file, such as a pipe, is written to, and so is `/dev/stdout`, whatever it leads to.
+    A file of that name is replaced, whatever its permissions, and so is a symbolic link. What is no regular file, such
+    as a pipe, is written to, and so is `/dev/stdout`, whatever it leads to.
 
     Raises:
         OSError: that is not possible; what was there before is unchanged then.
@@ -51,7 +51,7 @@ def write_private(path: Path, octets: bytes) -> None:
 
 @contextlib.contextmanager
 def private_copy(octets: bytes) -> Iterator[str]:
-    """Give the name of a file with these octets to a library that only reads named files; it is gone afterwards."""
+    """Give the name of a file with these octets to a library that only reads named files; it is deleted afterwards."""
     if hasattr(os, "memfd_create") and _DESCRIPTORS.is_dir():
         file = open(os.memfd_create("leveret"), "wb")  # noqa: PTH123, SIM115 - in memory; closed below
         name = f"{_DESCRIPTORS}/{file.fileno()}"

@@ -1,6 +1,6 @@
 """The last lines of the log, in memory, for those who look at the broker through its API.
 
-There is one log of a process, as there is one `leveret` logger. It is kept while anybody serves it (`begin`, `end`),
+There is one log of a process, as there is one `leveret` logger. It is kept while a server shows it (`begin`, `end`),
 has what the configured levels let through from info on, and takes some megabytes at most.
 """
 

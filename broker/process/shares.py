@@ -1,11 +1,10 @@
-"""Places that many share, of which nobody gets all: for connections, requests, sessions and others. Pure.
+"""Shared places, of which no owner gets all: for connections, requests, sessions and others. Pure.
 
-Theory. A limit on what there is in all protects the broker, and nobody else: who asks most often takes every place, and
-the others are refused, wait, or lose theirs. So each owner has a share of the places. Owners are users, by their names,
-where somebody has logged in, otherwise clients, by their addresses (`origin`). An address of a proxy or a NAT stands
-for many, so its share is large (`Shares.of_addresses`). What happens when a place is wanted that is not free is up to
-whoever has the places: the owner is refused, waits (`broker.process.places`), or the one who has most gives a place
-back (`yielding`).
+Theory. A limit on the total protects the broker only: the owner with most requests takes every place, and the others
+are refused, wait, or lose theirs. So each owner has a share of the places. Owners are users, by their names, after a
+login; otherwise clients, by their addresses (`origin`). An address of a proxy or a NAT stands for many, so its share is
+large (`Shares.of_addresses`). If no place is free, the keeper of the places decides: the owner is refused, waits
+(`broker.process.places`), or the owner with most places gives one back (`yielding`).
 """
 
 import ipaddress

@@ -127,7 +127,7 @@ def split_chunk(payload: bytes) -> BodyChunk:
 class OpenBodies:
     """The bodies whose chunks were applied and that no batch has named.
 
-    Those that are not named when the epoch changes never will be: their leader is gone. Open bodies are part of the
+    Those that are not named when the epoch changes never will be: their leader has ended. Open bodies are part of the
     state: a snapshot contains them, or the batch that names them could not be applied to it.
 
     `epoch` is that of the last entry that was applied, `sizes` has the bytes of each body so far.

@@ -165,7 +165,7 @@ class Control:
         return f"{name} is up, or was so a moment ago: stop it first" if name in up else ""
 
     def forget(self, name: str, done: Callable[[None], object]) -> None:
-        """Remove a member, and call back once it is gone."""
+        """Remove a member, and call back afterwards."""
         self._keeper.forget(name, done)
 
     def acceptance_problem(self) -> str:

@@ -180,7 +180,7 @@ class Forget(NamedTuple):
 class PutChunk(NamedTuple):
     """Keep a chunk of a snapshot that is not complete. Answered by `Kept`.
 
-    Not kept if the chunks before it are gone: another snapshot was completed meanwhile.
+    Not kept if the chunks before it were deleted: another snapshot was completed meanwhile.
     """
 
     id: bytes
@@ -250,7 +250,7 @@ class Found(NamedTuple):
 
 
 class Trimmed(NamedTuple):
-    """The index of the last entry that is gone."""
+    """The index of the last trimmed entry."""
 
     through: int
 
@@ -295,7 +295,7 @@ class Engine(Protocol):
         """Perform a request. Raises NoAnswerError: the outcome is unknown."""
 
     def listen(self, told: Callable[[], object]) -> None:
-        """Call back when the lease may have been given back. No promise: whoever waits looks from time to time."""
+        """Call back when the lease may have been given back. No promise: a waiting node polls, too."""
 
     async def close(self) -> None:
         """End what is open; a request under way may still be performed."""

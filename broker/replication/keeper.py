@@ -27,7 +27,7 @@ log = logging.getLogger("leveret.replication")
 
 TICK_SECONDS = 0.2
 RETRY_SECONDS = 1.0
-"""Time after which an apply that found the disk full is tried again."""
+"""Time after which an apply that found the disk full is retried."""
 SNAPSHOT_RETRY_SECONDS = 60.0
 HAND_OVER_SECONDS = 10.0
 """Time for the database to take the lease back."""
@@ -154,7 +154,7 @@ class Keeper:
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to follow the log, and to lead it once nobody else does."""
+        """Begin to follow the log, and to lead it once no other node does."""
         self._tick()
         self._tasks = [self._loop.create_task(self._lane(lane)) for lane in (LEASE, READ)]
 
@@ -197,7 +197,7 @@ class Keeper:
             task.cancel()
 
     def forget(self, name: str, done: Callable[[None], object]) -> None:
-        """Remove a member, and call back once it is gone."""
+        """Remove a member, and call back afterwards."""
         self._forgetting.setdefault(name, []).append(done)
         self.node.forget(name)
         self._pump()

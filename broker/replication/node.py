@@ -173,7 +173,7 @@ class Node:
         self._is_told = False
         """True if there was news since the last read was asked for."""
         self._news_at = -inf
-        """Time from which the last news is a reason to read: whoever may log in to the database can send any."""
+        """Time from which the last news is a reason to read: any user of the database can send some."""
         self._pause = self._settings.poll
         """Time between two reads of a waiting node."""
         self._next_report = now
@@ -195,7 +195,7 @@ class Node:
         self._accepted = False
         self._refused_since = now
         self.is_too_short = False
-        """True while the log is shorter than the copies of all nodes, which an operator was told."""
+        """True while the log is shorter than the copies of all nodes, which was reported to the operator."""
         self._ends: deque[int] = deque(maxlen=3)
         """Indexes up to which the log was settled at the last reports of this node, while it leads."""
         self._to_forget: list[str] = []
@@ -353,7 +353,7 @@ class Node:
         return max(0, self._ends[0] - member.position.index) if len(self._ends) == self._ends.maxlen else 0
 
     def is_refused(self, now: float) -> bool:
-        """Return whether nobody takes over because the log is shorter than all copies; see `accept_log`."""
+        """Return whether no node takes over because the log is shorter than all copies; see `accept_log`."""
         seen = self.candidate.seen
         if self._accepted or seen is None:
             return False

@@ -32,8 +32,8 @@ class SchemaVersionError(Exception):
 class News:
     """The news of one connection: another session has given the lease back.
 
-    The server sends a notification at once, also while no request is under way. The event loop watches the socket then:
-    whatever comes, or its end, is a reason to make the next request, with which it is read; `told` is called.
+    The server sends a notification at once, also while no request is under way. The event loop watches the socket then.
+    Data on it, or its end, cause the next request, which reads them; `told` is called.
     """
 
     def __init__(self, told: Callable[[], object]) -> None:
@@ -390,7 +390,7 @@ class PostgreSQLDriver:
         return True
 
     async def _drop_others(self) -> None:
-        """Drop the chunks of snapshots that do not count, which another node may change, unless somebody reads them."""
+        """Drop the chunks of snapshots that do not count, which another node may change, unless a reader has them."""
         for (name,) in await self._rows(sql.ALL_CHUNKS):
             with contextlib.suppress(psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
                 async with self._connection.transaction():

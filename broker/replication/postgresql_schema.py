@@ -103,7 +103,7 @@ def use_schema(log: str) -> str:
 
 
 def released(log: str) -> str:
-    """Return the channel on which the nodes of a log are told that its lease was given back."""
+    """Return the channel that notifies the nodes of a log of the return of its lease."""
     return f"leveret_released_{log}" if log else "leveret_released"
 
 

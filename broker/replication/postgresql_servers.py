@@ -119,7 +119,7 @@ async def _close(found: Sequence[Connected]) -> None:
 
 
 def _unverified(url: str) -> list[str]:
-    """Return the host of the server that a URL of one server names, if it is another one and may be anybody's."""
+    """Return the host of the server that a URL of one server names, if it is another one and its owner is unknown."""
     given = {each.keyword.decode(): each.val for each in psycopg.pq.Conninfo.parse(url.encode())}
     for each in psycopg.pq.Conninfo.get_defaults():  # of the environment, too
         name = each.keyword.decode()
@@ -155,7 +155,7 @@ _TIMEOUTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",
 }
-"""Parameters of libpq by which a connection whose other end is gone breaks within seconds."""
+"""Parameters of libpq by which a connection without its other end breaks within seconds."""
 
 
 def with_timeouts(url: str) -> str:

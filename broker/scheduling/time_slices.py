@@ -149,7 +149,7 @@ class TimeSlices:
             )
 
     def watch(self, *, on: bool = True) -> None:
-        """Measure steps from now on, or (`on` false) no longer, as during shutdown, when nobody waits."""
+        """Measure steps from now on, or (`on` false) no longer, as during shutdown, when no client waits."""
         self._short = 0 if on else _UNWATCHED
 
     # -- jobs -------------------------------------------------------------------------------------------------------

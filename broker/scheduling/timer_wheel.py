@@ -87,7 +87,7 @@ class TimerWheel:
 class PeriodicSweep(Generic[T]):
     """A periodic scan of many objects, spread evenly over the ticks of its period.
 
-    A scan of ten thousand connections in one step would delay everybody.
+    A scan of ten thousand connections in one step would delay all clients.
 
     Args:
         everything: returns the objects to visit; called once per period.

@@ -225,12 +225,12 @@ class Turn:
         return is_deferred
 
     def gather(self, read: Read, octets: int, now: int) -> bool:
-        """Have a read told by the next run, which serves all sockets that were read since the last.
+        """Have the next run notify a read; it serves all sockets that were read since the last.
 
         A queue with many publishers and consumers runs once for all of them, and each connection is written to once.
 
         Args:
-            read: what is told; it may not be read again before that.
+            read: the object to notify; it may not be read again before that.
             octets: its size in bytes.
             now: time at which it began (ns).
 

@@ -68,7 +68,7 @@ ERROR_LINES = 10
 """Lines of the log within a second about errors of one user from one address."""
 CLUSTER_ID_OCTETS = 16
 MOST_ROWS = 50_000
-"""Changes of metadata that wait for a full disk; all of them are tried again together, a few hundred bytes each."""
+"""Changes of metadata that wait for a full disk; all of them are retried together, a few hundred bytes each."""
 
 
 def seed(directory: Directory, config: Config) -> None:
@@ -575,6 +575,6 @@ class Server(AdministeredBroker):
 
 
 def _resolve(future: "asyncio.Future[T]", result: T) -> None:
-    """Resolve a future, unless nobody waits for it any more."""
+    """Resolve a future, unless its caller has left."""
     if not future.done():
         future.set_result(result)

@@ -1,8 +1,8 @@
 """Shutdown flush: writes persistent messages to disk that queues have only promised to publishers.
 
 A stopping broker closes its connections first, so publishers get no more confirms of messages that consumers have not
-settled yet. They will publish these again, unless they are gone for good by then. So persistent messages are
-written as if they had been published in standard mode: they may be delivered twice then, but are never lost.
+settled yet. They will publish these again, unless they have ended by then. So persistent messages are written as if
+they had been published in standard mode: they may be delivered twice then, but are never lost.
 
 The queue is rotated once, so that its order stays: each message is taken from its head, appended to its tail, and
 removed from its old place in the same commit. Transient messages are lost with the broker, as always. Each level of a

@@ -3,7 +3,8 @@
 Theory. Both channels have number 1, and what is delivered goes on in the same order: the n-th delivery is the n-th
 publish, so a delivery tag and the sequence number of its publish are equal, and a confirm is an ack of the same number.
 The frames of a content are passed on as they are, large bodies frame by frame as they arrive: memory is needed for one
-read and for nothing else. The destination's frames may not be smaller than the source's; whoever connects sees to that.
+read and for nothing else. The destination's frames may not be smaller than the source's; the code that connects ensures
+that.
 
 What is passed on becomes frames of a connection that may do what its login may, within this broker often everything.
 So nothing is passed on but the header and the body of a delivery on its channel, each frame of the type that comes

@@ -1,8 +1,8 @@
 """The samples of everything in a broker, and what they say about an object.
 
-A pass visits all objects in steps and adds a row to the series of each. Series of objects that are gone end with the
-next pass. Counters that the objects keep anyway are read, also by requests, whose totals are those of this moment:
-only rates and ranges come from samples.
+A pass visits all objects in steps and adds a row to the series of each. Series of ended objects end with the next pass.
+Counters that the objects keep anyway are read, also by requests, whose totals are those of this moment: only rates and
+ranges come from samples.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -83,7 +83,7 @@ class Statistics:
         }
 
     def forgetting(self) -> Iterator[None]:
-        """Forget all samples, in steps, and the counts of what is gone; those of living objects go on."""
+        """Forget all samples, in steps, and the counts of ended objects; those of living objects continue."""
         self._resets += 1
         known, self._series = self._series, {}
         totals = self._broker.context.totals

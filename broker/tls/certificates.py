@@ -21,7 +21,7 @@ HOUR: Final = 3600.0
 
 
 class Certificates:
-    """The certificates in use; whoever starts a listener with TLS adds its own.
+    """The certificates in use; code that starts a listener with TLS adds its own.
 
     Args:
         audit: records each reload.

@@ -41,7 +41,7 @@ BATCH = 256
 _LOOKED_AT = 16
 """Messages between two checks of the time while they are compared with the condition."""
 _FULL_MS = 500
-"""Milliseconds until a full disk is tried again."""
+"""Milliseconds until a full disk is retried."""
 _BATCHES = 10
 """Batches a second of a transfer with a rate, if that is high enough."""
 RETURNS = "returns to its queue"

@@ -16,6 +16,10 @@ RIDDLES = re.compile(
     r"|look of|tells? of|is gone|are gone|not there|nothing is known|nothing that|no room|that somebody wants)\b"
 )
 """Paraphrases of what a standard term says: reported, again, released, deferred, retried, deleted, missing, disk full."""
+VAGUE = re.compile(
+    r"\b(?:told|anew|whoever|let go|put off|tried again|given up|somebody|nobody|anybody|everybody|is gone|are gone)\b"
+)
+"""Words of docstrings for which there is a noun or a verb of the field: client, caller, notified, released, ended."""
 OCTETS = re.compile(r"\boctets?\b", re.IGNORECASE)
 WIRE = ("broker/amqp/", "broker/connection/")
 """Folders whose texts may speak of the octets of frames."""
@@ -54,6 +58,19 @@ def test_docstrings_open_with_a_term_or_a_verb(folder: str):
         if not path.is_symlink() and (folder != "leveret" or path.parent == ROOT / "leveret")
         for text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
         if text.strip() and asks(text)
+    ]
+
+    assert found == []
+
+
+@pytest.mark.parametrize("folder", PRODUCT)
+def test_docstrings_name_who_acts(folder: str):
+    """No docstring of the product has somebody, nobody, whoever or another word in place of the field's noun."""
+    found = [
+        f"{path.relative_to(ROOT)}: {text.strip().splitlines()[0]}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
+        if VAGUE.search(re.sub(r"`[^`]*`", "", text))
     ]
 
     assert found == []

@@ -2,7 +2,8 @@
 
 Theory. The steps of the chain are asked in order, as in RabbitMQ (rabbit_access_control): the first one that lets the
 user in decides about permissions, too. One that refuses, or cannot decide, is passed over; if none is left, the login
-is refused with the reason of the last. For permissions nobody else is asked: what a backend cannot decide is refused.
+is refused with the reason of the last. For permissions no other backend is asked: whatever a backend cannot decide is
+refused.
 
 The callers are connections, which never wait: each question is a task, and its answer a step of the loop. A connection
 has one question at a time, so there are at most as many tasks as connections.

@@ -1,8 +1,7 @@
 """An LDAP directory, asked in threads (driver): connections of ldap3, which block.
 
-Each question opens connections of its own and closes them. A question that takes too long is given up by the loop,
-which shuts its sockets down, so that its thread ends, too. Referrals are not followed: they could send passwords
-elsewhere.
+Each question opens connections of its own and closes them. The loop ends a question that takes too long: it shuts its
+sockets down, so that its thread ends, too. Referrals are not followed: they could send passwords elsewhere.
 
 A question has one of the outcomes of `broker.auth.backends.backend`. A directory that cannot decide about the values
 says so by a result: `UndecidedError` for one that follows from them, which refuses, `BackendError` for one of
@@ -31,7 +30,7 @@ MOST_VALUES: Final = 1000
 
 
 class Question:
-    """A question under way, which may be given up by another thread.
+    """A question under way, which another thread may cancel.
 
     It has descriptors of its own for the sockets: those of the sockets may be closed meanwhile, and be another's.
     """
@@ -42,7 +41,7 @@ class Question:
         self._lock = threading.Lock()
 
     def add(self, sock: socket.socket) -> None:
-        """Add a socket that the question uses; raises BackendError if it is given up."""
+        """Add a socket that the question uses; raises BackendError if it is cancelled."""
         with self._lock:
             if self.is_given_up:
                 raise BackendError("timeout")

@@ -2,11 +2,11 @@
 
 Theory. A service that does not answer must cost others nothing. Questions that find all places taken wait for one, and
 the time they wait counts. If the backend could not be reached for `FAILURES` callers within `WINDOW` seconds, and
-answered nobody in between, further questions fail at once for `PAUSE` seconds; then the broker asks something of its
-own, and the outcome decides (a circuit breaker). Callers choose the values of questions, so no answer to one, whatever
-it is, counts as a failure; one caller alone, an address with a name, counts once; and no caller is the one who finds
-out. A question whose time is over while others were answered was one too many, or has hit a bad value: it is undecided,
-and says nothing about the backend.
+answered no caller in between, further questions fail at once for `PAUSE` seconds. Then the broker sends a question of
+its own, and the outcome decides (a circuit breaker). Callers choose the values of questions, so no answer to one,
+whatever it is, counts as a failure; one caller alone, an address with a name, counts once; and no caller is the one who
+finds out. A question whose time is over while others were answered was one too many, or has hit a bad value: it is
+undecided, and says nothing about the backend.
 """
 
 import asyncio

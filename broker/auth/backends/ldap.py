@@ -209,7 +209,7 @@ class LDAPBackend(RemoteBackend):
         return dn
 
     def _looked_up(self, question: Question, name: str) -> str | None:
-        """Return the DN of a user by a search before anybody has logged in."""
+        """Return the DN of a user by a search before the login."""
         settings = self._settings
         bind = settings.other_bind if settings.dn_lookup_bind.way == "as_user" else settings.dn_lookup_bind
         text = self._filled(settings.user_dn_pattern, name)

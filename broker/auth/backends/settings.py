@@ -33,7 +33,7 @@ MODULES: Final[dict[str, Name]] = {
 
 
 def is_protected(address: str) -> bool:
-    """Return whether nobody on the way to a web service can read along: TLS, or this host. Raises ValueError."""
+    """Return whether the way to a web service is private: TLS, or this host. Raises ValueError."""
     parts = urlsplit(address)
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _THIS_HOST)
 

@@ -135,7 +135,7 @@ def forget_cluster_node(session: Session, name: str) -> None:
 
 @command(CLUSTER)
 def cluster_accept_log(session: Session) -> None:
-    """Lead with a database that was restored from a backup: what its log lacks is given up, on all nodes."""
+    """Lead with a database that was restored from a backup: entries that its log lacks are lost, on all nodes."""
     session.announce("Accepting the log as it is ...")
     session.api.post("leveret", "cluster", "accept-log")
 

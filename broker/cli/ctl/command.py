@@ -188,7 +188,7 @@ def client_of(options: Mapping[str, Any]) -> contextlib.closing[ApiClient]:
 def default_data_dir() -> Path:
     """Return the data directory of commands that name none: that of a variable, or of the one broker that is found.
 
-    The user is told of a broker that is elsewhere. Of several none is chosen: they are listed if the command needs one.
+    A message names a broker that is elsewhere. Of several none is chosen: they are listed if the command needs one.
     """
     if named := next((value for name in DATA_DIR_VARIABLES if (value := os.environ.get(name))), ""):
         return Path(named)

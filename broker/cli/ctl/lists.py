@@ -108,7 +108,7 @@ def _show(
 
 
 def _of_vhost(session: Session, kind: str) -> Any:
-    """Return the objects of a vhost; none, as RabbitMQ does, if it does not exist, which is told beside the output."""
+    """Return the objects of a vhost; none, as RabbitMQ does, if it does not exist, with a message beside the output."""
     found = session.api.find(kind, session.vhost)
     if found is None:
         names = [each["name"] for each in session.api.get("vhosts", columns="name")]

@@ -172,7 +172,7 @@ class Top(App[CtlError]):
             event.stop()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Narrow the list while somebody types."""
+        """Narrow the list during typing."""
         self._model.narrow(event.value)
         self._ask()
 

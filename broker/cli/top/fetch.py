@@ -1,4 +1,4 @@
-"""The questions of `leveret top` to the management API (driver: a thread, so that waiting stops nobody)."""
+"""The questions of `leveret top` to the management API (driver: a thread, so that no wait stops the screen)."""
 
 import queue
 import threading

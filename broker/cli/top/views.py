@@ -312,7 +312,7 @@ def row(columns: Sequence[tuple[Column, int]], item: Item, *, style: str = "") -
 
 
 def _style(column: Column, text: str) -> str:
-    """Return the style of a cell: what is nothing is dim, a state that slows somebody down stands out."""
+    """Return the style of a cell: zero is dim, a state that slows a client down stands out."""
     if column.title == "STATE":
         return {"flow": "warning", "blocked": "alarm", "blocking": "warning"}.get(text, "dim")
     return "dim" if column.kind == "number" and text in {"0", "-", "0 %"} else ""
@@ -332,7 +332,7 @@ KEYS = (
 )
 """The keys of the last line, the most important of them."""
 TYPING_KEYS = (("enter", "keep this filter"), ("esc", "show all"))
-"""The keys of the last line while somebody types a filter."""
+"""The keys of the last line while a filter is typed."""
 _ALL = (
     ("1 2 3  tab", "queues, connections, channels"),
     ("/", "type a part of the name; enter keeps it, esc shows all"),
