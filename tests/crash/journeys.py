@@ -124,12 +124,12 @@ class Way:
 
     def _behind(self, station: str) -> frozenset[str]:
         """The station, or where a delay or a transfer leads from it."""
-        return frozenset(
-            {
-                station,
-                *[move.target for move in self.moves if move[0] == station and move.reason in {DUE, CARRIED}],
+        found = {station}
+        for _ in self.moves:
+            found |= {
+                move.target for move in self.moves if move[0] in found and move.reason in {DUE, CARRIED}
             }
-        )
+        return frozenset(found)
 
     @cached_property
     def unmoved(self) -> frozenset[str]:

@@ -19,12 +19,12 @@ from typing import Any
 import aiohttp
 from crash import moves
 from crash.answers import LOGIN
-from crash.journeys import CARRIED, EXPIRED, MAXLEN, NOWHERE, REJECTED, Death, Delivery, Journeys, Way
+from crash.journeys import CARRIED, DUE, EXPIRED, MAXLEN, NOWHERE, REJECTED, Death, Delivery, Journeys, Way
 from crash.kills import VARIANTS, Totals, campaign, check_store, since, tally
 from crash.ledger import MANY, BodyError, Id, read_body
 from crash.link import Link, LostError, headers_of
 from crash.load import STALL_SECONDS
-from crash.moves import LEVELS, RECEIPTS, Drainer, Hasty, Lane, Mover, Queue, Worker, deaths_of
+from crash.moves import LEVELS, LINE, RECEIPTS, Drainer, Hasty, Lane, Mover, Queue, Worker, deaths_of
 from crash.publisher import Crowd
 from crash.site import Site, until
 from pamqp import commands
@@ -47,6 +47,8 @@ WINDOW = 15
 """Messages of each publisher without a verdict: few, as the transfers are what is tested."""
 WARM_SECONDS = 20.0
 REQUEST_SECONDS = 30.0
+HELD_MILLISECONDS = 600
+"""Longest time for which a queue holds what has moved there."""
 LARGE_PART = 0.03
 """Part of the messages that have 300 KB, where they may: their files take longer than a commit."""
 LARGER = 3_000_000
@@ -64,6 +66,8 @@ QUEUES = (
     Queue("emptied.to"),
     Queue("unsafe.from"),
     Queue("unsafe.to"),
+    Queue("due.from"),
+    Queue("due.to", {"x-allow-hold": True}),
     Queue("copy.from"),
     Queue("copy.to"),
     Queue("discard.from"),
@@ -86,6 +90,13 @@ LANES = (
         ),
         "unsafe.from",
         2,
+    ),
+    Lane(
+        (Way("due.from", ("due.from", LINE, CARRIED), (LINE, "due.to", DUE)),),
+        "due.from",
+        3,
+        delays=(20, 120, HELD_MILLISECONDS),
+        first="due.to",
     ),
     Lane((Way("copy.from"),), "copy.from", 2),
     Lane((Way("discard.from"),), "discard.from", 2, priorities=(None, 0)),
@@ -472,6 +483,7 @@ class Load(Crowd):
         counting.books = books
         self.consumers = [
             Hasty(journeys, "move.to", luck()),
+            Hasty(journeys, "due.to", luck()),
             Slow(journeys, "move.from", luck(), prefetch=3),
             counting,
         ]
@@ -480,6 +492,7 @@ class Load(Crowd):
             Carrier(books, api, luck(), MOVE, "move.from", destination="move.to"),
             Carrier(books, api, luck(), MOVE, "order.from", destination="order.to", where="size < 100000"),
             Carrier(books, api, luck(), MOVE, "unsafe.from", destination="unsafe.to"),
+            Carrier(books, api, luck(), MOVE, "due.from", destination="due.to"),
             Copier(books, api, luck(), COPY, "copy.from", destination=COPIES),
             Discarder(books, api, luck(), DISCARD, "discard.from", where=f"properties.priority == {DOOMED}"),
             Carrier(books, api, luck(), RETRY, "retry.dead", max_retries=1_000_000),
@@ -542,6 +555,7 @@ async def drain(books: Books, port: int, stall: float) -> int:
     """Let everything come to rest, take it out of every queue, and judge what came; returns how many came."""
     journeys = books.journeys
     link = await Link.connect(port)
+    await asyncio.sleep(HELD_MILLISECONDS / 1000 + 0.15)
     if not await _expired(link, stall):
         books.ledger.broke("O9", f"messages of retry.work have not expired within {stall} s")
     taken = 0
