@@ -396,7 +396,7 @@ class Channel:
         if demands is not None and demands.headers:
             for queue in queues:
                 if queue.limits is not None and queue.limits.hold is not None:
-                    queue.limits.hold.check(demands.headers)
+                    queue.limits.hold.check(content, demands.headers)
         if demands is not None and not demands.plain_route:
             message = self._rewritten(message, demands, queues)
         exchange.tally(len(queues), route.routing_key).published += 1

@@ -26,6 +26,8 @@ from leveret.storage.message import Message, Moved, moving
 
 log = logging.getLogger("leveret.queue")
 
+_NOTHING = b"", 0, 0
+
 
 class HoldingQueue(Protocol):
     """The queue, as its hold sees it."""
@@ -67,6 +69,8 @@ class Hold(DueLine):
         self._settings = NO_SETTINGS
         self._headers: list[bytes] = []
         self._has_warned = False
+        self._checked = _NOTHING
+        """The content of the latest publish, when that was checked, and until when it is to be held (epoch ms)."""
         self.is_busy = False
         """True while an operator's operation on the messages runs; another must not begin."""
         self.number = queue.qid
@@ -82,10 +86,10 @@ class Hold(DueLine):
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
-    def check(self, headers: Table) -> None:
+    def check(self, content: bytes, headers: Table) -> None:
         """Raise 406 if the time in a header of a publish is malformed."""
         try:
-            self._due(headers)
+            self._checked = content, self._context.clock(), self._due(headers)
         except InvalidDueTimeError as error:
             where = resource("queue", self._queue.name, self._queue.vhost)
             raise precondition_failed(f"{error}, in a message for {where}") from None
@@ -95,7 +99,15 @@ class Hold(DueLine):
 
         One whose header is malformed, and that no client publishes now, is not held.
         """
-        if not any(name in message.content for name in self._headers):
+        (content, at, due), self._checked = self._checked, _NOTHING
+        if (
+            content is message.content and at == self._context.clock()
+        ):  # nearly always: it was checked just now
+            return due
+        for name in self._headers:
+            if name in message.content:
+                break
+        else:
             return 0
         try:
             return self._due(Properties(message.header).headers or {})

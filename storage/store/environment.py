@@ -38,8 +38,8 @@ from leveret.storage.store.store_header import CLEAN, PLACE, Saved, begin, check
 
 log = logging.getLogger("leveret.storage")
 
-MAPPED = 64 * 1024 * 1024
-"""Bytes of mapped files from which they are released after rows were written all over the file."""
+MAPPED = 24 * 1024 * 1024
+"""Bytes of mapped files from which they are released after rows all over the file were written or read."""
 ROOM = 16 * 1024 * 1024
 """Bytes of disk that a commit leaves free: if one fails with less free space, the disk is full."""
 
@@ -368,9 +368,14 @@ class Environment:
         self._is_full = False
         self._is_marked = self._is_marked and not batch.durable
         self._gone_lines = gone
-        if any(row[0] == delayed.TABLE for row in batch.rows) and file_octets() > MAPPED:
-            store.mapping.give_back()
+        if any(row[0] == delayed.TABLE for row in batch.rows):
+            self._give_back()
         return Done.ALL, ""
+
+    def _give_back(self) -> None:
+        """Release the pages of the file from the process's memory, after delayed messages have touched many."""
+        if file_octets() > MAPPED:
+            self.store.mapping.give_back()
 
     def _put_rows(self, txn: Any, rows: Iterable[Row]) -> list[int]:
         """Write and delete rows, in their order; returns the lines of delayed messages that this deletes."""
@@ -517,7 +522,9 @@ class Environment:
     def read_delayed(self, line: int, start: delayed.Due) -> delayed.DelayedRows:
         """Read the next delayed messages of a line, from `start` on, as many as a window takes."""
         with self.store.reading() as txn:
-            return delayed.read_rows(txn.cursor(self.store.db[delayed.TABLE]), line, start)
+            found = delayed.read_rows(txn.cursor(self.store.db[delayed.TABLE]), line, start)
+        self._give_back()
+        return found
 
     def recover_delayed(self, lines: Collection[int], queues: Collection[int] = ()) -> dict[int, int]:
         """Return the delayed messages of each line in use that has any; the next commits delete other lines.
