@@ -204,6 +204,7 @@ campaign.whole-files = tests/crash/run.py whole-files
 campaign.followed = tests/followed/run.py -n $(or $(N),20)
 campaign.fuzz = tests/fuzz/run.py --cases $(or $(N),20000)
 campaign.handshakes = tests/handshakes/run.py --count $(or $(N),100000)
+campaign.hold-model = tests/broker/queue/test_hold_model.py $(or $(N),10000) $(or $(STEPS),100)
 campaign.management = tests/management_beside/run.py
 campaign.model = tests/storage/queues/test_variable_queue.py $(or $(N),$(EXAMPLES),50000) $(or $(STEPS),100)
 campaign.mutants = tests/crash/run.py mutants
@@ -221,7 +222,7 @@ CAMPAIGNS := $(sort $(patsubst campaign.%,%,$(filter campaign.%,$(.VARIABLES))))
 
 campaign: $(VENV)/.installed-test
 	$(if $(filter $(CAMPAIGNS),$(NAME)),,$(error NAME is one of: $(CAMPAIGNS)))
-	$(if $(filter model transfer,$(NAME)),PYTHONPATH=.:tests )$(if $(filter cluster,$(NAME)),LEVERET_CLUSTER_JOBS='all compact' )$(BIN)/python $(campaign.$(NAME)) $(ARGS)
+	$(if $(filter hold-model model transfer,$(NAME)),PYTHONPATH=.:tests )$(if $(filter cluster,$(NAME)),LEVERET_CLUSTER_JOBS='all compact' )$(BIN)/python $(campaign.$(NAME)) $(ARGS)
 
 campaigns: $(VENV)/.installed-test
 	$(BIN)/python tests/crash/campaigns.py $(ARGS)

@@ -1,0 +1,211 @@
+"""A queue that holds messages beside a model with a clock: steps in any order, kills, clocks that are set, operators.
+
+`make campaign NAME=hold-model` runs it long.
+"""
+
+import logging
+import shutil
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from doubles.fakes import Client, DiskNode, basic_consume, settle
+from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from services.api import OPERATOR, Api
+
+from leveret.broker.amqp.commands import Basic, Confirm, make
+from leveret.broker.queue import due_line
+from leveret.storage.delayed import Window
+
+ARGUMENTS = {"x-allow-hold": ("bool", True)}
+ACTIONS = st.sampled_from(("release", "cancel", "reschedule", "move", "copy"))
+QUEUES = ("q", "other")
+
+
+class Holds(RuleBasedStateMachine):
+    """Two queues that hold; `pending` has the times of held messages by queue and number, `ready` the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.window = patch.object(due_line, "Window", partial(Window, size=2))
+        self.window.start()
+        self.folder = Path(tempfile.mkdtemp())
+        self.node = DiskNode(self.folder)
+        self.number = 0
+        self.pending: dict[tuple[str, int], int] = {}
+        self.ready: list[tuple[str, int]] = []
+        self.client = self.connect()
+        for name in QUEUES:
+            self.client.declare(name, durable=True, arguments=ARGUMENTS)
+        settle(self.node)
+        self.publish("q", [90, 30, 60, 20, 80, 90], safe=True)
+
+    def connect(self) -> Client:
+        """Return a client in confirm mode."""
+        client = Client(self.node)
+        client.send(make(Confirm.Select, False))
+        settle(self.node)
+        return client
+
+    def queue(self, name: str) -> Any:
+        """Return a queue."""
+        return self.node.vhosts["/"].queues[name]
+
+    def calm(self) -> None:
+        """Let everything happen that can happen now, and tell the model."""
+        before = None
+        while before != (before := [self.queue(name).held_count for name in QUEUES]):
+            settle(self.node)
+            self.node.clock.run()
+            self.node.pass_time(0)
+        now = self.node.wall_clock()
+        due = [key for key, at in self.pending.items() if at <= now]
+        self.ready += due
+        for key in due:
+            del self.pending[key]
+
+    @rule(
+        name=st.sampled_from(QUEUES),
+        delays=st.lists(st.integers(1, 90), min_size=1, max_size=6),
+        safe=st.booleans(),
+    )
+    def publish(self, name: str, delays: list[int], safe: bool) -> None:
+        """Publish messages, whose publisher hears; or kill the broker before that, and they are gone."""
+        for delay in delays:
+            self.number += 1
+            at = self.node.wall_clock() + delay
+            self.client.publish(
+                name, b"%d" % self.number, headers={"x-deliver-at": ("long", at), "n": ("long", self.number)},
+                delivery_mode=2,
+            )  # fmt: skip
+            if safe:
+                self.pending[name, self.number] = at
+        if safe:
+            self.calm()
+        else:
+            self.kill()
+
+    @rule(milliseconds=st.integers(-40, 60), then_kill=st.booleans())
+    def set_clock(self, milliseconds: int, then_kill: bool) -> None:
+        """Let time pass, or set the clock back; what is due may not be on disk when the broker is killed."""
+        self.node.pass_time(milliseconds)
+        if then_kill:
+            self.kill()
+        self.calm()
+
+    @rule()
+    def kill(self) -> None:
+        """Kill the broker: what is on disk is there."""
+        self.node = self.node.killed()
+        self.client = self.connect()
+        self.calm()
+
+    @rule(
+        action=ACTIONS,
+        least=st.integers(0, 12),
+        most=st.integers(5, 30),
+        later=st.integers(-10, 60),
+        then_kill=st.booleans(),
+    )
+    def act(self, action: str, least: int, most: int, later: int, then_kill: bool) -> None:
+        """Have an operator act on held messages of the first queue, and kill the broker when that is on disk."""
+        body: dict[str, Any] = {
+            "action": action,
+            "where": f"headers.n >= {least} and headers.n <= {least + most}",
+        }
+        now = self.node.wall_clock()
+        if action == "reschedule":
+            body["to"] = max(0, now + later)
+        if action in {"move", "copy"}:
+            body["destination"] = "other"
+        answer = Api(self.node, OPERATOR).post("leveret/queues/%2F/q/held", body)
+        assert 200 == answer.status
+        chosen = [key for key in self.pending if key[0] == "q" and least <= key[1] <= least + most]
+        assert len(chosen) == answer.body["done"]
+        for key in chosen:
+            at = self.pending[key]
+            if action in {"move", "copy"}:
+                if ("other", key[1]) in self.pending:  # there are two of it
+                    self.number += 1
+                    self.pending["other", -self.number] = at
+                else:
+                    self.pending["other", key[1]] = at
+            if action in {"move", "cancel"}:
+                del self.pending[key]
+            elif action != "copy":
+                self.pending[key] = body.get("to", now)
+        self.calm()
+        if then_kill:
+            self.kill()
+
+    @rule()
+    def purge(self) -> None:
+        """Purge the second queue."""
+        count = self.queue("other").purge()
+        held = [key for key in self.pending if key[0] == "other"]
+        gone = [key for key in self.ready if key[0] == "other"]
+        assert len(held) + len(gone) == count
+        for key in held:
+            del self.pending[key]
+        self.ready = [key for key in self.ready if key[0] == "q"]
+        self.calm()
+
+    @invariant()
+    def counts(self) -> None:
+        """Each queue holds what is not due, no more and no less, and the rest is ready."""
+        for name in QUEUES:
+            held = sum(key[0] == name for key in self.pending)
+            ready = sum(key[0] == name for key in self.ready)
+            queue = self.queue(name)
+            assert (held, ready) == (queue.held_count, queue.ready_count)
+
+    def teardown(self) -> None:
+        """Each message comes once, after all others that are due earlier."""
+        try:
+            self.node.pass_time(10_000)
+            self.calm()
+            assert not self.pending
+            for name in QUEUES:
+                self.client.take()
+                self.client.send(basic_consume(name, name, no_ack=True))
+                for _ in range(self.number + 10):
+                    settle(self.node)
+                    self.node.clock.run()
+                found = [
+                    int(each.body) for each in self.client.take() if isinstance(each.method, Basic.Deliver)
+                ]
+                expected = [number for queue, number in self.ready if queue == name]
+                assert len(expected) == len(found)
+                assert sorted(number for number in expected if number > 0) == sorted(set(found))
+        finally:
+            self.window.stop()
+            self.node.disk.close()
+            shutil.rmtree(self.folder)
+
+
+def run(examples: int, steps: int) -> None:
+    """Run the machine."""
+    run_state_machine_as_test(
+        Holds,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_a_hold_is_as_its_model():
+    """Whatever happens in whatever order, no message is early, lost or delivered twice."""
+    run(60, 30)
+
+
+if __name__ == "__main__":
+    logging.disable()
+    run(int(sys.argv[1]), int(sys.argv[2]))
+    print(f"{sys.argv[1]} examples of at most {sys.argv[2]} steps: no difference")
