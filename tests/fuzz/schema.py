@@ -16,7 +16,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import venv
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from processes.running import SLOW_STEP, leash  # noqa: E402
+from services.programs import installed  # noqa: E402
 
 from bench import brokers  # noqa: E402
 from leveret.broker.management.routes import ROUTES  # noqa: E402
@@ -76,17 +76,6 @@ LIMIT = 3600.0
 GENERATED = re.compile(r"(\d+) generated")
 CHANGED = re.compile(r": (\d{3})$", re.MULTILINE)
 BAD = re.compile(rf"Traceback|unexpected error|internal error|{SLOW_STEP}")
-
-
-def installed() -> Path:
-    """Install Schemathesis unless it is there; returns its program. Raises CalledProcessError."""
-    folder = FOLDER / VERSION
-    program = folder / "bin" / "schemathesis"
-    if not program.exists():
-        venv.create(folder, with_pip=True)
-        command = [folder / "bin" / "python", "-m", "pip", "install", "-q", f"schemathesis=={VERSION}"]
-        subprocess.run(command, check=True)
-    return program
 
 
 def settings() -> str:
@@ -155,7 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of all choices")
     options = parser.parse_args(arguments)
     try:
-        code, cases, found = run(installed(), options.cases, options.seed)
+        program = installed(FOLDER / VERSION, "schemathesis", f"schemathesis=={VERSION}")
+        code, cases, found = run(program, options.cases, options.seed)
     except (brokers.BrokerError, subprocess.CalledProcessError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,11 +21,11 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from conformance.brokers import SetUp, StartError, free_port, start_ours, start_rabbitmq  # noqa: E402
 from playbooks.cases import CASES, Case  # noqa: E402
+from services.programs import installed  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "ansible"
 PACKAGES = ("ansible==12.3.0", "requests", "pika")
-INSTALL_SECONDS = 1800
 PLAY_SECONDS = 1800
 
 
@@ -39,7 +38,7 @@ def main() -> int:
     cases = [case for case in CASES if not given.names or case.name.startswith(tuple(given.names))]
     bad = 0
     try:
-        program = installed()
+        program = installed(FOLDER, "ansible-playbook", *PACKAGES)
         for name in given.brokers.split(","):
             with BROKERS[name]() as (environment, variables):
                 results = play(program, cases, environment, variables)
@@ -49,16 +48,6 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     return 1 if bad else 0
-
-
-def installed() -> Path:
-    """Install Ansible into an environment of its own, unless it is there; returns `ansible-playbook`."""
-    python = FOLDER / "bin" / "python"
-    if not (FOLDER / "bin" / "ansible-playbook").exists():
-        venv.create(FOLDER, with_pip=False, symlinks=True)
-        command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", *PACKAGES]
-        subprocess.run(command, check=True, timeout=INSTALL_SECONDS)
-    return python.with_name("ansible-playbook")
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import venv
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,11 +25,11 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 from conformance.brokers import SetUp, StartError, free_port, start_ours  # noqa: E402
 from samples.certificates import Authority  # noqa: E402
+from services.programs import installed  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "scanners"
 SSLYZE = "sslyze==6.3.1"
-INSTALL_SECONDS = 900
 SCAN_SECONDS = 1800
 COMMANDS = (
     "certificate_info", "ssl_2_0_cipher_suites", "ssl_3_0_cipher_suites", "tls_1_0_cipher_suites",
@@ -77,16 +76,6 @@ def broker(folder: Path) -> Iterator[tuple[dict[str, int], Path]]:
             raise StartError(log[log.index("Traceback") :][:2000])
     finally:
         running.stop()
-
-
-def installed() -> Path:
-    """Install sslyze into an environment of its own, unless it is there; returns its interpreter."""
-    python = FOLDER / "bin" / "python"
-    if not (FOLDER / "bin" / "sslyze").exists():
-        venv.create(FOLDER, with_pip=False, symlinks=True)
-        command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", SSLYZE]
-        subprocess.run(command, check=True, timeout=INSTALL_SECONDS)
-    return python
 
 
 def by_sslyze(python: Path, port: int, ca: Path, folder: Path) -> tuple[list[str], str]:
@@ -223,7 +212,7 @@ def main() -> int:
         return 2
     count = 0
     try:
-        python = installed() if "sslyze" in scanners else None
+        python = installed(FOLDER, "sslyze", SSLYZE).with_name("python") if "sslyze" in scanners else None
         with tempfile.TemporaryDirectory() as name, broker(Path(name)) as (ports, ca):
             for listener, port in ports.items():
                 if listener not in given.listeners.split(","):
