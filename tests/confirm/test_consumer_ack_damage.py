@@ -1,6 +1,7 @@
 """A consumer-ack queue reports messages that cannot be read any more."""
 
 import pytest
+from doubles.publisher import Publisher
 
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 from leveret.confirm.promise import Promise
@@ -19,19 +20,6 @@ class Damaged(MemoryQueue):
         self.damaged += count
         self.drop(count)
         self.on_loaded()
-
-
-class Publisher:
-    """Notes its verdicts."""
-
-    def __init__(self) -> None:
-        self.outcomes: list[tuple[str, int]] = []
-
-    def accepted(self, seq_no: int) -> None:
-        self.outcomes.append(("ack", seq_no))
-
-    def refused(self, seq_no: int) -> None:
-        self.outcomes.append(("nack", seq_no))
 
 
 @pytest.fixture

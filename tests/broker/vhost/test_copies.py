@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from doubles.publisher import Publisher
 
 from leveret.broker.vhost.copies import Copies
 from leveret.confirm.promise import Promise
@@ -30,21 +31,6 @@ class Taker:
         if not self.full:
             self.inbox.append(message)
         return not self.full
-
-
-class Publisher:
-    """A publisher that notes what it hears."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def accepted(self, seq_no: int) -> None:
-        """Note a confirm."""
-        self.heard.append(f"ack {seq_no}")
-
-    def refused(self, seq_no: int) -> None:
-        """Note a nack."""
-        self.heard.append(f"nack {seq_no}")
 
 
 def copied(queues: list[Taker], *, persistent: bool = True, **options: Any) -> Copies:
@@ -81,9 +67,9 @@ def test_each_queue_gets_its_form():
     assert [Promised] == [type(message) for message in awaiting.inbox]
     assert copies.is_stored
     for step in (saved.accepted, saved.accepted, awaiting.inbox[0].promise.accepted):
-        assert [] == publisher.heard
+        assert [] == publisher.outcomes
         step()
-    assert ["ack 7"] == publisher.heard
+    assert [("ack", 7)] == publisher.outcomes
 
 
 @pytest.mark.parametrize(
@@ -111,7 +97,7 @@ def test_a_refusal_is_a_nack_where_it_has_to_be(nacks: bool):
     durable.inbox[0].accepted()
 
     assert not copies.is_taken
-    assert ["nack 7" if nacks else "ack 7"] == publisher.heard
+    assert [("nack" if nacks else "ack", 7)] == publisher.outcomes
 
 
 def test_a_deleted_queue_holds_nothing_back():
@@ -121,11 +107,11 @@ def test_a_deleted_queue_holds_nothing_back():
     publisher, promise = promised()
     copies = copied([deleted, durable], promise=promise)
     durable.inbox[0].accepted()
-    before = [*publisher.heard]
+    before = [*publisher.outcomes]
     copies.finish()
 
     assert [] == before
-    assert ["ack 7"] == publisher.heard
+    assert [("ack", 7)] == publisher.outcomes
     assert ([], True, True) == (deleted.inbox, copies.is_taken, copies.is_finished)
 
 
@@ -136,7 +122,7 @@ def test_queues_of_a_dead_letter_do_not_answer_for_their_consumers():
     copied([awaiting], persistent=False, promise=promise, awaits=False).finish()
 
     assert [Message] == [type(message) for message in awaiting.inbox]
-    assert ["ack 7"] == publisher.heard
+    assert [("ack", 7)] == publisher.outcomes
 
 
 def test_an_original_stays_until_a_large_copy_is_written():

@@ -4,6 +4,7 @@ from functools import partial
 from time import thread_time
 
 import pytest
+from doubles.publisher import Publisher
 
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal import journal as module
@@ -11,19 +12,6 @@ from leveret.storage.journal.blocks import GONE, NEW, STORED, WRITING, Entry, pa
 from leveret.storage.journal.journal import ROW_OCTETS, Journal
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.message import Persistent
-
-
-class Publisher:
-    """Notes its verdicts."""
-
-    def __init__(self) -> None:
-        self.outcomes: list[tuple[str, int]] = []
-
-    def accepted(self, seq_no: int) -> None:
-        self.outcomes.append(("accepted", seq_no))
-
-    def refused(self, seq_no: int) -> None:
-        self.outcomes.append(("refused", seq_no))
 
 
 class FakeQueue:
@@ -98,7 +86,7 @@ def test_nothing_is_confirmed_before_its_commit(journal, queue, publisher):
     journal.settled()
 
     assert STORED == entry.state
-    assert [("accepted", 1)] == publisher.outcomes
+    assert [("ack", 1)] == publisher.outcomes
     assert not journal.has_work
 
 
@@ -107,7 +95,7 @@ def test_what_is_acked_before_the_cut_is_never_written(journal, queue, publisher
     queue.journal_returns[1] = 1
     queue.settle(queue.take(message(publisher), 1))
 
-    assert [("accepted", 1)] == publisher.outcomes
+    assert [("ack", 1)] == publisher.outcomes
 
     batch = journal.cut()
 
@@ -122,12 +110,12 @@ def test_what_is_acked_in_flight_is_deleted_by_the_next_batch(journal, queue, pu
     first = journal.cut()
     queue.settle(entry)
 
-    assert [("accepted", 1)] == publisher.outcomes
+    assert [("ack", 1)] == publisher.outcomes
 
     journal.settled()
     second = journal.cut()
 
-    assert [("accepted", 1)] == publisher.outcomes
+    assert [("ack", 1)] == publisher.outcomes
     assert [plan.block.key for plan in first.durable.plans] == second.durable.deletes
     assert [] == second.durable.plans
 
@@ -152,7 +140,7 @@ def test_the_next_batch_is_cut_while_one_is_on_its_way_to_a_log(journal, queue, 
     assert first is journal.settled()
     assert ([1], second, None) == (called, journal.in_flight, journal.following)
     assert second is journal.settled()
-    assert ([1, 2, 3], [("accepted", 1), ("accepted", 2)]) == (called, publisher.outcomes)
+    assert ([1, 2, 3], [("ack", 1), ("ack", 2)]) == (called, publisher.outcomes)
     journal.applied()
     journal.applied()
     assert (0, 0, 0) == (journal.octets_in_flight, journal.octets_unapplied, journal.records_in_flight)
@@ -263,7 +251,7 @@ def test_a_full_disk_refuses_and_notes_again(journal, queue, publisher):
     first = journal.cut()
     journal.settled(DiskFullError("full"))
 
-    assert ("refused", 3) == publisher.outcomes[-1]
+    assert ("nack", 3) == publisher.outcomes[-1]
     assert [False] == results
     assert NEW == entry.state
 
@@ -275,7 +263,7 @@ def test_a_full_disk_refuses_and_notes_again(journal, queue, publisher):
 
     journal.settled()
 
-    assert ("refused", 3) == publisher.outcomes[-1]
+    assert ("nack", 3) == publisher.outcomes[-1]
     assert STORED == entry.state
 
 
@@ -305,7 +293,7 @@ def test_what_died_in_a_failed_batch_was_never_there(journal, queue, publisher):
     batch = journal.cut()
 
     assert not batch.needs_sync
-    assert [("accepted", 1)] == publisher.outcomes
+    assert [("ack", 1)] == publisher.outcomes
 
 
 @pytest.mark.parametrize("durable", [Done.NOTHING, Done.DELETIONS])
@@ -342,7 +330,7 @@ def test_large_and_shared_bodies_are_written_once(journal: Journal, publisher: P
 
     journal.settled()
 
-    assert [("accepted", 2), ("accepted", 1)] == sorted(publisher.outcomes, reverse=True)
+    assert [("ack", 2), ("ack", 1)] == sorted(publisher.outcomes, reverse=True)
 
     queues[0].settle(entries[0])
 
@@ -418,7 +406,7 @@ def test_a_file_without_room(journal: Journal, queue: FakeQueue, publisher: Publ
     journal.write_blob(queue, Entry(1, large, 1000, durable=True), large)
     journal.file_failed(100)
 
-    assert [("refused", 1)] == publisher.outcomes
+    assert [("nack", 1)] == publisher.outcomes
     assert [100] == list(journal.files)
 
 
@@ -518,7 +506,7 @@ def test_transient_messages_without_room_stay_in_memory(journal, queue, publishe
     journal.settled(DiskFullError("full", durable=Done.ALL))
 
     assert STORED == entry.state
-    assert ([("accepted", 3)], [True]) == (publisher.outcomes, results)
+    assert ([("ack", 3)], [True]) == (publisher.outcomes, results)
     assert (NEW, NEW) == (needed.state, settled.state)
     assert (1, 1, 0) == (journal.commits, journal.written, journal.paged_out)
     assert (True, False) == (journal.has_unpaged, journal.has_work)

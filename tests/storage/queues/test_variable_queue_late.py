@@ -1,6 +1,7 @@
 """Queues that confirm when a message is written, settled meanwhile or not."""
 
 import pytest
+from doubles.publisher import Publisher
 
 from leveret.storage.errors import DiskFullError
 from leveret.storage.journal.journal import Journal
@@ -9,19 +10,6 @@ from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
 
 QID = 1 << 32
-
-
-class Publisher:
-    """Notes the verdicts."""
-
-    def __init__(self) -> None:
-        self.outcomes: list[tuple[str, int]] = []
-
-    def accepted(self, seq_no: int) -> None:
-        self.outcomes.append(("ack", seq_no))
-
-    def refused(self, seq_no: int) -> None:
-        self.outcomes.append(("nack", seq_no))
 
 
 @pytest.fixture
