@@ -28,6 +28,7 @@ SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 PEER_ROOT = os.environ.get("PEER_ROOT") or str(ROOT / "build" / "rabbitmq-4.3")
 IN_PEER_ROOT = (str(ROOT / "tests" / "services" / "rabbitmq_root.sh"), "run", PEER_ROOT)
 """Beginning of a command that runs in the folder of RabbitMQ 4.3."""
+ERLANG_FLAGS = "+sbwt none"
 START_LIMIT = 60.0
 STOP_LIMIT = 20.0
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -101,6 +102,11 @@ class Broker:
         counters = next((each for each in reversed(found) if "commits" in each), {})
         return {name: int(value) for name, value in counters.items()}
 
+    def control_directory(self) -> Path:
+        """Return the directory with the socket of the management API."""
+        (found,) = self.log.parent.rglob("ctl.sock")
+        return found.parent
+
     def kill(self) -> None:
         """Kill the process with SIGKILL, and wait for it."""
         with contextlib.suppress(ProcessLookupError):
@@ -147,6 +153,21 @@ def running(
             brokers[name] = broker = start(name, directory, settings, relay)
             stack.callback(broker.stop)
         yield brokers
+
+
+@contextlib.contextmanager
+def alone(
+    settings: Sequence[str] = (), parent: str | None = None, limit: float = STOP_LIMIT
+) -> Iterator[Broker]:
+    """Run Leveret in a new directory, below `parent`, for the duration of a `with` block; `limit` is of its stop."""
+    with tempfile.TemporaryDirectory(
+        prefix="leveret-bench-", dir=parent, ignore_cleanup_errors=True
+    ) as scratch:
+        broker = start("leveret", Path(scratch), settings)
+        try:
+            yield broker
+        finally:
+            broker.stop(limit)
 
 
 def start(
@@ -277,18 +298,10 @@ def _of_folder() -> list[str]:
     return [*IN_PEER_ROOT, SERVER]
 
 
-def _start_rabbitmq(
-    name: str, command: list[str], directory: Path, lines: Sequence[str], plugins: Sequence[str]
-) -> Broker:
-    port = free_port()
-    erlang_flags = "+sbwt none"
-    (directory / "plugins").write_text(f"[{','.join(plugins)}].\n")
-    (directory / "env").write_text("")
-    configuration = [f"listeners.tcp.1 = 127.0.0.1:{port}", *lines]
-    (directory / "rabbitmq.conf").write_text("\n".join(configuration) + "\n")
-    environment = {
-        "HOME": str(directory),
-        "RABBITMQ_NODENAME": f"bench{port}@localhost",
+def rabbitmq_environment(directory: Path, node: str) -> dict[str, str]:
+    """Return the variables that name RabbitMQ's node, and have it keep all its files in a directory."""
+    return {
+        "RABBITMQ_NODENAME": node,
         "RABBITMQ_DIST_PORT": str(free_port()),
         "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
         "RABBITMQ_LOG_BASE": str(directory / "log"),
@@ -296,8 +309,19 @@ def _start_rabbitmq(
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
         "RABBITMQ_CONF_ENV_FILE": str(directory / "env"),
         "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": erlang_flags,
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": ERLANG_FLAGS,
     }
+
+
+def _start_rabbitmq(
+    name: str, command: list[str], directory: Path, lines: Sequence[str], plugins: Sequence[str]
+) -> Broker:
+    port = free_port()
+    (directory / "plugins").write_text(f"[{','.join(plugins)}].\n")
+    (directory / "env").write_text("")
+    configuration = [f"listeners.tcp.1 = 127.0.0.1:{port}", *lines]
+    (directory / "rabbitmq.conf").write_text("\n".join(configuration) + "\n")
+    environment = {"HOME": str(directory), **rabbitmq_environment(directory, f"bench{port}@localhost")}
     process, log, began = _launch(command, directory, environment)
     _wait_for(process, log, READY, name)
     return Broker(
@@ -306,7 +330,7 @@ def _start_rabbitmq(
         process=process,
         pid=_descendant(process.pid, "beam.smp"),
         started_in=time.monotonic() - began,
-        settings=f"{', '.join(lines) or 'defaults'}, {', '.join(plugins) or 'no plugins'}, {erlang_flags}",
+        settings=f"{', '.join(lines) or 'defaults'}, {', '.join(plugins) or 'no plugins'}, {ERLANG_FLAGS}",
         log=log,
     )
 

@@ -11,12 +11,10 @@ import contextlib
 import os
 import socket
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from statistics import median
 
 from pamqp import commands, frame
@@ -117,7 +115,7 @@ def asked_in_vain(rounds: int) -> bool:
     with silent() as service:
         for _ in range(rounds):
             # A broker of its own: after some failures it refuses logins without asking, for a while.
-            with started(asking(service, "internal", "http")) as broker:
+            with brokers.alone(asking(service, "internal", "http")) as broker:
                 before, meanwhile = (measured(broker, load, count, refused) for count in (0, AT_ONCE))
             ratios.append(meanwhile / before)
             print(
@@ -160,7 +158,7 @@ def counted(count: int) -> bool:
     found = {}
     with allowing() as service:
         for kind in ("internal", "http", "cache"):
-            with started(asking(service, kind)) as broker:
+            with brokers.alone(asking(service, kind)) as broker:
                 user, password = ("guest", "guest") if kind == "internal" else ("somebody", "secret")
                 many(broker.port, user, password, count // 10)
                 before = broker.cpu_seconds()
@@ -184,17 +182,6 @@ def many(port: int, user: str, password: str, count: int) -> None:
         is_in, _ = log_in(port, user, password)
         if not is_in:
             raise SystemExit(f"user {user} was refused")
-
-
-@contextlib.contextmanager
-def started(settings: Sequence[str]) -> Iterator[brokers.Broker]:
-    """Run a broker with these settings."""
-    with tempfile.TemporaryDirectory(prefix="leveret-bench-", ignore_cleanup_errors=True) as folder:
-        broker = brokers.start("leveret", Path(folder), settings)
-        try:
-            yield broker
-        finally:
-            broker.stop()
 
 
 def main() -> int:

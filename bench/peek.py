@@ -10,11 +10,9 @@ import argparse
 import contextlib
 import re
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 
 from bench import brokers
@@ -57,7 +55,7 @@ def measure(api: ApiClient, running: brokers.Broker, report: Report, options: ar
     middle = messages // 2
     for end, query in {
         "head": {"from": "head"},
-        "middle": {"from": "head", "after": f"ready.{middle}.{middle}"},
+        "middle": {"from": "head", "after": f"ready.{middle}.{middle}.0"},
         "tail": {"from": "tail"},
         "tail, by a condition": {"from": "tail", "where": larger},
     }.items():
@@ -101,28 +99,20 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     report = Report("peek")
-    with tempfile.TemporaryDirectory(
-        prefix="leveret-bench-", dir=options.dir, ignore_cleanup_errors=True
-    ) as scratch:
-        running = brokers.start(
-            "leveret", Path(scratch), [f"debug.slow_step={FLOOR}", *options.set], limit=60.0
-        )
-        try:
-            client = Bulk(running.port)
-            client.declare("long")
-            kind = "transient" if options.transient else "persistent"
-            print(f"{options.messages:,} {kind} messages of {options.size} bytes")
-            rate = client.fill("long", 0, options.messages, options.size, persistent=not options.transient)
-            client.fill("long", options.messages, LATE, 5 * options.size, persistent=not options.transient)
-            report.line("filled at", rate, "msg/s")
-            client.close()
-            time.sleep(2)
-            report.line("RssAnon then", running.anonymous_rss() / 2**20, "MB")
-            (socket,) = Path(scratch).rglob("ctl.sock")
-            with contextlib.closing(ApiClient(socket.parent, 3600.0)) as api:
-                measure(api, running, report, options)
-        finally:
-            running.stop(60.0)
+    settings = [f"debug.slow_step={FLOOR}", *options.set]
+    with brokers.alone(settings, options.dir, 60.0) as running:
+        client = Bulk(running.port)
+        client.declare("long")
+        kind = "transient" if options.transient else "persistent"
+        print(f"{options.messages:,} {kind} messages of {options.size} bytes")
+        rate = client.fill("long", 0, options.messages, options.size, persistent=not options.transient)
+        client.fill("long", options.messages, LATE, 5 * options.size, persistent=not options.transient)
+        report.line("filled at", rate, "msg/s")
+        client.close()
+        time.sleep(2)
+        report.line("RssAnon then", running.anonymous_rss() / 2**20, "MB")
+        with contextlib.closing(ApiClient(running.control_directory(), 3600.0)) as api:
+            measure(api, running, report, options)
     return bool(report.missed)
 
 

@@ -10,7 +10,14 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.brokers import START_LIMIT, STOP_LIMIT, TICKS_PER_SECOND, BrokerError, free_port
+from bench.brokers import (
+    START_LIMIT,
+    STOP_LIMIT,
+    TICKS_PER_SECOND,
+    BrokerError,
+    free_port,
+    rabbitmq_environment,
+)
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 CONTROL = Path("/usr/lib/rabbitmq/bin/rabbitmqctl")
@@ -31,19 +38,7 @@ class Node:
     def __init__(self, directory: Path, number: int, shared: dict[str, str]) -> None:
         self.directory, self.port = directory, free_port()
         self.name = f"bench{number}at{self.port}@localhost"
-        self.environment = {
-            **os.environ,
-            **shared,
-            "RABBITMQ_NODENAME": self.name,
-            "RABBITMQ_DIST_PORT": str(free_port()),
-            "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
-            "RABBITMQ_LOG_BASE": str(directory / "log"),
-            "RABBITMQ_LOGS": "-",
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
-            "RABBITMQ_CONF_ENV_FILE": str(directory / "env"),
-            "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none",
-        }
+        self.environment = {**os.environ, **shared, **rabbitmq_environment(directory, self.name)}
         self.process: subprocess.Popen[bytes]
 
     def start(self, names: Sequence[str]) -> None:

@@ -11,8 +11,6 @@ import contextlib
 import json
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
@@ -113,27 +111,20 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     report = Report("retention")
-    with tempfile.TemporaryDirectory(
-        prefix="leveret-bench-", dir=options.dir, ignore_cleanup_errors=True
-    ) as scratch:
-        running = brokers.start("leveret", Path(scratch), options.set, limit=60.0)
-        try:
-            (socket,) = Path(scratch).rglob("ctl.sock")
-            with contextlib.closing(ApiClient(socket.parent, PATIENCE)) as api:
-                for name, arguments in (("off", {}), ("on", {"x-retain-for": RETAIN})):
-                    api.put("queues", "/", name, body={"durable": True, "arguments": arguments})
-            for case in chosen(options):
-                runs: dict[str, list[Run]] = {"off": [], "on": []}
-                for _ in range(options.rounds):
-                    for queue, found in runs.items():
-                        found.append(CLIENTS[options.client](running, queue, case, options.seconds))
+    with brokers.alone(options.set, options.dir, 60.0) as running:
+        with contextlib.closing(ApiClient(running.control_directory(), PATIENCE)) as api:
+            for name, arguments in (("off", {}), ("on", {"x-retain-for": RETAIN})):
+                api.put("queues", "/", name, body={"durable": True, "arguments": arguments})
+        for case in chosen(options):
+            runs: dict[str, list[Run]] = {"off": [], "on": []}
+            for _ in range(options.rounds):
                 for queue, found in runs.items():
-                    text = ", ".join(f"{run.rate:,.0f} msg/s {run.cost:.1f} us" for run in found)
-                    print(f"  {case}: {queue}: {text}")
-                ratios = [on.rate / off.rate for off, on in zip(runs["off"], runs["on"], strict=True)]
-                report.line(f"{case}: rate with retention, ratio", median(ratios), "x", least=RATIO)
-        finally:
-            running.stop(60.0)
+                    found.append(CLIENTS[options.client](running, queue, case, options.seconds))
+            for queue, found in runs.items():
+                text = ", ".join(f"{run.rate:,.0f} msg/s {run.cost:.1f} us" for run in found)
+                print(f"  {case}: {queue}: {text}")
+            ratios = [on.rate / off.rate for off, on in zip(runs["off"], runs["on"], strict=True)]
+            report.line(f"{case}: rate with retention, ratio", median(ratios), "x", least=RATIO)
     return bool(report.missed)
 
 

@@ -14,7 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from statistics import median
@@ -161,18 +160,11 @@ def main() -> int:
     )
     options = parser.parse_args()
     report = Report("shovel")
-    with tempfile.TemporaryDirectory(
-        prefix="leveret-bench-", dir=options.dir, ignore_cleanup_errors=True
-    ) as scratch:
-        running = brokers.start("leveret", Path(scratch), options.set, limit=60.0)
+    with brokers.alone(options.set, options.dir, 60.0) as running:
         options.processors = os.sched_getaffinity(0) if options.shared else take_apart(running)
-        try:
-            (socket,) = Path(scratch).rglob("ctl.sock")
-            with contextlib.closing(ApiClient(socket.parent, PATIENCE)) as api:
-                for kind in options.kinds:
-                    measure(running, api, options, report, kind)
-        finally:
-            running.stop(60.0)
+        with contextlib.closing(ApiClient(running.control_directory(), PATIENCE)) as api:
+            for kind in options.kinds:
+                measure(running, api, options, report, kind)
     return bool(report.missed)
 
 

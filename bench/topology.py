@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import gc
 import sys
-import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -80,15 +79,11 @@ async def declare_pairs(port: int, first: int, count: int) -> None:
 
 def live(count: int) -> float:
     """Return the growth in bytes of a broker's anonymous memory per durable pair."""
-    with tempfile.TemporaryDirectory(prefix="leveret-bench-", ignore_cleanup_errors=True) as scratch:
-        broker = brokers.start("leveret", Path(scratch))
-        try:
-            asyncio.run(declare_pairs(broker.port, 0, 100))  # one-time allocations
-            before = broker.anonymous_rss()
-            asyncio.run(declare_pairs(broker.port, 100, count))
-            return (broker.anonymous_rss() - before) / count
-        finally:
-            broker.stop()
+    with brokers.alone() as broker:
+        asyncio.run(declare_pairs(broker.port, 0, 100))  # one-time allocations
+        before = broker.anonymous_rss()
+        asyncio.run(declare_pairs(broker.port, 100, count))
+        return (broker.anonymous_rss() - before) / count
 
 
 def main() -> int:

@@ -8,19 +8,17 @@ and 1,000 connections (`bench.browser`). The load of the machine is printed with
 
 import argparse
 import asyncio
-import multiprocessing
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from multiprocessing.synchronize import Event
 
 import aiohttp
 import uvloop
 
 from bench import brokers
-from bench.browser import browser
+from bench.browser import beside, browser
 from bench.latency import measure, percentile
 from bench.management import LOGIN, Managed, loaded, managed, used
 from bench.results import Report
@@ -45,12 +43,12 @@ PARTS = ("files", "browser", "cost", "latency")
 def cost(at: Managed, report: Report, name: str) -> None:
     """Measure the processor time of the broker with and without open pages."""
     before = share_of(at)
-    with pages(at.port):
+    with beside(watch, at.port):
         time.sleep(3.0)
-        beside = share_of(at)
+        meanwhile = share_of(at)
     report.line(f"broker {name} without pages", 100.0 * before, "% of a core")
     report.line(
-        f"{PAGES} open pages {name} cost", 100.0 * (beside - before), "% of a core", most=100.0 * SHARE
+        f"{PAGES} open pages {name} cost", 100.0 * (meanwhile - before), "% of a core", most=100.0 * SHARE
     )
 
 
@@ -66,7 +64,7 @@ def latency(at: Managed, report: Report) -> None:
     ratios, quiet, beside = [], [], []
     for _ in range(PAIRS):
         quiet.append(p99(at))
-        with pages(at.port):
+        with beside(watch, at.port):
             beside.append(p99(at))
         ratios.append(beside[-1] / quiet[-1])
     report.line(f"p99 at {RATE:,} messages/s without pages, median", statistics.median(quiet), "ms")
@@ -77,22 +75,6 @@ def latency(at: Managed, report: Report) -> None:
 def p99(at: Managed) -> float:
     """Return the p99 of the latency in milliseconds."""
     return 1000.0 * percentile(uvloop.run(measure(at.broker.port, rate=RATE, seconds=SECONDS)), 99.0)
-
-
-@contextmanager
-def pages(port: int) -> Iterator[None]:
-    """Keep pages open in a process of its own during a `with` block."""
-    ready = multiprocessing.get_context("spawn").Event()
-    process = multiprocessing.get_context("spawn").Process(target=watch, args=(port, ready), daemon=True)
-    process.start()
-    try:
-        if not ready.wait(30.0):
-            message = "the pages got no events"
-            raise brokers.BrokerError(message)
-        yield
-    finally:
-        process.terminate()
-        process.join()
 
 
 def watch(port: int, ready: Event) -> None:
