@@ -40,10 +40,10 @@ from leveret.storage.journal.blocks import (
     read_header,
 )
 from leveret.storage.store.lmdb_transactions import (
-    MAP_SIZE,
     TABLES,
     LmdbEnvironment,
     forget_log,
+    open_mapped,
     unused_octets,
 )
 from leveret.storage.store.read_only import opened
@@ -201,15 +201,7 @@ class _Copy:
 
     def run(self) -> int:
         """Copy, flush and close; returns the number of dead records omitted."""
-        with lmdb.open(
-            str(self._path),
-            subdir=False,
-            lock=False,
-            sync=False,
-            map_size=MAP_SIZE,
-            max_dbs=16,
-            mode=FILE,
-        ) as env:
+        with open_mapped(self._path, subdir=False, lock=False, sync=False, mode=FILE) as env:
             for name, table in self._tables.items():
                 if name == "blocks":
                     rows: Iterator[tuple[bytes, bytes]] = self._blocks(table)

@@ -5,8 +5,8 @@ are paged out of memory, is never flushed and is recreated at every start. Table
 
 Only one thread, the writer, may call `commit`. One other thread at a time may call `read`. It closes its read
 transaction before it returns, because LMDB could not reuse pages while one stays open. Only a look at messages
-(`snapshot`) keeps one open, for as long as it takes. The map is opened far larger than any disk, so its size is never
-the limit.
+(`snapshot`) keeps one open, for as long as it takes. The map is far larger than any disk, so its size is the limit only
+where a process has few addresses (`open_mapped`).
 """
 
 import contextlib

@@ -53,6 +53,8 @@ log = logging.getLogger("leveret.storage")
 TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps", delayed.TABLE)
 """The tables of the environment with what survives the end of the broker."""
 MAP_SIZE = 1 << 40
+LEAST_MAP = 1 << 30
+"""Bytes of a map below which an environment is not opened."""
 SWEEP_WORK = 1000
 """Maximum number of blocks, and of separate bodies, that one commit deletes for all sweeps, plus at most one block's;
 later commits delete the rest. Callbacks that wait for the commit wait for this, too. The pages that a commit frees are
@@ -138,10 +140,8 @@ class LmdbEnvironment:
 
     def _open(self) -> None:
         # meminit is left on: without it the unused parts of pages have freed memory of the process, as passwords.
-        self.env = lmdb.open(
-            str(self.path),
-            map_size=MAP_SIZE,
-            max_dbs=16,
+        self.env = open_mapped(
+            self.path,
             max_readers=16,
             readahead=False,
             sync=self._sync,
@@ -537,10 +537,30 @@ class LmdbEnvironment:
             return unused_octets(self.env, txn, self.db.values())
 
 
+def open_mapped(path: Path, **options: Any) -> Any:
+    """Open an environment whose map is larger than any disk, or else as large as the address space permits.
+
+    Some kernels for ARM give a process 512 GB, and `ulimit -v` may give it less. A full map counts as a full disk.
+    Raises lmdb.Error.
+    """
+    size = MAP_SIZE
+    while True:
+        try:
+            env = lmdb.open(str(path), map_size=size, max_dbs=16, **options)
+        except lmdb.MemoryError:
+            size //= 2
+            if size < LEAST_MAP:
+                raise
+        else:
+            if size < MAP_SIZE:
+                log.warning("storage: the address space limits the data in %s to %d GB", path, size >> 30)
+            return env
+
+
 def forget_log(path: Path) -> None:
     """Note in an unopened environment that no redo log is in use. Raises StorageError."""
     try:
-        with lmdb.open(str(path), lock=False, max_dbs=16, map_size=MAP_SIZE, mode=FILE) as env:
+        with open_mapped(path, lock=False, mode=FILE) as env:
             meta = env.open_db(b"meta", create=False)
             with env.begin(write=True) as txn:
                 try:

@@ -10,7 +10,7 @@ import lmdb
 
 from leveret.storage.errors import StorageError
 from leveret.storage.store.lmdb_file import refuse_cut_off, refuse_links
-from leveret.storage.store.lmdb_transactions import MAP_SIZE, TABLES, unusable
+from leveret.storage.store.lmdb_transactions import TABLES, open_mapped, unusable
 from leveret.storage.store.store_header import check_format, format_of
 
 ROWS = 500
@@ -26,7 +26,7 @@ def has_data(data_dir: Path) -> bool:
 
 def open_environment(store: Path, *, lock: bool = False) -> Any:
     """Open an environment; with its `lock`, a running broker does not reuse pages that are being read."""
-    return lmdb.open(str(store), readonly=True, lock=lock, create=False, max_dbs=16, map_size=MAP_SIZE)
+    return open_mapped(store, readonly=True, lock=lock, create=False)
 
 
 @contextlib.contextmanager

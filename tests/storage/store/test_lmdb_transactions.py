@@ -6,6 +6,8 @@ import fcntl
 import mmap
 import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -319,3 +321,26 @@ def test_what_is_given_back_is_counted_no_more_and_still_there(tmp_path):
 def test_a_file_that_is_not_mapped_is_left_alone(tmp_path):
     """A file without a mapping is left alone."""
     Mapping(tmp_path / "other").give_back()
+
+
+SMALL = """
+import resource, sys
+from pathlib import Path
+
+from leveret.storage.store.environment import Environment
+
+size = int(sys.argv[1]) << 30
+resource.setrlimit(resource.RLIMIT_AS, (size, size))
+for _ in range(2):
+    Environment(Path(sys.argv[2])).close()
+"""
+
+
+@pytest.mark.parametrize(("gigabytes", "code"), [(512, 0), (40, 0), (1, 1)])
+def test_a_small_address_space_limits_the_data(tmp_path: Path, gigabytes: int, code: int) -> None:
+    """Where a process has few addresses, as on ARM with 39 bits of them, maps are smaller, and the log says so."""
+    words = [sys.executable, "-c", SMALL, str(gigabytes), str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+    assert code == done.returncode, done.stderr
+    assert ("the address space limits the data" if code == 0 else "Cannot allocate memory") in done.stderr
