@@ -1,9 +1,12 @@
-"""Installs the wheel with each extra alone, with none and with all into empty environments, and uses it: `make campaign NAME=extras`.
+"""Installs the wheel with each combination of its extras into an empty environment, and uses it: `make campaign NAME=extras`.
 
 Every command of `COMMANDS` runs in every environment: where its extra is installed it must not ask for it, elsewhere it
-must say in one line what to install. Needs an index of packages.
+must say in one line what to install. pip installs none and all of the extras; uv, which links files where pip copies
+them, all combinations. Needs an index of packages.
 """
 
+import itertools
+import os
 import subprocess
 import sys
 import tempfile
@@ -11,7 +14,10 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests")]
+
+from services.programs import installed  # noqa: E402 - found by the line above
 
 
 class Command(NamedTuple):
@@ -36,6 +42,7 @@ COMMANDS: Final = {
     "top": Command(("-m", "leveret", "top", "--data-dir", "none"), ("textual",), 69),
 }
 """The extras of users, each with a command that needs it. `frame_max=none` keeps the brokers from starting."""
+UV: Final = "uv>=0.5"
 NEWEST: Final = ("django", "fastapi", "celery", "pandas")
 """Installed beside it by the resolver, without files; tests/test_packaging.py has versions of two years ago."""
 USE: Final = """
@@ -52,24 +59,33 @@ def asks_for(extra: str, text: str) -> bool:
     return 1 == len([line for line in text.splitlines() if f"pip install 'leveret[{extra}]'" in line])
 
 
-def tried(folder: Path, wheel: Path, extras: tuple[str, ...]) -> list[str]:
-    """Return what is wrong with the wheel and some extras in a new environment."""
-    subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
-    python = str(folder / "env" / "bin" / "python")
+def made(folder: Path, wheel: Path, extras: tuple[str, ...], uv: Path | None) -> str:
+    """Return the interpreter of a new environment with the wheel and some extras, whose versions fit together."""
+    subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True)
+    python = str(folder / "bin" / "python")
+    pip = [uv, "pip"] if uv else [sys.executable, "-m", "pip", "--python", python]
+    where = ("--python", python) if uv else ()
     named = f"{wheel}[{','.join(extras)}]" if extras else str(wheel)
-    subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", named], check=True
-    )
-    subprocess.run([python, "-m", "pip", "check"], check=True)
-    subprocess.run([python, "-c", USE], cwd=folder, check=True, timeout=60)
+    subprocess.run([*pip, "install", *where, "--quiet", named], check=True)
+    subprocess.run([*pip, "check", *where, "--quiet"], check=True)
+    return python
+
+
+def tried(python: str, extras: tuple[str, ...]) -> list[str]:
+    """Return what is wrong with an environment that has some extras."""
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environment["PATH"] = ""  # without a Java, whose start takes longer than all the rest
     wrong = []
-    for extra, (words, _packages, code) in COMMANDS.items():
-        done = subprocess.run(
-            [python, *words], cwd=folder, capture_output=True, text=True, timeout=300, check=False
-        )
-        asks = asks_for(extra, done.stdout + done.stderr)
-        if asks is (extra in extras) or (asks and done.returncode != code):
-            wrong.append(f"{extra}: {done.returncode}, {done.stdout}{done.stderr}")
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([python, "-c", USE], cwd=folder, check=True, timeout=60)
+        for extra, (words, _packages, code) in COMMANDS.items():
+            done = subprocess.run(
+                [python, *words],
+                cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False,
+            )  # fmt: skip
+            asks = asks_for(extra, done.stdout + done.stderr)
+            if asks is (extra in extras) or (asks and done.returncode != code):
+                wrong.append(f"{extra}: {done.returncode}, {done.stdout}{done.stderr}")
     return wrong
 
 
@@ -82,24 +98,29 @@ def resolved(folder: Path, wheel: Path) -> bool:
 
 def main() -> None:
     """Try every environment."""
-    choices = [(), *((extra,) for extra in COMMANDS), tuple(COMMANDS)]
+    uv = installed(ROOT / "build" / "uv", "uv", UV)
+    tries: list[tuple[tuple[str, ...], Path | None]] = [((), None), (tuple(COMMANDS), None)]
+    tries += [
+        (extras, uv)
+        for count in range(len(COMMANDS) + 1)
+        for extras in itertools.combinations(COMMANDS, count)
+    ]
     failed = 0
-    with tempfile.TemporaryDirectory() as built:
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder)
         subprocess.run(
             [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", built], cwd=ROOT, check=True
         )
-        (wheel,) = Path(built).glob("*.whl")
-        failed += not resolved(Path(built), wheel)
-        for extras in choices:
+        (wheel,) = built.glob("*.whl")
+        failed += not resolved(built, wheel)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(built / "compiled")  # each environment has the same path
+        for extras, tool in tries:
             began = time.monotonic()
-            with tempfile.TemporaryDirectory() as folder:
-                wrong = tried(Path(folder), wheel, extras)
+            wrong = tried(made(built / "env", wheel, extras, tool), extras)
             failed += bool(wrong)
-            print(
-                f"leveret[{','.join(extras)}]: {wrong or 'good'} ({time.monotonic() - began:.0f} s)",
-                flush=True,
-            )
-    print(f"{len(choices) + 1 - failed} passed, {failed} failed")
+            name, seconds = "uv" if tool else "pip", time.monotonic() - began
+            print(f"{name}: leveret[{','.join(extras)}]: {wrong or 'good'} ({seconds:.0f} s)", flush=True)
+    print(f"{len(tries) + 1 - failed} passed, {failed} failed")
     sys.exit(failed > 0)
 
 
