@@ -209,6 +209,7 @@ campaign.management = tests/management_beside/run.py
 campaign.model = tests/storage/queues/test_variable_queue.py $(or $(N),$(EXAMPLES),50000) $(or $(STEPS),100)
 campaign.mutants = tests/crash/run.py mutants
 campaign.pipeline = tests/crash/run.py pipeline -n $(or $(N),300)
+campaign.platform = tests/platforms/run.py
 campaign.powercut = tests/crash/run.py powercut -n $(or $(N),1000)
 campaign.replication-cycles = tests/replicated/cycles.py --cycles $(or $(N),200)
 campaign.replication-simulation = tests/replicated/run.py --seeds $(or $(N),10000)

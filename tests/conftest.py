@@ -21,6 +21,7 @@ pytest_plugins = ("processes.deadlines",)
 UNTRACED = [phase for phase in Phase if phase is not Phase.explain]
 settings.register_profile("default", deadline=None, phases=UNTRACED, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
+settings.register_profile("short", settings.get_profile("default"), max_examples=5)  # for emulated processors
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

@@ -19,36 +19,12 @@ from typing import Final
 
 import pika
 
-ROOT: Final = Path(__file__).parents[2]
-SUITES: Final = {"3.11": "bookworm", "3.13": "trixie"}
-"""Versions of Python, and the releases of Debian that have them as python3."""
+ROOT: Final = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests")]
+
+from services.debian import SUITES, inside, made  # noqa: E402 - found by the line above
+
 SECONDS: Final = 60
-MOUNTED: Final = 'root=$1; shift; mount -t proc proc "$root/proc"; mount --rbind /dev "$root/dev"; exec "$@"'
-
-
-def inside(root: Path, *words: str, user: str = "root") -> list[str]:
-    """Return a command that runs words in a directory as a user; its mounts end with it."""
-    chroot = [
-        "chroot",
-        f"--userspec={user}:{user}",
-        str(root),
-        "env",
-        "-i",
-        "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-    ]
-    return [
-        "unshare",
-        "--mount",
-        "--propagation",
-        "private",
-        "sh",
-        "-euc",
-        MOUNTED,
-        "-",
-        str(root),
-        *chroot,
-        *words,
-    ]
 
 
 def told(root: Path, *words: str) -> str:
@@ -144,8 +120,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = asked.root or Path(folder, "debian")
         if asked.root is None:
-            words = ["debootstrap", "--variant=minbase", "--include=python3", SUITES[asked.python], str(root)]
-            subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+            made(root, SUITES[asked.python], ["python3"])
         built = []
         for _ in range(2):
             environment = {**os.environ, "PYTHON": sys.executable, "DEB_PYTHON": asked.python}
