@@ -33,7 +33,7 @@ CORE: Final = (
     "tests/confirm/test_channel_confirms.py", "tests/confirm/test_consumer_ack_damage.py", "tests/confirm/test_promise.py",
     "tests/storage/journal/test_journal.py", "tests/storage/store/test_environment.py",
 )  # fmt: skip
-"""What an emulated processor runs in minutes."""
+"""Tests that an emulated processor runs in minutes."""
 MISSING: Final = 3
 GLIBC: Final = 36
 """That of Debian 12: wheels for it and for older ones are installed."""

@@ -338,7 +338,7 @@ for _ in range(2):
 
 @pytest.mark.parametrize(("gigabytes", "code"), [(512, 0), (40, 0), (1, 1)])
 def test_a_small_address_space_limits_the_data(tmp_path: Path, gigabytes: int, code: int) -> None:
-    """Where a process has few addresses, as on ARM with 39 bits of them, maps are smaller, and the log says so."""
+    """A process with few addresses, as on ARM with 39 bits of them, has smaller maps, and the log says so."""
     words = [sys.executable, "-c", SMALL, str(gigabytes), str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
 
