@@ -14,11 +14,11 @@ import { Table } from "../shell/table.js";
 export const keyOfRow = (row) => keyOf(row.vhost, row.name);
 
 /**
- * The column of virtual hosts, which is left out where there is one.
+ * The column of virtual hosts, which is left out where one is chosen.
  * @param {import("../app.js").Place} place
  * @returns {Column}
  */
-export const vhostColumn = ({ vhost, user }) => ({ name: "vhost", title: "Virtual host", value: (row) => row.vhost, extra: Boolean(vhost) || user.vhosts < 2 });
+export const vhostColumn = ({ vhost }) => ({ name: "vhost", title: "Virtual host", value: (row) => row.vhost, extra: Boolean(vhost) });
 
 /**
  * The column of what may be done with a row; none for those who may not.

@@ -37,10 +37,11 @@ export function show(place) {
     columns: [
       ...(user.mayChange ? [{ name: "chosen", title: "", unsorted: true, value: () => "", above: () => box("Choose all", false, () => table.rows.map((row) => row.key)), show: (/** @type {QueueRow} */ row) => box(`Choose ${row.name}`, chosen.has(row.key), () => [row.key]) }] : []),
       { name: "name", title: "Name", head: true, value: (row) => row.name, show: (row) => queueLink(row.vhost, row.name) },
-      vhostColumn(place),
+      { ...vhostColumn(place), extra: Boolean(vhost) || user.vhosts < 2 },
       { name: "attention", title: "Needs attention", value: urgency, show: (row) => row.health.slice(0, 2).map(reasonBadge) },
       { name: "messages_ready", title: "Ready", number: true, value: (row) => row.messages_ready, show: (row) => count(row.messages_ready) },
       { name: "unacked", title: "Unacked", number: true, value: (row) => row.messages_unacknowledged, show: (row) => count(row.messages_unacknowledged) },
+      { name: "total", title: "Total", number: true, extra: true, value: (row) => row.messages, show: (row) => count(row.messages) },
       { name: "consumers", title: "Consumers", number: true, value: (row) => row.consumers, show: (row) => count(row.consumers) },
       { name: "incoming", title: "In /s", number: true, value: (row) => row.incoming, show: (row) => rate(row.incoming), hint: "Messages published to the queue, a second" },
       { name: "outgoing", title: "Out /s", number: true, value: (row) => row.outgoing, show: (row) => rate(row.outgoing), hint: "Messages delivered to consumers or fetched, a second" },
