@@ -20,6 +20,7 @@ from leveret.broker.config.values import Setting
 @click.option(
     "--ignored", is_flag=True, help="Print only the keys of RabbitMQ that have no effect, with the reason."
 )
+@click.option("--all", "is_whole", is_flag=True, help="With files, too, list the keys that are not set.")
 @click.option("--markdown", is_flag=True, help="Print the reference of all keys (docs/configuration.md).")
 @click.argument("key", required=False)
 def show_config(
@@ -29,13 +30,15 @@ def show_config(
     key: str | None,
     *,
     ignored: bool,
+    is_whole: bool,
     markdown: bool,
 ) -> None:
     """Show the configuration keys, their values and meanings; explain one KEY; or `encrypt` a value.
 
-    First come the keys that are set by files, variables and options, with their origin (passwords are masked),
-    then those that are used most, then all others by topic, and the keys of RabbitMQ that have no effect. An
-    invalid configuration is reported as at the start of the broker.
+    First come the keys that are set by files, variables and options, with their origin (passwords are masked), and
+    what of them has no effect; with files nothing else, unless `--all` is given. Then come the keys that are used
+    most, all others by topic, and the keys of RabbitMQ that have no effect. An invalid configuration is reported as at
+    the start of the broker.
 
     \b
     Examples:
@@ -58,7 +61,10 @@ def show_config(
     size = shutil.get_terminal_size()
     overview = Overview(written, config.warnings, size.columns if is_terminal else None)
     if key is None:
-        lines = list(overview.ignored() if ignored else overview.lines())
+        if config_paths and not (is_whole or ignored):
+            lines = [*overview.given(), overview.verdict()]
+        else:
+            lines = list(overview.ignored() if ignored else overview.lines())
     elif (explained := overview.explained(key)) is not None:
         lines = list(explained)
     else:

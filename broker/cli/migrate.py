@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,13 +17,12 @@ from leveret.broker.cli.options import fail
 from leveret.broker.config.config import Config, Judged, judge_settings
 from leveret.broker.config.keys import Draft, KeyTable
 from leveret.broker.config.rabbitmq_environment import ENABLED_PLUGINS_FILE, ENV_FILE
-from leveret.broker.config.reference import Overview, plain
+from leveret.broker.config.reference import Overview
 from leveret.broker.config.values import Setting, line_of
 from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
 from leveret.broker.process.private_files import write_private
 from leveret.broker.server.server import Server
 
-_WITHOUT: Final = re.compile(r"(?P<name>.+?) is not supported(?:: (?P<why>.*))?; ignored", re.DOTALL)
 _OURS: Final = ("LEVERET_", "RABBITMQ_")
 _NAMED: Final = {"rabbitmq-env.conf": ENV_FILE, "enabled_plugins": ENABLED_PLUGINS_FILE}
 """Files of RabbitMQ that its environment names, and the variables."""
@@ -76,20 +74,7 @@ def check(files: Sequence[Path], folder: Path | None) -> None:
 
 def _configuration(judged: Judged) -> Iterator[str]:
     """Yield what is obeyed, what has no effect by the reason, and what is refused."""
-    yield from Overview(_usable(judged)).obeyed()
-    without: dict[str, list[str]] = {}
-    for text in judged.config.warnings:
-        found = _WITHOUT.fullmatch(text)
-        without.setdefault(found["why"] or "it is not known" if found else "", []).append(
-            found["name"] if found else text
-        )
-    yield from _section("Warnings", without.pop("", ()))
-    reasons = [
-        text
-        for why, names in without.items()
-        for text in (f"{plain(why)}:", *(f"  {each}" for each in names))
-    ]
-    yield from _section("Without effect", reasons)
+    yield from Overview(_usable(judged), judged.config.warnings).given()
     yield from _section("Not on this machine, but needed", _missing(judged))
     yield from _section("Refused", judged.problems)
 

@@ -61,6 +61,10 @@ def meaning(key: Key) -> str:
     return _SENTENCE_END.split(plain(key.doc), maxsplit=1)[0].rstrip(".")
 
 
+_WITHOUT = re.compile(r"(?P<name>.+?) is not supported(?:: (?P<why>.*))?; ignored", re.DOTALL)
+"""A warning about a key without effect."""
+
+
 class Overview:
     """The pages of `leveret config`: the keys with their values, RabbitMQ's keys without effect, and one key at length.
 
@@ -79,13 +83,32 @@ class Overview:
 
     # -- all keys -------------------------------------------------------------------------------------------------
 
+    def given(self) -> Iterator[str]:
+        """Yield the settings that are obeyed, those without effect by the reason, and other warnings."""
+        yield from self.obeyed()
+        without: dict[str, list[str]] = {}
+        for text in self._warnings:
+            found = _WITHOUT.fullmatch(text)
+            why = (found["why"] or "it is not known") if found else ""
+            without.setdefault(why, []).append(found["name"] if found else text)
+        if warnings := without.pop("", None):
+            yield "Warnings"
+            for text in warnings:
+                yield from self._wrapped(text, _INDENT)
+        if without:
+            yield "Without effect"
+        for why, names in without.items():
+            yield from self._wrapped(f"{plain(why)}:", _INDENT)
+            yield from (f"{2 * _INDENT}{each}" for each in names)
+
+    def verdict(self) -> str:
+        """Return the line below a configuration without problems."""
+        return f"{len(self._written)} set, {len(self._warnings)} without effect or with a warning: a broker starts"
+
     def lines(self) -> Iterator[str]:
         """Yield the whole page: what is set, the keys that are used most, the others by topic, the ignored ones."""
-        yield from self.obeyed()
+        yield from self.given()
         if self._warnings:
-            yield "Set, without effect"
-            for text in self._warnings:
-                yield from self._wrapped(text, _INDENT)
             yield ""
         yield "Most used (key = default); leveret config KEY explains one"
         rows = {key.name: key for key in KEYS}
@@ -254,7 +277,8 @@ If a key is set in several places, the first of these applies:
 4. the default.
 
 `leveret config` lists the keys with their values without starting the broker, those that are set first, with their
-origin; `leveret config KEY` explains one key, and `leveret config --ignored` lists the keys of RabbitMQ without effect.
+origin. With `--config FILE` it lists those alone, and `--all` adds the others. `leveret config KEY` explains one key,
+and `leveret config --ignored` lists the keys of RabbitMQ without effect.
 All problems are reported at once. An unknown key is an error (exit code 78) that names the closest known key.
 RabbitMQ's keys that are not supported are an error if they protect something, otherwise a warning
 ([list](#unsupported-keys-of-rabbitmq)).

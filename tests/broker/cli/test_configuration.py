@@ -14,7 +14,7 @@ def run(*arguments):
 
 
 def test_settings_are_listed_with_their_origin(tmp_path):
-    """Of files and flags, without passwords, before the keys that are not set."""
+    """Of files and flags, without passwords; then what has no effect by the reason, and whether a broker starts."""
     path = tmp_path / "a.conf"
     path.write_text("default_pass = hush\nraft.x = 1\n")
     done = run("--config", str(path), "--set", "heartbeat=7", "--data-dir", str(tmp_path))
@@ -24,8 +24,18 @@ def test_settings_are_listed_with_their_origin(tmp_path):
     assert ["heartbeat", "=", "7", "--set"] in lines
     assert ["default_pass", "=", "***", f"{path}:1"] in lines
     assert ["data_dir", "=", str(tmp_path), "--data-dir"] in lines
-    assert f"{path}:2: raft.x is not supported" in " ".join(done.output.split())
+    assert f"    {path}:2: raft.x" in done.output.partition("Without effect\n")[2].splitlines()
+    assert "3 set, 1 without effect or with a warning: a broker starts" == done.output.splitlines()[-1]
     assert "hush" not in done.output
+    assert "channel_max" not in done.output
+
+
+def test_all_keys_are_listed_on_request(tmp_path):
+    """Below what a file sets; without a file they are always."""
+    path = tmp_path / "a.conf"
+    path.write_text("heartbeat = 7\n")
+    for arguments in (("--config", str(path), "--all"), ()):
+        assert "channel_max = 2047" in run(*arguments).output
 
 
 def test_a_key_is_explained():
