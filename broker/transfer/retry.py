@@ -1,7 +1,9 @@
 """Retries of dead letters: back to the queue in which they died, or elsewhere, with a count.
 
 A dead letter that is retried to its origin goes straight into that queue, through no exchange, so that no other queue
-gets a copy; exchange and routing key are those that it had there. The header `x-leveret-retries` counts its retries.
+gets a copy; exchange and routing key are those that it had there. The origin is that of a death which this broker has
+recorded: what a client writes into `x-death` never decides where a message goes under an operator's rights. The header
+`x-leveret-retries` counts its retries.
 The others, `x-death` among them, stay as they are: the next death is added to them, or replaces them where it does so
 with those of any publish (`compatibility.claimed_deaths`).
 """
@@ -26,6 +28,7 @@ _MOST_COUNTED = (1 << 63) - 1
 MOST_RETRIES = 5
 """Default of the number of retries after which a message stays."""
 NO_DEATH, GONE, USED_UP = "no x-death", "origin does not exist", "retries used up"
+CLAIMED = "x-death was written by a client"
 """Causes for which a message stays."""
 
 
@@ -55,17 +58,21 @@ def retries_of(headers: Mapping[str, Any]) -> int:
     return retries if isinstance(retries, int) and retries > 0 else 0
 
 
-def death_of(headers: Mapping[str, Any], *, first: bool = False) -> Death | None:
-    """Return the newest death, or the first one, that headers tell of; None if there is none."""
+def death_of(headers: Mapping[str, Any], *, first: bool = False, recorded: int | None = None) -> Death | None:
+    """Return the newest death, or the first one, that headers tell of; None if there is none.
+
+    `recorded`: how many of the newest count, because the broker has written them; None for all.
+    """
     entries = headers.get("x-death")
-    deaths = [death for each in entries if (death := _death(each))] if isinstance(entries, list) else []
+    counted = entries[:recorded] if isinstance(entries, list) else []
+    deaths = [death for each in counted if (death := _death(each))]
     if not first or not deaths:
         return deaths[0] if deaths else None
     queue, reason = headers.get("x-first-death-queue"), headers.get("x-first-death-reason")
     matching = (death for death in deaths if death.queue == queue and death.reason == reason)
     return next(matching, None) or (
         Death(queue, "", str(headers.get("x-first-death-exchange", "")), None, None)
-        if isinstance(queue, str)
+        if isinstance(queue, str) and recorded is None
         else deaths[-1]
     )
 
@@ -127,7 +134,8 @@ class Retry:
         if count >= self._most:
             return USED_UP
         if self._to is None:
-            return self._origin(message, death, count + 1)
+            death = death_of(headers, first=self._first, recorded=message.deaths)
+            return CLAIMED if death is None else self._origin(message, death, count + 1)
         found = self._to.resolve(message)
         if isinstance(found, str):
             return found

@@ -22,7 +22,7 @@ REQUESTS = {
     "move": {"destination": "origin"},
     "copy": {"destination": "origin"},
     "discard": {},
-    "retry": {"max_retries": 9},
+    "retry": {"max_retries": 9, "destination": "origin"},
     "replay": {"destination": "origin"},
 }
 RETAINS = {"x-retain-for": 3_600_000, "x-retain-bytes": 1 << 30}

@@ -140,6 +140,32 @@ def test_causes_are_counted(node, client):
     assert [b"first", b"third"] == [item.body for item in fail(client, "dead")]
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_a_client_does_not_choose_the_origin(node, client, first):
+    """A forged `x-death` neither sends a message into the queue that it names nor moves one that has died elsewhere."""
+    client.declare("payments")
+    entry = {
+        "queue": ("longstr", "payments"),
+        "reason": ("longstr", "rejected"),
+        "exchange": ("longstr", ""),
+        "routing-keys": ("array", [("longstr", "payments")]),
+        "count": ("long", 1),
+        "time": ("timestamp", 1),
+    }
+    forged: Table = {
+        "x-death": ("array", [("table", entry)]),
+        "x-first-death-queue": ("longstr", "payments"),
+        "x-first-death-reason": ("longstr", "rejected"),
+    }
+    client.publish("dead", b"forged", headers=forged)
+    client.publish("work", b"mixed", headers=forged)
+    fail(client, "work")
+
+    assert (1, {"x-death was written by a client": 1}) == retry(node, first=first)
+    assert 0 == node.vhosts["/"].queues["payments"].ready_count
+    assert [b"mixed"] == [item.body for item in fail(client, "work")]
+
+
 def test_only_some_are_retried(node, client):
     """Reason, condition and limit choose dead letters."""
     client.declare("short", arguments={**DEAD, "x-message-ttl": ("signedint", 10)})
@@ -166,7 +192,7 @@ def test_the_first_death_and_another_destination(node, client):
 
     assert (1, {"no x-death": 1}) == retry(node, Chosen(is_dry=True), destination="other")
     assert (1, {"no x-death": 1}) == retry(node, first=True)
-    assert [b"twice"] == [item.body for item in fail(client, "work")]
+    assert [b"twice"] == [item.body for item in fail(client, "other")]  # what the client wrote does not count
     assert (1, {"no x-death": 1}) == retry(node, destination="exchange:amq.topic/other.x")
     assert [2] == sorted(headers(item)["x-leveret-retries"] for item in fail(client, "other"))
 

@@ -512,7 +512,7 @@ def moving(request, tmp_path) -> Iterator[tuple[DiskNode, Client]]:
     if request.param is Action.MOVE:
         transfers.start_move(None, "/", "q", "to")
     else:
-        transfers.start_retry(None, "/", "q")
+        transfers.start_retry(None, "/", "q", destination="to")
     node.clock.run()
     assert [LARGE] == bodies(node, "to")
     yield node, client
@@ -708,7 +708,7 @@ class Beside:
         if self.action == "discard":
             transfers.start_discard(None, "/", "q", Chosen(ODD))
         elif self.action == "retry":
-            transfers.start_retry(None, "/", "q", chosen=Chosen(ODD))
+            transfers.start_retry(None, "/", "q", destination="to", chosen=Chosen(ODD))
         else:
             is_copy = self.action == "copy"
             chosen = Chosen(ODD, limit=20 if is_copy else None)  # copies of copies would only make it slow
