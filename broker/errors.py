@@ -94,6 +94,10 @@ class FrameError(AMQPError):
         super().__init__(ReplyCode.FRAME_ERROR, explanation)
 
 
+class UnansweredError(FrameError):
+    """Input at which the reader of RabbitMQ 4.3 crashes: the socket is closed without `connection.close`."""
+
+
 Subscribe = Callable[[Callable[[], object]], object]
 """Registers a callback for an event."""
 

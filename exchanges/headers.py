@@ -5,7 +5,8 @@ arguments whose name starts with `x-` are ignored by the first two, `x-match` it
 presence only. Otherwise the values have to be equal: the types' names do not matter, so that numbers of all types and
 widths are one kind (they compare as Erlang's `==` does, as observed on 3.10.8: 5 is 5.0), and long strings and byte
 arrays another; a boolean equals only a boolean. After `compare_exactly` they compare as Erlang's `=:=` does, as in
-RabbitMQ 4.3: 5 is not 5.0, and 0.0 is not -0.0. Without arguments left, all matches and any does not.
+RabbitMQ 4.3: 5 is not 5.0, 0.0 is not -0.0, and a time in a message is its number of milliseconds. Without arguments
+left, all matches and any does not.
 
 Hot path: see docs/performance.md.
 """
@@ -70,14 +71,14 @@ class HeadersExchange(Exchange):
     that have it, however many there are.
     """
 
-    __slots__ = ("_any", "_comparable", "_criteria", "_index")
+    __slots__ = ("_any", "_comparable", "_criteria", "_index", "_of_header")
 
     type: ClassVar[str] = "headers"
     needs_headers: ClassVar[bool] = True
     keyless: ClassVar[bool] = True
 
     def _prepare(self) -> None:
-        self._comparable: Callable[[str, object], _Value] = _comparable
+        self._comparable = self._of_header = _comparable
         self._criteria: dict[_Wanted, _Criteria] = {}
         # By name and value: criteria with that and other conditions.
         self._index: dict[tuple[str, _Value], tuple[_Criteria, ...] | dict[_Criteria, None]] = {}
@@ -93,7 +94,7 @@ class HeadersExchange(Exchange):
 
     def compare_exactly(self) -> None:
         """Tell integers from floats, and 0.0 from -0.0; must be called before there are bindings."""
-        self._comparable = _exact
+        self._comparable, self._of_header = _exact, _exact_header
 
     def match(self, routing_key: str, headers: Headers = None) -> Collection[object]:  # noqa: ARG002
         """Return the destinations whose arguments the headers meet, each once."""
@@ -101,7 +102,7 @@ class HeadersExchange(Exchange):
         index, enough = self._index, self._any
         found = [criteria.destinations for criteria in index.get(_ALWAYS, ())]
         if table:
-            comparable = self._comparable
+            comparable = self._of_header
             values = {name: comparable(*field) for name, field in table.items()}
             for place in values.items():
                 for asked in (place, (place[0], _PRESENT)):
@@ -208,3 +209,7 @@ def _exact(field_type: str, value: object) -> _Value:
     if isinstance(value, float):
         return ("float", value.hex())
     return _comparable(field_type, value)
+
+
+def _exact_header(field_type: str, value: object) -> _Value:
+    return _exact(field_type, value * 1000 if field_type == "timestamp" and isinstance(value, int) else value)

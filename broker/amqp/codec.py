@@ -25,7 +25,7 @@ from leveret.broker.amqp.errors import (
     TableTooLarge,
     UnknownMethod,
 )
-from leveret.broker.amqp.tables import binary_text, bytes_text, decode_table, encode_table
+from leveret.broker.amqp.tables import binary_text, bytes_text, decode_table, encode_table, utf8_text
 
 _HEAD = struct.Struct(">BHII")
 _LENGTH = struct.Struct(">I")
@@ -292,8 +292,8 @@ def method_ids(method: Frame) -> tuple[int, int]:
     return index >> 16, index & 0xFFFF
 
 
-def frame_text(kind: int, payload: bytes) -> str:
-    """Format a frame as RabbitMQ does in an error text."""
-    if len(payload) <= 16:
-        return f"type {kind}, all octets = {binary_text(payload)}"
-    return f"type {kind}, first 16 octets = {binary_text(payload[:16])}"
+def frame_text(kind: int, payload: bytes, release: str = "3.13") -> str:
+    """Format a frame as a release of RabbitMQ, 3.13 or 4.3, does in an error text."""
+    which = "all" if len(payload) <= 16 else "first 16"
+    quoted = (binary_text if release == "3.13" else utf8_text)(payload[:16])
+    return f"type {kind}, {which} octets = {quoted}"

@@ -417,6 +417,17 @@ def binary_text(octets: bytes) -> str:
     return f"<<{quoted}>>" if quoted and octets else bytes_text(octets)
 
 
+def utf8_text(octets: bytes) -> str:
+    """Format a binary as `~tp` of Erlang 29 does: quoted if it is printable UTF-8 or Latin-1, otherwise as numbers."""
+    try:
+        text, mark = octets.decode(), "" if octets.isascii() else "/utf8"
+    except UnicodeDecodeError:
+        text, mark = octets.decode("latin-1"), ""
+    if text and all(ord(each) in _ESCAPES or " " <= each <= "~" or each >= "\xa0" for each in text):
+        return f'<<"{text.translate(_ESCAPES)}"{mark}>>'
+    return bytes_text(octets)
+
+
 def bytes_text(octets: bytes) -> str:
     """Format a binary as `~w` does: `<<1,2,3>>`."""
     return f"<<{','.join(map(str, octets))}>>"

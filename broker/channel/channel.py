@@ -471,13 +471,16 @@ class Channel:
 
     def _rewritten(self, message: Message, demands: PropertyDemands, queues: Sequence[Queue]) -> Message:
         """Return the message without BCC (kept if only delay lines get it) and with its reply address filled in."""
-        header = message.header if demands.has_bcc or demands.reply_to else b""
+        is_4 = demands.expiration is not None and self.host.compatibility.queues.message_properties == "4.3"
+        header = message.header if demands.has_bcc or demands.reply_to or is_4 else b""
         changed = header
         if demands.has_bcc and not all(isinstance(queue, DelayLine) for queue in queues):
             changed = Properties(changed).replace(headers=demands.without_bcc())
         if demands.reply_to and self.reply_consumer is not None:
             changed = Properties(changed).with_reply_to(self.reply_consumer.queue.name)
-        return message if changed is header else message.with_header(changed)
+        if is_4:
+            changed = Properties(changed).replace(expiration=demands.expiration)
+        return message if changed == header else message.with_header(changed)
 
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool

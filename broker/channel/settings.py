@@ -116,10 +116,14 @@ class Compatibility(msgspec.Struct, frozen=True):
         doc="`basic.qos` with `global` set, a prefetch limit per channel; deprecated in RabbitMQ 4.")] = "permitted"
     header_numbers: Annotated[Literal["equal", "exact"], Key("compatibility.header_numbers", own=True,
         doc="How headers exchanges compare numbers. `equal`: by value, as in RabbitMQ 3. `exact`: 1 differs from 1.0, "
-        "and 0.0 from -0.0, as in RabbitMQ 4.3.")] = "equal"
+        "0.0 from -0.0, and a time of a message is its number of milliseconds, as in RabbitMQ 4.3.")] = "equal"
     mandatory_replies: Annotated[Literal["returned", "routed"], Key("compatibility.mandatory_replies", own=True,
         doc="What becomes of a mandatory message to a direct reply-to address whose client has gone: it is `returned`, "
         "or counts as `routed`, as in RabbitMQ 4.2.")] = "returned"
+    protocol_errors: Annotated[Literal["3.13", "4.3"], Key("compatibility.protocol_errors", own=True,
+        doc="The RabbitMQ whose answers malformed input gets. `4.3`: an unknown protocol header is answered by that of "
+        "AMQP 1.0, an unknown method or a field of an unknown type closes the socket without `connection.close` (the "
+        "log has the reason), and texts quote bytes as Erlang 29 does.")] = "3.13"
     queues: QueueCompatibility = QueueCompatibility()
     consumer_timeout: Annotated[Literal["closes-channel", "cancels-consumer"],
         Key("compatibility.consumer_timeout", own=True,

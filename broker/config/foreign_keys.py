@@ -104,7 +104,7 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
               why="this limit is not supported"),
     # Other protocols and plugins, which do not exist here.
     _other("mqtt.*", "web_mqtt.*", "stomp.*", "web_stomp.*", "stream.*", "amqp1_0.*", "amqp10_client.*",
-           "amqp_client.*", "anonymous_login_pass", "federation.*", "aws.*", "peer_discovery.*",
+           "amqp_client.*", "federation.*", "aws.*", "peer_discovery.*",
            "event_exchange.protocol", "tracing.*", nothing=("none",), why="this protocol or plugin is not supported"),
     _other("shovel.*", why="shovels are parameters of virtual hosts; their topology has no such settings"),
     _other("management.*", "management_agent.*", "http_dispatch.*", why="not configurable"),

@@ -12,6 +12,8 @@ KEY: Final = "compatibility.profile"
 PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
     "3.13": {},
     "4.3": {
+        "anonymous_login_pass": "guest",
+        "anonymous_login_user": "guest",
         "auth_oauth2.require_exp": "true",
         "compatibility.claimed_deaths": "replaced",
         "compatibility.consumer_timeout": "cancels-consumer",
@@ -22,6 +24,8 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
         "compatibility.header_numbers": "exact",
         "compatibility.long_delays": "held",
         "compatibility.mandatory_replies": "routed",
+        "compatibility.message_properties": "4.3",
+        "compatibility.protocol_errors": "4.3",
         "compatibility.queue_arguments": "4.3",
         "compatibility.quorum_delivery_limit": "20",
         "compatibility.quorum_priorities": "strict",

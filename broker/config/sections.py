@@ -464,6 +464,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     anonymous_user: Annotated[str, Key("anonymous_login_user", "user",
         doc="User of clients that log in by the mechanism `ANONYMOUS`, without a password; `none` allows nobody to. "
         "RabbitMQ 4 has `guest` by default. Set, it is offered unless `auth_mechanisms.*` says otherwise.")] = ""
+    anonymous_pass: Annotated[str, Key("anonymous_login_pass", secret=True,
+        doc="The password with which the broker logs that user in: if it is not the user's, nobody gets in. Empty: "
+        "any password will do. RabbitMQ 4 has `guest` by default.")] = ""
     auth_failure_delay: Annotated[float, Key("auth.failure_delay", "duration", unit="s", low=0, own=True,
         doc="How long the socket of a failed login is kept open, with its place in `max_half_open`, to slow down "
         "password guessing; up to eight times as long for an address that fails repeatedly with one user name.")] = 3.0

@@ -35,6 +35,7 @@ from leveret.broker.errors import (
     NotYet,
     ReplyCode,
     Subscribe,
+    UnansweredError,
     no_disk_space,
     not_allowed,
     precondition_failed,
@@ -203,14 +204,8 @@ class Connection(ReceiveLoop):
         self._current = (0, 0)
         try:
             method = decode_method(data, at + 7, end - 1)
-        except UnknownMethod as error:
-            raise AMQPError(
-                ReplyCode.COMMAND_INVALID, "unimplemented method", error.class_id, error.method_id
-            ) from None
-        except MalformedMethod as error:
-            if number == 0 and error.class_id and not isinstance(error, MethodTooLarge):
-                raise AMQPError(ReplyCode.INTERNAL_ERROR) from None
-            raise malformed(error, has_channel=number in self.channels) from None
+        except (UnknownMethod, MalformedMethod) as error:
+            raise self._undecodable(number, error) from None
         self._current = method_ids(method)
         if number == 0:
             self._connection_method(method)
@@ -252,6 +247,18 @@ class Connection(ReceiveLoop):
             raise AMQPError(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
         else:
             raise AMQPError(ReplyCode.COMMAND_INVALID, "unimplemented method")
+
+    def _undecodable(self, number: int, error: UnknownMethod | MalformedMethod) -> AMQPError:
+        """Return the error for a method of a channel that is unknown or cannot be decoded."""
+        is_crash = isinstance(error, UnknownMethod) or not error.explanation
+        if is_crash and self.compatibility.protocol_errors == "4.3":
+            return UnansweredError(str(error))
+        if isinstance(error, UnknownMethod):
+            text = "unimplemented method"
+            return AMQPError(ReplyCode.COMMAND_INVALID, text, error.class_id, error.method_id)
+        if number == 0 and error.class_id and not isinstance(error, MethodTooLarge):
+            return AMQPError(ReplyCode.INTERNAL_ERROR)
+        return malformed(error, has_channel=number in self.channels)
 
     def _execute(
         self,
@@ -469,7 +476,9 @@ class Connection(ReceiveLoop):
             self.driver.resume_reading()
         if self.pending_reply is not None:  # for the same reason
             self.pending_reply.end()
-        close = encode_method(0, make(Wire.Close, int(error.code), error.reply_text, class_id, method_id))
+        close = b""
+        if not isinstance(error, UnansweredError):
+            close = encode_method(0, make(Wire.Close, int(error.code), error.reply_text, class_id, method_id))
         if isinstance(error, FrameError):
             self.enter(CLOSED)
             self._release(partial(self._send_fatal_close, close))

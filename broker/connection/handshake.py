@@ -33,6 +33,8 @@ from leveret.broker.vhost.vhost import VHost
 log = logging.getLogger("leveret.connection")
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
+_HEADER_4 = b"AMQP\x03\x01\x00\x00"
+"""That of AMQP 1.0 with SASL, which is not spoken here: the answer of RabbitMQ 4.3 to unknown headers."""
 _HEADERS = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09", b"AMQP\x01\x01\x09\x01")
 _TOTAL_LIMIT = 65536
 _HTTP = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"CONNECT")
@@ -76,7 +78,8 @@ class Handshake:
                 return self._close_silently(size, "malformed frames before connection.open")
             if kind != TYPE_HEARTBEAT or number:
                 if number and STATES[connection.state].reports_errors:
-                    text = frame_text(kind, data[at + 7 : end - 1])
+                    release = self._node.config.compatibility.protocol_errors
+                    text = frame_text(kind, data[at + 7 : end - 1], release)
                     connection.refuse(AMQPError(ReplyCode.UNEXPECTED_FRAME, text), 0, 0)
                     return size
                 if kind != TYPE_METHOD or number:
@@ -185,7 +188,8 @@ class Handshake:
     def _credentials(self, method: Any) -> tuple[str, Password | None]:
         """Return the user's name and password; raises as `read_response`, and LoginRefusedError."""
         if method.mechanism == ANONYMOUS and ANONYMOUS in self._node.config.auth_mechanisms:
-            return self._node.config.anonymous_user, None
+            config = self._node.config
+            return config.anonymous_user, Password(config.anonymous_pass) if config.anonymous_pass else None
         if method.mechanism != EXTERNAL:
             return read_response(method.mechanism, method.response, self._node.config.auth_mechanisms)
         tls = self._connection.tls
@@ -287,7 +291,10 @@ class Handshake:
             )
         else:
             self._log("closing connection %s: bad protocol header %r", data[:8])
-        connection.outbox.send(PROTOCOL_HEADER)
+        is_later = data[:6] == PROTOCOL_HEADER[:6] and data[6:7] >= b"\x09"
+        answers = self._node.config.compatibility.protocol_errors
+        is_known = is_later or data[:8] == _HEADER_4 or answers == "3.13"
+        connection.outbox.send(PROTOCOL_HEADER if is_known else _HEADER_4)
         connection.end(0.0)
         return len(data)
 

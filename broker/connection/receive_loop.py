@@ -996,11 +996,11 @@ class ReceiveLoop:
         if kind != TYPE_HEARTBEAT or (end - at > FRAME_OVERHEAD and not number):
             self._current = (0, 0)
             raise AMQPError(
-                ReplyCode.FRAME_ERROR, f"{frame_text(kind, data[at + 7 : end - 1])}: unknown_frame"
+                ReplyCode.FRAME_ERROR, f"{self._quoted(kind, data[at + 7 : end - 1])}: unknown_frame"
             )
         if number:
             self._current = (0, 0)
-            raise AMQPError(ReplyCode.UNEXPECTED_FRAME, frame_text(kind, data[at + 7 : end - 1]))
+            raise AMQPError(ReplyCode.UNEXPECTED_FRAME, self._quoted(kind, data[at + 7 : end - 1]))
         if not at and end == len(data):  # all of its read
             self.heartbeats += 1
             self.node.turn.heartbeats += 1
@@ -1013,8 +1013,11 @@ class ReceiveLoop:
         if channel is None:
             if number:
                 raise AMQPError(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'")
-            raise AMQPError(ReplyCode.UNEXPECTED_FRAME, frame_text(kind, data[at + 7 : end - 1]))
+            raise AMQPError(ReplyCode.UNEXPECTED_FRAME, self._quoted(kind, data[at + 7 : end - 1]))
         self._unexpected_frame(channel)
+
+    def _quoted(self, kind: int, payload: bytes) -> str:
+        return frame_text(kind, payload, self.node.config.compatibility.protocol_errors)
 
     def _unexpected_frame(self, channel: Channel) -> NoReturn:
         """Raise 505: the frame is not what the channel's content assembly expects next."""
@@ -1030,7 +1033,7 @@ class ReceiveLoop:
 
     def _frame_too_large(self, data: bytes, at: int, kind: int, length: int) -> NoReturn:
         self._resume_at = len(data)
-        text = frame_text(kind, data[at + 7 : at + 7])
+        text = self._quoted(kind, data[at + 7 : at + 7])
         limit = self.frame_limit - FRAME_OVERHEAD  # without the grace of 8 octets
         raise FrameError(f"{text}: {{frame_too_large,{length},{limit}}}")
 
@@ -1039,7 +1042,11 @@ class ReceiveLoop:
         self._wrong_frame_end(kind, data[at + 7 : end - 1], data[end - 1])
 
     def _wrong_frame_end(self, kind: int, payload: bytes, octet: int) -> NoReturn:
-        raise FrameError(f"{frame_text(kind, payload)}: {{invalid_frame_end_marker,{octet}}}")
+        text = f"{self._quoted(kind, payload)}: "
+        width = len(text) + 1
+        is_split = self.node.config.compatibility.protocol_errors == "4.3" and width + len(str(octet)) > 52
+        between = f"\n{' ' * width}" if is_split else ""  # as `~tp` splits what would pass column 78
+        raise FrameError(f"{text}{{invalid_frame_end_marker,{between}{octet}}}")
 
     @property
     def message_size(self) -> int:

@@ -183,7 +183,7 @@ class RecordedVHost(VHost):
                     routing_key=queue.settings.dead_letter_routing_key,
                     now=self.context.clock() // 1000,
                     most_deaths=self._most_deaths,
-                    keeps_claims=self.compatibility.keeps_claims,
+                    compatibility=self.compatibility,
                 )
                 self._recorder.add(self, exchange, letter.message)
         return count, moved

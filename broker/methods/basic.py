@@ -127,9 +127,10 @@ def basic_get(channel: Channel, method: Wire.Get) -> None:
     channel.check_permission("read", "queue", name)
     queue = channel.vhost.queue(name, channel.host)
     if queue.type == QUORUM and queue.consumers.single_active:
+        quoted = QUORUM if channel.host.compatibility.queues.arguments == "3.13" else f'<<"{QUORUM}">>'
         raise resource_locked(
             f"cannot obtain access to locked {resource('queue', name, channel.vhost.name)}. "
-            "basic.get operations are not supported by quorum queues with single active consumer"
+            f"basic.get operations are not supported by {quoted} queues with single active consumer"
         )
     channel.get(queue, no_ack=bool(method.no_ack))
 

@@ -60,6 +60,7 @@ OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 
 _UNDEFINED = ("longstr", "undefined")
 _DEAD_LETTER_KEY = "x-dead-letter-routing-key"
+_FAILOVER = "x-cancel-on-ha-failover"
 _LEADER_LOCATORS = ("client-local", "balanced", "random", "least-leaders")  # the last two are deprecated
 
 _Validator = Callable[[Field], object]
@@ -125,6 +126,10 @@ def _queue_version(*allowed: int) -> _Validator:
 def _bool(field: Field) -> None:
     if field[0] != "bool":
         raise _InvalidArgumentError(f"{{unacceptable_type,{field[0]}}}")
+
+
+def _anything(field: Field) -> None:
+    """Accept any value: the argument has no effect in RabbitMQ 4.3."""
 
 
 def _string(field: Field) -> str:
@@ -210,14 +215,16 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
 }
 _QUEUE_VALIDATORS_4: Mapping[str, _Validator] = {
     **_QUEUE_VALIDATORS,
+    "x-queue-mode": _anything,
     "x-queue-version": _queue_version(2),
 }
 """Those of RabbitMQ 4.3, which takes any value of `x-delayed-retry-*`: a hot loop, if it means nothing."""
 _CONSUME_VALIDATORS: Mapping[str, _Validator] = {
     "x-priority": _integer,
-    "x-cancel-on-ha-failover": _bool,
+    _FAILOVER: _bool,
     "x-consumer-timeout": _non_negative,
 }
+_CONSUME_VALIDATORS_4: Mapping[str, _Validator] = {**_CONSUME_VALIDATORS, _FAILOVER: _anything}
 
 _DELAYED_RETRY = tuple(f"x-{key}" for key in RETRY_KEYS)
 _OF_HOLDS = ("x-allow-hold", "x-hold-until-header", "x-max-held", *_DELAYED_RETRY)
@@ -240,7 +247,7 @@ _OF_STREAMS = (
     "x-initial-cluster-size",
     "x-queue-leader-locator",
 )
-_CONSUME_CLASSIC = frozenset(("x-cancel-on-ha-failover", "x-priority", "x-credit"))
+_CONSUME_CLASSIC = frozenset((_FAILOVER, "x-priority", "x-credit"))
 _CONSUME_QUORUM = frozenset(("x-priority", "x-credit"))
 _OF_ANY = frozenset((*_OF_CLASSIC, *_OF_QUORUM, *_OF_STREAMS))
 OF_QUEUES = _OF_ANY | _QUEUE_VALIDATORS.keys()
@@ -291,9 +298,12 @@ _OF_ANY_4 = _OF_ANY.union(_QUORUM_TIMEOUTS)
 _OF_QUORUM_4 = (*_OF_QUORUM, *_QUORUM_TIMEOUTS)
 _TYPES_4 = {
     CLASSIC: _type("rabbit_classic_queue", _OF_CLASSIC_4, _CONSUME_CLASSIC, _OF_ANY_4, frozenset()),
-    QUORUM: _type("rabbit_quorum_queue", _OF_QUORUM_4, _CONSUME_QUORUM | {_TIMEOUT}, _OF_ANY_4, frozenset()),
+    QUORUM: _type("rabbit_quorum_queue", _OF_QUORUM_4, _CONSUME_CLASSIC | {_TIMEOUT}, _OF_ANY_4, frozenset()),
 }
-_RULES = {"3.13": (_TYPES, _QUEUE_VALIDATORS), "4.3": (_TYPES_4, _QUEUE_VALIDATORS_4)}
+_RULES = {
+    "3.13": (_TYPES, _QUEUE_VALIDATORS, _CONSUME_VALIDATORS),
+    "4.3": (_TYPES_4, _QUEUE_VALIDATORS_4, _CONSUME_VALIDATORS_4),
+}
 """By release."""
 
 
@@ -379,7 +389,7 @@ def check_queue_arguments(name: str, vhost: str, arguments: Table, release: str 
     `release`: the RabbitMQ whose rules apply, 3.13 or 4.3.
     """
     what = resource("queue", name, vhost)
-    types, validators = _RULES[release]
+    types, validators, _ = _RULES[release]
     _validate("x-queue-type", validators["x-queue-type"], what, arguments)
     type_ = types[queue_type(arguments)]
     for key, validator in validators.items():
@@ -407,8 +417,9 @@ def check_consume_arguments(
     arguments are accepted.
     """
     what = resource("queue", queue, vhost)
-    type_ = _RULES[release][0][kind]
-    for key, validator in _CONSUME_VALIDATORS.items():
+    types, _, validators = _RULES[release]
+    type_ = types[kind]
+    for key, validator in validators.items():
         if key in type_.consume_arguments:
             _validate(key, validator, what, arguments)
     _refuse_foreign(type_.foreign_consume_arguments, what, list(arguments), type_.module)

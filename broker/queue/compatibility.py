@@ -35,6 +35,10 @@ class QueueCompatibility(msgspec.Struct, frozen=True):
         doc="The `x-death` that a client sends, when its message is dead-lettered. `kept`: its entries stay and its "
         "counts go on, as in RabbitMQ 3. `replaced`: those that the broker has recorded since the publish replace it, "
         "as in RabbitMQ 4.")] = "kept"
+    message_properties: Annotated[Literal["3.13", "4.3"], Key("compatibility.message_properties", own=True,
+        doc="The RabbitMQ whose rules the properties of delivered messages follow. `4.3`: `expiration` is written "
+        "without a sign and zeros in front, and a dead letter whose queue sets its routing key keeps the header `CC`, "
+        "which routes it no more.")] = "3.13"
     priorities: Annotated[Literal["ignored", "strict"], Key("compatibility.quorum_priorities", own=True,
         doc="Whether quorum queues deliver by the priority of messages. `ignored`: in the order in which they came, as "
         "in RabbitMQ 3. `strict`: by the priorities 0 to 31, larger ones are 31 and none is 4, as in RabbitMQ 4.3.")
@@ -42,6 +46,11 @@ class QueueCompatibility(msgspec.Struct, frozen=True):
     long_delays: Annotated[Literal["ignored", "held"], Key("compatibility.long_delays", own=True,
         doc="What an exchange that delays does with an `x-delay` above 2^32-1 ms. `ignored`: the message is routed "
         "at once, as by RabbitMQ's plugin, and the log has a warning. `held`: it is delayed.")] = "ignored"
+
+    @property
+    def keeps_copies(self) -> bool:
+        """True if a dead letter keeps its header `CC` where the queue sets its routing key."""
+        return self.message_properties == "4.3"
 
     @property
     def keeps_claims(self) -> bool:

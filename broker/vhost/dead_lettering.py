@@ -15,7 +15,8 @@ refuses it, or it would cycle without a reject.
 A message that a queue discards is published again by the broker, to the queue's dead letter exchange: its body and most
 of its properties stay byte for byte, its headers record the death. The headers are those that RabbitMQ 3.13 shows its
 clients (mc:record_death/4 and mc_amqpl:protocol_state/2), except for `CC`. If the queue sets a routing key, that header
-is removed, as RabbitMQ's documentation says, because it alone would determine the route of the next death. `BCC` was
+is removed, as RabbitMQ's documentation says, because it alone would determine the route of the next death. In RabbitMQ
+4.3 it stays (`compatibility.message_properties`); whether it still counts is told by the newest death then. `BCC` was
 removed when the message was published: its keys have no effect now.
 
 `x-death` is an array of tables, one for each pair of queue and reason, the newest death first. Clients can send one
@@ -49,6 +50,7 @@ from leveret.broker.amqp.tables import (
     split_items,
     strings,
 )
+from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.queue.limits import REJECTED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
@@ -66,6 +68,7 @@ MOST_DEATHS = 256
 _MOST_VALUES = MAX_APART - 100
 """Maximum number of values in `x-death`, so that a client can publish a delivered message again."""
 _COUNTS_OR_TIMES = INTEGERS | {"timestamp"}
+_AS_3_13 = QueueCompatibility()
 _NOTHING: Field = ("void", None)
 _MAX_COUNT = 2**63 - 1
 _ORIGINAL = b"original-expiration"
@@ -141,12 +144,13 @@ def dead_letter(
     routing_key: str | None,
     now: int,
     most_deaths: int = MOST_DEATHS,
-    keeps_claims: bool = True,
+    compatibility: QueueCompatibility = _AS_3_13,
 ) -> DeadLetter:
     """Create the dead letter of a message whose properties were checked when it was published.
 
     Messages with equal address and properties that die in the same second (`now`) for the same reason share the work.
-    The newest `most_deaths` entries of `x-death` are kept; without `keeps_claims` none that its client wrote.
+    The newest `most_deaths` entries of `x-death` are kept. `compatibility` says whether those of its client are, and
+    whether the header `CC` is where it no longer counts.
     """
     header = message.header
     rewritten = _rewritten(
@@ -159,7 +163,8 @@ def dead_letter(
         routing_key,
         now,
         most_deaths,
-        keeps_claims,
+        compatibility.keeps_claims,
+        compatibility.keeps_copies,
     )
     made = header[:FLAGS_AT] + rewritten.properties
     return DeadLetter(message.dead_letter(rewritten.address, made, len(rewritten.deaths)), rewritten)
@@ -177,17 +182,22 @@ def _rewritten(
     now: int,
     most_deaths: int,
     keeps_claims: bool,
+    keeps_copies: bool,
 ) -> Rewritten:
     """Rewrite address and properties (flags and list). Unchanged fields are not decoded."""
     properties = Properties(bytes(FLAGS_AT) + flagged, max_entries=sys.maxsize)
     fields = properties.split_headers()
     old_exchange, old_key = split_address(address)
     copies = fields.get(b"CC")
+    history = fields.pop(b"x-death", b"V")
     old_keys = (old_key, *strings(_NOTHING if copies is None else decode_value(copies)))
+    if keeps_copies and copies is not None and recorded and _keys_of_newest(history) != old_keys:
+        old_keys = old_keys[:1]
     keys = old_keys
     if routing_key is not None:
         keys = (routing_key,)
-        fields.pop(b"CC", None)
+        if not keeps_copies:
+            fields.pop(b"CC", None)
     death: Table = {}
     if properties.expiration is not None:
         death["original-expiration"] = "longstr", str(parse_expiration(properties.expiration))
@@ -199,7 +209,6 @@ def _rewritten(
         "exchange": ("longstr", old_exchange),
         "routing-keys": ("array", [("longstr", key) for key in old_keys]),
     }
-    history = fields.pop(b"x-death", b"V")
     for name, value in fields.items():
         if value[0] in _VARIANTS:
             fields[name] = as_written(value)
@@ -208,6 +217,11 @@ def _rewritten(
     headers = join_fields(sorted(fields.items()))
     payload = properties.replace(headers=headers, expiration=None)
     return Rewritten(payload[FLAGS_AT:], join_address(exchange, keys[0]), keys, deaths)
+
+
+def _keys_of_newest(history: bytes) -> tuple[str, ...]:
+    """Return the routing keys of the newest death in an encoded `x-death` that the broker has written."""
+    return strings(decode_value(next(iter(split_items(history))))[1]["routing-keys"])
 
 
 def _record(
@@ -355,10 +369,9 @@ class DeadLettering:
         context: NodeContext,
         blob_threshold: int,
         most_deaths: int = MOST_DEATHS,
-        *,
-        keeps_claims: bool = True,
+        compatibility: QueueCompatibility = _AS_3_13,
     ) -> None:
-        self._keeps_claims = keeps_claims
+        self._compatibility = compatibility
         self._find_exchange = find_exchange
         self._route = route
         self._turn = turn
@@ -399,7 +412,7 @@ class DeadLettering:
                 routing_key=queue.settings.dead_letter_routing_key,
                 now=now,
                 most_deaths=self._most_deaths,
-                keeps_claims=self._keeps_claims,
+                compatibility=self._compatibility,
             )
             exchange.lookups += 1
             reached = self._route(exchange, letter.routing_keys, letter.rewritten.headers)

@@ -200,6 +200,7 @@ class PropertyDemands:
 
     __slots__ = (
         "_invalid",
+        "expiration",
         "extra_keys",
         "has_bcc",
         "headers",
@@ -217,10 +218,10 @@ class PropertyDemands:
         self.extra_keys: tuple[str, ...] = ()
         self.has_bcc = "BCC" in self.headers
         self._invalid: list[AMQPError] = []
-        text = properties.expiration
+        text = self.expiration = properties.expiration
         if text is not None:
             try:
-                parse_expiration(text)
+                self.expiration = str(parse_expiration(text))
             except InvalidExpiration as error:
                 self._invalid.append(precondition_failed(f"invalid expiration '{text}': {error}"))
         for name in ("CC", "BCC"):

@@ -160,7 +160,7 @@ class VHost:
             context,
             self._blob_threshold,
             most_deaths,
-            keeps_claims=compatibility.keeps_claims,
+            compatibility,
         )
         self._confirm_mode = confirm_mode
         self._holds_promises = holds_promises

@@ -79,10 +79,9 @@ EXPLAINED = (
     Explanation(
         ("32a", "32b", "32c", "33c"),
         "RabbitMQ's reader process crashes and the socket closes without a method",
-        "Malformed input is the client's error, and the client gets a close method before the socket is closed.",
+        "Malformed input is the client's error, and the client gets a close method in the profile 3.13.",
         "rabbit_framing_amqp_0_9_1.erl, lookup_method_name, and rabbit_binary_parser.erl: no clause, "
         "outside of the try",
-        of=BOTH,
     ),
     Explanation(
         ("72a",),
@@ -99,9 +98,8 @@ EXPLAINED = (
     Explanation(
         ("24b",),
         "The Erlang term in the text is broken into two lines",
-        "Erlang's `~p` breaks terms that pass column 80; our texts are one line.",
+        "Erlang's `~p` breaks terms that pass column 80; our texts are one line in the profile 3.13.",
         "rabbit_reader.erl, frame_error; io_lib:format/2",
-        of=BOTH,
     ),
     Explanation(
         ("16",),
@@ -263,17 +261,10 @@ EXPLAINED = (
         "rabbit_fifo.erl, v3.10.8 and v4.3.5",
     ),
     Explanation(
-        ("1*",),
-        "4.x answers a header of another protocol with `AMQP 3 1 0 0`, and a client of AMQP 1.0 may go on",
+        ("1c",),
+        "A client of AMQP 1.0 with SASL may go on",
         "AMQP 1.0 is not supported, so AMQP 0-9-1 is offered.",
         "rabbit_reader.erl, handle_input and refuse_connection, v4.3.5",
-        ONLY_4_3,
-    ),
-    Explanation(
-        ("connection.server-properties", "release.anonymous"),
-        "4.x offers ANONYMOUS, as the user guest",
-        "A login without a password has to be switched on (`auth_mechanisms.3 = anonymous`).",
-        "rabbit.schema, auth_mechanisms and anonymous_login_user, v4.3.5",
         ONLY_4_3,
     ),
     Explanation(
@@ -281,27 +272,6 @@ EXPLAINED = (
         "4.3 answers connection.close before the exclusive queues are deleted, and another client may still see them",
         "The queues are deleted first, so that a client that reconnects does not find its own queue locked.",
         "observed; rabbit_reader.erl, rabbit_amqqueue.erl, delete_exclusive, v4.3.5",
-        ONLY_4_3,
-    ),
-    Explanation(
-        ("21[ekmn]",),
-        'Octets that are text in UTF-8 are quoted as `<<"hé"/utf8>>`, and more of Latin-1 as text',
-        "How Erlang prints a binary depends on its version and on the locale; our texts are those of Erlang 25.",
-        "observed; io_lib:format/2",
-        ONLY_4_3,
-    ),
-    Explanation(
-        ("exchange.headers-values",),
-        "A time in the headers equals none in a binding",
-        "Times are compared by value in both profiles, as in 3.13.",
-        "rabbit_exchange_type_headers.erl, v4.3.5",
-        ONLY_4_3,
-    ),
-    Explanation(
-        ("ttl.property-kept",),
-        "4.x writes the property `expiration` as a number, without zeros in front",
-        "Properties are delivered as they were published.",
-        "mc_amqpl.erl, v4.3.5",
         ONLY_4_3,
     ),
     Explanation(
@@ -319,31 +289,10 @@ EXPLAINED = (
         ONLY_4_3,
     ),
     Explanation(
-        ("dead.keys.cc-dlrk", "dead.keys.cc-bcc-dlrk", "dead.keys.twice"),
-        "A dead letter keeps its header CC where the queue has a routing key of its own for dead letters, which it goes by",
-        "The header would say what is not so, and route the message if a client publishes it again.",
-        "rabbit_dead_letter.erl, make_msg, v4.3.5",
-        ONLY_4_3,
-    ),
-    Explanation(
         ("61a",),
         "Debian's package permits such queues; with the key that forbids them the text says so",
         "The text is that of RabbitMQ as it is released.",
         "debian/patches/do-not-deprecate-transient_nonexcl_queues.patch; rabbit_deprecated_features.erl",
-        ONLY_4_3,
-    ),
-    Explanation(
-        ("56u", "56z", "quorum.consume-argument", "delivery.failover-argument"),
-        "4.3 ignores `x-queue-mode` and `x-cancel-on-ha-failover`, whatever their values are",
-        "A value that means nothing is refused in both profiles.",
-        "rabbit_amqqueue.erl, declare_args and consume_args, v4.3.5",
-        ONLY_4_3,
-    ),
-    Explanation(
-        ("89",),
-        'The text has the type as an Erlang term, `<<"quorum">> queues`',
-        "The text of 3.13 is kept.",
-        "rabbit_channel.erl, basic.get, v4.3.5",
         ONLY_4_3,
     ),
     Explanation(

@@ -268,6 +268,23 @@ def test_terms_print_as_in_erlang(field, text):
     assert text == tables.term_text(field)
 
 
+@pytest.mark.parametrize(
+    ("octets", "text"),
+    [
+        (b"", "<<>>"),
+        (b'a"b\n', r'<<"a\"b\n">>'),
+        ("hé".encode(), '<<"hé"/utf8>>'),
+        ("\u20ac".encode(), '<<"\u20ac"/utf8>>'),
+        (b"\xa0\xff", '<<"\xa0\xff">>'),
+        (b"\xc2\x80", "<<194,128>>"),
+        (b"\x7f", "<<127>>"),
+    ],
+)
+def test_binaries_of_erlang_29(octets, text):
+    """Printable UTF-8 is quoted and marked, other printable Latin-1 is quoted, and the rest is numbers (as observed)."""
+    assert text == tables.utf8_text(octets)
+
+
 def test_argument_texts():
     """Arguments in `inequivalent arg` texts read as rabbit_misc:val prints them."""
     assert tables.argument_text(None) == "none"

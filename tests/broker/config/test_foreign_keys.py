@@ -25,7 +25,6 @@ HARMLESS = {
     r"cluster_formation\..*": "there is no discovery of peers, so nothing is asked and nobody is let in",
     r"log\.syslog\..*": "logs are sent to no other host",
     r"tracing\..*|management_agent\..*|shovel\..*": "it is a login or a setting of something that does not exist",
-    r"anonymous_login_pass": "an anonymous user needs no password here",
     r"num_acceptors\.ssl": "speed",
     r".*\.(client|secure)_renegotiat(ion|e)|ssl_allow_poodle_attack": "what may be allowed by it is always refused",
     r".*\.dh|auth_ldap\.ssl_options\.dh.*": "without parameters that cipher suite is not offered; a client has none",

@@ -138,6 +138,15 @@ def test_nobody_is_anonymous_by_default():
         assert state != "open" or user == client.connection.user.name
 
 
+@pytest.mark.parametrize(("password", "state"), [("guest", "tuning"), ("other", "closed")])
+def test_anonymous_logins_may_need_the_users_password(password: str, state: str) -> None:
+    """With `anonymous_login_pass`, ANONYMOUS opens no door that is closed to the user with this password."""
+    node = Node(auth_mechanisms=("ANONYMOUS",), anonymous_user="guest", anonymous_pass=password)
+    client, _ = talk(node, make(Wire.StartOk, {}, "ANONYMOUS", "", "en_US"))
+
+    assert state == client.connection.state
+
+
 def test_guest_comes_from_here_only():
     """A loopback user is refused from other addresses."""
     client = Client(connect=False)

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from leveret.broker.amqp.fastpath import content_frames, reframe
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import encode_table
+from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.vhost.dead_lettering import MOST_DEATHS, Cycles, _since_reject, dead_letter
 from leveret.storage.message import Message
 
@@ -140,6 +141,19 @@ def test_own_key_replaces_copies():
 
     assert (array("a"), ("bool", True)) == (kept["CC"], kept["own"])
     assert (False, ("bool", True)) == ("CC" in gone, gone["own"])
+
+
+def test_copies_that_are_kept_count_no_more():
+    """In RabbitMQ 4.3 the header CC survives a dead-letter routing key, and routes no later death."""
+    rules = {"compatibility": QueueCompatibility(message_properties="4.3")}
+    source = message(headers={"CC": array("a")})
+    second = die(letter_of(die(source, **rules)), queue="q2", routing_key="rk", **rules)
+    third = die(letter_of(second), queue="q3", **rules)
+    fourth = die(letter_of(third), queue="q4", **rules)
+
+    assert [array("a")] * 3 == [letter.headers["CC"] for letter in (second, third, fourth)]
+    assert [("rk",)] * 3 == [letter.routing_keys for letter in (second, third, fourth)]
+    assert [["rk"], ["rk"], ["k", "a"], ["k", "a"]] == [death["routing-keys"] for death in deaths(fourth)]
 
 
 def test_copies_are_not_recorded_again():
