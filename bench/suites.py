@@ -93,7 +93,10 @@ SUITES = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help=f"some of {', '.join(suite.name for suite in SUITES)}")
-    parser.add_argument("--brokers", default="leveret", help="leveret, rabbitmq or both, with a comma")
+    parser.add_argument(
+        "--brokers", default="leveret", help="some of leveret, rabbitmq, rabbitmq-4.3, with commas"
+    )
+    parser.add_argument("--profile", default="3.13", help="compatibility.profile of Leveret")
     options = parser.parse_args()
     unknown = set(options.names) - {suite.name for suite in SUITES}
     if unknown:
@@ -109,7 +112,7 @@ def main() -> None:
         folder, python = prepared(suite, wheel)
         for broker in options.brokers.split(","):
             began = time.monotonic()
-            output = run_suite(suite, folder, python, broker)
+            output = run_suite(suite, folder, python, broker, options.profile)
             seconds = time.monotonic() - began
             print(
                 f"{suite.name} {suite.version} on {broker}: {summary(output)}, {seconds:.0f} s in all",
@@ -150,19 +153,20 @@ def prepared(suite: Suite, wheel: Path) -> tuple[Path, Path]:
     return folder, python
 
 
-def run_suite(suite: Suite, folder: Path, python: Path, broker: str) -> str:
+def run_suite(suite: Suite, folder: Path, python: Path, broker: str, profile: str) -> str:
     """Run a suite on a broker, and return what pytest has printed."""
     command = [str(python), "-m", "pytest", "-rfE", "-p", "no:cacheprovider", *suite.tests]
     variables = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
     with contextlib.ExitStack() as stack:
         if broker == "leveret" and not suite.docker:
             command += [word for text in suite.environment for word in ("--leveret-env", text)]
+            command += ["--leveret-profile", profile]
         elif suite.docker:
             variables["DOCKER_HOST"] = (
-                f"tcp://127.0.0.1:{stack.enter_context(containers(address_of(broker)))}"
+                f"tcp://127.0.0.1:{stack.enter_context(containers(address_of(broker, profile)))}"
             )
         else:
-            host, port = stack.enter_context(address_of(broker))
+            host, port = stack.enter_context(address_of(broker, profile))
             url = f"amqp://guest:guest@{host}:{port}/%2F"
             for text in suite.environment:
                 name, _, value = text.format(host=host, port=port, url=url).partition("=")
@@ -175,10 +179,10 @@ def run_suite(suite: Suite, folder: Path, python: Path, broker: str) -> str:
 
 
 @contextlib.contextmanager
-def address_of(name: str) -> Iterator[tuple[str, int]]:
+def address_of(name: str, profile: str) -> Iterator[tuple[str, int]]:
     """Run a broker, and return its address."""
     if name == "leveret":
-        with leveret.Broker() as broker:
+        with leveret.Broker(config={"compatibility.profile": profile}) as broker:
             yield "127.0.0.1", broker.port
     else:
         with brokers.running((name,)) as running:

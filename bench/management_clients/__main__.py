@@ -10,6 +10,7 @@ the reason if that fails. Exit code 1: something is different on Leveret, and is
 import argparse
 import dataclasses
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -24,7 +25,8 @@ from bench.management_clients.tools import MissingError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "build" / "management-clients"
-BROKERS = ("leveret", "rabbitmq")
+PEERS = {"3.13": "rabbitmq", "4.3": "rabbitmq-4.3"}
+"""The RabbitMQ beside which Leveret runs with a profile."""
 LIMIT = 1800
 """Maximum seconds of a client on one broker."""
 
@@ -116,23 +118,24 @@ CLIENTS = {
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help=f"some of {', '.join(CLIENTS)}; all")
+    parser.add_argument("--profile", choices=PEERS, default="3.13", help="of Leveret, beside that RabbitMQ")
     options = parser.parse_args()
     if unknown := set(options.names) - set(CLIENTS):
         parser.error(f"no client called {', '.join(unknown)}")
     if missing := [tool for tool in ("unshare", "ip", "rabbitmq-server") if not shutil.which(tool)]:
         parser.error(f"{missing[0]} is not installed (Debian: util-linux, iproute2, rabbitmq-server)")
     FOLDER.mkdir(parents=True, exist_ok=True)
-    return max([tried(CLIENTS[name]) for name in options.names or CLIENTS])
+    return max([tried(CLIENTS[name], options.profile) for name in options.names or CLIENTS])
 
 
-def tried(client: Client) -> int:
-    """Run a client on both brokers, print what came of it, and return the exit code."""
+def tried(client: Client, profile: str) -> int:
+    """Run a client on Leveret with a profile and on a RabbitMQ, print what came of it, and return the exit code."""
     try:
         built = client.build(FOLDER)
     except MissingError as error:
         print(f"{client.name}: left out: {error}", flush=True)
         return 0
-    ours, theirs = (run_beside(broker, client, built) for broker in BROKERS)
+    ours, theirs = (run_beside(broker, client, built, profile) for broker in ("leveret", PEERS[profile]))
     found = client.differences(ours, theirs)
     reasons = {line: reason(line, client.explained) for line in found}
     if client.is_suite:
@@ -151,16 +154,19 @@ def tried(client: Client) -> int:
     return 1 if unexplained else 0
 
 
-def run_beside(broker: str, client: Client, built: Path) -> Results:
+def run_beside(broker: str, client: Client, built: Path, profile: str) -> Results:
     """Return the results of a client on a broker; what else it prints is kept in a file."""
-    folder = FOLDER / f"{client.name.split()[0]}-on-{broker}"
+    folder = FOLDER / f"{client.name.split()[0]}-on-{broker}-{profile}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+    # The suites have transient queues, which Debian's RabbitMQ 4.3 permits by a patch.
+    set_up = {"PROFILE": profile, "TRANSIENT_NONEXCL_QUEUES": "permitted"}
+    environment = os.environ | {f"LEVERET_COMPATIBILITY_{name}": value for name, value in set_up.items()}
     command = [*ALONE, sys.executable, "-m", "bench.management_clients.inside", broker]
     with (folder / "errors.log").open("w") as log:
         done = subprocess.run(
             [*command, *client.command(built, folder)],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True, timeout=LIMIT, check=False,
+            cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log, text=True, timeout=LIMIT, check=False,
         )  # fmt: skip
     (folder / "output.log").write_text(done.stdout)
     if not done.stdout:

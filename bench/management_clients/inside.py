@@ -7,6 +7,7 @@ in a network of its own (`ALONE`), and all processes that it leaves behind end w
         python -m bench.management_clients.inside rabbitmq make check
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,8 @@ from pathlib import Path
 from bench import brokers
 from bench.management_clients.api import EVERYTHING, ask
 
-ALONE = ("unshare", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc", "--kill-child")
+AS_ROOT = () if os.geteuid() == 0 else ("--map-root-user",)
+ALONE = ("unshare", *AS_ROOT, "--net", "--pid", "--fork", "--mount-proc", "--kill-child")
 LEVERET = (
     "listeners.tcp.1=127.0.0.1:5672", "management.tcp.port=15672", "prometheus.enabled=false",
     "collect_statistics_interval=1000", "auth.failure_delay=0ms",
