@@ -353,7 +353,8 @@ class Channel:
         )
         taps = self.vhost.taps.on(exchange)
         kind = AwaitedRoute if waits == {True} else Route
-        route = kind(address, bits, exchange, routing_key, queues, plain=plain and not taps, generation=now)
+        plain = plain and not taps and self.vhost.intercept is None
+        route = kind(address, bits, exchange, routing_key, queues, plain=plain, generation=now)
         route.taps = taps
         return route
 
@@ -399,6 +400,8 @@ class Channel:
                     queue.limits.hold.check(content, demands.headers)
         if demands is not None and not demands.plain_route:
             message = self._rewritten(message, demands, queues)
+        if self.vhost.intercept is not None:
+            message = self.vhost.intercept(message)
         exchange.tally(len(queues), route.routing_key).published += 1
         if route.taps:
             self._tap(route, exchange, demands, message, queues)

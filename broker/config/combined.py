@@ -16,6 +16,7 @@ from leveret.broker.config.backends import backend_settings
 from leveret.broker.config.keys import Draft, in_order
 from leveret.broker.queue.compatibility import QueueCompatibility, short_queue_type
 from leveret.broker.tls.options import VERSIONS, CertificateLogin, HostOptions, TLSOptions, problems_of
+from leveret.broker.vhost.interceptors import Interceptors
 
 FRAME_MIN: Final = 4096
 _PERMISSIONS: Final = ("configure", "write", "read")
@@ -76,6 +77,7 @@ def config_of(draft: Draft) -> sections.Config:
         storage=sections.StorageConfig(**draft.section("storage")),
         export=sections.ExportConfig(**draft.section("export")),
         shovel=sections.ShovelConfig(**draft.section("shovel")),
+        interceptors=Interceptors(**draft.section("interceptors")),
         compatibility=Compatibility(
             **draft.section("compatibility"),
             queues=QueueCompatibility(**draft.section("compatibility.queues")),

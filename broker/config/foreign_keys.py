@@ -137,7 +137,8 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
     _other("queue_types.*", "exchange_types.*", nothing=("true",), why="the types are fixed"),
     _other("deprecated_features.*", "feature_flags.*", nothing=("true",),
            why="use `compatibility.*`; `transient_nonexcl_queues` and `global_qos` are obeyed"),
-    _other("message_interceptors.*", "channel_interceptor.*", why="message interceptors are not supported"),
+    _other("message_interceptors.*", "channel_interceptor.*",
+           why="there are two interceptors of incoming messages, set_header_timestamp and set_header_routing_node"),
     _other("definitions.skip_if_unchanged", "definitions.hashing.*", nothing=("false",),
            why="definitions are imported at each start"),
     # Settings of the Erlang runtime or its logger without a counterpart.

@@ -16,6 +16,7 @@ from leveret.broker.channel.settings import Compatibility, Limits
 from leveret.broker.config.values import DEFAULT_PORT, Listener
 from leveret.broker.config_key import Key, Prefix, Topic
 from leveret.broker.tls.options import CertificateLogin, TLSOptions
+from leveret.broker.vhost.interceptors import Interceptors
 
 METRICS_HOST, METRICS_PORT, METRICS_TLS_PORT = "127.0.0.1", 15692, 15691
 MANAGEMENT_HOST, MANAGEMENT_PORT, MANAGEMENT_TLS_PORT = "127.0.0.1", 15672, 15671
@@ -549,6 +550,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         "Several nodes with one log in PostgreSQL, of which one leads and the others wait (preview: [how "
         "to](howto/replicate.md)).")
     replication: ReplicationConfig = ReplicationConfig()
+
+    _interceptors: ClassVar[Topic] = Topic("Message interceptors", "As those of RabbitMQ for incoming messages.")
+    interceptors: Interceptors = Interceptors()
 
     _compatibility: ClassVar[Topic] = Topic("Compatibility",
         "Switches between the behaviour of RabbitMQ 3 and 4 ([compatibility](compatibility.md)).")

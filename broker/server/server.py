@@ -45,6 +45,7 @@ from leveret.broker.server.resource_monitor import ResourceMonitor
 from leveret.broker.server.shovel_loader import ShovelLoader
 from leveret.broker.server.shutdown import STOP_SECONDS, Shutdown
 from leveret.broker.statistics.node_figures import ListenerFacts
+from leveret.broker.vhost.interceptors import Interceptors
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import Parameters
 from leveret.broker.vhost.vhost import VHost, make_in_memory
@@ -271,6 +272,9 @@ class Server(AdministeredBroker):
         vhost.router.hop_limit = self.config.limits.exchange_hops
         if self.config.compatibility.header_numbers == "exact":
             vhost.router.compare_exactly()
+        interceptors = self.config.interceptors
+        if interceptors != Interceptors():
+            vhost.intercept = partial(interceptors.intercepted, self.node_name, self.context.clock)
         vhost.parameters.on_change = self.shovels.parameter_changed
         return vhost
 

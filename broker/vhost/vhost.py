@@ -113,6 +113,8 @@ class VHost:
     ) -> None:
         self.name = name
         self.compatibility = compatibility = compatibility or QueueCompatibility()
+        self.intercept: Callable[[Message], Message] | None = None
+        """Adds to each message of a client what message interceptors do; None if there are none."""
         self.description = ""
         self.tags: tuple[str, ...] = ()
         self.default_queue_type = ""

@@ -136,6 +136,17 @@ SET_UPS = {
             plugins="rabbitmq_consistent_hash_exchange,rabbitmq_random_exchange,rabbitmq_recent_history_exchange,"
             "rabbitmq_sharding",
         ),
+        SetUp(
+            "intercepted",
+            (
+                "message_interceptors.incoming.set_header_timestamp.overwrite=true",
+                "message_interceptors.incoming.set_header_routing_node.overwrite=false",
+            ),
+            # by the names of each release
+            "{incoming_message_interceptors,[{set_header_timestamp,true},{set_header_routing_node,false}]},"
+            "{message_interceptors,[{rabbit_msg_interceptor_timestamp,#{incoming=>true,overwrite=>true}},"
+            "{rabbit_msg_interceptor_routing_node,#{overwrite=>false}}]}",
+        ),
         SetUp("ending"),
         SetUp("policed"),
         SetUp("short"),

@@ -308,6 +308,12 @@ EXPLAINED = (
         "Delayed retries came with 4.3; all queues have them here.",
         "rabbit_fifo.erl, v4.3.5",
     ),
+    Explanation(
+        ("release.interceptors",),
+        "3.10.8 has no message interceptors",
+        "They came with 3.12, and are off unless they are configured.",
+        "rabbit_message_interceptor.erl, v3.13.7",
+    ),
 )
 
 

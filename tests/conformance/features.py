@@ -67,7 +67,7 @@ FEATURES = {
         Feature("redelivered", ("basic.nack-requeue", "basic.requeue-on-drop", "ttl.redelivered-flag")),
         Feature("`x-delivery-count`", ("redelivery.*", "quorum.delivery-count")),
         Feature("direct reply-to", ("72*", "80*", "81*", "reply.*", "basic.reply-to*")),
-        Feature("message interceptors", (), "off in RabbitMQ unless configured; not implemented"),
+        Feature("message interceptors", ("release.interceptors",), "those of incoming messages"),
     ),
     "Consumers": (
         Feature("consume, cancel, round robin", ("82*", "87*", "basic.consume*", "basic.cancel*", "basic.round-robin", "basic.server-tag")),

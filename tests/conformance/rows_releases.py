@@ -348,3 +348,22 @@ def _(s: Session) -> int:
     opened.ready(s.q + "-dead", 1)
     dead = opened.call("basic.get", queue=s.q + "-dead", no_ack=True).properties["headers"]["x-death"]
     return int(dead[0]["count"])
+
+
+@case(
+    "release.interceptors",
+    "message interceptors add times and the node to each publish, and replace what a client has written where they may",
+    ok([(True, True, "node"), (True, True, "client")]),
+    setup="intercepted",
+)
+def _(s: Session) -> list[object]:
+    opened, seen = s.queue(), []
+    headers = {"timestamp_in_ms": T("l", 5), "x-routed-by": "client"}
+    for properties in ({}, {"timestamp": 5, "headers": headers}):
+        opened.put(s.q, b"x", **properties)
+        got = opened.call("basic.get", queue=s.q, no_ack=True).properties
+        found = got.get("headers", {})
+        times = got.get("timestamp", 0), found.get("timestamp_in_ms", 0) / 1000
+        node = "node" if "@" in found.get("x-routed-by", "") else found.get("x-routed-by")
+        seen.append((*[abs(at - time.time()) < 60 for at in times], node))
+    return seen
