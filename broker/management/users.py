@@ -191,6 +191,13 @@ def _permissions_of(call: Call) -> dict[str, str] | None:
     return {kind: getattr(row, kind) for kind in KINDS}
 
 
+@ROUTES.list("users/{user}/queues")
+def list_queues_of_user(call: Call) -> Answer:
+    """Refused: the broker does not record who has declared a queue; the audit log does."""
+    del call
+    raise bad_request("who has declared a queue is not recorded")
+
+
 @PERMISSION_ROUTES.list("permissions")
 @PERMISSION_ROUTES.list("users/{user}/permissions", doc="Permissions of a user.")
 @PERMISSION_ROUTES.list("vhosts/{vhost}/permissions", doc="Permissions in a vhost.", group="vhosts")

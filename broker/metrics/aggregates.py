@@ -179,6 +179,10 @@ IDENTITY: tuple[Family, ...] = (
 )  # fmt: skip
 """Families in every response: dashboards join on them."""
 
+MEMORY = _gauge("rabbitmq_memory_other_system_bytes", "Memory use: RabbitMQ divides its own, of which this is a part",
+                "resources.memory_used")  # fmt: skip
+"""The one family of `/metrics/memory-breakdown`."""
+
 GLOBAL: tuple[Family, ...] = (
     _protocol("global_messages_received_total", "Messages received from publishers",
               "channels.total.counts.published"),

@@ -76,6 +76,7 @@ class Monitor:
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/metrics/per-object", self._per_object)
+        app.router.add_get("/metrics/memory-breakdown", self._memory)
         app.router.add_get("/metrics/detailed", self._detailed)
         app.router.add_get("/healthz", self._health)
         app.router.add_get("/readyz", self._ready)
@@ -113,6 +114,9 @@ class Monitor:
     async def _per_object(self, request: web.Request) -> web.StreamResponse:
         process = await self._process()
         return await self._send(request, self._scraper.per_object(process), generate_latest(self._runtime))
+
+    async def _memory(self, request: web.Request) -> web.StreamResponse:
+        return await self._send(request, self._scraper.memory(await self._process()))
 
     async def _detailed(self, request: web.Request) -> web.StreamResponse:
         query = request.query

@@ -13,6 +13,7 @@ from leveret.broker.metrics.aggregates import (
     EXCHANGES as EXCHANGE_SUMS,
     GLOBAL,
     IDENTITY,
+    MEMORY,
     NODE_GROUPS,
     OWN,
     TOTALS,
@@ -92,6 +93,11 @@ class Scraper:
         for exchanges in EXCHANGES:
             if exchanges.always:
                 yield from _of_exchanges(exchanges, exchanges.prefix, self._broker.vhosts.values())
+
+    def memory(self, process: Process) -> Iterator[str]:
+        """Generate the response to `/metrics/memory-breakdown`."""
+        walk = Sampler(self._broker, self._identity(), "memory-breakdown", process)
+        yield from of_node(walk, (*IDENTITY, MEMORY))
 
     def detailed(self, selection: Selection, process: Process) -> Iterator[str]:
         """Generate the requested groups, with a series per object; names begin with `rabbitmq_detailed_`."""

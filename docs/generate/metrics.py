@@ -29,6 +29,7 @@ Prometheus, dashboards and alerts see [Monitor it with Prometheus and Grafana](h
 |---|---|
 | `/metrics` | all metrics, summed over all queues, channels and connections |
 | `/metrics/per-object` | all metrics, with a series for each queue, channel, connection and exchange |
+| `/metrics/memory-breakdown` | the memory of the process, which RabbitMQ divides and Python does not |
 | `/metrics/detailed?family=NAME` | only the given groups (below; may be repeated), with a series for each object |
 | `/healthz` | 200 while the event loop is less than five seconds late |
 | `/readyz` | 200 while clients can connect; 503 while the broker starts, stops or waits to lead, or has no files left |

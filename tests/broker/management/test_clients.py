@@ -84,6 +84,13 @@ def test_a_connection_has_no_sessions(api):
     assert (400, "connection does not use AMQP 1.0") == (answer.status, answer.body["reason"])
 
 
+def test_the_creators_of_queues_are_not_known(api):
+    """A list of the queues that a user has declared is refused, rather than empty."""
+    answer = api.request("GET", "users/guest/queues")
+
+    assert (400, "who has declared a queue is not recorded") == (answer.status, answer.body["reason"])
+
+
 @pytest.mark.parametrize("number", ["9" * 5000, "2", "-1", "x", "\u0661" * 5000, ""])
 def test_channels_that_are_none_are_not_found(api, number):
     """Also for the name of a connection with more digits than a number may have."""

@@ -129,6 +129,7 @@ users/{user}                                GET PUT DELETE administrator
 users/bulk-delete                           POST administrator
 users/without-permissions                   GET administrator
 users/{user}/permissions                    GET administrator
+users/{user}/queues                         GET administrator
 users/{user}/topic-permissions              GET administrator
 permissions                                 GET administrator
 permissions/{vhost}/{user}                  GET PUT DELETE administrator

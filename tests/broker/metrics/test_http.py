@@ -62,7 +62,13 @@ async def ask(monitor):
 
 
 @pytest.mark.parametrize(
-    "path", ["/metrics", "/metrics/per-object", "/metrics/detailed?family=queue_coarse_metrics"]
+    "path",
+    [
+        "/metrics",
+        "/metrics/per-object",
+        "/metrics/memory-breakdown",
+        "/metrics/detailed?family=queue_coarse_metrics",
+    ],
 )
 async def test_metrics_are_text_that_prometheus_reads(node, ask, path):
     """Each endpoint answers in the text format, with its content type."""
@@ -70,11 +76,12 @@ async def test_metrics_are_text_that_prometheus_reads(node, ask, path):
     status, text, kind = await ask(path)
     found = Scraped([text])
     (identity,) = found.values("rabbitmq_identity_info")
-    endpoint = {"/metrics": "aggregated", "/metrics/per-object": "per-object"}.get(path, "detailed")
+    endpoint = path.partition("?")[0].removeprefix("/metrics").removeprefix("/") or "aggregated"
 
     assert (200, CONTENT_TYPE) == (status, kind)
     assert (endpoint, "rabbit@here") == (dict(identity)["rabbitmq_endpoint"], dict(identity)["rabbitmq_node"])
-    assert ("python_info" in text) is (endpoint != "detailed")
+    assert ("python_info" in text) is (endpoint in {"aggregated", "per-object"})
+    assert ("memory_other_system_bytes" in text) is (endpoint == "memory-breakdown")
 
 
 async def test_what_the_system_says_of_the_process(ask):
