@@ -16,7 +16,7 @@ A message that a queue discards is published again by the broker, to the queue's
 of its properties stay byte for byte, its headers record the death. The headers are those that RabbitMQ 3.13 shows its
 clients (mc:record_death/4 and mc_amqpl:protocol_state/2), except for `CC`. If the queue sets a routing key, that header
 is removed, as RabbitMQ's documentation says, because it alone would determine the route of the next death. In RabbitMQ
-4.3 it stays (`compatibility.message_properties`); whether it still counts is told by the newest death then. `BCC` was
+4.3 it stays (`compatibility.message_properties`); it still counts if the newest death has its keys. `BCC` was
 removed when the message was published: its keys have no effect now.
 
 `x-death` is an array of tables, one for each pair of queue and reason, the newest death first. Clients can send one
