@@ -106,7 +106,9 @@ class HeldMessages:
         do = queue.hold.cancel if act == "cancel" else partial(queue.hold.move, to=now if to is None else to)
         if destination:
             do = partial(_give, queue.hold, other, is_copy=act == "copy")
-        return _act(queue.hold, do, choice, lambda message: matches(MessageFacts(message, now=now)))
+        return _act(
+            queue.hold, do, choice, lambda due, message: matches(MessageFacts(message, now=now, due=due[0]))
+        )
 
 
 def _nothing() -> Steps[Acted]:
@@ -145,7 +147,7 @@ def _act(hold: Hold, do: Any, choice: Choice, matches: Any) -> Steps[Acted]:
             examined += len(piece)
             chosen: dict[Due, Message] = {}
             for due, message in piece:
-                if matched != choice.limit and matches(message):
+                if matched != choice.limit and matches(due, message):
                     chosen[due] = message
                     matched += 1
                 yield None

@@ -364,7 +364,11 @@ def facts_of(queue: Queue, peeked: Peeked, now: float, wall: int) -> MessageFact
     came = queue.backing.came_before(peeked.seq_id)
     held = None if came is None else max(0.0, now - came)
     counts = delivery_counts(queue, peeked)
-    return MessageFacts(peeked.message, redelivered=peeked.redelivered, held=held, now=wall, counts=counts)
+    waits = queue.waiting.get(peeked.seq_id)
+    due = None if waits is None else waits[0]
+    return MessageFacts(
+        peeked.message, redelivered=peeked.redelivered, held=held, now=wall, due=due, counts=counts
+    )
 
 
 def delivery_counts(queue: Queue, peeked: Peeked) -> Mapping[str, int]:
@@ -576,7 +580,8 @@ class _Look:
                     continue
                 self._searched += len(piece)
                 for due, message in piece:
-                    if _goes_to(self._queue, line, message) and self._wants(MessageFacts(message)):
+                    facts = MessageFacts(message, now=self._wall, due=due[0])
+                    if _goes_to(self._queue, line, message) and self._wants(facts):
                         found.append((due, message))
                         for_line += 1
                     yield None

@@ -23,10 +23,11 @@ class MessageFacts:
         redelivered: whether its next delivery will be marked as redelivered.
         held: seconds for which it has been in its queue at least; None if that is unknown.
         now: milliseconds since the epoch; 0 if the times of its deaths are not to be used.
+        due: milliseconds since the epoch until which nobody gets it; None if somebody may.
         counts: headers that a consumer will get beside its own (`broker.queue.delivery_limit.count_headers`).
     """
 
-    __slots__ = ("_counts", "_headers", "_held", "_now", "_properties", "message", "redelivered")
+    __slots__ = ("_counts", "_due", "_headers", "_held", "_now", "_properties", "message", "redelivered")
 
     def __init__(
         self,
@@ -35,12 +36,14 @@ class MessageFacts:
         redelivered: bool = False,
         held: float | None = None,
         now: int = 0,
+        due: int | None = None,
         counts: Mapping[str, int] = _NONE,
     ) -> None:
         self.message = message
         self.redelivered = redelivered
         self._held = held
         self._now = now
+        self._due = due
         self._counts = counts
         self._properties: dict[str, Any] | None = None
         self._headers: dict[str, Any] = {}
@@ -78,6 +81,11 @@ class MessageFacts:
         if not isinstance(time, int):
             return self._held
         return max(self._held or 0.0, self._now / 1000 - time, 0.0)
+
+    @property
+    def due_in(self) -> float | None:
+        """Seconds until somebody may get it; None if it is not held or delayed."""
+        return None if self._due is None else (self._due - self._now) / 1000
 
     @property
     def exchange(self) -> str:

@@ -201,11 +201,17 @@ def _age(facts: MessageFacts) -> Any:
     return ABSENT if age is None else age
 
 
+def _due(facts: MessageFacts) -> Any:
+    due = facts.due_in
+    return ABSENT if due is None else due
+
+
 _SIMPLE = {
     "routing_key": Field("routing_key", Type.TEXT, lambda facts: facts.routing_key),
     "exchange": Field("exchange", Type.TEXT, lambda facts: facts.exchange),
     "redelivered": Field("redelivered", Type.BOOLEAN, lambda facts: facts.redelivered),
     "age": Field("age", Type.NUMBER, _age, DURATIONS),
+    "due": Field("due", Type.NUMBER, _due, DURATIONS),
     "size": Field("size", Type.NUMBER, lambda facts: facts.size, SIZES),
 }
 _DEATH = {"reason": "reason", "queue": "queue"}

@@ -93,6 +93,15 @@ def test_a_released_message_is_delivered_now(node):
     assert list(range(4, 21)) == dues(node)
 
 
+def test_conditions_know_when_a_message_is_due(node):
+    """`due` is the number of seconds until its time; a message that nobody holds has none."""
+    found = Api(node, OPERATOR).get(f"{MESSAGES}?state=held&where=due%20%3C%202.5s")["messages"]
+    assert ["0", "1"] == [each["payload"] for each in found]
+    assert 3 == act(node, "release", where="due <= 3s").body["done"]
+    settle(node)
+    assert [] == Api(node, OPERATOR).get(f"{MESSAGES}?state=ready&where=due%20exists")["messages"]
+
+
 def test_a_cancelled_message_is_gone(node):
     """Chosen messages are removed, and a kill does not bring them back."""
     answer = act(node, "cancel", where="headers.n >= 5")

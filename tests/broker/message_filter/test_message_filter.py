@@ -23,6 +23,7 @@ class Letter:
     routing_key: str = "order.new"
     redelivered: bool = False
     age: float | None = 90.0
+    due_in: float | None = None
     size: int = 2048
     death: dict[str, Any] | None = None
 
