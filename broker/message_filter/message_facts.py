@@ -23,7 +23,7 @@ class MessageFacts:
         redelivered: whether its next delivery will be marked as redelivered.
         held: seconds for which it has been in its queue at least; None if that is unknown.
         now: milliseconds since the epoch; 0 if the times of its deaths are not to be used.
-        due: milliseconds since the epoch until which nobody gets it; None if somebody may.
+        due: milliseconds since the epoch until which it is held or delayed; None if it is neither.
         counts: headers that a consumer will get beside its own (`broker.queue.delivery_limit.count_headers`).
     """
 
@@ -84,7 +84,7 @@ class MessageFacts:
 
     @property
     def due_in(self) -> float | None:
-        """Seconds until somebody may get it; None if it is not held or delayed."""
+        """Seconds until it can be delivered; None if it is not held or delayed."""
         return None if self._due is None else (self._due - self._now) / 1000
 
     @property

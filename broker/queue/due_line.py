@@ -210,6 +210,8 @@ class DueLine:
             if disk is not None and self._awaits_file(disk, message, due):
                 continue
             self._keep(due, message.address, message.content)
+            if disk is not None and isinstance(message, Persistent):
+                message.written()  # the commit of the row removes the original of one that has moved here
             waiting = self._leaving(message)
             if waiting is not None and disk is None:
                 waiting.accepted()

@@ -9,6 +9,7 @@ import pytest
 from doubles.fakes import Client, DiskNode, Node, node_in, settle
 from services.api import OPERATOR, Api
 
+from leveret.broker.config.config import StorageConfig
 from leveret.broker.queue import due_line
 from leveret.storage.delayed import Window
 
@@ -165,6 +166,30 @@ def test_a_moved_message_is_held_in_a_queue_that_holds(node):
     assert 1 == node.vhosts["/"].queues["plain"].ready_count
     pass_time(node, 1000)
     assert (0, 1) == (small.held_count, small.ready_count)
+
+
+def test_a_large_message_moves_to_a_hold_in_one_commit(tmp_path):
+    """On a full disk only what frees space is written: a message that moves to a hold stays where it was."""
+    node = DiskNode(tmp_path, storage=StorageConfig(sync=False, blob_threshold=65536))
+    client = Client(node)
+    client.declare("plain", durable=True)
+    client.declare("q", durable=True, arguments={"x-allow-hold": ("bool", True)})
+    settle(node)
+    headers = {"x-deliver-at": ("long", node.wall_clock() + 1000)}
+    client.publish("plain", bytes(100_000), headers=headers, delivery_mode=2)
+    node.write_files()
+    settle(node)
+    Api(node, OPERATOR).post("leveret/queues/%2F/plain/move", {"destination": "q"})
+    for _ in range(5):  # it is read first
+        node.read()
+        node.clock.run()
+    assert 1 == queue(node).held_count
+    environment = node.disk.environment
+    environment._commit_deletions(environment.store, node.disk.journal.cut().durable)
+    again = node.killed()
+    again.read()
+    assert (0, 1) == (queue(again).held_count, again.vhosts["/"].queues["plain"].ready_count)
+    again.disk.close()
 
 
 def test_a_discard_leaves_what_is_held(node):
