@@ -70,13 +70,22 @@ begin with `own`; `reader` may configure these and read all names, `writer` may 
 """
 
 
+def same(peer: Peer) -> tuple[int, int]:
+    """How many cases have the same outcome as a peer, and how many it was asked."""
+    record = peers.recorded()[peer.name]
+    asked = [case for case in CASES if case.asked_of(peer.name)]
+    return sum(expected(case, peer, record) == record.get(case.id) for case in asked), len(asked)
+
+
 def all_cases() -> str:
     """Return the tables of all cases, with what each release of RabbitMQ does."""
     by_row: dict[int, list[Case]] = defaultdict(list)
     for case in CASES:
         by_row[case.row].append(case)
+    counts = (f"{same(peer)[0]:,} of {same(peer)[1]:,} of RabbitMQ {peer.version}" for peer in PEERS.values())
     parts = [
         _HEADING,
+        f"The same are {' and '.join(counts)}.\n",
         "## The 111 error situations\n",
         _table(
             ("row", "situation (of the row's first case)", "outcome", "cases", *_HEADS),
