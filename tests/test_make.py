@@ -130,3 +130,15 @@ def test_a_name_that_does_not_exist_is_reported(target):
 
     assert done.returncode != 0
     assert "NAME is one of: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "sizes"), [("run", ["60 MB"]), ("wheel", ["60 MB"]), ("pytest", ["60 MB", "1.1 GB"])]
+)
+def test_an_installation_is_announced_with_its_size(target, sizes):
+    """Each begins with a line of its own; a wheel needs none of the packages of the tests."""
+    lines = make("-n", target, "VENV=build/none", "PYTHON=python3").stdout.splitlines()
+    steps = [line for line in lines if line.startswith(('echo "installing', "build/none/bin/python -m pip"))]
+
+    assert [True, False] * len(sizes) == [line.startswith("echo") for line in steps]
+    assert sizes == [re.search(r"\(([^)]*B)\)", line)[1] for line in steps[::2]]

@@ -104,6 +104,16 @@ def test_the_tutorial_knows_what_a_restart_logs(tmp_path):
     assert line in found
 
 
+def test_two_brokers_do_not_ask_for_one_port():
+    """The README stops its broker before it leads to the tutorial, which says what to do if another has the port."""
+    readme = (DOCS / ".." / "README.md").read_text(encoding="utf-8")
+    (sentence,) = re.findall(r"[^.]*\[tutorial\][^.]*", readme)
+    step = (DOCS / "tutorial.md").read_text(encoding="utf-8").partition("## 2.")[0]
+
+    assert "Stop the broker with Ctrl-C" in sentence
+    assert "already in use, stop the broker" in step
+
+
 def commands(page: Path) -> list[list[str]]:
     """The commands of ours that a page has in its blocks, as words without the program."""
     joined = "\n".join(text for language, text in blocks(page) if language in {"", "sh"}).replace("\\\n", " ")

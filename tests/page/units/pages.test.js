@@ -9,7 +9,7 @@ import { steps } from "./static/pages/reports.js";
 import { program } from "./static/pages/start.js";
 import { addressOf } from "./static/shell/address.js";
 import { half } from "./static/shell/chart.js";
-import { count, perSecond, short } from "./static/shell/format.js";
+import { count, perSecond, short, zone } from "./static/shell/format.js";
 import { prefixes } from "./static/shell/table_rows.js";
 
 const AT = { host: "h", port: 5672, isTLS: false };
@@ -94,4 +94,8 @@ test("a template keeps a message by its name, and nothing else", () => {
   assert.deepEqual(once, [{ name: "one", values: { routing_key: "k", payload: "b", persistent: true } }]);
   assert.deepEqual(added(once, "one", { payload: "c" }), [{ name: "one", values: { payload: "c" } }]);
   assert.equal(added(Array.from({ length: 60 }, (_, at) => ({ name: String(at), values: {} })), "new", form).length, 50);
+});
+
+test("a time of day has the zone of the viewer beside it", () => {
+  assert.match(zone(), /^\S+$/);
 });

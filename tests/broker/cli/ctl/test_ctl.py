@@ -195,6 +195,16 @@ def test_a_wrong_argument_is_told_with_its_exit_code(run, arguments, code, text)
     assert text in result.stderr
 
 
+def test_queues_of_a_mistyped_vhost_are_none_with_a_warning(run):
+    """The exit code is 0, as RabbitMQ's; the warning has the nearest name."""
+    assert 0 == run("add_vhost", "shopping").exit_code
+    result = run("list_queues", "-p", "shoping")
+    assert 0 == run("delete_vhost", "shopping").exit_code
+
+    assert 0 == result.exit_code
+    assert "Warning: virtual host 'shoping' does not exist; did you mean 'shopping'?" in result.stderr
+
+
 def test_a_node_that_is_away_is_a_problem():
     """Of the cluster, beside what the broker tells."""
     member = {"address": "a:1", "lag_batches": 0, "silent_seconds": 70.2}
