@@ -244,8 +244,17 @@ def measure(options: argparse.Namespace, folder: Path) -> int:
             plain, *_ = uvloop.run(fill(subject, publishing("", PLAIN), few, options.size))
             report.line("published at without a hold, with confirms", plain, "msg/s")
             uvloop.run(purge(subject.port, PLAIN))
+            until = time.time() + PENDING_MS[0] / 1000
+            rate, *_ = uvloop.run(fill(subject, frames, few, options.size, until))
+            report.line("published at, due in their order", rate, "msg/s", least=SHARE_OF_PLAIN * plain)
+            uvloop.run(purge(subject.port, QUEUE))
         rate, peak, anonymous = uvloop.run(fill(subject, frames, options.messages, options.size))
-        report.line("published at, with confirms", rate, "msg/s", least=SHARE_OF_PLAIN * plain or None)
+        report.line(
+            "published at, due in random order, with confirms",
+            rate,
+            "msg/s",
+            least=SHARE_OF_PLAIN * plain or None,
+        )
         report.line("VmRSS, most while they were published", peak / 2**20, "MB", most=MEMORY / 2**20)
         report.line("  RssAnon", anonymous / 2**20, "MB")
         time.sleep(2)
