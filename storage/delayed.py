@@ -33,7 +33,7 @@ log = logging.getLogger("leveret.storage")
 TABLE = "delayed"
 WINDOW = 2048
 """Messages per read; about as many are kept in memory."""
-WINDOW_OCTETS = 1024 * 1024
+WINDOW_OCTETS = 2 * 1024 * 1024
 """Bytes of rows after which a read stops before it has `WINDOW` messages."""
 SWEEP_ROWS = 1000
 """Maximum number of rows of deleted lines that one commit deletes; later commits delete the rest."""
