@@ -119,15 +119,11 @@ def test_diagrams_are_drawn(site, page):
 
 
 def test_every_decision_is_listed():
-    """The page of decisions has each of them with its number and its title."""
-    listed = re.findall(
-        r"^- (\d+: )\[(.*)\]\((.*)\)$", (DOCS / "adr" / "README.md").read_text(), re.MULTILINE
-    )
-    records = sorted((DOCS / "adr").glob("[0-9]*.md"))
+    """The page of decisions links each of them once, by its number."""
+    listed = re.findall(r"\[(\d{4})\]\((.*?)\)", (DOCS / "adr" / "README.md").read_text())
+    records = sorted(record.name for record in (DOCS / "adr").glob("[0-9]*.md"))
 
-    assert [(record.read_text().partition("\n")[0], record.name) for record in records] == [
-        (f"# {number}{title}", name) for number, title, name in listed
-    ]
+    assert [(name[:4], name) for name in records] == sorted(listed)
 
 
 @pytest.mark.timeout(SECONDS)
