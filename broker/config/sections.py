@@ -60,8 +60,7 @@ class ReplicationConfig(msgspec.Struct, frozen=True):
     node_name: Annotated[str, Key("replication.node_name", own=True,
         doc="Name of this node, unique among all of them; the host name by default.")] = ""
     advertised_address: Annotated[str, Key("replication.advertised_address", own=True,
-        doc="Address that clients and operators reach this node at, which the other nodes show; the host name by "
-        "default.")] = ""
+        doc="Address of this node for clients and operators, which other nodes show; by default the host name.")] = ""
     require_synchronous: Annotated[Literal["true", "false", "engine"], Key("replication.require_synchronous", own=True,
         doc="`true`: lead, and confirm, only while `synchronous_standby_names` of the database is set. `false`: a lost "
         "database loses confirmed messages. `engine`: the storage below the database is replicated, as in managed "
@@ -229,8 +228,7 @@ class ExportConfig(msgspec.Struct, frozen=True):
     rotate_size: Annotated[int, Key("export.rotate_size", "size", low=1024, own=True,
         doc="Size at which a file is finished earlier.")] = 64 * 1024**2
     retention: Annotated[float, Key("export.retention", "duration", unit="s", low=0, own=True,
-        doc="How long exported files are kept, in whole days; `0` keeps them forever. Only files of this node are "
-        "removed.")] = 7 * 86400.0
+        doc="How long exported files of this node are kept, in whole days; `0` keeps them forever.")] = 7 * 86400.0
 
 
 class HTTPTLSConfig(msgspec.Struct, frozen=True):
