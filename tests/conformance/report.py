@@ -71,7 +71,7 @@ begin with `own`; `reader` may configure these and read all names, `writer` may 
 
 
 def same(peer: Peer) -> tuple[int, int]:
-    """How many cases have the same outcome as a peer, and how many it was asked."""
+    """Return the number of cases with the same outcome as a peer, and of those that it was asked."""
     record = peers.recorded()[peer.name]
     asked = [case for case in CASES if case.asked_of(peer.name)]
     return sum(expected(case, peer, record) == record.get(case.id) for case in asked), len(asked)
