@@ -120,6 +120,22 @@ class Node(Server):
         self.run_turn()
 
 
+class ReadTransport:
+    """A transport that is open, and is read until that is paused."""
+
+    def __init__(self) -> None:
+        self.is_read = True
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+
 def configure(node: Server, section: str = "", **values: Any) -> None:
     """Change settings of the configuration, or of a section of it, of a node that has been made."""
     changed = msgspec.structs.replace(getattr(node.config, section), **values) if section else None

@@ -2,7 +2,7 @@
 
 import pytest
 from conformance.codec import encode_header, encode_method, frame
-from doubles.fakes import Client, Node, hurry
+from doubles.fakes import Client, Node, ReadTransport, hurry
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, make
 from leveret.broker.channel.channel import MANY_OPEN
@@ -13,22 +13,6 @@ SOCKETS = MANY + 2
 HEARTBEAT = frame(8, 0, b"")
 
 
-class Transport:
-    """A transport that is read or not."""
-
-    def __init__(self) -> None:
-        self.is_read = True
-
-    def is_closing(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None:
-        self.is_read = False
-
-    def resume_reading(self) -> None:
-        self.is_read = True
-
-
 class Socket:
     """A client with a real driver, which the test gives the octets."""
 
@@ -37,7 +21,7 @@ class Socket:
         self.client = Client(node)
         self.driver = SocketDriver(node.gate)
         self.driver.connection = self.client.connection
-        self.driver._transport = self.transport = Transport()
+        self.driver._transport = self.transport = ReadTransport()
 
     def arrive(self, octets: bytes) -> None:
         """Read these octets."""

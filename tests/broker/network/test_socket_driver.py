@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from conformance.codec import encode_header, encode_method, frame
 from conformance.wire import Channel, Client, ClosedError
-from doubles.fakes import Client as FakeClient, DiskNode, Node, hurry
+from doubles.fakes import Client as FakeClient, DiskNode, Node, ReadTransport, hurry
 from processes.running import Running, serving
 
 from leveret.broker.network.socket_driver import SocketDriver
@@ -229,23 +229,7 @@ def test_the_end_of_a_client_is_not_put_off_for_its_confirms(tmp_path, opened):
         assert 20 == other.ready("kept", 20)
 
 
-class Read:
-    """The transport of a socket with an endless supply of octets."""
-
-    def __init__(self) -> None:
-        self.is_read = True
-
-    def is_closing(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None:
-        self.is_read = False
-
-    def resume_reading(self) -> None:
-        self.is_read = True
-
-
-def reads(octets: int, most: int) -> tuple[int, list[Callable[[], object]], Read]:
+def reads(octets: int, most: int) -> tuple[int, list[Callable[[], object]], ReadTransport]:
     """Read so many octets of a buffer of 800 again and again until that is paused, at most so many times.
 
     A step ends after ten looks at the clock. Returns the number of reads, and the calls for the next round of the loop.
@@ -257,7 +241,7 @@ def reads(octets: int, most: int) -> tuple[int, list[Callable[[], object]], Read
     node.gate.read_buffer = memoryview(bytearray(frame(8, 0, b"") * 100))
     driver = SocketDriver(node.gate)
     driver.connection = FakeClient(node).connection
-    driver._transport = transport = Read()
+    driver._transport = transport = ReadTransport()
     count = 0
     while transport.is_read and count < most:
         driver.buffer_updated(octets)
@@ -300,7 +284,7 @@ def test_who_publishes_little_does_not_wait_for_the_disk_beside_who_publishes_mu
     node.gate.read_buffer = memoryview(bytearray(sent))
     driver = SocketDriver(node.gate)
     driver.connection = client.connection
-    driver._transport = transport = Read()
+    driver._transport = transport = ReadTransport()
 
     driver.buffer_updated(len(sent))
 

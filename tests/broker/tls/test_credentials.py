@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import threading
+from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -150,6 +151,22 @@ class Greeting(asyncio.Protocol):
         transport.close()
 
 
+@contextlib.asynccontextmanager
+async def greeting(tls: Credentials) -> AsyncIterator[int]:
+    """Greet the clients of a port, whose number is returned, with these credentials."""
+    server = await asyncio.get_running_loop().create_server(
+        asyncio.Protocol, "127.0.0.1", 0, start_serving=False
+    )
+    sock = server.sockets[0].dup()
+    server.close()
+    sock.listen()
+    acceptor = Acceptor(sock, Greeting, tls, "a test")
+    try:
+        yield sock.getsockname()[1]
+    finally:
+        acceptor.close()
+
+
 async def test_a_ca_can_be_taken_away(tmp_path, ca):
     """Its clients are refused from the reload on, those of the others are served all the time."""
     second = Authority(tmp_path, "second")
@@ -159,15 +176,7 @@ async def test_a_ca_can_be_taken_away(tmp_path, ca):
         placed(tmp_path, ca.server()), cacertfile=trusted, verify="verify_peer", fail_if_no_peer_cert=True
     )
     tls = Credentials(options, 5.0)
-    server = await asyncio.get_running_loop().create_server(
-        asyncio.Protocol, "127.0.0.1", 0, start_serving=False
-    )
-    sock = server.sockets[0].dup()
-    server.close()
-    sock.listen()
-    port = sock.getsockname()[1]
-    acceptor = Acceptor(sock, Greeting, tls, "a test")
-    try:
+    async with greeting(tls) as port:
         alice, bob = ca.issue("alice"), second.issue("bob")
         assert [b"hello"] * 2 == [await served(ca, port, each) for each in (alice, bob)]
 
@@ -179,22 +188,12 @@ async def test_a_ca_can_be_taken_away(tmp_path, ca):
         with contextlib.suppress(OSError):  # or just an end, which may come before the alert
             received = await served(ca, port, bob)
         assert b"" == received
-    finally:
-        acceptor.close()
 
 
 async def test_no_client_is_refused_while_certificates_are_replaced(tmp_path, ca):
     """Clients connect all the time, and each gets the old certificate or the new one."""
     names = [ca.server(f"server{at}") for at in range(2)]
     tls = Credentials(placed(tmp_path, names[0]), 5.0)
-    server = await asyncio.get_running_loop().create_server(
-        asyncio.Protocol, "127.0.0.1", 0, start_serving=False
-    )
-    sock = server.sockets[0].dup()
-    server.close()
-    sock.listen()
-    port = sock.getsockname()[1]
-    acceptor = Acceptor(sock, Greeting, tls, "a test")
     greeted = 0
     ended = asyncio.Event()
 
@@ -204,20 +203,17 @@ async def test_no_client_is_refused_while_certificates_are_replaced(tmp_path, ca
             assert b"hello" == await served(ca, port)
             greeted += 1
 
-    try:
-        async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as group:
-            for _ in range(4):
-                group.create_task(client())
-            for at in range(20):
-                replace(tls.options.certfile, names[at % 2].certfile)
-                replace(tls.options.keyfile, names[at % 2].keyfile)
-                assert "" == await tls.reload()
-                before = greeted
-                while greeted < before + 2:
-                    await asyncio.sleep(0)
-            ended.set()
-    finally:
-        acceptor.close()
+    async with greeting(tls) as port, asyncio.timeout(SECONDS), asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(client())
+        for at in range(20):
+            replace(tls.options.certfile, names[at % 2].certfile)
+            replace(tls.options.keyfile, names[at % 2].keyfile)
+            assert "" == await tls.reload()
+            before = greeted
+            while greeted < before + 2:
+                await asyncio.sleep(0)
+        ended.set()
     assert (20, True) == (tls.reloads, greeted >= 40)
 
 
@@ -248,23 +244,12 @@ def test_there_are_no_credentials_of_bad_files(tmp_path, ca):
 async def test_stalled_handshakes_keep_nobody_out(tmp_path, ca):
     """The oldest one makes room for a further client."""
     tls = Credentials(placed(tmp_path, ca.server()), 60.0)
-    server = await asyncio.get_running_loop().create_server(
-        asyncio.Protocol, "127.0.0.1", 0, start_serving=False
-    )
-    sock = server.sockets[0].dup()
-    server.close()
-    sock.listen()
-    port = sock.getsockname()[1]
-    acceptor = Acceptor(sock, Greeting, tls, "a test")
-    try:
-        async with asyncio.timeout(SECONDS), contextlib.AsyncExitStack() as closing:
-            for _ in range(HANDSHAKES + 4):
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-                closing.callback(writer.close)
-                writer.write(b"\x16\x03\x01")
-            assert [b"hello"] * 3 == [await served(ca, port) for _ in range(3)]
-    finally:
-        acceptor.close()
+    async with greeting(tls) as port, asyncio.timeout(SECONDS), contextlib.AsyncExitStack() as closing:
+        for _ in range(HANDSHAKES + 4):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            closing.callback(writer.close)
+            writer.write(b"\x16\x03\x01")
+        assert [b"hello"] * 3 == [await served(ca, port) for _ in range(3)]
 
 
 def test_a_key_that_everybody_can_read_is_a_warning(tmp_path, ca, caplog):

@@ -96,15 +96,20 @@ def test_copies_are_equal(tmp_path: Path, seed: int) -> None:
     replica.close()
 
 
-def test_the_place_is_written_with_the_batch(tmp_path: Path) -> None:
-    """A copy that is opened again knows its place, and the batches up to there are in it."""
-    replica = ReplicaEnvironment(tmp_path, sync=False)
+def write_a_place(path: Path) -> None:
+    """Write a batch and its place to a copy."""
+    replica = ReplicaEnvironment(path, sync=False)
     journal = Journal(1 << 40)
     journal.put("defs", b"key", b"value")
     octets, _ = replica.prepare(journal.cut())
     assert octets is not None
     replica.apply(b"place", [(octets, (), ())], ())
     replica.close()
+
+
+def test_the_place_is_written_with_the_batch(tmp_path: Path) -> None:
+    """A copy that is opened again knows its place, and the batches up to there are in it."""
+    write_a_place(tmp_path)
 
     replica = ReplicaEnvironment(tmp_path, sync=False)
     assert b"place" == replica.place
@@ -248,13 +253,7 @@ def test_data_of_one_machine_are_no_copy(tmp_path: Path) -> None:
 
 def test_a_copy_that_was_used_alone_is_no_copy_any_more(tmp_path: Path) -> None:
     """A copy is not compacted; opened without a log it loses its place, and is refused as a copy from then on."""
-    replica = ReplicaEnvironment(tmp_path, sync=False)
-    journal = Journal(1 << 40)
-    journal.put("defs", b"key", b"value")
-    octets, _ = replica.prepare(journal.cut())
-    assert octets is not None
-    replica.apply(b"place", [(octets, (), ())], ())
-    replica.close()
+    write_a_place(tmp_path)
 
     with pytest.raises(StorageError, match="not compacted"):
         compact(tmp_path)
