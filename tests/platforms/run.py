@@ -69,20 +69,16 @@ def requirements(folder: Path, version: str) -> tuple[Path, Path]:
 
 def install(root: Path, wheel: Path, version: str, machine: str | None) -> None:
     """Install the wheel and what the tests need into a directory with Debian."""
-    where = [
-        "--target",
-        str(root / "site"),
-        "--no-compile",
-        "--only-binary=:all:",
-        f"--python-version={version}",
-    ]
+    # without dependencies: all are listed, and pip would choose those of its own interpreter
+    where = ["--no-deps", "--no-compile", "--only-binary=:all:", f"--python-version={version}"]
+    where += ["--target", str(root / "site")]
     if machine:
         where += [f"--platform=manylinux_2_{each}_aarch64" for each in range(GLIBC, 16, -1)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         wheels, sources = requirements(folder, version)
         subprocess.run([*PIP, "install", *where, "--require-hashes", "-r", wheels], check=True)
-        subprocess.run([*PIP, "install", *where, "--no-deps", wheel], check=True)
+        subprocess.run([*PIP, "install", *where, wheel], check=True)
         if version in COMPILED:
             subprocess.run([*PIP, "install", *where, "setuptools"], check=True)
             words = ["--no-deps", "--no-binary=:all:", "--require-hashes", "-r", sources, "--dest", folder]
