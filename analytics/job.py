@@ -149,7 +149,6 @@ def run(job: Job, data: Input, output: Location, report_progress: Callable[[str]
         InputError: the input lacks tables that the job needs.
     """
     for name in job.needs:
-        report_progress(f"reading {name}")
         data.table(name)
     made = job.compute(data)
     report_progress(f"computing {', '.join(made)}")

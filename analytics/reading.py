@@ -5,6 +5,7 @@ with the name of its file under the output. No line is dropped silently: lines =
 """
 
 import dataclasses
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -117,6 +118,7 @@ class Input:
         self._shared: dict[str, DataFrame] = {}
         self._versions: Mapping[str, str] | None = None
         self._is_cut = spark.conf.get(KEEPING, "") == "cut"
+        self._making = threading.RLock()
 
     def has(self, name: str) -> bool:
         """Return whether a table has any files."""
@@ -196,16 +198,23 @@ class Input:
     def keep(self, rows: DataFrame) -> DataFrame:
         """Return rows that are computed once, when they are first used: on disk, or as a table without a plan."""
         if self._is_cut:
-            return rows.localCheckpoint(eager=False)
+            # All rows in one task: no query on them has to distribute them again.
+            return rows.coalesce(1).localCheckpoint(eager=False)
         # Spark identifies cached data by its plan, in which directories appear only by name.
         rows.unpersist()
         return rows.persist(StorageLevel.DISK_ONLY)
 
     def shared(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
         """Return rows that several jobs use under this name, kept as by `keep`."""
-        if name not in self._shared:
-            self._shared[name] = self.keep(make())
-        return self._shared[name]
+        with self._making:
+            if name not in self._shared:
+                self._shared[name] = self.keep(make())
+            return self._shared[name]
+
+    @property
+    def at_once(self) -> int:
+        """Return how many jobs may use the input at the same time: of large tables each needs all memory."""
+        return 2 if self._is_cut else 1
 
     def _compacted(self, table: Table) -> DataFrame:
         rows = self._judged(table)
@@ -221,7 +230,7 @@ class Input:
 
     def _judged(self, table: Table) -> DataFrame:
         """Return all rows of a table in Parquet, with `REASON`: only their times are looked at."""
-        reason = F.when(_is_impossible(table, "", TIMES), IMPOSSIBLE)
+        reason = F.when(_is_impossible(table, TIMES), IMPOSSIBLE)
         return self._parquet(table).withColumn(REASON, reason)
 
     def _parquet(self, table: Table) -> DataFrame:
@@ -305,23 +314,29 @@ def lines(reader: DataFrameReader | DataStreamReader, folder: Location, table: T
     text = placed.text(source(folder), lineSep="\n", pathGlobFilter="*.jsonl")
     place = [name for name in PLACE if name in text.columns]
     is_short = F.octet_length("value") < LONGEST
-    parsed = F.from_json(F.when(is_short, F.col("value")), table.read_schema, JSON_OPTIONS)
+
+    def parsed(line: Column) -> Column:
+        return F.from_json(line, table.read_schema, JSON_OPTIONS)
+
+    # A line without any JSON has no row, not even a corrupt one.
+    row = F.coalesce(parsed(F.when(is_short, F.col("value"))), parsed(F.lit("{")))
     once = text.select(
-        F.col("_metadata.file_path").alias("file"),
-        F.when(is_short, F.col("value")).otherwise(F.substring("value", 1, LONGEST)).alias("line"),
+        F.col("_metadata.file_path").alias(FILE),
+        F.when(is_short, F.col("value")).otherwise(F.substring("value", 1, LONGEST)).alias(LINE),
         *place,
-        # explode: stops uses of `row` below from being pushed down to the line, where each would parse it again.
-        F.explode(F.array(parsed)).alias("row"),
+        # inline: stops uses of the columns from being pushed down to the line, where each would parse it again. Without
+        # compiled code a field of a struct takes several times as long as a column.
+        F.inline(F.array(row)),
     )
     # The same for the reason, which three columns use: otherwise Spark plans its comparisons for minutes.
-    once = once.select("*", F.explode(F.array(_reason(table))).alias("reason"))
-    bad = F.col("reason").isNotNull()
+    once = once.select("*", F.explode(F.array(_reason(table))).alias(REASON))
+    bad = F.col(REASON).isNotNull()
     return once.select(
-        *[F.col(f"row.{name}").alias(name) for name in table.schema.names],
+        *table.schema.names,
         *place,
-        F.col("reason").alias(REASON),
-        F.when(bad, F.col("file")).alias(FILE),
-        F.when(bad, F.col("line")).alias(LINE),
+        REASON,
+        F.when(bad, F.col(FILE)).alias(FILE),
+        F.when(bad, F.col(LINE)).alias(LINE),
     )
 
 
@@ -339,27 +354,30 @@ def set_aside(read: DataFrame) -> DataFrame:
 def _reason(table: Table) -> Column:
     missing = F.lit(False)
     for name in table.required:
-        missing |= F.col(f"row.{name}").isNull()
+        missing |= F.col(name).isNull()
     return (
-        F.when(
-            F.col("row").isNull() | F.col(f"row.{CORRUPT}").isNotNull() | F.col("line").rlike(TWO), UNREADABLE
-        )
-        .when(F.col("row.v") != VERSION, OTHER_VERSION)
+        F.when(F.col(CORRUPT).isNotNull() | F.col(LINE).rlike(TWO), UNREADABLE)
+        .when(F.col("v") != VERSION, OTHER_VERSION)
         .when(missing, INCOMPLETE)
-        .when(_is_impossible(table, "row.", table.numbers), IMPOSSIBLE)
+        .when(_is_impossible(table, table.numbers, buckets=True), IMPOSSIBLE)
     )
 
 
-def _is_impossible(table: Table, prefix: str, names: Iterable[str]) -> Column:
+def _is_impossible(table: Table, names: Iterable[str], *, buckets: bool = False) -> Column:
     """Return whether one of these columns has a value that no broker writes: memory would not hold what follows."""
     found = F.lit(False)
-    for name in names:
-        if name in table.schema.names:
-            column = F.col(f"{prefix}{name}")
-            low, high = TIMES.get(name, (-GREATEST, GREATEST))
-            found |= F.coalesce(~column.between(low, high), F.lit(False))
-    if prefix and "b" in table.schema.names:
-        found |= F.exists(F.col(f"{prefix}b"), is_no_bucket)
+    bounds: dict[tuple[str, int, int], list[str]] = {}
+    for column in table.columns:
+        if column.name in names:
+            # Numbers of one type are compared as they are, together: an expression for each takes longer.
+            bounds.setdefault((str(column.type), *TIMES.get(column.name, (-GREATEST, GREATEST))), []).append(
+                column.name
+            )
+    for (_, low, high), alike in bounds.items():
+        least, greatest = (F.least(*alike), F.greatest(*alike)) if len(alike) > 1 else (F.col(alike[0]),) * 2
+        found |= F.coalesce((least < low) | (greatest > high), F.lit(False))
+    if buckets and "b" in table.schema.names:
+        found |= F.exists("b", is_no_bucket)
     return found
 
 

@@ -138,26 +138,26 @@ def analyse(
     Raises:
         InputError: the input lacks tables that a job requested by name needs, or `ALL` found nothing to do.
     """
-    wanted = [name for name in JOBS if name in names or (ALL in names and name not in NOT_IN_ALL)]
-    if data.is_folded:
-        wanted = [name for name in wanted if name not in NOT_FOLLOWED]
-    skipped: dict[str, str] = {}
+    wanted, skipped = _wanted(names, data)
     overview: site.OverviewPage | None = None
     has_index = bool({ALL, "overview"} & set(names)) or (output / report.INDEX).exists()
-    for name in list(wanted):
-        if name not in names and (why := _unsuitable(name, data)):
-            skipped[name] = why
-            wanted.remove(name)
 
     def compute(name: str) -> Page:
         return one_job.run(JOBS[name], data, (tables or output) / name, _about(name, report_progress))
 
-    # Pages are drawn while the engine computes the next jobs; by one thread, as matplotlib wants. The last jobs are
-    # those with the least to draw.
+    # Most queries are small and wait for their plans, so two jobs together use all cores. Pages are drawn meanwhile, by
+    # one thread, as matplotlib wants. The last jobs are those with the least to draw.
     order = wanted[::-1]
-    with ThreadPoolExecutor(1, "pages") as drawing:
+    needed = dict.fromkeys(table for name in order for table in JOBS[name].tables if data.has(table))
+    with (
+        ThreadPoolExecutor(1, "pages") as drawing,
+        ThreadPoolExecutor(data.at_once, "jobs") as computing,
+    ):
+        report_progress(f"reading {', '.join(needed)}")
+        for _ in computing.map(data.placed, needed):
+            pass
         drawn: dict[str, tuple[Page, Future[None]]] = {}
-        for name, page in zip(order, map(compute, order), strict=True):
+        for name, page in zip(order, computing.map(compute, order), strict=True):
             if isinstance(page, site.OverviewPage):
                 overview = page
                 continue
@@ -181,6 +181,15 @@ def analyse(
         report.write(output / report.INDEX, report.index(pages, skipped, source=source, made=made))
     report.write_assets(output)
     report_progress(f"{output / report.INDEX}")
+
+
+def _wanted(names: Sequence[str], data: Input) -> tuple[list[str], dict[str, str]]:
+    """Return the jobs to run, and those of `ALL` that have nothing to do, with the reasons."""
+    asked = [name for name in JOBS if name in names or (ALL in names and name not in NOT_IN_ALL)]
+    if data.is_folded:
+        asked = [name for name in asked if name not in NOT_FOLLOWED]
+    skipped = {name: why for name in asked if name not in names and (why := _unsuitable(name, data))}
+    return [name for name in asked if name not in skipped], skipped
 
 
 def _unsuitable(name: str, data: Input) -> str:
