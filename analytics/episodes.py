@@ -42,12 +42,15 @@ RECOVERED: Final = 0.5
 """Fraction of its worst backlog below which a queue is recovering."""
 NAMED: Final = 5
 """Maximum number of consumers that an episode names."""
+REASONS: Final = ("rejected", "expired", "dropped")
+"""Counters of messages that leave a queue other than by a consumer, and are dead-lettered if it has an exchange."""
 COUNTERS: Final = (
-    *("pub", "delivered", "redelivered", "acked", "requeued", "rejected", "expired", "dropped"),
-    *("dead_lettered", "t_from_delta"),
+    *("pub", "delivered", "redelivered", "acked", "requeued", *REASONS, "dead_lettered", "t_from_delta"),
 )
 _SUMMED: Final = (*COUNTERS, "settled", "step_us")
-_LAST: Final = ("ready", "unacked", "consumers", "capacity", "promised")
+_LAST: Final = ("ready", "unacked", "consumers", "capacity", "promised", "held", "mode")
+MODES: Final = ("", "standard", "consumer-ack", "consumer-ack-light")
+"""Confirm modes by number from 0, for one that is unknown; bins have numbers, as Spark sorts rows to aggregate text."""
 
 
 def of(data: Input) -> DataFrame:
@@ -79,13 +82,13 @@ def bins(rows: DataFrame, seconds: int) -> DataFrame:
 
     Returns:
         For each queue and `bin` (ms): `from_ms`, `until_ms`; `step_us`, the time covered; `least` and `most` messages
-        ready, with `most_ms`; `held` (most unacked), `fewest` and `served` (most consumers); the last `ready`,
-        `unacked`, `consumers`, `capacity` and `promised`; the increases of `COUNTERS`, and `settled`; the last time
-        when consumers were there or no message waited (`served_ms`), when one was settled or none waited
-        (`settled_ms`), and the first redelivery (`redelivered_ms`).
+        ready, with `most_ms`; `taken` (most unacked), `fewest` and `served` (most consumers); the last `ready`,
+        `unacked`, `consumers`, `capacity`, `promised`, `held` and `mode` (its place in `MODES`); the increases of
+        `COUNTERS`, and `settled`; the last time when consumers were there or no message waited (`served_ms`), when one
+        was settled or none waited (`settled_ms`), and the first redelivery (`redelivered_ms`).
     """
     gauges = ("ready", "unacked", "consumers")
-    taken = steps(rows, "queue_interval", (*gauges, *COUNTERS), ("capacity", "promised"))
+    taken = steps(rows, "queue_interval", (*gauges, *COUNTERS), ("capacity", "promised", "held", "mode"))
 
     def before(gauge: str) -> Column:
         return F.col(gauge) - F.coalesce(f"d_{gauge}", gauge)
@@ -101,10 +104,11 @@ def bins(rows: DataFrame, seconds: int) -> DataFrame:
         F.greatest(before("ready"), "ready").alias("most"),
         # before the first step that went up to it, if several rows are equally long
         F.when(before("ready") > F.col("ready"), F.col("from_ts")).otherwise(F.col("ts")).alias("most_ms"),
-        F.col("unacked").alias("held"),
+        F.col("unacked").alias("taken"),
         F.least(before("consumers"), "consumers").alias("fewest"),
         F.greatest(before("consumers"), "consumers").alias("served"),
-        *_LAST,
+        *_LAST[:-1],
+        F.array_position(F.array(*map(F.lit, MODES[1:])), F.col("mode")).alias("mode"),
         *[F.col(f"d_{name}").alias(name) for name in COUNTERS],
         settled.alias("settled"),
         F.when(is_empty | (F.col("consumers") > 0), F.col("ts")).alias("served_ms"),
@@ -121,7 +125,7 @@ def longer(made: DataFrame, seconds: int) -> DataFrame:
         .groupBy(*QUEUE, "bin")
         .agg(
             *[F.min(name).alias(name) for name in ("from_ms", "least", "fewest", "redelivered_ms")],
-            *[F.max(name).alias(name) for name in ("until_ms", "held", "served", "served_ms", "settled_ms")],
+            *[F.max(name).alias(name) for name in ("until_ms", "taken", "served", "served_ms", "settled_ms")],
             F.min_by("most_ms", F.struct(-F.col("most"), "most_ms")).alias("most_ms"),
             F.max("most").alias("most"),
             *[F.max_by(name, "until_ms").alias(name) for name in _LAST],
@@ -136,7 +140,7 @@ def history(made: DataFrame, seconds: int) -> DataFrame:
         *QUEUE,
         F.timestamp_millis("bin").alias("time"),
         *[(F.col(name) * 1e6 / F.col("step_us")).alias(name) for name in ("pub", "delivered", "settled")],
-        *("ready", "least", "most", F.col("held").alias("unacked"), F.col("served").alias("consumers")),
+        *("ready", "least", "most", F.col("taken").alias("unacked"), F.col("served").alias("consumers")),
     )
 
 
@@ -222,11 +226,8 @@ def _marked(made: DataFrame) -> DataFrame:
     served = (F.max("served").over(recent) > 0) | (F.sum("delivered").over(recent) > 0)
     read = F.sum("t_from_delta").over(recent)
 
-    # As the broker judges it: a delay or retry queue, whose messages expire and go on, needs no consumer.
-    delays = (
-        (F.max("served").over(so_far) == 0)
-        & (F.sum("expired").over(so_far) > 0)
-        & (F.sum("dead_lettered").over(so_far) > 0)
+    delays = is_delay(
+        *(each.over(so_far) for each in (F.max("served"), F.sum("expired"), F.sum("dead_lettered")))
     )
 
     def earlier(name: str, bins: int) -> Column:
@@ -245,7 +246,7 @@ def _marked(made: DataFrame) -> DataFrame:
     starts: dict[str, tuple[Column, Column]] = {
         UNSERVED: (nothing & waited & ~served & ~delays, F.coalesce(F.max("served_ms").over(so_far), first)),
         STALLED: (
-            nothing & waited & served & (F.min("held").over(recent) > 0),
+            nothing & waited & served & (F.min("taken").over(recent) > 0),
             F.coalesce(F.max("settled_ms").over(so_far), first),
         ),
         BEHIND: (is_behind, grown),
@@ -269,6 +270,17 @@ def _marked(made: DataFrame) -> DataFrame:
         .select(*QUEUE, "end_ms", F.inline("each"))
         .filter(F.col("start_ms").isNotNull())
     )
+
+
+def is_delay(served: Column, expired: Column, dead_lettered: Column) -> Column:
+    """Return whether it is a delay or retry queue, as the broker judges it: its messages expire and go on.
+
+    Args:
+        served: most consumers.
+        expired: messages that expired.
+        dead_lettered: messages that were dead-lettered.
+    """
+    return (served == 0) & (expired > 0) & (dead_lettered > 0)
 
 
 def with_consumers(episodes: DataFrame, events: DataFrame) -> DataFrame:

@@ -19,6 +19,12 @@ LEVELS: Final[Mapping[str, str]] = {
     IDLE: "Idle",
 }
 """Names of levels on pages, from the worst to the best."""
+REASONS: Final = {
+    "rejected": "rejected by consumers",
+    "expired": "expired",
+    "dropped": "over the limit of the queue",
+}
+"""Reasons of dead letters in words, by counter."""
 _MINUTE: Final = 60
 
 
@@ -124,7 +130,9 @@ def _unread(row: Mapping[str, Any]) -> tuple[str, str]:
 def _unserved(row: Mapping[str, Any]) -> tuple[str, str]:
     came = f"{_number(row['came'])} came since{_promised(row)}"
     return (
-        f"Queue {_name(row)} has lost its consumers",
+        f"Publishers wait for queue {_name(row)}, which has lost its consumers"
+        if row["went"]
+        else f"Queue {_name(row)} has lost its consumers",
         f"no worker {_when(row)}; {_messages(row['amount'])} waiting, {came}.",
     )
 
@@ -162,6 +170,17 @@ def _thrash(row: Mapping[str, Any]) -> tuple[str, str]:
         "what was read is paged out before it is delivered."
     )
     return f"Queue {_name(row)} reads its messages from disk again and again", text
+
+
+def _dead_letters(row: Mapping[str, Any]) -> tuple[str, str]:
+    counts = json.loads(row["detail"])
+    named = [f"{counts[reason]:,} {word}" for reason, word in REASONS.items() if counts[reason]]
+    if (others := round(row["amount"]) - sum(counts.values())) > 0:
+        named.append(f"{others:,} delivered too often")
+    return (
+        f"Queue {_name(row)} dead-letters messages",
+        f"{_messages(row['amount'])} {_when(row)}, among {_number(row['came'])} deliveries: {', '.join(named)}.",
+    )
 
 
 def _fan_out(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -209,6 +228,7 @@ KINDS: Final[Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str]]]] = {
     "repeated": _repeated,
     "behind": _behind,
     "thrash": _thrash,
+    "dead_letters": _dead_letters,
     "alarm": _alarm,
     "restart": _restart,
     "fan_out": _fan_out,

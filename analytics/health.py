@@ -19,7 +19,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Row, Window, functions as F
 
 from leveret.analytics import episodes, paging
-from leveret.analytics.episodes import STALLED
+from leveret.analytics.episodes import REASONS, STALLED
 from leveret.analytics.figures import Panel, bars, panels, series_of
 from leveret.analytics.findings import LEVELS, Finding, listed, words
 from leveret.analytics.job import Job, Page, Section, Written, number_of
@@ -39,8 +39,6 @@ IDLE_CAPACITY: Final = 0.5
 SHOWN: Final = 20
 DRAWN: Final = 7
 """Number of queues in a figure of lines."""
-REASONS: Final = ("rejected", "expired", "dropped")
-"""Counters of messages that leave a queue other than by a consumer, and are dead-lettered if it has an exchange."""
 TOLD: Final = 5
 """Number of troubles among the facts."""
 NOTHING: Final = "No queue fell behind, stalled or lacked a consumer for minutes in this range."
@@ -49,7 +47,7 @@ TROUBLES: Final = (
     *("worst", "pub", "settled", "consumers", "who"),
 )
 """Columns of the table of troubles."""
-_STATE: Final = ("ready", "unacked", "consumers", "capacity", "delivered", "requeued", "pub")
+_STATE: Final = ("ready", "unacked", "held", "consumers", "capacity", "delivered", "requeued", "pub")
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
@@ -162,6 +160,7 @@ def verdicts(rows: DataFrame, clocks: DataFrame, alive: DataFrame) -> DataFrame:
         F.max_by("mode", "mono_us").alias("mode"),
         F.max_by("ready", "mono_us").alias("ready"),
         F.max_by("unacked", "mono_us").alias("unacked"),
+        F.max_by("held", "mono_us").alias("held"),
         F.max_by("consumers", "mono_us").alias("consumers"),
         F.max_by("capacity", "mono_us").alias("capacity"),
         F.min("ready").alias("least"),
@@ -190,7 +189,7 @@ def verdicts(rows: DataFrame, clocks: DataFrame, alive: DataFrame) -> DataFrame:
         "mode",
         verdict.alias("verdict"),
         busy.alias("consumers_busy"),
-        *("window_s", "ready", "grown", "unacked", "pub", "delivered", "settled", "consumers"),
+        *("window_s", "ready", "grown", "unacked", "held", "pub", "delivered", "settled", "consumers"),
         "capacity",
     )
 
@@ -230,6 +229,7 @@ def describe(written: Written) -> Page:
     at_end = ", ".join(f"{counts.get(verdict, 0):,} {verdict}" for verdict in (STOPPED, STALLED, BEHIND))
     busy = written.count("queues", F.col("consumers_busy"))
     rated = sum(row["hot"] for row in busiest)
+    held = written.table("queues").agg(F.sum("held"), F.count_if(F.col("held") > 0)).collect()[0]
     lettered = sum(row["dead_lettered"] for row in dead)
     reasons = ", ".join(f"{sum(row[each] for row in dead):,} {each}" for each in REASONS)
     facts = [
@@ -241,6 +241,11 @@ def describe(written: Written) -> Page:
         *(
             [f"{number_of(lettered, 'message was', 'messages were')} dead-lettered ({reasons})."]
             if lettered
+            else []
+        ),
+        *(
+            [f"{number_of(held[1], 'queue holds', 'queues hold')} {held[0]:,} messages until their time."]
+            if held[1]
             else []
         ),
         f"{number_of(rated, 'queue is hot', 'queues are hot')}: more than {HOT:g} times the median rate.",

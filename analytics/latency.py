@@ -53,7 +53,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
     node = rows.filter(wanted).withColumn("time", time)
     timed = data.keep(merged(node, (*_WHAT, "time")))
     whole = summed(timed, _WHAT)
-    queues = merged(rows.filter(F.col("scope") == "queue"), ("vhost", "name", *_WHAT))
+    queues = summed(of_queues(data), ("vhost", "name", *_WHAT))
     curve = cumulated(whole, _WHAT).select(
         *_WHAT, highest(F.col("i")).alias("us"), (F.col("up_to") / F.col("total")).alias("share")
     )
@@ -98,6 +98,12 @@ def objective(timed: DataFrame, wanted: Objective) -> DataFrame:
         .withColumn("burn", F.col("above") / (1 - wanted.share))
         .withColumn("objective", F.lit(wanted.words()))
     )
+
+
+def of_queues(data: Input) -> DataFrame:
+    """Return the histograms of each queue, as `merged` does; computed once for all jobs."""
+    rows = data.table("latency_hist").filter((F.col("scope") == "queue") & (F.col("scheme") == SCHEME))
+    return data.shared("latency.queues", lambda: merged(rows, ("node", "vhost", "name", *_WHAT)))
 
 
 def describe(written: Written) -> Page:

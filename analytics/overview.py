@@ -8,9 +8,10 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
-from leveret.analytics import episodes
-from leveret.analytics.episodes import COUNTERS, FEW
+from leveret.analytics import episodes, latency
+from leveret.analytics.episodes import COUNTERS, FEW, MODES
 from leveret.analytics.findings import CRITICAL, GOOD, IDLE, WARNING, words
+from leveret.analytics.histograms import quantiles, summed
 from leveret.analytics.job import Job, Written, number_of
 from leveret.analytics.reading import Input
 from leveret.analytics.series import FULL_US, QUEUE, start_of_bin, steps
@@ -33,9 +34,9 @@ def compute(data: Input) -> dict[str, DataFrame]:
     has_nodes = data.has("node_interval") and not data.scope.has_objects
     nodes = data.table("node_interval") if has_nodes else None
     return {
-        "history": past.orderBy(*QUEUE, "bin"),
+        "history": past.drop("mode").orderBy(*QUEUE, "bin"),
         "findings": found.orderBy(*COLUMNS),
-        "queues": queues(past, found).orderBy(*QUEUE),
+        "queues": queues(past, found, waits(data)).orderBy(*QUEUE),
         "changes": changes(past, seconds).orderBy(*QUEUE, "what"),
         "timeline": (of_queues(past, seconds) if nodes is None else timeline(nodes, seconds)).orderBy(
             "node", "bin"
@@ -44,8 +45,25 @@ def compute(data: Input) -> dict[str, DataFrame]:
     }
 
 
-def queues(past: DataFrame, findings: DataFrame) -> DataFrame:
-    """Return each queue with its totals, its state at the end, and its `level`: that of its worst finding."""
+def waits(data: Input) -> DataFrame | None:
+    """Return the median and the 99th percentile from publish to delivery of each queue; None without samples."""
+    if not data.has("latency_hist"):
+        return None
+    keys = ("node", "vhost", "name")
+    samples = latency.of_queues(data).filter(F.col("metric") == latency.FIRST)
+    return quantiles(summed(samples, keys), keys).select(
+        "node", "vhost", F.col("name").alias("queue"), "p50_us", "p99_us"
+    )
+
+
+def queues(past: DataFrame, findings: DataFrame, waits: DataFrame | None = None) -> DataFrame:
+    """Return each queue with its totals, its state at the end, and its `level`: that of its worst finding.
+
+    Args:
+        past: bins of queues.
+        findings: the findings.
+        waits: the result of `waits`.
+    """
     worst = (
         findings.filter(~F.col("kind").isin("fan_out", "lost") & F.col("queue").isNotNull())
         .groupBy(*QUEUE)
@@ -60,9 +78,16 @@ def queues(past: DataFrame, findings: DataFrame) -> DataFrame:
         *[F.sum(name).alias(name) for name in COUNTERS],
         (F.sum("pub") / seconds).alias("pub_rate"),
         (F.sum("delivered") / seconds).alias("delivered_rate"),
-        *[F.max_by(name, "bin").alias(name) for name in ("ready", "unacked", "consumers", "capacity")],
+        *[
+            F.max_by(name, "bin").alias(name)
+            for name in ("ready", "unacked", "consumers", "capacity", "held", "promised", "mode")
+        ],
         F.max("most").alias("worst"),
     )
+    if waits is None:
+        totals = totals.withColumns(dict.fromkeys(("p50_us", "p99_us"), F.lit(None).cast("bigint")))
+    else:
+        totals = totals.join(waits, list(QUEUE), "left")
     return totals.join(worst, list(QUEUE), "left").select(
         *QUEUE,
         F.when(F.col("bad") == 2, CRITICAL)  # noqa: PLR2004 - the greatest above
@@ -82,6 +107,8 @@ def queues(past: DataFrame, findings: DataFrame) -> DataFrame:
             "dead_lettered",
         ),
         *("pub_rate", "delivered_rate", "ready", "worst", "unacked", "consumers", "capacity"),
+        F.element_at(F.array(*map(F.lit, MODES)), (F.col("mode") + 1).cast("int")).alias("mode"),
+        *("held", "promised", "t_from_delta", "p50_us", "p99_us"),
     )
 
 
@@ -231,5 +258,5 @@ JOB: Final = Job(
     needs=("queue_interval",),
     compute=compute,
     describe=describe,
-    uses=("node_interval", "event", "exchange_interval"),
+    uses=("node_interval", "event", "exchange_interval", "latency_hist"),
 )

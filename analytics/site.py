@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.analytics import report
+from leveret.analytics.episodes import COUNTERS
 from leveret.analytics.figures import Panel, Series, panels
-from leveret.analytics.findings import GOOD, LEVELS, Finding, listed
+from leveret.analytics.findings import GOOD, LEVELS, Finding, duration, listed
 from leveret.analytics.job import Page, number_of
 from leveret.analytics.plots import Plot, line_points, plots
 from leveret.analytics.report import Cell, Heading
@@ -32,6 +33,7 @@ _CHART: Final = {
     "repeated": "rates",
     "behind": "backlog",
     "thrash": "rates",
+    "dead_letters": "dead",
     "restart": "rates",
     "alarm": "memory",
 }
@@ -167,7 +169,7 @@ class _Site:
                 ]
                 for column in columns
             }
-            names = {"pub": "published"}
+            names = {"pub": "published", "dead_lettered": "dead-lettered"}
             return [
                 Series(names.get(column, column), self._times(), found, marker="")
                 for column, found in values.items()
@@ -187,6 +189,17 @@ class _Site:
             "rejected": f"{row['rejected']:,}",
             "dropped": f"{row['dropped']:,}",
             "dead-lettered": f"{row['dead_lettered']:,}",
+            "confirm mode": row["mode"],
+            **_latency(row),
+            **{
+                name: f"{row[column]:,}"
+                for name, column in {
+                    "publishes that wait for an ack": "promised",
+                    "held until their time": "held",
+                    "read back from disk": "t_from_delta",
+                }.items()
+                if row[column]
+            },
         }
         self._write(
             f"{QUEUES}/{slug(*key)}.html",
@@ -202,6 +215,18 @@ class _Site:
                 self._chart("rates", "Messages per second", "messages/s", rates),
                 self._chart("backlog", "Backlog", "messages", lines("ready", "unacked")),
                 self._chart("consumers", "Consumers", "consumers", lines("consumers")),
+                *(
+                    [
+                        self._chart(
+                            "dead",
+                            "Dead letters per second",
+                            "messages/s",
+                            lines("dead_lettered", "rejected", "expired", "dropped", per_second=True),
+                        )
+                    ]
+                    if row["dead_lettered"]
+                    else []
+                ),
             ],
             links=[(row["node"], f"../{NODES}/{slug(row['node'])}.html")],
             root="../",
@@ -303,6 +328,7 @@ class _Site:
     def _tiles(self, told: Sequence[Finding]) -> list[tuple[str, str]]:
         page = self._page
         levels = [row["level"] for row in page.queues]
+        held = sum(row["held"] or 0 for row in page.queues)
         seconds = len(self._bins) * self._step / 1000 or 1
         return [
             ("findings", f"{len(told):,}"),
@@ -311,6 +337,7 @@ class _Site:
             ("delivered/s", f"{page.delivered / seconds:,.1f}"),
             ("ready at the end", f"{page.ready:,}"),
             ("dead-lettered", f"{sum(row['dead_lettered'] for row in page.queues):,}"),
+            *([("held until their time", f"{held:,}")] if held else []),
         ]
 
     def _timeline(self) -> list[dict[str, Any]]:
@@ -401,7 +428,7 @@ class _Site:
             elif last is None or each not in ran:
                 found.append(None)
             else:
-                found.append({**last, **dict.fromkeys(("pub", "delivered", "acked", "redelivered"), 0)})
+                found.append({**last, **dict.fromkeys(COUNTERS, 0)})
         return found
 
     def _split(self) -> tuple[str, str, str]:
@@ -483,6 +510,16 @@ class _Site:
 
 def _key(row: Any) -> Key:
     return row["node"], row["vhost"], row["queue"]
+
+
+def _latency(row: Any) -> dict[str, str]:
+    """Return the latency of a queue, from publish to delivery, in words; empty without samples."""
+    if row["p50_us"] is None:
+        return {}
+    return {
+        "latency, median": duration(row["p50_us"] / 1e6),
+        "latency, 99 % within": duration(row["p99_us"] / 1e6),
+    }
 
 
 def _restarts(boots: Sequence[Any]) -> list[str]:

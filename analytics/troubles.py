@@ -7,7 +7,17 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from leveret.analytics import episodes
 from leveret.analytics.churn import alarms, ends
-from leveret.analytics.episodes import BEHIND, FEW, REPEATED, STALLED, THRASH, UNREAD, UNSERVED
+from leveret.analytics.episodes import (
+    BEHIND,
+    FEW,
+    REASONS,
+    REPEATED,
+    STALLED,
+    THRASH,
+    UNREAD,
+    UNSERVED,
+    is_delay,
+)
 from leveret.analytics.findings import CRITICAL, WARNING
 from leveret.analytics.reading import Input
 from leveret.analytics.series import QUEUE, last
@@ -35,7 +45,7 @@ def findings(data: Input) -> DataFrame:
     def make() -> DataFrame:
         past = episodes.of(data)
         events = data.table("event") if data.has("event") else None
-        found = [of_queues(past), restarts(boots(data), events)]
+        found = [of_queues(past), dead_letters(episodes.binned(data)), restarts(boots(data), events)]
         if events is not None:
             found.append(alarmed(events, ends(*_seen(data))))
         if data.has("exchange_interval"):
@@ -69,6 +79,33 @@ def of_queues(past: DataFrame) -> DataFrame:
         went="went",
         began=F.col("start_ms"),
         ended=F.col("end_ms"),
+    )
+
+
+def dead_letters(made: DataFrame) -> DataFrame:
+    """Return queues whose messages were dead-lettered, by reason; a delay or retry queue is none.
+
+    Args:
+        made: bins of queues.
+    """
+    counts = ("dead_lettered", "delivered", *REASONS)
+    is_there = F.col("dead_lettered") > 0
+    each = made.groupBy(*QUEUE).agg(
+        *[F.sum(name).alias(name) for name in counts],
+        F.max("served").alias("served"),
+        F.min(F.when(is_there, F.col("from_ms"))).alias("from_ms"),
+        F.max(F.when(is_there, F.col("until_ms"))).alias("until_ms"),
+    )
+    delays = is_delay(*map(F.col, ("served", "expired", "dead_lettered")))
+    return _finding(
+        each.filter((F.col("dead_lettered") >= FEW) & ~delays),
+        "dead_letters",
+        F.lit(WARNING),
+        amount="dead_lettered",
+        came="delivered",
+        began=F.col("from_ms"),
+        ended=F.col("until_ms"),
+        detail=F.to_json(F.struct(*REASONS)),
     )
 
 

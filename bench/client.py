@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, cast
 
 from pamqp import commands, frame
@@ -263,10 +263,18 @@ class Client(asyncio.Protocol):
 
 
 def publish_frames(
-    routing_key: str, body: bytes, *, exchange: str = "", channel: int = 1, persistent: bool = False
+    routing_key: str,
+    body: bytes,
+    *,
+    exchange: str = "",
+    channel: int = 1,
+    persistent: bool = False,
+    headers: Mapping[str, Any] | None = None,
 ) -> bytes:
     """Return the publish, header and body frames of one message (body at most one frame long)."""
-    properties = commands.Basic.Properties(delivery_mode=2 if persistent else 1)
+    properties = commands.Basic.Properties(
+        delivery_mode=2 if persistent else 1, headers=dict(headers) if headers else None
+    )
     header = struct.pack(">HHQ", 60, 0, len(body)) + properties.marshal()
     parts = [frame.marshal(commands.Basic.Publish(exchange=exchange, routing_key=routing_key), channel)]
     parts += (

@@ -8,8 +8,10 @@ A real broker in this process serves real clients over TCP; after each step its 
 every few seconds of that clock it exports what it has counted. Queues, consumers, latencies and events are the
 broker's; processor time, memory and lag are those of this process on this machine, clients included.
 
-The fleet has five troubles, which the reports must name: a worker that dies, a message that no worker can process, a
-consumer that is too slow, a fan-out whose copies nobody reads, and a restart of the broker.
+The fleet has eight troubles, which the reports must name: a worker that dies, another whose acks publishers wait for, a
+message that no worker can process, a consumer that is too slow, one that rejects messages, a fan-out whose copies
+nobody reads, a memory alarm, and a restart of the broker. A burst that is worked off, a queue whose messages expire to
+be tried again, and one that holds them until their time are none.
 """
 
 import argparse
@@ -22,8 +24,9 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +37,7 @@ from bench.client import METHOD, Client, ack_frame, publish_frames
 from leveret import __version__
 from leveret.broker.embedded.core import Core
 from leveret.broker.embedded.embedded_server import EmbeddedLoop, EmbeddedServer
+from leveret.broker.embedded.faults import Fault
 from leveret.broker.embedded.faulty_store import FaultyStore
 from leveret.broker.embedded.settable_time import MILLISECOND, SECOND
 from leveret.broker.export.writer import Export
@@ -58,20 +62,34 @@ class Service(NamedTuple):
         rate: messages published per second.
         workers: connections that consume it.
         size: size of a message in bytes.
+        arguments: those of its declaration.
+        headers: those of its messages.
     """
 
     queue: str
     rate: float
     workers: int
     size: int = 400
+    arguments: Mapping[str, Any] = {}
+    headers: Mapping[str, Any] = {}
 
 
 DEAD = Service("invoices.pdf", 3, 1, 2000)
 POISONED = Service("webhooks.out", 6, 2, 900)
 SLOW = Service("images.resize", 4, 2, 3000)
 UNREAD = tuple(Service(f"notices.{name}", 0, 0) for name in ("audit", "mobile", "partners"))
-TROUBLED = (DEAD, POISONED, SLOW, *UNREAD)
+PROMISED = Service("ledger.post", 4, 1, 800, {"x-confirm-mode": "consumer-ack"})
+RETRY = Service("imports.retry", 0, 0, 700, {"x-message-ttl": 30_000, "x-dead-letter-exchange": EXCHANGE,
+                                             "x-dead-letter-routing-key": "imports.parse"})  # fmt: skip
+REJECTED = Service("imports.parse", 3, 1, 700, {"x-dead-letter-exchange": EXCHANGE,
+                                                "x-dead-letter-routing-key": RETRY.queue})  # fmt: skip
+TROUBLED = (DEAD, POISONED, SLOW, *UNREAD, PROMISED, REJECTED)
+HOLDING = Service("reminders.send", 1, 1, 300, {"x-allow-hold": True}, {"x-delay": 900_000})
 WELL = (
+    RETRY,
+    HOLDING,
+    Service("payments.settle", 5, 2, 600, {"x-confirm-mode": "consumer-ack"}),
+    Service("prices.live", 8, 2, 200, {"x-confirm-mode": "consumer-ack-light"}),
     Service("orders.created", 12, 3, 1200),
     Service("payments.authorize", 9, 2, 600),
     Service("analytics.views", 25, 2, 250),
@@ -99,12 +117,16 @@ WELL = (
 )
 BURST = "emails.newsletter"
 """A queue that gets all its messages at once, twice, and is worked off: no trouble."""
+REJECTED_SHARE = 0.2
+EVERYBODY = len(TROUBLED) + len(WELL)
+LEAST = len(TROUBLED) + 4
+"""The troubled ones, and those that are well and not like all others."""
 
 
 def fleet(size: int) -> tuple[Service, ...]:
     """Return a fleet of so many queues, the troubled ones included."""
-    if not len(TROUBLED) < size <= len(TROUBLED) + len(WELL):
-        raise ValueError(f"{len(TROUBLED) + 1} to {len(TROUBLED) + len(WELL)} queues")
+    if not LEAST <= size <= EVERYBODY:
+        raise ValueError(f"{LEAST} to {EVERYBODY} queues")
     return (*TROUBLED, *WELL[: size - len(TROUBLED)])
 
 
@@ -188,6 +210,8 @@ class Worker(Client):
         super().__init__(on_body=self._take)
         self._tag = 0
         self._held: deque[tuple[int, bool]] = deque()
+        self.rejects: Callable[[], bool] | None = None
+        """Returns whether the next message is rejected; None if none is."""
 
     def _take(self, body: bytes) -> None:
         self._tag += 1  # delivery tags of the one channel count from 1
@@ -203,6 +227,13 @@ class Worker(Client):
                     frames.append(ack_frame(METHOD, 1, 13, 60, 80, last, True, 0xCE))
                 frames.append(nack_frame(METHOD, 1, 13, 60, 120, tag, REQUEUE, 0xCE))
                 last = 0
+            elif self.rejects is not None:
+                frames.append(
+                    nack_frame(METHOD, 1, 13, 60, 120, tag, 0, 0xCE)
+                    if self.rejects()
+                    else ack_frame(METHOD, 1, 13, 60, 80, tag, False, 0xCE)
+                )
+                acked += 1
             elif acked < most:
                 last = tag
                 acked += 1
@@ -226,6 +257,7 @@ class Demo:
         data_dir: the broker's data.
         minutes: length by the broker's clock.
         queues: number of queues.
+        seed: of the load, which differs a little with each.
         step: seconds that the clock is moved on at a time.
         interval: seconds between two rounds of the export.
         start: where the clock begins.
@@ -237,7 +269,8 @@ class Demo:
         data_dir: Path,
         *,
         minutes: float = 60,
-        queues: int = 30,
+        queues: int = EVERYBODY,
+        seed: int = 1,
         step: float = 2,
         interval: float = 5,
         start: datetime = START,
@@ -245,7 +278,7 @@ class Demo:
         self._fleet = fleet(queues)
         self._seconds = minutes * 60
         self._step, self._interval = step, interval
-        self._chance = random.Random(1)
+        self._chance = random.Random(seed)
         config = {
             "export.dir": str(folder),
             "export.interval": f"{interval:g}s",
@@ -256,6 +289,7 @@ class Demo:
         self._publishers: list[Client] = []
         self._workers: dict[str, list[Worker]] = {}
         self._dead: set[str] = set()
+        self._alarm: Fault | None = None
         self._due = dict.fromkeys([each.queue for each in self._fleet], 0.0)
         self._done = dict.fromkeys([each.queue for each in self._fleet], 0.0)
         self.published = 0
@@ -271,7 +305,14 @@ class Demo:
             await self._declare()
             await self._connect()
             began = self._core.time.elapsed
-            plan = [(0.15, self._send_poison), (0.3, self._kill_worker), (0.75, self._restart)]
+            plan = [
+                (0.15, self._send_poison),
+                (0.3, partial(self._kill_worker, DEAD)),
+                (0.34, self._raise_alarm),
+                (0.37, self._clear_alarm),
+                (0.45, partial(self._kill_worker, PROMISED)),
+                (0.75, self._restart),
+            ]
             passed, exported = 0.0, 0.0
             while passed < self._seconds:
                 while plan and plan[0][0] * self._seconds <= passed:
@@ -302,7 +343,9 @@ class Demo:
         await client.call(commands.Exchange.Declare(exchange=EXCHANGE, exchange_type="topic", durable=True))
         await client.call(commands.Exchange.Declare(exchange=FAN_OUT, exchange_type="fanout", durable=True))
         for each in self._fleet:
-            await client.declare(each.queue, durable=True)
+            await client.call(
+                commands.Queue.Declare(queue=each.queue, durable=True, arguments=dict(each.arguments))
+            )
             exchange = FAN_OUT if each in UNREAD else EXCHANGE
             await client.call(
                 commands.Queue.Bind(queue=each.queue, exchange=exchange, routing_key=each.queue)
@@ -323,12 +366,26 @@ class Demo:
     async def _worker(self, port: int, service: Service) -> Worker:
         worker = await Worker.connect(port)
         await worker.consume(service.queue, no_ack=False, prefetch=10 if service is SLOW else 200)
+        if service is REJECTED:
+            worker.rejects = lambda: self._chance.random() < REJECTED_SHARE
         return worker
 
     # -- load -------------------------------------------------------------------------------------------------------
 
     async def _load(self, passed: float) -> None:
         """Publish and consume what belongs to one step that begins after so many seconds."""
+        if self._alarm is None:
+            await self._publish(passed)
+        for turn in range(SETTLE_ROUNDS):
+            await self._core.server.settle()
+            for each in self._fleet:
+                for worker in self._workers.get(each.queue, ()):
+                    # A message that is put back comes again at once; an attempt takes a step.
+                    if turn == 0 or each is not POISONED:
+                        worker.settle(self._allowed(each) if each is SLOW else math.inf)
+        await self._core.server.settle()
+
+    async def _publish(self, passed: float) -> None:
         for number, each in enumerate(self._fleet):
             count = self._count(each, passed)
             if count:
@@ -341,14 +398,6 @@ class Demo:
             frames = publish_frames("", body, exchange=FAN_OUT, persistent=True) * notices
             await self._publishers[0].publish(frames, notices)
             self.published += notices
-        for turn in range(SETTLE_ROUNDS):
-            await self._core.server.settle()
-            for each in self._fleet:
-                for worker in self._workers.get(each.queue, ()):
-                    # A message that is put back comes again at once; an attempt takes a step.
-                    if turn == 0 or each is not POISONED:
-                        worker.settle(self._allowed(each) if each is SLOW else math.inf)
-        await self._core.server.settle()
 
     def _count(self, service: Service, passed: float) -> int:
         """Return how many messages come in this step."""
@@ -376,7 +425,10 @@ class Demo:
 
     def _frames(self, service: Service, count: int) -> bytes:
         body = self._chance.randbytes(service.size)
-        return publish_frames(service.queue, body, exchange=EXCHANGE, persistent=True) * count
+        frames = publish_frames(
+            service.queue, body, exchange=EXCHANGE, persistent=True, headers=service.headers
+        )
+        return frames * count
 
     # -- troubles ---------------------------------------------------------------------------------------------------
 
@@ -384,10 +436,19 @@ class Demo:
         frames = publish_frames(POISONED.queue, POISON, exchange=EXCHANGE, persistent=True)
         await self._publishers[0].publish(frames, 1)
 
-    async def _kill_worker(self) -> None:
-        self._dead.add(DEAD.queue)
-        for worker in self._workers.pop(DEAD.queue):
+    async def _kill_worker(self, service: Service) -> None:
+        self._dead.add(service.queue)
+        for worker in self._workers.pop(service.queue):
             worker.close()
+
+    async def _raise_alarm(self) -> None:
+        """Have the broker believe that its memory is short: it reads no more of what publishers send, who wait."""
+        self._alarm = self._core.faults.block("memory")
+
+    async def _clear_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.end()
+            self._alarm = None
 
     async def _restart(self) -> float:
         """Restart the broker as a deployment does; all clients come back. Return the seconds in between."""
@@ -413,7 +474,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--output", type=Path, default=Path("build/demo/export"), help="replaced if it exists"
     )
     parser.add_argument("--minutes", type=float, default=60, help="by the broker's clock")
-    parser.add_argument("--queues", type=int, default=30)
+    parser.add_argument("--queues", type=int, default=EVERYBODY)
+    parser.add_argument("--seed", type=int, default=1, help="of the load")
     options = parser.parse_args(arguments)
     begun = time.monotonic()
 
@@ -424,7 +486,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.output.exists():
         shutil.rmtree(options.output)
     with tempfile.TemporaryDirectory() as folder:
-        demo = Demo(options.output, Path(folder), minutes=options.minutes, queues=options.queues)
+        demo = Demo(
+            options.output, Path(folder), minutes=options.minutes, queues=options.queues, seed=options.seed
+        )
         asyncio.run(demo.run(say))
     print(f"{demo.published:,} messages in {time.monotonic() - begun:.0f} s: {options.output}")
 
