@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,10 @@ from leveret.analytics.times import EXAMPLES, TimeError, parse
 
 FOLLOW_SECONDS: Final = 30
 LISTEN: Final = ("127.0.0.1", 15693)
+LOG: Final = ".serve.log"
+"""What the process of `--keep-warm` tells, in the output."""
+READY_SECONDS: Final = 60
+"""Maximum time for that process to listen."""
 _EXTRA: Final = frozenset({"pyspark", "py4j", "jinja2", "matplotlib"})
 _WIDTH: Final = max(map(len, SUMMARIES))
 _EPILOG: Final = "\b\nJobs:\n" + "\n".join(
@@ -85,6 +90,16 @@ def _input(context: click.Context, parameter: click.Parameter, text: str | None)
     if isinstance(place, Path) and not place.is_dir():
         raise click.BadParameter(f"directory {text!r} does not exist")
     return place
+
+
+def _duration(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
+    """Parse a duration; return it in seconds."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([1-9]\d{0,6})(s|m|h)", text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a number of seconds, minutes or hours: 30s, 10m, 2h")
+    return int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _address(
@@ -167,6 +182,13 @@ def _address(
     help=f"Address for --serve; by default {LISTEN[0]}:{LISTEN[1]}. There is no login: everybody who reaches it can "
     "read the pages.",
 )
+@click.option(
+    "--keep-warm",
+    metavar="DURATION",
+    callback=_duration,
+    help="Run the jobs in a process in the background, which keeps Spark for later commands with the same OUTPUT and "
+    "ends when none has come for so long, such as 10m.",
+)
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def main(
     names: Sequence[str],
@@ -181,6 +203,7 @@ def main(
     settings: Sequence[tuple[str, str]],
     follow: float | None,
     listen: tuple[str, int] | None,
+    keep_warm: float | None,
     *,
     serve: bool,
     quiet: bool,
@@ -192,7 +215,7 @@ def main(
         if not quiet:
             click.echo(f"{time.monotonic() - begun:7.1f} s  {text}", err=True)
 
-    _check_given(names, directory, output, follow, listen, serve=serve)
+    _check_given(names, directory, output, follow, listen, keep_warm, serve=serve)
     limits = {"--since": since, "--until": until, "--vhost": vhost, "--queue": queue}
     if wrong := _wrong(names, limits, follow):
         _fail(wrong, os.EX_USAGE)
@@ -205,6 +228,13 @@ def main(
     )
     if asked is not None and follow is None and not serve and _was_done(asked, report_progress):
         return
+    listen = (listen or LISTEN) if serve else None
+    if keep_warm is not None and not serve and asked is not None and isinstance(output, Path):
+        if (child := _in_background(output)) != 0:
+            report_progress(f"starting Spark in process {child}, which keeps it for later commands")
+            _ask_started(asked, output, child, report_progress)
+            return
+        asked, serve = None, True
     _run(
         asked,
         directory,
@@ -214,7 +244,44 @@ def main(
         report_progress,
         progress=not quiet,
         serve=serve,
+        idle=keep_warm,
     )
+
+
+def _in_background(output: Path) -> int:
+    """Go on in a process of its own, too, without a terminal; return its id, and 0 in it."""
+    output.mkdir(parents=True, exist_ok=True)
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        log = os.open(output / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for source, target in ((nothing, 0), (nothing, 1), (log, 2)):
+            os.dup2(source, target)
+    return child
+
+
+def _ask_started(asked: Asked, output: Path, child: int, report_progress: Callable[[str], None]) -> None:
+    """Have a server that was just started do it; exit if it failed there, or if the server did."""
+    failure: tuple[str, int] | None = None
+    end = time.monotonic() + READY_SECONDS
+    while os.waitpid(child, os.WNOHANG)[0] == 0 and time.monotonic() < end:
+        try:
+            failure = ask(asked, report_progress)
+        except NoServerError:
+            time.sleep(0.05)
+            continue
+        if failure is None:
+            return
+        if failure[1] == os.EX_UNAVAILABLE:
+            break
+        _fail(*failure)
+    # It has ended, or is about to.
+    lines = (output / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
+    last = [line for line in lines if line.startswith(f"{PROGRAM}: ")] or [
+        f"{PROGRAM}: {output} has no server"
+    ]
+    _fail(last[-1].removeprefix(f"{PROGRAM}: "), os.EX_UNAVAILABLE)
 
 
 def _run(
@@ -227,6 +294,7 @@ def _run(
     *,
     progress: bool,
     serve: bool,
+    idle: float | None,
 ) -> None:
     """Run jobs in this process, or serve an output; exit if that failed."""
     try:
@@ -240,7 +308,7 @@ def _run(
             os.EX_UNAVAILABLE,
         )
     if serve and isinstance(output, Path):
-        failure = _serve(asked, directory, output, spark, listen or LISTEN, report_progress)
+        failure = _serve(asked, directory, output, spark, listen, report_progress, idle)
     elif asked is not None:
         failure = running.run(asked, report_progress, progress=progress and sys.stderr.isatty())
     else:
@@ -267,10 +335,14 @@ def _serve(
     directory: Location | None,
     output: Path,
     spark: tuple[str | None, Sequence[tuple[str, str]]],
-    address: tuple[str, int],
+    address: tuple[str, int] | None,
     report_progress: Callable[[str], None],
+    idle: float | None,
 ) -> tuple[str, int] | None:
-    """Serve an output until a signal; return what went wrong, with an exit code."""
+    """Serve an output, its pages on `address` if given, until a signal or so long idle.
+
+    Returns what went wrong, with an exit code.
+    """
     from leveret.analytics.java import JavaError  # noqa: PLC0415 - as above
     from leveret.analytics.serving import ServeError, Server  # noqa: PLC0415
     from leveret.analytics.warm import WarmSession  # noqa: PLC0415
@@ -278,7 +350,8 @@ def _serve(
     async def serve() -> tuple[str, int] | None:
         local = directory if isinstance(directory, Path) else None
         worker = WarmSession(spark[0], dict(spark[1]), local, report_progress)
-        return await Server(output, worker, *address, report_progress).run(first)
+        host, port = address or (None, 0)
+        return await Server(output, worker, host, port, report_progress, idle).run(first)
 
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -295,6 +368,7 @@ def _check_given(
     output: Location,
     follow: float | None,
     listen: tuple[str, int] | None,
+    keep_warm: float | None,
     *,
     serve: bool,
 ) -> None:
@@ -307,8 +381,11 @@ def _check_given(
         _fail("--listen needs --serve", os.EX_USAGE)
     if serve and follow is not None:
         _fail("--serve cannot be combined with --follow", os.EX_USAGE)
-    if isinstance(output, Remote) and (serve or follow is not None):
-        _fail(f"{'--serve' if serve else '--follow'} needs an output on this machine", os.EX_USAGE)
+    if keep_warm is not None and follow is not None:
+        _fail("--keep-warm cannot be combined with --follow", os.EX_USAGE)
+    given = {"--serve": serve, "--follow": follow is not None, "--keep-warm": keep_warm is not None}
+    if isinstance(output, Remote) and (options := [name for name, is_given in given.items() if is_given]):
+        _fail(f"{options[0]} needs an output on this machine", os.EX_USAGE)
 
 
 def _wrong(names: Sequence[str], limits: Mapping[str, int | str | None], follow: float | None) -> str:

@@ -79,13 +79,20 @@ class Server:
     Args:
         output: the output directory; it exists.
         worker: runs the jobs.
-        host: address to serve pages on.
+        host: address to serve pages on; None to serve none.
         port: its port; 0 for any.
         report_progress: called with messages for the user's terminal.
+        idle: seconds without a request after which it ends; None for never.
     """
 
     def __init__(
-        self, output: Path, worker: Worker, host: str, port: int, report_progress: Callable[[str], None]
+        self,
+        output: Path,
+        worker: Worker,
+        host: str | None,
+        port: int,
+        report_progress: Callable[[str], None],
+        idle: float | None = None,
     ) -> None:
         self._output = output.resolve()
         self._worker = worker
@@ -96,10 +103,13 @@ class Server:
         self._stopping = asyncio.Event()
         self._done: dict[str, tuple[object, list[str]]] = {}
         self._is_broken = False
+        self._idle = idle
+        self._running = 0
+        self._last = 0.0
         self._loop: asyncio.AbstractEventLoop
 
     async def run(self, first: Asked | None) -> Failure:
-        """Serve until SIGTERM or SIGINT; return what ended it otherwise.
+        """Serve until SIGTERM or SIGINT, or until it was idle for so long; return what ended it otherwise.
 
         Args:
             first: jobs to run at the start.
@@ -121,6 +131,7 @@ class Server:
         loop = asyncio.get_running_loop()
         started = loop.run_in_executor(self._thread, self._worker.start)
         stopped = asyncio.ensure_future(self._stopping.wait())
+        watching = asyncio.ensure_future(self._watch())
         try:
             waited: set[asyncio.Future[Any]] = {started, stopped}
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -132,12 +143,24 @@ class Server:
                     running.cancel()
         finally:
             stopped.cancel()
+            watching.cancel()
             # What waits is not begun; what runs fails soon.
             self._thread.shutdown(wait=False, cancel_futures=True)
             self._worker.cancel()
             await asyncio.to_thread(self._thread.shutdown)
             await asyncio.to_thread(self._worker.stop)
         return ("Spark has ended; start again", os.EX_SOFTWARE) if self._is_broken else None
+
+    async def _watch(self) -> None:
+        """End the server when it was idle for so long."""
+        loop = asyncio.get_running_loop()
+        self._last = loop.time()
+        while self._idle is not None:
+            left = self._last + self._idle - loop.time()
+            if left <= 0 and not self._running:
+                self._stopping.set()
+                return
+            await asyncio.sleep(max(left, 0) or self._idle)
 
     async def _first(self, asked: Asked) -> None:
         async for told in self._answers(asked):
@@ -151,26 +174,30 @@ class Server:
         pages, jobs = web.Application(), web.Application(client_max_size=LARGEST_REQUEST)
         pages.router.add_get("/{path:.*}", self._page)
         jobs.router.add_post(ROUTE, self._jobs)
-        runners = [web.AppRunner(each, access_log=None, shutdown_timeout=1.0) for each in (pages, jobs)]
+        made = [jobs] if self._host is None else [jobs, pages]
+        runners = [web.AppRunner(each, access_log=None, shutdown_timeout=1.0) for each in made]
         path = self._output / SOCKET
         try:
             for runner in runners:
                 await runner.setup()
-            site = web.TCPSite(runners[0], self._host, self._port)
-            try:
-                await site.start()
-            except OSError as error:
-                raise ServeError(f"cannot listen on {self._host}:{self._port}: {error.strerror}") from error
+            for runner in runners[1:]:
+                try:
+                    await web.TCPSite(runner, self._host, self._port).start()
+                except OSError as error:
+                    raise ServeError(
+                        f"cannot listen on {self._host}:{self._port}: {error.strerror}"
+                    ) from error
             path.unlink(missing_ok=True)
             before = os.umask(0o177)  # from its first moment nobody else may open it
             try:
                 with reachable(path) as address:
-                    await web.UnixSite(runners[1], address).start()
+                    await web.UnixSite(runners[0], address).start()
             finally:
                 os.umask(before)
-            port = runners[0].addresses[0][1]
-            host = f"[{self._host}]" if ":" in self._host else self._host
-            self._report(f"serving {self._output} on http://{host}:{port}/")
+            if self._host is not None:
+                port = runners[1].addresses[0][1]
+                host = f"[{self._host}]" if ":" in self._host else self._host
+                self._report(f"serving {self._output} on http://{host}:{port}/")
             yield
         finally:
             for runner in runners:
@@ -178,7 +205,7 @@ class Server:
             path.unlink(missing_ok=True)
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
-        if not is_welcome(request.headers.get("Host", ""), self._host):
+        if not is_welcome(request.headers.get("Host", ""), self._host or ""):
             return web.Response(status=421, text="This server has another name.\n", headers=HEADERS)
         found = await asyncio.to_thread(file_of, self._output, request.rel_url.raw_path)
         if found is None:
@@ -206,6 +233,15 @@ class Server:
 
     async def _answers(self, asked: Asked) -> AsyncIterator[dict[str, object]]:
         """Run jobs after those before; yield what there is to tell."""
+        self._running += 1
+        try:
+            async for told in self._told(asked):
+                yield told
+        finally:
+            self._running -= 1
+            self._last = asyncio.get_running_loop().time()
+
+    async def _told(self, asked: Asked) -> AsyncIterator[dict[str, object]]:
         loop = asyncio.get_running_loop()
         told: asyncio.Queue[dict[str, object]] = asyncio.Queue()
 

@@ -12,19 +12,27 @@ in `leveret.broker.export.tables`; docs/export.md describes them.
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from leveret.broker.export.tables import TABLES, ColumnInfo, columns as declared, spark_schema
+from leveret.broker.counters.histogram import Histogram, highest
+from leveret.broker.export.tables import (
+    AREA_MODULUS,
+    TABLES,
+    ColumnInfo,
+    columns as declared,
+    spark_schema,
+)
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
-__all__ = ["ExportError", "columns", "read", "tables"]
+__all__ = ["ExportError", "columns", "percentile", "rates", "read", "tables"]
 
 TIME_UNIT: Final = "ms since 1970, UTC"
 """Unit of the columns that become timestamps."""
@@ -121,6 +129,63 @@ def read(
     order = [name for name in ("node", "ts", "mono_us", "run_id", "t_s") if name in names]
     found = found.sort_by([(name, "ascending") for name in order])
     return found if only is None else found.select(list(only))
+
+
+def rates(frame: "pd.DataFrame", table: str, *names: str) -> "pd.DataFrame":
+    """Return rows in the order of their objects, with rates since the row before of the same object.
+
+    A counter `pub` becomes `pub_per_s`, an area `area_ready` the average `mean_ready`. Both are null in the first row
+    of an object, and of a run of the broker: what was counted before it is not in the rows.
+
+    Args:
+        frame: rows of the table as a data frame, with `mono_us` and all key columns.
+        table: name of the table.
+        names: the counters and areas.
+
+    Raises:
+        ExportError: no table has this name, the frame lacks a column, or a name is no counter or area.
+    """
+    kinds = {column.name: column.kind for column in columns(table)}
+    keys = [name for name, kind in kinds.items() if kind == "key"]
+    if wrong := [name for name in names if kinds.get(name) not in {"counter", "area"}]:
+        raise ExportError(f"{table} has no counter or area {', '.join(wrong)}")
+    if lacking := [name for name in ("mono_us", *keys, *names) if name not in frame.columns]:
+        raise ExportError(f"the frame lacks {', '.join(lacking)}")
+    ordered = frame.sort_values([*keys, "mono_us"])
+    objects = ordered.groupby(keys, dropna=False)
+    # Not `diff`, whose null in first rows makes floats of all, in which areas do not fit.
+    steps = ordered[["mono_us", *names]] - objects[["mono_us", *names]].shift(1, fill_value=0)
+    us = steps["mono_us"].where(objects.cumcount() > 0)
+    return ordered.assign(
+        **{f"{name}_per_s": steps[name] / (us / 1e6) for name in names if kinds[name] == "counter"},
+        **{
+            f"mean_{name.removeprefix('area_')}": steps[name] % AREA_MODULUS / us
+            for name in names
+            if kinds[name] == "area"
+        },
+    )
+
+
+def percentile(histograms: Iterable[Any], share: float) -> int | None:
+    """Return a percentile of all samples of some histograms together, in microseconds; None if there are none.
+
+    It is the greatest value of its bucket, at most 1/32 above the sample itself.
+
+    Args:
+        histograms: the column `b` of rows of `latency_hist`; a group of a data frame's, or of an Arrow table.
+        share: 0.99 for the 99th percentile; from 0 to 1.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"share is from 0 to 1, not {share!r}")
+    counts: dict[int, int] = {}
+    for each in histograms:
+        buckets = each.as_py() if hasattr(each, "as_py") else each
+        for bucket in () if buckets is None else buckets:
+            counts[bucket["i"]] = counts.get(bucket["i"], 0) + bucket["c"]
+    if not counts:
+        return None
+    merged = Histogram(counts, sum(counts.values()), greatest=highest(max(counts)))
+    return merged.percentile(share)
 
 
 def _arrow() -> Any:

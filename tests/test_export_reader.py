@@ -7,10 +7,12 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from bench.demo_export import Demo
+from bench.demo_export import LEAST, Demo
 from leveret import export
+from leveret.broker.counters.histogram import Histogram
 from leveret.broker.export.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
@@ -45,7 +47,7 @@ def write(folder, table, rows, place="dt=2026-11-21/hour=07", name="rows.jsonl")
 def demo(tmp_path_factory):
     """The export of a real broker: two minutes of eight queues, with its clock moved on."""
     folder = tmp_path_factory.mktemp("demo")
-    asyncio.run(Demo(folder / "in", folder / "data", minutes=2, queues=8, step=5).run())
+    asyncio.run(Demo(folder / "in", folder / "data", minutes=2, queues=LEAST, step=5).run())
     return folder / "in"
 
 
@@ -251,6 +253,45 @@ def test_without_the_extra_the_error_says_what_to_install(tmp_path):
     )
 
 
+def test_rates_are_between_rows_of_one_object():
+    """Counters begin again with each run and each declaration, where there is no rate; areas wrap around."""
+    key = {"node": "here", "vhost": "/"}
+    rows = [
+        {**key, "queue": "b", "boot_id": "1", "since_ms": 0, "mono_us": 3_000_000, "pub": 40, "area_ready": 5_000_000},
+        {**key, "queue": "a", "boot_id": "1", "since_ms": 0, "mono_us": 3_000_000, "pub": 30, "area_ready": 2_000_000},
+        {**key, "queue": "a", "boot_id": "1", "since_ms": 0, "mono_us": 1_000_000, "pub": 10, "area_ready": 2**62 - 2_000_000},
+        {**key, "queue": "a", "boot_id": "2", "since_ms": 0, "mono_us": 2_000_000, "pub": 3, "area_ready": 0},
+        {**key, "queue": "a", "boot_id": "2", "since_ms": 9, "mono_us": 4_000_000, "pub": 1, "area_ready": 0},
+    ]  # fmt: skip
+    found = export.rates(pd.DataFrame(rows), "queue_interval", "pub", "area_ready")
+
+    assert [("a", 10.0, 2.0)] == [
+        (row.queue, row.pub_per_s, row.mean_ready) for row in found.dropna().itertuples()
+    ]
+    assert len(rows) == len(found)
+    with pytest.raises(export.ExportError, match="no counter or area ready"):
+        export.rates(pd.DataFrame(rows), "queue_interval", "ready")
+    with pytest.raises(export.ExportError, match="the frame lacks since_ms"):
+        export.rates(pd.DataFrame(rows).drop(columns="since_ms"), "queue_interval", "pub")
+
+
+def test_percentiles_are_those_of_all_samples(demo):
+    """Of the sum of the histograms, as the broker computes them; in data frames and in Arrow's columns."""
+    rows = export.read(demo, "latency_hist", only=["metric", "b"])
+    whole = Histogram()
+    for buckets in rows["b"].to_pylist():
+        for bucket in buckets:
+            counts = whole.counts
+            counts[bucket["i"]] = counts.get(bucket["i"], 0) + bucket["c"]
+    whole.count, whole.greatest = sum(whole.counts.values()), 2**62
+    for share in (0, 0.5, 0.99, 1):
+        assert whole.percentile(share) == export.percentile(rows["b"], share)
+        assert whole.percentile(share) == export.percentile(rows.to_pandas()["b"], share)
+    assert export.percentile([], 0.5) is None
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        export.percentile([], 99)
+
+
 def test_the_notebook_runs(demo, monkeypatch):
     """Each cell of the notebook in the documentation runs on the export of a broker; none has a stored result."""
     monkeypatch.setenv("LEVERET_NOTEBOOK_EXPORT", str(demo))
@@ -262,5 +303,5 @@ def test_the_notebook_runs(demo, monkeypatch):
 
     assert all(cell["outputs"] == [] for cell in cells if cell["cell_type"] == "code")
     assert space["longest"].max() > 0
-    assert space["backlog"].shape[1] == 8
+    assert space["backlog"].shape[1] == LEAST
     assert {"confirm", "deliver"} <= set(space["percentiles"].index)

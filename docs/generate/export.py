@@ -44,7 +44,9 @@ from leveret import export
 export.tables("/var/lib/leveret/export")  # the tables that have files
 export.columns("queue_interval")  # name, type, kind, unit and description of each column
 rows = export.read("/var/lib/leveret/export", "queue_interval", since="2026-11-24T14:00", queue="orders")
-frame = rows.to_pandas()
+frame = export.rates(rows.to_pandas(), "queue_interval", "pub", "area_ready")  # adds pub_per_s and mean_ready
+waits = export.read("/var/lib/leveret/export", "latency_hist", queue="orders")
+export.percentile(waits["b"], 0.99)  # microseconds, of all these histograms together
 ```
 
 `read(directory, table, *, since=None, until=None, vhost=None, queue=None, only=None)`: `directory` is `export.dir`, or

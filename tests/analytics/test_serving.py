@@ -299,6 +299,26 @@ async def test_a_second_server_of_an_output_is_refused(serve):
     assert (await served.ask("latency"))[0] is None
 
 
+async def test_a_server_without_requests_ends(tmp_path):
+    """After so long, which begins with the end of a request; without an address it serves no pages."""
+    worker, told = Worker(), []
+    server = Server(tmp_path, worker, None, 0, told.append, 0.5)
+    running = asyncio.create_task(server.run(None))
+    async with asyncio.timeout(SECONDS):
+        while not (tmp_path / SOCKET).exists():
+            await asyncio.sleep(0.01)
+        worker.hold = threading.Event()
+        asking_it = asyncio.create_task(asyncio.to_thread(ask, asked(tmp_path, "latency"), told.append))
+        await asyncio.sleep(0.7)
+        assert not running.done()
+        worker.hold.set()
+        assert await asking_it is None
+        assert await running is None
+    assert [f"latency: {tmp_path / 'latency.html'}"] == told
+    assert worker.is_stopped
+    assert not (tmp_path / SOCKET).exists()
+
+
 async def test_a_port_that_is_taken_is_named(serve, tmp_path):
     """Nothing is left in the output then."""
     served = await serve()
