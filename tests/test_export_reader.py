@@ -45,7 +45,7 @@ def write(folder, table, rows, place="dt=2026-11-21/hour=07", name="rows.jsonl")
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """The export of a real broker: two minutes of eight queues, with its clock moved on."""
+    """The export of a real broker: two minutes of twelve queues, with its clock moved on."""
     folder = tmp_path_factory.mktemp("demo")
     asyncio.run(Demo(folder / "in", folder / "data", minutes=2, queues=LEAST, step=5).run())
     return folder / "in"
