@@ -155,7 +155,7 @@ def describe(written: Written) -> Page:
     sections.append(
         Section(
             "Nodes",
-            "cpu_us: CPU time per message published and delivered, in microseconds (the slope of CPU use over "
+            "cpu_us: CPU time per message published and delivered (the slope of CPU use over "
             "rate); at_most_us: total CPU time divided by the number of messages; rest: CPU use without messages; "
             f"r2: coefficient of determination, below {EXPLAINED:g} the slope is meaningless. In messages published "
             "per second: saturated_at: rate at full CPU use of one core, a lower bound as messages are batched, empty "

@@ -170,7 +170,7 @@ def describe(written: Written) -> Page:
         Section(
             "Connections",
             f"By client address and user, the {SHOWN} that opened most connections. median_s: median lifetime of "
-            "closed connections, in seconds; many short-lived connections can cost a broker more than their "
+            "closed connections; many short-lived connections can cost a broker more than their "
             "messages.",
             columns=("peer", "user", "opened", "closed", "median_s", "first", "last"),
             rows=came[:SHOWN],

@@ -251,7 +251,7 @@ def describe(written: Written) -> Page:
             "mean_rate: the smallest of the rates of published, confirmed and received messages, per second; "
             "mean_published: the sending rate, as the paper defines it; confirm_*: latency from publish to confirm. "
             "Per message of the whole run, including warm-up: cpu_us: "
-            "CPU time of the broker in microseconds; disk_bytes: bytes written to disk; commits; flushes of the "
+            "CPU time of the broker; disk_bytes: bytes written to disk; commits; flushes of the "
             "disk. autocorrelation: of consecutive five-second intervals. Compare only lines whose confirms give "
             "the same guarantee (see below).",
             columns=(

@@ -123,6 +123,8 @@ def _draw(axes: Axes, panel: Panel) -> None:
     if panel.log_x:
         axes.set_xscale("log")
         _powers(axes.xaxis)
+    if panel.ticks:
+        axes.set_xticks(list(panel.ticks), list(panel.ticks.values()))
     if panel.log_y:
         axes.set_yscale("log")
         _powers(axes.yaxis)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -28,7 +28,10 @@ class Series:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Panel:
-    """A pair of axes. `categories`: x values are categories at equal distances; `rule`: a reference level."""
+    """A pair of axes. `categories`: x values are categories at equal distances; `rule`: a reference level.
+
+    `ticks`: labels of x values.
+    """
 
     x_label: str
     y_label: str
@@ -38,6 +41,7 @@ class Panel:
     log_x: bool = False
     log_y: bool = False
     rule: float | None = None
+    ticks: Mapping[float, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

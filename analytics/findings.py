@@ -84,9 +84,13 @@ def listed(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in words: `1.3 ms`, `45 s`, `12 min`, `3.5 h`."""
+    """Return a duration in words: `12 µs`, `1.3 ms`, `45 s`, `12 min`, `3.5 h`."""
+    if 0 < seconds < 0.001:  # noqa: PLR2004 - a millisecond
+        return f"{seconds * 1e6:.3g} µs"
     if 0 < seconds < 1:
         return f"{seconds * 1000:.3g} ms"
+    if 1 < seconds < 10:  # noqa: PLR2004 - whole seconds would be too coarse
+        return f"{seconds:.2g} s"
     if seconds < 2 * _MINUTE:
         return f"{seconds:.0f} s"
     if seconds < 2 * _MINUTE * _MINUTE:

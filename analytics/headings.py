@@ -7,7 +7,7 @@ from typing import Final
 HEADINGS: Final[Mapping[str, str]] = {
     "acked": "acked",
     "area_ready": "ready, integral",
-    "at_most_us": "CPU per message, at most (µs)",
+    "at_most_us": "CPU per message, at most",
     "boot_id": "run",
     "borne": "greatest rate on time (/s)",
     "boundary": "waiting at the ends",
@@ -16,7 +16,7 @@ HEADINGS: Final[Mapping[str, str]] = {
     "closed": "closed",
     "consumers_busy": "consumers busy",
     "count": "samples",
-    "cpu_us": "CPU per message (µs)",
+    "cpu_us": "CPU per message",
     "dead_lettered": "dead-lettered",
     "fanout": "copies per message",
     "gap": "difference from samples",
@@ -25,20 +25,20 @@ HEADINGS: Final[Mapping[str, str]] = {
     "hours": "hours observed",
     "hours_left": "hours left",
     "late_from": "late from rate (/s)",
-    "late_us": "loop lag (µs)",
-    "little_ms": "mean wait by Little's law (ms)",
-    "max_us": "greatest (µs)",
+    "late_us": "loop lag",
+    "little_ms": "mean wait by Little's law",
+    "max_us": "greatest",
     "mean_ready": "mean ready",
     "mean_unacked": "mean unacked",
-    "mean_us": "mean (µs)",
-    "measured_ms": "mean wait of samples (ms)",
-    "median_s": "median lifetime (s)",
-    "min_us": "least (µs)",
-    "p50_us": "median (µs)",
-    "p90_us": "90 % (µs)",
-    "p95_us": "95 % (µs)",
-    "p99_us": "99 % (µs)",
-    "p999_us": "99.9 % (µs)",
+    "mean_us": "mean",
+    "measured_ms": "mean wait of samples",
+    "median_s": "median lifetime",
+    "min_us": "least",
+    "p50_us": "median",
+    "p90_us": "90 %",
+    "p95_us": "95 %",
+    "p99_us": "99 %",
+    "p999_us": "99.9 %",
     "per_hour": "change per hour",
     "pub": "published",
     "pub_in": "published",
@@ -53,12 +53,12 @@ HEADINGS: Final[Mapping[str, str]] = {
     "share_beta": "share with body on disk (transient)",
     "share_delta": "share entirely on disk",
     "share_gamma": "share with body on disk (persistent)",
-    "slope": "CPU per message (µs)",
+    "slope": "CPU per message",
     "thrash": "read back / delivered",
     "unroutable": "unroutable share",
     "usual": "usual rate (/s)",
     "vhost": "virtual host",
-    "window_s": "window (s)",
+    "window_s": "window",
     "z": "deviation (z)",
 }
 """Heading by name of the column; of others it is the name, with spaces for underscores."""
@@ -76,6 +76,16 @@ TABLES: Final[Mapping[str, str]] = {
     "bench_cost": "Costs of runs",
 }
 """The rows of each table, in words."""
+
+
+DURATIONS: Final[Mapping[str, float]] = {"_us": 1e-6, "_ms": 1e-3, "_s": 1.0}
+"""Seconds of the unit of a column with a duration, by the end of its name."""
+
+
+def unit_of(name: str) -> float | None:
+    """Return the seconds of the unit of a column with a duration; None for any other."""
+    rate = name.endswith("_per_s")
+    return next((seconds for end, seconds in DURATIONS.items() if name.endswith(end) and not rate), None)
 
 
 def heading(name: str) -> str:

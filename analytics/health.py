@@ -269,7 +269,7 @@ def describe(written: Written) -> Page:
             Section(
                 "Queues whose consumers do not keep up at the end",
                 "In messages. ready, unacked, consumers and capacity (consumer capacity, 0 to 1) are the values at the "
-                "end; grown (the increase of ready), delivered and settled cover the last window_s seconds.",
+                "end; grown (the increase of ready), delivered and settled cover the last window_s.",
                 columns=(
                     *(
                         "queue",

@@ -133,14 +133,14 @@ def describe(written: Written) -> Page:
     sections += [
         Section(
             "By metric and mode",
-            "In microseconds; count: number of samples.",
+            "count: number of samples.",
             columns=(*_WHAT, *_COLUMNS),
             rows=whole,
         ),
         Section(
             f"The {SLOWEST} slowest queues",
-            "From publish to delivery first, by 99th percentile, in microseconds; count: number of samples. Queues of "
-            "the same name on several nodes are merged.",
+            "From publish to delivery first, by 99th percentile; count: number of samples. Queues of the same name on "
+            "several nodes are merged.",
             columns=("name", "vhost", *_WHAT, *_COLUMNS),
             rows=slowest,
         ),
@@ -189,6 +189,13 @@ def _ms(us: int) -> float:
     return max(us, 0.5) / 1000  # 0 has no place on a logarithmic axis
 
 
+def _percentiles(shares: list[Series]) -> dict[float, str]:
+    """Return labels for an axis of messages of which one is beyond a percentile: 50 %, 90 %, 99 %, 99.9 %, ..."""
+    last = max((x for series in shares for x in series.x), default=1.0)
+    nines = {10.0**power: f"{100 - 10.0 ** (2 - power):.{max(0, power - 2)}f} %" for power in range(1, 8)}
+    return {x: label for x, label in {2.0: "50 %", **nines}.items() if x <= last}
+
+
 def _metric(metric: str, curves: list[Row], timed: list[Row], burnt: list[Row]) -> list[Section]:
     modes = sorted({row["mode"] for row in timed})
     shares = []
@@ -210,9 +217,9 @@ def _metric(metric: str, curves: list[Row], timed: list[Row], burnt: list[Row]) 
     drawn = [
         Section(
             f"{metric_name(metric)}: percentiles",
-            "Left: latency exceeded by one message in N. Right: over time, UTC.",
+            "Left: latency within which a part of the messages was. Right: over time, UTC.",
             panels(
-                Panel("N", "ms", shares, log_x=True, log_y=True),
+                Panel("percentile", "ms", shares, log_x=True, log_y=True, ticks=_percentiles(shares)),
                 Panel("", "ms", over, log_y=True),
             ),
             f"{metric}-quantiles",

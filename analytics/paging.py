@@ -328,7 +328,7 @@ def describe(written: Written) -> Page:
             "Queues",
             "pub, delivered, acked: messages in the time covered; mean ...: average numbers of messages; share ...: "
             "fraction of the ready time spent in each state; thrash: messages read back from disk / messages "
-            "delivered; little_ms: mean time in the ready state by Little's law, in ms; boundary: messages waiting at "
+            "delivered; little_ms: mean time in the ready state by Little's law; boundary: messages waiting at "
             "the start and end / messages that left, roughly the error of Little's law. alpha: in memory; beta and "
             "gamma: body on disk, of transient and persistent messages; delta: entirely on disk.",
             columns=columns,

@@ -40,15 +40,7 @@ def text(name: str) -> str:
 
 def _panel(panel: Panel) -> Plot:
     is_time = any(isinstance(x, datetime) for series in panel.series for x in series.x)
-    x_axis: dict[str, Any] = {"title": {"text": text(panel.x_label)}, "automargin": True}
     y_axis: dict[str, Any] = {"title": {"text": text(panel.y_label)}, "automargin": True}
-    if is_time:
-        x_axis["type"] = "date"
-    elif panel.categories:
-        values = sorted({x for series in panel.series for x in series.x})
-        x_axis |= {"type": "category", "categoryorder": "array", "categoryarray": [_value(x) for x in values]}
-    if panel.log_x:
-        x_axis["type"] = "log"
     if panel.log_y:
         y_axis |= {"type": "log", "dtick": 1, "exponentformat": "none"}
     else:
@@ -56,7 +48,11 @@ def _panel(panel: Panel) -> Plot:
             y_axis["rangemode"] = "tozero"
         if _is_few(panel):
             y_axis["dtick"] = 1
-    layout: dict[str, Any] = {"xaxis": x_axis, "yaxis": y_axis, "showlegend": len(panel.series) > 1}
+    layout: dict[str, Any] = {
+        "xaxis": _x_axis(panel, is_time=is_time),
+        "yaxis": y_axis,
+        "showlegend": len(panel.series) > 1,
+    }
     if is_time and len(panel.series) > 1:
         layout["hovermode"] = "x unified"
     if panel.rule is not None:
@@ -66,6 +62,20 @@ def _panel(panel: Panel) -> Plot:
     for each in data[DASHED:]:
         each["line"] = {"dash": "dash"}
     return {"data": data, "layout": layout}
+
+
+def _x_axis(panel: Panel, *, is_time: bool) -> dict[str, Any]:
+    axis: dict[str, Any] = {"title": {"text": text(panel.x_label)}, "automargin": True}
+    if is_time:
+        axis["type"] = "date"
+    elif panel.categories:
+        values = sorted({x for series in panel.series for x in series.x})
+        axis |= {"type": "category", "categoryorder": "array", "categoryarray": [_value(x) for x in values]}
+    if panel.log_x:
+        axis["type"] = "log"
+    if panel.ticks:
+        axis |= {"tickvals": list(panel.ticks), "ticktext": list(panel.ticks.values())}
+    return axis
 
 
 def _is_few(panel: Panel) -> bool:

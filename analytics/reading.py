@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession, f
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from leveret.analytics.histograms import is_no_bucket
-from leveret.analytics.locations import Location, exists, has_files, source, url
+from leveret.analytics.locations import Location, exists, has_files, size_of, source, url
 from leveret.analytics.objective import DEFAULT, Objective
 from leveret.analytics.schemas import CORRUPT, VERSION, Table, tables
 from leveret.analytics.scope import EVERYTHING, Scope
@@ -38,6 +38,8 @@ ASIDE: Final = "reason string, file string, line string"
 REASON: Final = "_reason"
 FILE: Final = "_file"
 LINE: Final = "_line"
+PART_BYTES: Final = 48 << 20
+"""Bytes of a table that one task parses: seconds."""
 LONGEST: Final = 4 << 20
 """Bytes of a line from which it is no row: a worker has several copies of a line in its memory."""
 TWO: Final = r'\}\s*\{"v":'
@@ -198,8 +200,7 @@ class Input:
     def keep(self, rows: DataFrame) -> DataFrame:
         """Return rows that are computed once, when they are first used: on disk, or as a table without a plan."""
         if self._is_cut:
-            # All rows in one task: no query on them has to distribute them again.
-            return rows.coalesce(1).localCheckpoint(eager=False)
+            return rows.localCheckpoint(eager=False)
         # Spark identifies cached data by its plan, in which directories appear only by name.
         rows.unpersist()
         return rows.persist(StorageLevel.DISK_ONLY)
@@ -208,8 +209,12 @@ class Input:
         """Return rows that several jobs use under this name, kept as by `keep`."""
         with self._making:
             if name not in self._shared:
-                self._shared[name] = self.keep(make())
+                self._shared[name] = self.keep(self._together(make(), 1))
             return self._shared[name]
+
+    def _together(self, rows: DataFrame, parts: int) -> DataFrame:
+        """Return rows of a small input in so few tasks; no query distributes those of one task again."""
+        return rows.coalesce(parts) if self._is_cut else rows
 
     @property
     def at_once(self) -> int:
@@ -247,7 +252,7 @@ class Input:
         read = self._lines(table)
         if self.scope.has_range and set(PLACE) <= set(read.columns):
             read = read.filter(self.scope.hours())
-        read = self.keep(read)
+        read = self.keep(self._together(read, 1 + (size_of(self.directory / table.name) or 0) // PART_BYTES))
         place = [name for name in PLACE if name in read.columns]
         aside: dict[str, int] = {}
         hours: dict[tuple[str, str], int] = {}

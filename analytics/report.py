@@ -19,7 +19,8 @@ from typing import Any, Final
 
 import jinja2
 
-from leveret.analytics.headings import TABLES, heading, in_words
+from leveret.analytics.findings import duration
+from leveret.analytics.headings import TABLES, heading, in_words, unit_of
 from leveret.analytics.job import Page, Section, number_of
 from leveret.analytics.plots import Plot, plots
 from leveret.analytics.reading import Counted
@@ -201,6 +202,27 @@ def cell(found: Any) -> Cell:
     return Cell(value(found), is_number=True, sort=found if math.isfinite(found) else "")
 
 
+def column(name: str, values: Sequence[Any]) -> list[Cell]:
+    """Return the cells of a column: durations with their units, other numbers with equally many decimals."""
+    unit = unit_of(name)
+    numbers = [each for each in values if isinstance(each, float) and math.isfinite(each)]
+    greatest = max(map(abs, numbers), default=0.0)
+    decimals = 3 - math.floor(math.log10(greatest)) if greatest >= 1 else 4
+    return [_of_column(each, unit, max(0, decimals)) for each in values]
+
+
+def _of_column(found: Any, unit: float | None, decimals: int) -> Cell:
+    shown = cell(found)
+    if not shown.is_number or not math.isfinite(found):
+        return shown
+    if unit is not None:
+        return dataclasses.replace(shown, text=duration(found * unit))
+    # What would be shown as 0 and is not has its own decimals.
+    if isinstance(found, float) and (found == 0 or abs(found) >= 10.0**-decimals):
+        return dataclasses.replace(shown, text=f"{found:,.{decimals}f}")
+    return shown
+
+
 def headings(columns: Sequence[str], rows: Sequence[Any]) -> list[Heading]:
     """Return the headings of a table's columns: numbers are those that have one in any row."""
     return [
@@ -252,7 +274,9 @@ def _section(number: int, section: Section) -> dict[str, Any]:
         "plots": drawn,
         "svg": f"{section.name}.svg" if drawn and section.name else "",
         "columns": headings(section.columns, shown),
-        "rows": [[cell(row[name]) for name in section.columns] for row in shown],
+        "rows": list(
+            zip(*[column(name, [row[name] for row in shown]) for name in section.columns], strict=True)
+        ),
     }
 
 

@@ -168,6 +168,18 @@ def test_paragraphs_name_columns_as_their_tables_do():
     text = "cpu_us: the slope; r2: its fit; rate: messages a second, the highest rate; window_s seconds"
 
     assert (
-        "CPU per message (µs): the slope; fit (r²): its fit; rate (/s): messages a second, the highest rate; window (s) seconds"
+        "CPU per message: the slope; fit (r²): its fit; rate (/s): messages a second, the highest rate; window seconds"
         == in_words(text, ["cpu_us", "r2", "rate", "window_s"])
     )
+
+
+def test_durations_have_their_units_and_numbers_of_a_column_equally_many_decimals():
+    """Whatever the unit of the column; what is not 0 is not shown as 0, and nothing is sorted by its text."""
+    waits = report.column("p99_us", [352_321_535, 1_250, 12, None])
+    rates = report.column("rate", [8.501, 8.4, 0.8451, 0.0, 1e-3])
+
+    assert ["6 min", "1.25 ms", "12 µs", ""] == [cell.text for cell in waits]
+    assert ["8.501", "8.400", "0.845", "0.000", "0.001"] == [cell.text for cell in rates]
+    assert [352_321_535, 1_250, 12] == [cell.sort for cell in waits[:3]]
+    assert ["120,000", "12"] == [cell.text for cell in report.column("count", [120_000, 12])]
+    assert ["34.50"] == [cell.text for cell in report.column("messages_per_s", [34.5])]
