@@ -141,7 +141,6 @@ QUEUE: Final = Table(
           lambda each: round(each.queue.consumer_capacity, 4), of=float),
     gauge("promised", "Messages whose publish is unconfirmed until a consumer settles them",
           "levels.promises", unit="messages"),
-    gauge("held", "Messages held until their time", "levels.held", unit="messages"),
     gauge("alpha", "Ready messages fully in memory", "levels.alpha", unit="messages"),
     gauge("beta", "Ready transient messages with the position in memory and the body paged out",
           "levels.beta", unit="messages"),
