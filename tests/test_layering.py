@@ -149,8 +149,13 @@ DRIVERS = (
     "analytics.writing",
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}
-# A file that the writer's thread opens again, while the reader's waits.
-THREADS = ("storage.store.environment", "storage.store.lmdb_transactions", "storage.store.replica")
+# A file that the writer's thread opens again, while the reader's waits; rows that two jobs share.
+THREADS = (
+    "analytics.reading",
+    "storage.store.environment",
+    "storage.store.lmdb_transactions",
+    "storage.store.replica",
+)
 
 # Third-party packages, and the only modules that may import them.
 THIRD_PARTY = {
@@ -172,6 +177,7 @@ THIRD_PARTY = {
     "numpy": ("analytics.fast_lines",),
     "psycopg": ("broker.replication.postgresql", "broker.replication.postgresql_servers"),
     "psutil": ("broker.process.resource_alarms",),
+    "pandas": ("leveret.export",),
     "pyarrow": ("leveret.export",),
     "msgspec": ("broker.*", "leveret.export", "storage.journal.batch", "storage.store.metadata_rows"),
     "textual": ("broker.cli.top.app",),

@@ -63,7 +63,7 @@ def test_the_troubles_of_the_demo_are_named(demo):
 
 @pytest.mark.parametrize("seed", [2, 3])
 def test_the_troubles_of_other_loads_are_named(spark, tmp_path, seed):
-    """The same troubles are found, and nothing else, where the load is another."""
+    """Another load has the same troubles and no other."""
     the_troubles_are(overview_of(spark, tmp_path, seed))
 
 
