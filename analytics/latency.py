@@ -5,6 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Row, functions as F
 
 from leveret.analytics.figures import Panel, Series, at, heat, panels, series_of
+from leveret.analytics.findings import duration
 from leveret.analytics.histograms import (
     QUANTILES,
     SCHEME,
@@ -153,8 +154,9 @@ def describe(written: Written) -> Page:
         "value.",
         facts=[
             *[
-                f"{_label(row)}: 50 % within {row['p50_us'] / 1000:,.4g} ms, 99 % within {row['p99_us'] / 1000:,.4g} "
-                f"ms, 99.9 % within {row['p999_us'] / 1000:,.4g} ms ({number_of(row['count'], 'sample')})."
+                f"{_label(row)}: 50 % within {duration(row['p50_us'] / 1e6)}, 99 % within "
+                f"{duration(row['p99_us'] / 1e6)}, 99.9 % within {duration(row['p999_us'] / 1e6)} "
+                f"({number_of(row['count'], 'sample')})."
                 for row in whole
             ],
             *_met(burnt),

@@ -207,7 +207,7 @@ def column(name: str, values: Sequence[Any]) -> list[Cell]:
     unit = unit_of(name)
     numbers = [each for each in values if isinstance(each, float) and math.isfinite(each)]
     greatest = max(map(abs, numbers), default=0.0)
-    decimals = 3 - math.floor(math.log10(greatest)) if greatest >= 1 else 4
+    decimals = 3 - math.floor(math.log10(greatest)) if greatest >= 1 else 4 if greatest else 0
     return [_of_column(each, unit, max(0, decimals)) for each in values]
 
 

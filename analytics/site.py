@@ -482,10 +482,12 @@ class _Site:
             Cell(LEVELS[row["level"]], level=row["level"], sort=order),
             Cell(f"backlog over time, at most {row['worst']:,}", line=points, sort=row["worst"]),
             *[
+                Cell(f"{row[name]:,.2f}", is_number=True, sort=row[name])
+                for name in ("pub_rate", "delivered_rate")
+            ],
+            *[
                 report.cell(row[name])
                 for name in (
-                    "pub_rate",
-                    "delivered_rate",
                     "ready",
                     "worst",
                     "unacked",
