@@ -29,6 +29,7 @@ COMPILED: Final = {"3.15": ("lmdb",)}
 """Dependencies without a wheel for a version of Python, each of which `setup.py` builds."""
 COMPILER: Final = ("gcc", "libc6-dev", "patch")
 CORE: Final = (
+    "tests/broker/amqp", "tests/exchanges/test_router.py", "tests/exchanges/test_topic.py",
     "tests/broker/channel/test_channel.py", "tests/broker/metadata/test_durability.py", "tests/confirm/test_channel_confirms.py",
     "tests/confirm/test_consumer_ack_damage.py", "tests/confirm/test_promise.py", "tests/exchanges/test_headers.py",
     "tests/storage/journal/test_journal.py", "tests/storage/store/test_environment.py",
