@@ -14,7 +14,8 @@ def effective_mode(asked: str, *, is_quorum: bool, needs_delivered: bool) -> str
         asked: the mode requested by arguments, a policy or the configuration.
         is_quorum: true for a quorum queue: its mode is `STANDARD`, since all its messages are stored on disk.
         needs_delivered: true if messages are needed after their delivery: the body for a dead letter exchange, the
-            requeue count for a delivery limit, the size for a limit in bytes, all of it for a retention.
+            requeue count for a delivery limit, the size for a limit in bytes, all of it for a retention, the id for a
+            deduplication.
             `CONSUMER_ACK_LIGHT`, which keeps nothing of delivered messages, then falls back to `CONSUMER_ACK`.
 
     """

@@ -18,6 +18,8 @@ FILE = "file"
 """The file of a body is damaged."""
 MISSING_FILE = "missing_file"
 DELAYED = "delayed"
+IDS = "ids"
+"""Ids that a queue has forgotten by that: it may take their messages once more."""
 MISSING = "missing"
 """Messages that were counted but cannot be found."""
 TEXTS = {
@@ -29,6 +31,7 @@ TEXTS = {
     FILE: "body file damaged, message skipped",
     MISSING_FILE: "body file missing, message skipped",
     DELAYED: "delayed message damaged and skipped",
+    IDS: "ids of messages damaged and forgotten",
     MISSING: "messages missing",
 }
 """The words of the log for each kind."""

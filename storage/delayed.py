@@ -84,13 +84,19 @@ def pack_row(key: bytes, address: bytes, content: bytes) -> bytes:
     return _CRC.pack(crc32(rest, crc32(key))) + rest
 
 
+def checked(key: bytes, value: bytes, what: str = "delayed message") -> bytes:
+    """Return what a value made by `pack_row` has after its checksum; raises DamagedError, which says `what` it is."""
+    if len(value) <= _CRC.size or _CRC.unpack_from(value)[0] != crc32(value[_CRC.size :], crc32(key)):
+        raise DamagedError(f"{what} {key.hex()} is damaged: wrong checksum")
+    return value[_CRC.size :]
+
+
 def unpack_row(key: bytes, value: bytes) -> tuple[bytes, bytes]:
     """Return address and content from a value made by `pack_row`; raises DamagedError for other bytes."""
-    if len(value) <= _CRC.size or _CRC.unpack_from(value)[0] != crc32(value[_CRC.size :], crc32(key)):
-        raise DamagedError(f"delayed message {key.hex()} is damaged: wrong checksum")
-    stop = _CRC.size + 1 + value[_CRC.size]
-    stop += 1 + value[stop]
-    return value[_CRC.size : stop], value[stop:]
+    rest = checked(key, value)
+    stop = 1 + rest[0]
+    stop += 1 + rest[stop]
+    return rest[:stop], rest[stop:]
 
 
 class DelayedRows(NamedTuple):

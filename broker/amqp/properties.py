@@ -208,6 +208,12 @@ def reply_to(payload: bytes) -> str | None:
     return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
 
 
+def message_id(payload: bytes) -> str | None:
+    """Return the `message_id`, None if absent; raises MalformedProperties."""
+    span = _find(payload, FLAG_MESSAGE_ID)
+    return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
+
+
 def check(payload: bytes) -> None:
     """Validate the whole property list, headers included; raises MalformedProperties if no consumer could decode it."""
     word = flags(payload)

@@ -488,16 +488,27 @@ class Channel:
     def enqueue(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
     ) -> Copies | None:
-        """Pass a message to its queues, and return its copies; None without a queue: a mandatory one is returned."""
+        """Pass a message to its queues, and return its copies; None without a queue.
+
+        A mandatory one is returned then, and also if it is a repeat for all of its queues, up to `AT_ONCE`.
+        """
         if queues:
-            return distribute(self.outbox.turn, queues, message, self.confirms, persistent=persistent)
+            before = _repeated(queues) if mandatory else 0
+            copies = distribute(self.outbox.turn, queues, message, self.confirms, persistent=persistent)
+            if mandatory and copies.is_finished and _repeated(queues) - before == len(queues):
+                self._return(message, "DUPLICATE")
+            return copies
         if mandatory:
-            self.returned += 1
-            self.outbox.send(pack_return(self.number, ReplyCode.NO_ROUTE, "NO_ROUTE", message.address))
-            self._send_content(message)
+            self._return(message, "NO_ROUTE")
         else:
             self.dropped += 1
         return None
+
+    def _return(self, message: Message, text: str) -> None:
+        """Return a mandatory message that no queue gets."""
+        self.returned += 1
+        self.outbox.send(pack_return(self.number, ReplyCode.NO_ROUTE, text, message.address))
+        self._send_content(message)
 
     def _send_content(self, message: Message) -> None:
         frame_max = self.host.frame_max
@@ -760,6 +771,11 @@ def _too_many_hops(error: TooManyHopsError) -> AMQPError:
     return precondition_failed(text)
 
 
+def _repeated(queues: Sequence[Queue]) -> int:
+    """Return how many repeats some queues have dropped."""
+    return sum([queue.tally.repeated for queue in queues])
+
+
 def _may_refuse(queue: Queue) -> bool:
-    """Return whether a queue may refuse or hold a message, which takes more than the fast path."""
+    """Return whether a queue may refuse, hold or drop a message, which takes more than the fast path."""
     return any(queue.settings.on_publish)

@@ -86,6 +86,8 @@ class QueueCounts(NamedTuple):
     cycled: int = 0
     """Copies of these that were dropped, as the queue for them was one in which they had died: a dead-letter cycle."""
     purged: int = 0
+    repeated: int = 0
+    """Publishes dropped because the queue knew their ids."""
 
     @property
     def got(self) -> int:
@@ -127,6 +129,7 @@ class QueueTally:
     purged: int = 0
     requeued: int = 0
     cycled: int = 0
+    repeated: int = 0
 
 
 class Sizes:

@@ -30,10 +30,11 @@ from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.damage import Damages
-from leveret.storage.delayed import DelayedRows, Due
+from leveret.storage.delayed import TABLE as DELAYED, DelayedRows, Due, queue_of
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded, LoadRequest
+from leveret.storage.message_ids import TABLE as IDS
 from leveret.storage.queues.backing_queue import BackingQueue, Read
 from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
 from leveret.storage.queues.pager import Pager
@@ -323,12 +324,17 @@ class DataStore:
         self._reader.submit(lambda: self.environment.read_delayed(line, start), finished)
 
     def recover_delayed(self, vhosts: Iterable[VHost]) -> int:
-        """Recover the messages that exchanges delay and queues hold; returns their number. Other rows are deleted."""
+        """Recover what exchanges delay and queues hold, and the ids that queues know; returns the number of messages.
+
+        Other rows are deleted.
+        """
         lines: dict[int, DelayLine] = {}
         queues: dict[int, Queue] = {}
         for vhost in vhosts:
             lines |= {line.number: line for line in vhost.delay_lines() if line.number}
             queues |= {queue.qid: queue for queue in vhost.queues.values() if queue.qid}
+        for number, value in self.environment.recover_ids(queues).items():
+            queues[queue_of(number)].recover_ids(number, value, partial(self._rows_of, number, IDS))
         found = self.environment.recover_delayed(lines, {*queues, *map(retained_qid, queues)})
         for number, messages in found.items():
             if number in lines:
@@ -337,11 +343,11 @@ class DataStore:
                 queues[owner_qid(number)].recover_held(number, messages, partial(self._rows_of, number))
         return sum(found.values())
 
-    def _rows_of(self, line: int) -> Iterator[tuple[Due, bytes]]:
+    def _rows_of(self, line: int, table: str = DELAYED) -> Iterator[tuple[Due, bytes]]:
         """Yield all rows of a line; it reads them in the event loop, before any client is served."""
         start: Due | None = (0, 0)
         while start is not None:
-            found = self.environment.read_delayed(line, start)
+            found = self.environment.read_delayed(line, start, table)
             yield from found.rows
             start = (found.rows[-1][0][0], found.rows[-1][0][1] + 1) if found.more else None
 

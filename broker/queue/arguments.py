@@ -9,8 +9,8 @@ several errors is reported. Where 3.10 and 3.13 differ, 3.13 applies:
 
 Intentional differences from RabbitMQ:
 
-- Queues have `x-retain-for`, `x-retain-bytes`, `x-allow-hold`, `x-hold-until-header` and `x-max-held`, classic ones an
-  `x-confirm-mode`.
+- Queues have `x-retain-for`, `x-retain-bytes`, `x-allow-hold`, `x-hold-until-header`, `x-max-held` and
+  `x-deduplicate*`, classic ones an `x-confirm-mode`.
 - Streams are refused with RabbitMQ's text for unknown types.
 - Classic queues may have an `x-delivery-limit`, too. That and `x-consumer-timeout` must be numbers; a negative limit is
   none, as in 4.x. The timeout is compared if a redeclaration gives one (3.13: never).
@@ -57,6 +57,13 @@ CLASSIC = "classic"
 QUORUM = "quorum"
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 """Values of `x-overflow`; the first is the default."""
+
+MESSAGE_ID, BODY, HEADER = "message_id", "body", "header:"
+"""Values of `x-deduplicate`; the last is the beginning of those that name a header."""
+DEDUPLICATE_MODES = WINDOW, QUEUED, RUNNING = "window", "queued", "running"
+"""Values of `x-deduplicate-mode` (`broker.queue.deduplication`)."""
+MOST_WINDOW_MS = 30 * 24 * 60 * 60 * 1000
+"""Thirty days: the maximum of `x-deduplicate-for`."""
 
 _UNDEFINED = ("longstr", "undefined")
 _DEAD_LETTER_KEY = "x-dead-letter-routing-key"
@@ -144,6 +151,16 @@ def _header_name(field: Field) -> None:
         raise _InvalidArgumentError("empty_header_name")
 
 
+def is_id(value: str) -> bool:
+    """Return whether a value of `x-deduplicate` says what the id of a message is."""
+    return value in {MESSAGE_ID, BODY} or (value.startswith(HEADER) and value != HEADER)
+
+
+def _id(field: Field) -> None:
+    if not is_id(_string(field)):
+        raise _InvalidArgumentError("invalid_deduplicate")
+
+
 def _one_of(fault: str, *allowed: str) -> _Validator:
     def check(field: Field) -> None:
         if _string(field) not in allowed:
@@ -207,6 +224,9 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-allow-hold": _bool,
     "x-hold-until-header": _header_name,
     "x-max-held": _non_negative,
+    "x-deduplicate": _id,
+    "x-deduplicate-mode": _one_of("invalid_deduplicate_mode", *DEDUPLICATE_MODES),
+    "x-deduplicate-for": _at_most(MOST_WINDOW_MS, "value_too_large"),
     "x-delayed-retry-type": _one_of("invalid_delayed_retry_type", *RETRY_TYPES),
     "x-delayed-retry-min": _positive,
     "x-delayed-retry-max": _positive,
@@ -228,17 +248,18 @@ _CONSUME_VALIDATORS_4: Mapping[str, _Validator] = {**_CONSUME_VALIDATORS, _FAILO
 
 _DELAYED_RETRY = tuple(f"x-{key}" for key in RETRY_KEYS)
 _OF_HOLDS = ("x-allow-hold", "x-hold-until-header", "x-max-held", *_DELAYED_RETRY)
+_OF_IDS = ("x-deduplicate", "x-deduplicate-mode", "x-deduplicate-for")
 _OF_CLASSIC = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-max-length", "x-max-length-bytes",
     "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version", "x-single-active-consumer",
     "x-queue-type", "x-queue-master-locator", "x-delivery-limit", "x-confirm-mode", "x-retain-for", "x-retain-bytes",
-    *_OF_HOLDS,
+    *_OF_HOLDS, *_OF_IDS,
 )  # fmt: skip
 _OF_QUORUM = (
     "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-dead-letter-strategy", "x-expires", "x-max-length",
     "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-overflow", "x-single-active-consumer",
     "x-queue-type", "x-quorum-initial-group-size", "x-delivery-limit", "x-message-ttl", "x-queue-leader-locator",
-    "x-retain-for", "x-retain-bytes", *_OF_HOLDS,
+    "x-retain-for", "x-retain-bytes", *_OF_HOLDS, *_OF_IDS,
 )  # fmt: skip
 # `x-stream-filter-size-bytes` is not among them in RabbitMQ either.
 _OF_STREAMS = (

@@ -8,7 +8,7 @@ live begins.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -46,6 +46,12 @@ class HoldingQueue(Protocol):
 
     def used(self) -> None:
         """Restart the time until an unused queue expires."""
+
+    def cancelled(self, messages: Collection[Message]) -> None:
+        """Take note of held messages that are removed for good."""
+
+    def adopted(self, messages: Collection[Message]) -> None:
+        """Take note of messages that another queue has held."""
 
 
 class Hold(DueLine):
@@ -165,11 +171,12 @@ class Hold(DueLine):
 
     # -- acting -----------------------------------------------------------------------------------------------------
 
-    def cancel(self, dues: Collection[Due]) -> int:
+    def cancel(self, messages: Mapping[Due, Message]) -> int:
         """Remove held messages for good; returns the number of those that were still held."""
-        found = self.window.discard(dues)
+        found = self.window.discard(messages)
         for due in found:
             self._delete(due)
+        self._queue.cancelled([messages[due] for due in found])
         self._written()
         return len(found)
 
@@ -195,14 +202,16 @@ class Hold(DueLine):
         if not is_copy:
             for due in found:
                 self._delete(due)
+            self._queue.cancelled([messages[due] for due in found])
             self._written()
         other.take([(due[0], messages[due]) for due in sorted(found)])
         return len(found)
 
-    def take(self, messages: Iterable[tuple[int, Message]]) -> None:
+    def take(self, messages: Collection[tuple[int, Message]]) -> None:
         """Hold messages until their times (epoch ms), which another queue has held."""
         for when, message in messages:
             self._keep(when, message.address, message.content)
+        self._queue.adopted([message for _, message in messages])
         self._written()
         self._queue.touch()
 

@@ -137,6 +137,9 @@ class ParentVHost(Protocol):
     def make_hold(self, queue: Any) -> Any:
         """Create what holds messages of a queue until their time (`broker.queue.hold.Hold`)."""
 
+    def make_ids(self, queue: Any) -> Any:
+        """Create what a queue knows of ids (`broker.queue.deduplication.Deduplication`)."""
+
     def make_retries(self, queue: Any) -> Any:
         """Create what holds back messages that come back to a queue (`broker.queue.retries.Retries`)."""
 

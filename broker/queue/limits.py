@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from leveret.broker.amqp.properties import any_may_expire
 from leveret.broker.queue.dead_letter_line import DeadLetterLine
+from leveret.broker.queue.deduplication import Deduplication
 from leveret.broker.queue.delivery_limit import DeliveryLimit
 from leveret.broker.queue.expiry import Expiry
 from leveret.broker.queue.hold import Hold
@@ -42,6 +43,7 @@ class QueueLimits:
         retention: takes the acks if the queue retains acked messages.
         hold: takes publishes whose time has not come, once the queue may hold messages.
         retries: holds back requeued messages, once the queue delays retries.
+        ids: drops repeats, once the queue takes each message once.
     """
 
     __slots__ = (
@@ -53,6 +55,7 @@ class QueueLimits:
         "deliveries",
         "expiry",
         "hold",
+        "ids",
         "length",
         "retention",
         "retries",
@@ -73,6 +76,7 @@ class QueueLimits:
         self.retention: Retention | None = None
         self.hold: Hold | None = None
         self.retries: Retries | None = None
+        self.ids: Deduplication | None = None
         self._retained_before: BackingQueue | None = None
         """The backing queue of the retention that was ended last."""
         self._is_running = False
@@ -88,6 +92,10 @@ class QueueLimits:
             self.need_hold()
         if self.hold is not None:
             self.hold.configure(settings)
+        if settings.deduplicate is not None:
+            self.need_ids()
+        if self.ids is not None:
+            self.ids.configure(settings)
         if not settings.retains:
             self._close_retention()
         elif not self._queue.deleted:
@@ -103,6 +111,12 @@ class QueueLimits:
             made.configure(self.settings)
             self.length.lines = (*self.length.lines, made)
         return self.hold
+
+    def need_ids(self) -> Deduplication:
+        """Return the ids that the queue knows, which are made if there are none."""
+        if self.ids is None:
+            self.ids = self._parent.make_ids(self._queue)
+        return self.ids
 
     def need_retries(self) -> Retries:
         """Return the retries, which are made if there are none."""
@@ -157,6 +171,8 @@ class QueueLimits:
         self._close_retention()
         for line in self.length.lines:
             line.delete()
+        if self.ids is not None:
+            self.ids.delete()
         if self.settings.dead_letter_exchange is None:
             return True
         self.expiry.ended = self.expiry.now()
@@ -218,6 +234,8 @@ class QueueLimits:
         """End a run of the queue: drop messages over a limit, and set the timer; return true if more time is needed."""
         self.shorten()
         self._discard_expired()
+        if self.ids is not None:
+            self.ids.note()
         if not self._queue.backing.ready_count:
             self.length.emptied()
         if self.expiry.ended is None:
@@ -259,7 +277,8 @@ class QueueLimits:
             dead_letters.publish_pending()
             if dead_letters.is_long:
                 return 0
-        if not is_dead_letter and self.length.max_octets is None and not self.deliveries.has_ready:
+        is_plain = self.length.max_octets is None and not self.deliveries.has_ready and self.ids is None
+        if not is_dead_letter and is_plain:
             dropped = backing.drop(count)
             self._count(dropped, reason)
             return dropped
@@ -269,9 +288,14 @@ class QueueLimits:
         self.deliveries.left(batch.seq_ids)
         self._left(batch.messages)
         if is_dead_letter:
+            if self.ids is not None:
+                self.ids.fetched(batch, ack_required=True)
             dead_letters.add(batch.seq_ids, reason)
             dead_letters.publish_pending()
         else:
+            if self.ids is not None:
+                left = zip(batch.seq_ids, batch.messages, strict=True)
+                self.ids.dropped(left, is_over_limit=reason == MAXLEN)
             self._refuse(batch.seq_ids)
             backing.ack(batch.seq_ids, dropped=True)
         return len(batch.messages)
@@ -299,6 +323,8 @@ class QueueLimits:
             batch = self.retries.set_aside(batch, ack_required=ack_required or self.retention is not None)
             if not batch.messages:
                 return batch
+        if self.ids is not None:
+            self.ids.fetched(batch, ack_required=ack_required)
         if not ack_required and self.retention is not None:
             self.retention.take_delivered(batch)
         if self.length.max_octets is not None:
@@ -311,13 +337,21 @@ class QueueLimits:
         """Forget ready messages, by seq_id, that were withdrawn from the middle of the queue."""
         self.length.left(messages.values())
         self.deliveries.left(list(messages))
+        if self.ids is not None:
+            self.ids.dropped(messages.items())
 
     # -- settling ---------------------------------------------------------------------------------------------------
 
     def removed(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
         """Remove unacked messages that are not acked: they are not retained. `moved`: see `BackingQueue.ack`."""
-        self.deliveries.settled(seq_ids)
+        self.settled(seq_ids)
         self._queue.backing.ack(seq_ids, moved=moved)
+
+    def settled(self, seq_ids: Collection[int]) -> None:
+        """Forget unacked messages that are settled."""
+        self.deliveries.settled(seq_ids)
+        if self.ids is not None:
+            self.ids.settled(seq_ids)
 
     def rejected(self, seq_ids: Collection[int], reason: str = REJECTED, *, moved: bool = False) -> None:
         """Discard unacked messages; the caller must run the queue afterwards. `moved`: see `BackingQueue.ack`."""
@@ -365,6 +399,8 @@ class QueueLimits:
 
     def back(self, seq_ids: Collection[int]) -> None:
         """Count messages that are being requeued."""
+        if self.ids is not None:
+            self.ids.requeued(seq_ids)
         if self.length.max_octets is not None:
             self.length.add(self._queue.backing.octets_of(seq_ids))
 
@@ -373,3 +409,5 @@ class QueueLimits:
         self.expiry.has_expired = False
         self.length.emptied()
         self.deliveries.purged()
+        if self.ids is not None:
+            self.ids.purged(() if self.retries is None else self.retries.waiting)

@@ -21,6 +21,7 @@ from leveret.broker.errors import NotYet
 from leveret.broker.queue.arguments import QUORUM, queue_type
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumer_rotation import ConsumerRotation
+from leveret.broker.queue.deduplication import Deduplication
 from leveret.broker.queue.due_line import DueLine
 from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.interfaces import ParentVHost
@@ -200,6 +201,7 @@ class Queue:
             tally.dead_lettered,
             tally.cycled,
             tally.purged,
+            tally.repeated,
         ))  # fmt: skip
 
     # -- the turn -----------------------------------------------------------------------------------------------
@@ -240,9 +242,9 @@ class Queue:
                 backing.ack(acks)
             elif limits.retention is None:
                 backing.ack(acks)
-                limits.deliveries.settled(acks)
+                limits.settled(acks)
             else:
-                limits.deliveries.settled(acks)
+                limits.settled(acks)
                 limits.retention.take(acks)
             del acks[:count]  # removing one of its own dead letters may have added another ack
         more = is_behind = False
@@ -305,6 +307,8 @@ class Queue:
         self.inbox.clear()
         self.inbox_persistent = False
         self.acks.clear()
+        if self.limits is not None and self.limits.ids is not None:
+            self.limits.ids.give_up()
         if self.retention is not None:
             self.retention.forget(acked)
         if acked:  # they are no longer in the unacked table of a channel
@@ -396,17 +400,33 @@ class Queue:
 
     # -- off the fast path ----------------------------------------------------------------------------------------
 
-    def put(self, message: Message) -> bool:
+    def put(self, message: Message, *, is_new: bool = True) -> bool:
         """Enqueue a message that did not come by the fast path; return False if it is refused.
 
         The caller must then nack the publish, and call `accepted` for this copy if the queue would have stored it.
+        `is_new`: false for one that was in a queue before, which is no repeat (`broker.queue.deduplication`).
         """
-        if self.limits is None:
+        limits = self.limits
+        if limits is None:
             if may_expire(message.content):
                 self._need_limits()
-        elif self.limits.refuses(message):
+        elif limits.ids is not None and (mark := limits.ids.mark_of(message)) is not None:
+            if is_new and limits.ids.is_repeat(mark, message):
+                return True
+            if limits.refuses(message) or not limits.ids.has_room() or not self._enqueue(message, limits):
+                return False
+            limits.ids.take(mark, message)
+            return True
+        elif limits.refuses(message):
             return False
-        elif (hold := self.limits.hold) is not None and (due := hold.due_of(message)):
+        else:
+            return self._enqueue(message, limits)
+        self.admit(message)
+        return True
+
+    def _enqueue(self, message: Message, limits: QueueLimits) -> bool:
+        """Enqueue or hold a message; return False if too many are held."""
+        if (hold := limits.hold) is not None and (due := hold.due_of(message)):
             return hold.put(message, due)
         self.admit(message)
         return True
@@ -482,6 +502,11 @@ class Queue:
         return None if self.limits is None else self.limits.hold
 
     @property
+    def ids(self) -> Deduplication | None:
+        """The ids that the queue knows; None if it never took messages by their ids."""
+        return None if self.limits is None else self.limits.ids
+
+    @property
     def lines(self) -> tuple[DueLine, ...]:
         """Its messages that no consumer gets yet: those of the hold, and those of delayed retries."""
         return () if self.limits is None else self.limits.length.lines
@@ -516,6 +541,12 @@ class Queue:
             self.touch()
         if self.retained is not None:
             self.retained.recovered()
+
+    def recover_ids(self, line: int, value: bytes, rows: Callable[[], Iterable[tuple[Due, bytes]]]) -> None:
+        """Take over the ids of an earlier run; see `broker.queue.deduplication.Deduplication.recover`."""
+        self._need_limits()
+        if self.limits is not None:
+            self.limits.need_ids().recover(line, value, rows)
 
     def recover_held(
         self, line: int, count: int, rows: Callable[[], Iterable[tuple[Due, bytes]]] = tuple
@@ -693,6 +724,16 @@ class Queue:
             self.bring_back(seq_ids)
         self.touch()
 
+    def cancelled(self, messages: Collection[Message]) -> None:
+        """Take note of held messages that are removed for good."""
+        if self.ids is not None:
+            self.ids.dropped([(-1, message) for message in messages])
+
+    def adopted(self, messages: Collection[Message]) -> None:
+        """Take note of messages that another queue has held."""
+        if self.ids is not None:
+            self.ids.adopt(messages)
+
     def bring_back(self, seq_ids: Collection[int]) -> None:
         """Put unacked messages back to their original positions."""
         if self.limits is not None:
@@ -731,7 +772,7 @@ class Queue:
         if self.limits is None or self.limits.retention is None:
             self._remove_moved(keys)
         else:
-            self.limits.deliveries.settled(keys)
+            self.limits.settled(keys)
             self.limits.retention.take(keys, moved=True)
 
     def join(self, keys: Collection[int]) -> list[Promise]:
@@ -745,7 +786,7 @@ class Queue:
 
     def _remove_moved(self, seq_ids: Collection[int]) -> None:
         if self.limits is not None:
-            self.limits.deliveries.settled(seq_ids)
+            self.limits.settled(seq_ids)
         self.backing.ack(seq_ids, moved=True)
 
     def remove_moved(self, seq_id: int, is_written: bool) -> None:

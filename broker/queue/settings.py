@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from leveret.broker.amqp.tables import Table
-from leveret.broker.queue.arguments import MAX_EXPIRY_MS, OVERFLOWS, QUORUM, queue_type
+from leveret.broker.queue.arguments import (
+    MAX_EXPIRY_MS,
+    OVERFLOWS,
+    QUORUM,
+    RUNNING,
+    WINDOW,
+    queue_type,
+)
 from leveret.broker.queue.backoff import Backoff
 from leveret.broker.queue.due_time import DELAY, DELIVER_AT
 from leveret.confirm.modes import STANDARD, effective_mode
@@ -19,6 +26,8 @@ from leveret.confirm.modes import STANDARD, effective_mode
 DROP_HEAD, _, REJECT_PUBLISH_DLX = OVERFLOWS
 RETAIN_OCTETS = 128 * 1024 * 1024
 """Default of `retain_octets`: the largest message fits."""
+DEDUPLICATE_MS = 10 * 60 * 1000
+"""Default of `deduplicate_for` in the mode `window`."""
 COUNTED = 1 << 62
 """Delivery limit of quorum queues that have none: deliveries are counted and reported to consumers, never limited."""
 
@@ -46,6 +55,11 @@ class QueueSettings:
         hold_until_header: name of another header with such a time; None for none.
         max_held: maximum number of held messages.
         retry: the delays of requeued messages; None to deliver them again at once.
+        deduplicate: what the id of a message is, so that the queue takes it once: 'message_id', 'body', or a header as
+            'header:NAME'; None to take all.
+        deduplicate_mode: one of `arguments.DEDUPLICATE_MODES`.
+        deduplicate_for: time in ms for which an id is known, from the publish or, in the mode `running`, from the end
+            of its message.
 
     """
 
@@ -66,6 +80,9 @@ class QueueSettings:
     hold_until_header: str | None = None
     max_held: int | None = None
     retry: Backoff | None = None
+    deduplicate: str | None = None
+    deduplicate_mode: str = RUNNING
+    deduplicate_for: int = 0
 
     @property
     def hold_headers(self) -> tuple[str, ...]:
@@ -79,9 +96,14 @@ class QueueSettings:
         return self.allow_hold or self.hold_until_header is not None
 
     @property
-    def on_publish(self) -> tuple[bool, bool]:
-        """The two things that matter to a publish: it may be refused, and it may be held."""
-        return self.rejects, self.holds
+    def on_publish(self) -> tuple[bool, bool, bool]:
+        """The things that matter to a publish: it may be refused, it may be held, and it may be a repeat."""
+        return self.rejects, self.holds, self.deduplicate is not None
+
+    @property
+    def once(self) -> tuple[str | None, str]:
+        """The settings of deduplication for which the ids that are known hold."""
+        return self.deduplicate, self.deduplicate_mode
 
     @property
     def rejects(self) -> bool:
@@ -106,6 +128,7 @@ class QueueSettings:
             and not self.retains
             and not self.holds
             and self.retry is None
+            and self.deduplicate is None
         )
 
 
@@ -113,8 +136,8 @@ NO_SETTINGS = QueueSettings()
 
 LIMITS = frozenset(
     (
-        "consumer-timeout", "delayed-retry-max", "delivery-limit", "expires", "max-held", "max-in-memory-bytes",
-        "max-in-memory-length", "max-length",
+        "consumer-timeout", "deduplicate-for", "delayed-retry-max", "delivery-limit", "expires", "max-held",
+        "max-in-memory-bytes", "max-in-memory-length", "max-length",
         "max-length-bytes", "message-ttl", "retain-bytes", "retain-for",
     )
 )  # fmt: skip
@@ -183,10 +206,15 @@ def queue_settings(
     retry = _backoff(merged.get("delayed-retry-type") or either("delayed-retry-type"), smaller)
     if retry is not None and limit is None:
         limit = COUNTED
+    deduplicate, known_for = either("deduplicate"), time("deduplicate-for")
+    deduplicate_mode = either("deduplicate-mode") or (WINDOW if known_for else RUNNING)
+    if known_for is None and deduplicate_mode == WINDOW:
+        known_for = DEDUPLICATE_MS
+    needs = (limit, octets, dead_letter_exchange, retain_for, deduplicate)
     mode = effective_mode(
         either("confirm-mode") or confirm_mode,
         is_quorum=is_quorum,
-        needs_delivered=(limit, octets, dead_letter_exchange, retain_for) != (None, None, None, 0),
+        needs_delivered=needs != (None, None, None, 0, None),
     )
     return QueueSettings(
         message_ttl=time("message-ttl"),
@@ -206,6 +234,9 @@ def queue_settings(
         hold_until_header=either("hold-until-header"),
         max_held=smaller("max-held"),
         retry=retry,
+        deduplicate=deduplicate,
+        deduplicate_mode=deduplicate_mode,
+        deduplicate_for=known_for or 0,
     )
 
 

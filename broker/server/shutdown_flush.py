@@ -116,6 +116,8 @@ class ShutdownFlush:
             seq_ids = store.publish(copies, persistent=True, expires=expires)
             if self.queue.limits is not None:
                 self.queue.limits.carried_over(dict(zip(originals, seq_ids, strict=True)))
+            if self.queue.ids is not None:
+                self.queue.ids.stored(copies)
             self._rotated += len(copies)
         store.ack(left, moved=True)
         if batch.redelivered and isinstance(self._part, VariableQueue):

@@ -395,7 +395,8 @@ class Transfer:
             if wish.action in {Action.COPY, Action.REPLAY}:
                 for peeked, resolved in batch:
                     if resolved is not None:
-                        send(peeked.message, resolved, wish.blob_threshold, None)
+                        is_new = wish.action is Action.COPY
+                        send(peeked.message, resolved, wish.blob_threshold, None, is_new=is_new)
             else:
                 done = self._take_out(piece, batch)
         self.done += done
@@ -435,11 +436,16 @@ class Transfer:
 
 
 def send(
-    original: Message, resolved: Resolved, blob_threshold: int, on_safe: Callable[[bool], object] | None
+    original: Message,
+    resolved: Resolved,
+    blob_threshold: int,
+    on_safe: Callable[[bool], object] | None,
+    *,
+    is_new: bool = False,
 ) -> bool:
     """Put a message into its destination queues, which have room; false if it stays until `on_safe` is called.
 
-    A copy, whose original keeps its promise, has no `on_safe`.
+    A copy, whose original keeps its promise, has no `on_safe`; it may be a repeat if it `is_new`.
     """
     message, queues = resolved
     copies = Copies(
@@ -452,7 +458,7 @@ def send(
         blob_threshold=blob_threshold,
     )
     for queue in queues:
-        copies.forward(queue)
+        copies.forward(queue, is_new=is_new)
     copies.finish()
     return not copies.stays
 

@@ -128,18 +128,21 @@ class Copies:
         """True if the original has to stay where it is until `on_safe` is called."""
         return isinstance(self._saved, Moved)
 
-    def put(self, queue: Queue) -> bool:
-        """Put the message into a queue in the form it needs; false if the queue refuses it. A deleted one gets none."""
+    def put(self, queue: Queue, *, is_new: bool = True) -> bool:
+        """Put the message into a queue in the form it needs; false if the queue refuses it. A deleted one gets none.
+
+        `is_new`: see `Queue.put`.
+        """
         if queue.deleted:
             return True
         if self._awaits and queue.awaits_consumers:
             if self._promised is None:
                 message = self.message
                 self._promised = Promised(message.address, message.content, message.channel_id, self._promise)  # type: ignore[arg-type] # it awaits
-            is_taken = queue.put(self._promised)
+            is_taken = queue.put(self._promised, is_new=is_new)
             self._promise.open += 1  # type: ignore[union-attr] # the same
         else:
-            is_taken = queue.put(self.message)
+            is_taken = queue.put(self.message, is_new=is_new)
             saved = self._saved
             if saved is not None and is_taken and queue.durable:  # only now: a bug must leave no copy open
                 saved.copies += 1
@@ -148,9 +151,9 @@ class Copies:
             self.refuse()
         return is_taken
 
-    def forward(self, queue: Queue) -> None:
+    def forward(self, queue: Queue, *, is_new: bool = False) -> None:
         """Put the message, which comes from another queue, into a queue, and count it there."""
-        if self.put(queue):
+        if self.put(queue, is_new=is_new):
             queue.tally.forwarded += 1
 
     def refuse(self) -> None:

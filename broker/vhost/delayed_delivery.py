@@ -67,8 +67,9 @@ class DelayLine(DueLine):
             )
             log.warning(text, self._exchange, delay)
 
-    def put(self, message: Message) -> bool:
+    def put(self, message: Message, *, is_new: bool = True) -> bool:
         """Accept a message that was published with a delay; a line refuses none."""
+        del is_new  # its queues find out when it is due
         return self.accept(message, self._context.clock() + delay_of(Properties(message.header).headers))
 
     def destinations(self, message: Message) -> Collection[Any]:

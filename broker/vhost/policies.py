@@ -10,8 +10,9 @@ Keys, checks and the texts of errors are those of RabbitMQ 3.13 (rabbit_policy, 
 rabbit_mirror_queue_misc). Intentional differences: the text for a wrong pattern is RE2's or Python's, an `ha-mode` that
 is not a string is refused where RabbitMQ crashes, and a negative `delivery-limit` is none as in 4.x. That key applies
 to classic queues, too. Keys of our own are `retain-for`, `retain-bytes`, `allow-hold`, `hold-until-header`, `max-held`,
-and `confirm-mode` for classic queues. `consumer-disconnected-timeout`, `ha-*`, `queue-version`, `queue-master-locator`,
-`queue-leader-locator`, `max-in-memory-*` and the keys for streams are stored and have no effect.
+`deduplicate*`, and `confirm-mode` for classic queues. `consumer-disconnected-timeout`, `ha-*`, `queue-version`,
+`queue-master-locator`, `queue-leader-locator`, `max-in-memory-*` and the keys for streams are stored and have no
+effect.
 """
 
 import copy
@@ -22,7 +23,14 @@ from typing import Any, Protocol
 
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
-from leveret.broker.queue.arguments import OVERFLOWS, QUORUM, queue_type
+from leveret.broker.queue.arguments import (
+    DEDUPLICATE_MODES,
+    MOST_WINDOW_MS,
+    OVERFLOWS,
+    QUORUM,
+    is_id,
+    queue_type,
+)
 from leveret.broker.queue.backoff import KEYS as RETRY_KEYS, TYPES as RETRY_TYPES
 from leveret.broker.queue.settings import merged_definition
 from leveret.broker.vhost.parameter_checks import (
@@ -327,6 +335,18 @@ _VALUES: Mapping[str, tuple[_Test, str]] = {
     "delayed-retry-jitter": (
         lambda value: type(value) is int and 0 <= value <= 100,  # noqa: PLR2004 - percent
         "delayed retry jitter. Must be an integer from 0 to 100",
+    ),
+    "deduplicate": (
+        lambda value: _is_text(value) and is_id(value),
+        "id of messages. Must be message_id, body or header:NAME",
+    ),
+    "deduplicate-for": (
+        lambda value: _is_integer(value) and 0 <= value <= MOST_WINDOW_MS,
+        "time for which ids are known. Valid range is 0 to 30 days in ms",
+    ),
+    "deduplicate-mode": (
+        _one_of(*DEDUPLICATE_MODES),
+        f"deduplication mode. Must be one of: {', '.join(DEDUPLICATE_MODES)}",
     ),
     "delivery-limit": (_is_integer, "delivery limit"),
     "expires": (_at_least(1), "queue expiry"),

@@ -16,6 +16,7 @@ from leveret.broker.errors import NotYet, not_found, precondition_failed, resour
 from leveret.broker.queue.arguments import priorities_of, warn_of_unknown
 from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.deduplication import Deduplication
 from leveret.broker.queue.due_line import DelayDisk, DueLine
 from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.metered_queue import queue_class
@@ -347,6 +348,10 @@ class VHost:
         """Create what holds messages of a queue until their time."""
         disk = self.disk if queue.qid else None
         return Hold(queue, self._turn, self.context, disk, holds_promises=self._holds_promises)
+
+    def make_ids(self, queue: Queue) -> Deduplication:
+        """Create what a queue knows of the ids of its messages."""
+        return Deduplication(queue, self.context, self.disk if queue.qid else None)
 
     def make_retries(self, queue: Queue) -> Retries:
         """Create what holds back messages that come back to a queue."""

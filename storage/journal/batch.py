@@ -27,6 +27,7 @@ from leveret.storage.journal.blocks import (
     read_header,
 )
 from leveret.storage.journal.reads import Range
+from leveret.storage.message_ids import TABLE as IDS
 
 VERSION = 1
 COMPRESSED: Final = 2
@@ -240,20 +241,26 @@ def _compressed(octets: bytes) -> bytes:
 
 
 def small_changes(batch: Batch, most: int) -> LoggedChanges | None:
-    """Return the durable part of a batch if it is small and has nothing but messages and their ends, else None.
+    """Return the durable part of a batch if it is small and has only messages, their ids and their ends, else None.
 
     `most` is its size in bytes, approximately. May run in another thread.
     """
     changes = batch.durable
-    if changes.octets > most or batch.rows or changes.sweeps:
+    if changes.octets > most or changes.sweeps:
         return None
+    if batch.rows:
+        ids = [value for table, _, value in batch.rows if table == IDS and value is not None]
+        if len(ids) < len(batch.rows) or changes.octets + sum(map(len, ids)) > most:
+            return None
     if changes.bodies and not all(content for _, content in changes.bodies):  # in a file
         return None
     if changes.moves is not None:
         return _small_moves(batch, changes.moves)
-    if changes.merges or not (changes.plans or changes.marks or changes.deletes or changes.unrefs):
+    if changes.merges or not (
+        changes.plans or changes.marks or changes.deletes or changes.unrefs or batch.rows
+    ):
         return None
-    return _logged(changes, _NONE)
+    return _logged(changes, batch.rows or _NONE)
 
 
 def _small_moves(batch: Batch, moves: Changes) -> LoggedChanges | None:
@@ -275,7 +282,7 @@ def _small_moves(batch: Batch, moves: Changes) -> LoggedChanges | None:
     if merged:  # those of swept blocks, of which nothing has moved
         return None
     return msgspec.structs.replace(
-        _logged(changes, _NONE),
+        _logged(changes, batch.rows or _NONE),
         marks=marks,
         merges=_NONE,
         deletes=changes.deletes + moves.deletes,
@@ -294,7 +301,9 @@ def together(several: Iterable[LoggedChanges]) -> LoggedChanges:
     deletes: list[bytes] = []
     unmarks: list[bytes] = []
     unrefs: list[int] = []
+    rows: list[tuple[str, bytes, bytes | None]] = []
     for each in several:
+        rows += each.rows
         bodies.update(each.bodies)
         refs.update(each.refs)
         blocks.update(each.blocks)
@@ -310,6 +319,7 @@ def together(several: Iterable[LoggedChanges]) -> LoggedChanges:
                 del bodies[msg_id]
     return LoggedChanges(
         VERSION,
+        rows,
         bodies=sorted(bodies.items()),
         refs=list(refs.items()),
         blocks=sorted(blocks.items()),

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import lmdb
 
-from leveret.storage import delayed
+from leveret.storage import delayed, message_ids
 from leveret.storage.errors import DamagedError, StorageError
 from leveret.storage.files import open_regular
 from leveret.storage.journal.blocks import (
@@ -202,7 +202,8 @@ class Check:
             try:
                 self._db[name] = env.open_db(name.encode(), create=False)
             except lmdb.Error as error:
-                self._report(name, f"cannot be opened: {error}")
+                if not (name == message_ids.TABLE and isinstance(error, lmdb.NotFoundError)):  # older data
+                    self._report(name, f"cannot be opened: {error}")
 
     def _check_tables(self) -> None:
         for name, check in (
@@ -215,6 +216,7 @@ class Check:
             ("bodies", self._check_bodies),
             ("refs", self._check_refs),
             (delayed.TABLE, self._check_delayed),
+            (message_ids.TABLE, self._check_ids),
         ):
             self._reading(name)
             if name in self._db:
@@ -538,6 +540,23 @@ class Check:
                 text = f"{count} delayed messages, but the count is {counted.get(line, 'missing')}"
                 self._report(where, text)
         self._delayed = sum(lines.values())
+
+    def _check_ids(self) -> None:
+        queues = self._ids_of(QueueRow)
+        for key, value in self._table(message_ids.TABLE):
+            try:
+                line = int.from_bytes(key[: delayed.LINE_SIZE], "big")
+                if delayed.is_line(key):
+                    delayed.unpack_count(line, value)
+                else:
+                    delayed.unpack_key(key)
+                    delayed.checked(key, value, "row")
+            except (DamagedError, StructError) as error:
+                self._report(f"{message_ids.TABLE} {key.hex()}", str(error))
+                continue
+            if delayed.queue_of(line) not in queues:
+                text = "ids of messages of a queue that does not exist"
+                self._report(f"{message_ids.TABLE} {line}", text, damage=False)
 
     def _check_files(self) -> None:
         blobs = self._data_dir / "blobs"

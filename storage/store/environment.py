@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import lmdb
 
-from leveret.storage import delayed
+from leveret.storage import delayed, message_ids
 from leveret.storage.damage import Damages
 from leveret.storage.errors import NO_SPACE, DamagedError, DiskFullError, Done, StorageError
 from leveret.storage.files import DIRECTORY, sync_directory, tighten
@@ -56,6 +56,7 @@ LOG_ROOM = 64 * 1024 * 1024
 
 _first = itemgetter(0)
 _PAGED_TABLES = ("meta", "blocks", "acks", "bodies", "refs", "sweeps")
+_OF_LINES = (delayed.TABLE, message_ids.TABLE)
 _NO_LIMIT = 1 << 62
 
 Row = tuple[str, bytes, bytes | None]
@@ -114,8 +115,8 @@ class Environment:
         """True if the last commit found no space."""
         self.saved: Saved | None = None
         """State saved by the clean stop before this start; None if there is none."""
-        self._gone_lines: list[int] = []
-        """Lines of delayed messages that are deleted and still have rows."""
+        self._gone_lines: list[tuple[str, int]] = []
+        """Lines of delayed messages and of ids, with their tables, that are deleted and still have rows."""
         try:
             self._replay()
             self._begin(is_logging=sync and not self.is_replica)
@@ -364,6 +365,8 @@ class Environment:
             if store.redo is not None and store.redo.give_reserve():
                 return self._commit_durable(batch)
             self._is_full = True
+            if not self._commit_ends(batch.rows):
+                return Done.NOTHING, str(error)
             return self._commit_deletions(store, batch.durable), str(error)
         self._is_full = False
         self._is_marked = self._is_marked and not batch.durable
@@ -377,8 +380,24 @@ class Environment:
         if file_octets() > MAPPED:
             self.store.mapping.give_back()
 
-    def _put_rows(self, txn: Any, rows: Iterable[Row]) -> list[int]:
-        """Write and delete rows, in their order; returns the lines of delayed messages that this deletes."""
+    def _commit_ends(self, rows: Iterable[Row]) -> bool:
+        """Commit the rows that free ids before messages are deleted, or a kill would leave ids without them.
+
+        Returns whether there was space.
+        """
+        ends = [row for row in rows if row[0] == message_ids.TABLE and message_ids.frees(*row[1:])]
+        if not ends:
+            return True
+        try:
+            with self._finding_full(), self.store.writing() as txn:
+                gone = self._put_rows(txn, ends)
+        except DiskFullError:
+            return False
+        self._gone_lines += gone
+        return True
+
+    def _put_rows(self, txn: Any, rows: Iterable[Row]) -> list[tuple[str, int]]:
+        """Write and delete rows, in their order; returns the lines that this deletes, with their tables."""
         gone = []
         for (table, is_deletion), some in groupby(rows, key=_kind_of_row):
             db = self.store.db[table]
@@ -387,13 +406,17 @@ class Environment:
                 continue
             for _, key, _ in some:
                 txn.delete(key, db=db)
-                if table == delayed.TABLE and delayed.is_line(key):
-                    gone.append(int.from_bytes(key, "big"))
+                if table in _OF_LINES and delayed.is_line(key):
+                    gone.append((table, int.from_bytes(key, "big")))
         return gone
 
-    def _sweep_lines(self, txn: Any, gone: list[int]) -> list[int]:
-        """Delete rows of deleted lines of delayed messages, as many as one transaction should; returns the rest."""
-        return delayed.sweep_lines(txn.cursor(self.store.db[delayed.TABLE]), gone) if gone else gone
+    def _sweep_lines(self, txn: Any, gone: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Delete rows of deleted lines, as many as one transaction should; returns what is left."""
+        left = []
+        for table in dict.fromkeys([table for table, _ in gone]):
+            lines = [line for each, line in gone if each == table]
+            left += [(table, line) for line in delayed.sweep_lines(txn.cursor(self.store.db[table]), lines)]
+        return left
 
     def _commit_paged(self, changes: Changes) -> tuple[Done, str]:
         """Return the part that was committed, and the reason if it is not all.
@@ -519,12 +542,20 @@ class Environment:
         except lmdb.Error as error:
             raise StorageError(f"cannot look into the data in {self.data_dir} now: {error}") from error
 
-    def read_delayed(self, line: int, start: delayed.Due) -> delayed.DelayedRows:
+    def read_delayed(self, line: int, start: delayed.Due, table: str = delayed.TABLE) -> delayed.DelayedRows:
         """Read the next delayed messages of a line, from `start` on, as many as a window takes."""
         with self.store.reading() as txn:
-            found = delayed.read_rows(txn.cursor(self.store.db[delayed.TABLE]), line, start)
+            found = delayed.read_rows(txn.cursor(self.store.db[table]), line, start)
         self._give_back()
         return found
+
+    def recover_ids(self, queues: Collection[int]) -> dict[int, bytes]:
+        """Return the line of ids of each queue (by id) that has any, with its row; the next commits delete others."""
+        with self.store.env.begin() as txn:
+            found = delayed.stored_lines(txn.cursor(self.store.db[message_ids.TABLE]))
+        known = delayed.current_lines(found, (), queues)
+        self._gone_lines += [(message_ids.TABLE, line) for line in found if line not in known]
+        return {line: value for line, value in found.items() if line in known}
 
     def recover_delayed(self, lines: Collection[int], queues: Collection[int] = ()) -> dict[int, int]:
         """Return the delayed messages of each line in use that has any; the next commits delete other lines.
@@ -535,7 +566,7 @@ class Environment:
             cursor = txn.cursor(self.store.db[delayed.TABLE])
             found = delayed.stored_lines(cursor)
             known = delayed.current_lines(found, lines, queues)
-            self._gone_lines += [line for line in found if line not in known]
+            self._gone_lines += [(delayed.TABLE, line) for line in found if line not in known]
             return {
                 line: delayed.stored_count(cursor, line, value)
                 for line, value in found.items()

@@ -28,7 +28,7 @@ from typing import Any
 
 import lmdb
 
-from leveret.storage import delayed
+from leveret.storage import delayed, message_ids
 from leveret.storage.damage import BITMAP, BLOCK, Damages
 from leveret.storage.errors import DamagedError, StorageError, UnknownStateError
 from leveret.storage.files import DIRECTORY, FILE, sync_data
@@ -50,7 +50,18 @@ from leveret.storage.store.store_header import CLEAN, pack_number, unpack_number
 
 log = logging.getLogger("leveret.storage")
 
-TABLES = ("meta", "defs", "queues", "blocks", "acks", "bodies", "refs", "sweeps", delayed.TABLE)
+TABLES = (
+    "meta",
+    "defs",
+    "queues",
+    "blocks",
+    "acks",
+    "bodies",
+    "refs",
+    "sweeps",
+    delayed.TABLE,
+    message_ids.TABLE,
+)
 """The tables of the environment with what survives the end of the broker."""
 MAP_SIZE = 1 << 40
 LEAST_MAP = 1 << 30
@@ -187,7 +198,7 @@ class LmdbEnvironment:
                 number = txn.id()
                 redo = self.redo
                 if redo is not None and redo.is_ahead:
-                    self.apply(txn, together(redo.waiting))
+                    self._apply_logged(txn, together(redo.waiting))
                     txn.put(ROW, redo.place.row(), db=self.db["meta"])
                 yield txn
             self.commits += 1
@@ -288,7 +299,7 @@ class LmdbEnvironment:
         while True:
             try:
                 with self.writing() as txn:
-                    self.apply(txn, changes)
+                    self._apply_logged(txn, changes)
                     txn.put(ROW, left.place.unused().row(), db=self.db["meta"])
             except lmdb.Error:
                 if not give_reserve(self.path):
@@ -301,6 +312,13 @@ class LmdbEnvironment:
         return int(self.env.info()["last_txnid"])
 
     # -- changes ------------------------------------------------------------------------------------------------------
+
+    def _apply_logged(self, txn: Any, changes: LoggedChanges) -> None:
+        """Apply small batches, of which the rows are those of ids (`batch.small_changes`)."""
+        if changes.rows:
+            rows = sorted([(key, value) for _, key, value in changes.rows])
+            txn.cursor(self.db[message_ids.TABLE]).putmulti(rows)
+        self.apply(txn, changes)
 
     def apply(self, txn: Any, changes: Changes | LoggedChanges) -> None:
         """Apply changes inside a write transaction, rows of other tables left out."""

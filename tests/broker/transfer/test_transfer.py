@@ -820,3 +820,17 @@ def main(kills: int) -> None:
 
 if __name__ == "__main__":
     main(int(sys.argv[1]))
+
+
+def test_what_moves_is_no_repeat_and_what_is_copied_may_be_one(node, client):
+    """A queue that takes each message once takes those that are moved to it, and copies with ids that it does not know."""
+    once: Table = {"x-deduplicate": ("longstr", "message_id"), "x-deduplicate-for": ("signedint", 60_000)}
+    declare(client, "once", durable=True, arguments=once)
+    for name in ("q", "q", "to", "once"):
+        client.publish(name, name.encode(), message_id="m", delivery_mode=2)
+    client.publish("to", b"new", message_id="n", delivery_mode=2)
+
+    assert ("done", 2, 2, 2, {}) == summary(move(node, "to", "once", Chosen(""), is_copy=True))
+    assert [b"once", b"new"] == bodies(node, "once")
+    assert ("done", 2, 2, 2, {}) == summary(move(node, "q", "once", Chosen("")))
+    assert [b"once", b"new", b"q", b"q"] == bodies(node, "once")

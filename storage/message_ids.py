@@ -1,0 +1,180 @@
+"""Ids of messages that a queue has taken: a compact table in memory, and their rows on disk.
+
+Theory. An id is kept as its keyed hash of 80 bits, the *fingerprint*, with the time until which it is known: 15 bytes.
+Two ids of ten million in a queue agree with a probability of 1 in 10^10. The table is a linear hash: the buckets are
+strings of bytes, one of which is split whenever they become too full, so that no step is long, and an id takes about a
+tenth more than its bytes. Ids that have expired are removed when the table would have to grow.
+
+On disk the ids are a log: each row has those that one commit has changed, in the order of the rows' numbers, and the
+last change of an id counts. Rows with the *ends* of ids, which go with the ends of messages, have odd numbers: on a
+full disk they are written before the messages are deleted (`storage.store.environment`). Rows have the keys of a line
+of delayed messages that are all due at 0 (`storage.delayed`), in a table of their own, so that lines are deleted and
+swept in the same way; the row of the line itself has the key of the hash instead of a number of messages.
+
+Pure: the queue's owner of the ids (`broker.queue.deduplication`) has the rows written.
+"""
+
+from collections.abc import Container, Iterator
+from hashlib import blake2b
+
+from leveret.storage.delayed import Due, checked, is_line, pack_key, pack_row
+
+TABLE = "ids"
+_WHAT = "row of ids"
+_PRINT = 10
+ENTRY = 15
+BUCKET = 64
+"""Number of ids in a bucket, on average."""
+_FEW = 8
+"""Expired ids in a bucket below which the table grows all the same: to look for them costs more than their room."""
+FREE = 0
+"""The value of an id that is not known any more."""
+PRESENT = (1 << 40) - 2
+"""The value of an id that is known as long as its message is in the queue."""
+VOLATILE = 1
+"""The bit of a value that is in memory only."""
+
+
+def fingerprint(key: int, text: bytes) -> bytes:
+    """Return what stands for an id."""
+    return blake2b(text, digest_size=_PRINT, key=key.to_bytes(8, "big")).digest()
+
+
+def value_until(when: int) -> int:
+    """Return the value of an id that is known until a time (epoch ms), at most 16 ms longer."""
+    return (when + 15 >> 4) << 1
+
+
+def time_of(value: int) -> int:
+    """Return the time (epoch ms) until which an id with this value is known."""
+    return value >> 1 << 4
+
+
+def is_known(value: int, now: int) -> bool:
+    """Return whether an id with this value is known at a time (epoch ms)."""
+    return value >> 1 > now >> 4
+
+
+def pack_entry(mark: bytes, value: int) -> bytes:
+    """Return an id with its value as they are in a row."""
+    return mark + value.to_bytes(5, "big")
+
+
+def pack_ids(line: int, number: int, entries: bytes) -> tuple[bytes, bytes]:
+    """Return key and value of a row; the number is odd for ends."""
+    key = pack_key(line, (0, number))
+    return key, pack_row(key, b"", entries)
+
+
+def frees(key: bytes, value: bytes | None) -> bool:
+    """Return whether a change of this table only frees ids: a row with ends, or the deletion of a line."""
+    return is_line(key) if value is None else bool(key[-1] & 1) and not is_line(key)
+
+
+def unpack_ids(line: int, due: Due, row: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield the ids of a row with their values; raises DamagedError."""
+    return entries_of(checked(pack_key(line, due), row, _WHAT))
+
+
+def entries_of(entries: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield ids with their values."""
+    for at in range(0, len(entries), ENTRY):
+        yield entries[at : at + _PRINT], int.from_bytes(entries[at + _PRINT : at + ENTRY], "big")
+
+
+class KnownIds:
+    """Fingerprints of ids with their values."""
+
+    __slots__ = ("_buckets", "_clean_at", "_mask", "_split_at", "count")
+
+    def __init__(self) -> None:
+        self._buckets = [b""]
+        self._mask = 0
+        """Of the bits that tell the buckets apart which are not split yet; the others have one bit more."""
+        self._split_at = 0
+        """The next bucket to be split."""
+        self._clean_at = 0
+        """The next bucket from which expired ids are removed."""
+        self.count = 0
+        """Number of ids, of which some may have expired."""
+
+    def _place(self, mark: bytes) -> tuple[int, int]:
+        """Return the bucket of a fingerprint, and where in it that is; -1 if it is not there."""
+        bits = int.from_bytes(mark[:4], "big")
+        number = bits & self._mask
+        if number < self._split_at:
+            number = bits & (self._mask << 1 | 1)
+        bucket = self._buckets[number]
+        at = bucket.find(mark)
+        while at > 0 and at % ENTRY:
+            at = bucket.find(mark, at + 1)
+        return number, at
+
+    def get(self, mark: bytes) -> int:
+        """Return the value of an id; `FREE` if it is not there."""
+        number, at = self._place(mark)
+        return FREE if at < 0 else int.from_bytes(self._buckets[number][at + _PRINT : at + ENTRY], "big")
+
+    def put(self, mark: bytes, value: int, now: int) -> None:
+        """Add an id, or change its value. Some of those that have expired `now` (epoch ms) are removed."""
+        number, at = self._place(mark)
+        bucket = self._buckets[number]
+        if at >= 0:
+            self._buckets[number] = bucket[:at] + pack_entry(mark, value) + bucket[at + ENTRY :]
+            return
+        self._buckets[number] = bucket + pack_entry(mark, value)
+        self.count += 1
+        if self.count > BUCKET * len(self._buckets) and self.clean(now) < _FEW:
+            self._split()
+
+    def remove(self, mark: bytes) -> None:
+        """Remove an id, if it is there."""
+        number, at = self._place(mark)
+        if at >= 0:
+            bucket = self._buckets[number]
+            self._buckets[number] = bucket[:at] + bucket[at + ENTRY :]
+            self.count -= 1
+
+    def clean(self, now: int) -> int:
+        """Remove what has expired (epoch ms) from the next bucket; returns how many ids."""
+        number = self._clean_at = self._clean_at % len(self._buckets)
+        self._clean_at += 1
+        kept = [entry for entry in entries_of(self._buckets[number]) if is_known(entry[1], now)]
+        gone = len(self._buckets[number]) // ENTRY - len(kept)
+        if gone:
+            self._buckets[number] = b"".join([pack_entry(*entry) for entry in kept])
+            self.count -= gone
+        return gone
+
+    def _split(self) -> None:
+        bit = self._mask + 1
+        parts: tuple[list[bytes], list[bytes]] = [], []
+        bucket = self._buckets[self._split_at]
+        for at in range(0, len(bucket), ENTRY):
+            entry = bucket[at : at + ENTRY]
+            parts[bool(int.from_bytes(entry[:4], "big") & bit)].append(entry)
+        self._buckets[self._split_at] = b"".join(parts[0])
+        self._buckets.append(b"".join(parts[1]))
+        self._split_at += 1
+        if self._split_at == bit:
+            self._mask, self._split_at = self._mask << 1 | 1, 0
+
+    def part(self, at: int, most: int, now: int, others: Container[bytes] = ()) -> tuple[bytes, int]:
+        """Return the known ids that are not volatile of about `most`, from a bucket on, and the bucket after them.
+
+        That is -1 at the end. A caller that goes through all parts sees every id that stays there, but `others`.
+        """
+        found: list[bytes] = []
+        seen = 0
+        while at < len(self._buckets):
+            if seen >= most:
+                return b"".join(found), at
+            bucket = self._buckets[at]
+            seen += len(bucket) // ENTRY + 1
+            found += [
+                pack_entry(mark, value)
+                for mark, value in entries_of(bucket)
+                if is_known(value, now) and not value & VOLATILE and mark not in others
+            ]
+            at += 1
+        return b"".join(found), -1

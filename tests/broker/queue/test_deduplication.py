@@ -1,0 +1,1017 @@
+"""Queues that take each message once."""
+
+import logging
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from doubles.fakes import Client, DiskNode, Node, basic_consume, node_in, settle
+
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
+from leveret.broker.amqp.fastpath import content_frames
+from leveret.broker.amqp.properties import build
+from leveret.broker.amqp.tables import Table
+from leveret.broker.queue import deduplication
+from leveret.broker.server.shutdown_flush import ShutdownFlush
+from leveret.broker.vhost.copies import distribute
+from leveret.storage.message import Message
+from leveret.storage.store.check import Check, Finding
+from leveret.storage.store.compact import compact
+
+MINUTE = 60_000
+
+
+def once(source: str = "message_id", mode: str = "", time: int | None = None, **others: Any) -> Table:
+    """Return the arguments of a queue that takes each message once."""
+    found: Table = {"x-deduplicate": ("longstr", source), **others}
+    if mode:
+        found["x-deduplicate-mode"] = ("longstr", mode)
+    if time is not None:
+        found["x-deduplicate-for"] = ("signedint", time)
+    return found
+
+
+WINDOW = once(time=MINUTE)
+QUEUED, RUNNING = once(mode="queued"), once(mode="running")
+
+
+@pytest.fixture(params=["memory", "disk"])
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
+    with node_in(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def disk_node(tmp_path: Path) -> Iterator[DiskNode]:
+    made = DiskNode(tmp_path)
+    yield made
+    made.disk.close()
+
+
+def ready(node: Node, arguments: Table, name: str = "q", *, confirms: bool = False) -> Client:
+    """Return a client that has declared a durable queue."""
+    client = Client(node)
+    client.declare(name, durable=True, arguments=arguments)
+    settle(node)
+    if confirms:
+        client.send(Confirm.Select())
+    client.take()
+    return client
+
+
+def publish(client: Client, text: str = "1", key: str = "q", body: bytes = b"m", **options: Any) -> None:
+    """Publish a persistent message with an id."""
+    client.publish(key, body, message_id=text, delivery_mode=options.pop("mode", 2), **options)
+
+
+def queue(node: Node, name: str = "q") -> Any:
+    """Return a queue of the vhost /."""
+    return node.vhosts["/"].queues[name]
+
+
+def count(node: Node, name: str = "q") -> int:
+    """Return the number of ready messages."""
+    return int(queue(node, name).ready_count)
+
+
+def acks(client: Client) -> list[str]:
+    """Return the confirms that were sent since the last call."""
+    return [line for line in client.sent() if "basic.ack" in line or "basic.nack" in line]
+
+
+def get(client: Client, *, settled: bool = True) -> int:
+    """Fetch a message from q, and ack it unless it is to stay unacked; returns its delivery tag."""
+    client.send(make(Basic.Get, 0, "q", False))
+    settle(client.node)
+    (tag,) = [item.method.delivery_tag for item in client.take() if isinstance(item.method, Basic.GetOk)]
+    if settled:
+        client.send(make(Basic.Ack, tag, False))
+        settle(client.node)
+    return int(tag)
+
+
+def findings(node: DiskNode) -> list[Finding]:
+    """Close the data directory, and return what a check of it finds."""
+    node.disk.close()
+    found: list[Finding] = []
+    Check(node.data_dir, found.append).run()
+    return found
+
+
+def rows(node: DiskNode) -> list[bytes]:
+    """Return the rows of ids."""
+    return [value for _, value in node.disk.environment.rows("ids")]
+
+
+class TestIds:
+    def test_the_second_publish_of_an_id_is_dropped_and_counted(self, node):
+        """A queue has one message of each id, and those without an id."""
+        client = ready(node, WINDOW)
+        for text in ("1", "2", "1", "1", ""):
+            publish(client, text)
+        client.publish("q", b"none", delivery_mode=2)
+        client.publish("q", b"none", delivery_mode=2)
+        settle(node)
+        assert 5 == count(node)
+        assert 2 == queue(node).counts().repeated
+
+    @pytest.mark.parametrize(
+        "value", [("longstr", "a"), ("signedint", 0), ("bool", False), ("long", 1 << 60)]
+    )
+    def test_a_header_is_the_id(self, node, value):
+        """The value of the header counts, of whatever type; a message without the header has no id."""
+        client = ready(node, once("header:task", "running"))
+        for headers in ({"task": value}, {"task": value, "x": ("longstr", "y")}, {"other": value}, {}):
+            client.publish("q", b"m", headers=headers, delivery_mode=2)
+        settle(node)
+        assert 3 == count(node)
+
+    def test_the_body_is_the_id(self, node):
+        """Messages with the same body are one, whatever their properties; an empty body is one, too."""
+        client = ready(node, once("body", "running"))
+        for number, body in enumerate((b"a", b"b", b"a", b"", b"")):
+            publish(client, str(number), body=body)
+        settle(node)
+        assert 3 == count(node)
+        assert 0 == queue(node).ids.known_until(sha256(b"a").hexdigest())
+
+    @pytest.mark.parametrize(
+        ("name", "value", "text"),
+        [
+            ("x-deduplicate", ("longstr", "id"), "invalid_deduplicate"),
+            ("x-deduplicate", ("longstr", "header:"), "invalid_deduplicate"),
+            ("x-deduplicate", ("bool", True), "unacceptable_type"),
+            ("x-deduplicate-mode", ("longstr", "once"), "invalid_deduplicate_mode"),
+            ("x-deduplicate-for", ("long", 30 * 86_400_000 + 1), "value_too_large"),
+            ("x-deduplicate-for", ("signedint", -1), "value_negative"),
+        ],
+    )
+    def test_wrong_arguments_are_refused(self, node, name, value, text):
+        """A declaration with a wrong value is answered with 406 and the name of the argument."""
+        (answer,) = Client(node).declare("q", durable=True, arguments={name: value})
+        assert "406" in answer
+        assert name in answer
+        assert text in answer
+
+    def test_a_queue_refuses_ids_for_which_it_has_no_room(self, node, monkeypatch, caplog):
+        """Beyond the largest number of ids a publish is nacked, with one line in the log, until an id has expired."""
+        monkeypatch.setattr(deduplication, "MOST_IDS", 2)
+        client = ready(node, WINDOW, confirms=True)
+        for text in ("1", "2", "3", "4", "1"):
+            publish(client, text)
+        settle(node)
+        assert 2 == count(node)
+        assert 2 == sum("nack" in line for line in acks(client))
+        (record,) = [each for each in caplog.records if "knows" in each.getMessage()]
+        assert logging.WARNING == record.levelno
+        node.pass_time(MINUTE + 20)
+        publish(client, "3")
+        settle(node)
+        assert 3 == count(node)
+
+
+class TestModes:
+    def test_a_window_is_a_time_after_the_publish(self, node):
+        """In a window an id is known for its time, whether or not the message was consumed."""
+        client = ready(node, WINDOW)
+        publish(client)
+        settle(node)
+        get(client)
+        node.pass_time(MINUTE - 1)
+        publish(client)
+        settle(node)
+        assert 0 == count(node)
+        node.pass_time(20)
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+
+    def test_a_window_without_a_time_is_one_of_ten_minutes(self, node):
+        """The default of x-deduplicate-for applies in this mode only."""
+        client = ready(node, once(mode="window"))
+        publish(client)
+        node.pass_time(10 * MINUTE - 1)
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+
+    def test_while_it_is_queued_an_id_is_known_until_the_delivery(self, node):
+        """A message that is delivered makes room for another one, before it is acked, and when it comes back."""
+        client = ready(node, QUEUED)
+        publish(client)
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+        tag = get(client, settled=False)
+        publish(client)
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+        client.send(make(Basic.Nack, tag, False, True))
+        settle(node)
+        assert 2 == count(node)
+        get(client)
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+        get(client)
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+
+    @pytest.mark.parametrize("end", ["ack", "reject"])
+    def test_while_it_runs_an_id_is_known_until_it_is_settled(self, node, end):
+        """A message that is unacked, or was requeued, is the only one of its id; after its end there may be another."""
+        client = ready(node, RUNNING)
+        publish(client)
+        settle(node)
+        for _ in range(2):
+            tag = get(client, settled=False)
+            publish(client)
+            settle(node)
+            assert 0 == count(node)
+            client.send(make(Basic.Nack, tag, False, True))
+            publish(client)
+            settle(node)
+            assert 1 == count(node)
+        tag = get(client, settled=False)
+        client.send(make(Basic.Ack, tag, False) if end == "ack" else make(Basic.Reject, tag, False))
+        settle(node)
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+
+    def test_an_id_may_be_known_for_a_time_after_the_end(self, node):
+        """With a time too, it begins when the message is settled."""
+        client = ready(node, once(mode="running", time=MINUTE))
+        publish(client)
+        settle(node)
+        node.pass_time(5 * MINUTE)
+        publish(client)
+        get(client)
+        node.pass_time(MINUTE - 1)
+        publish(client)
+        settle(node)
+        assert 0 == count(node)
+        node.pass_time(20)
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+
+    @pytest.mark.parametrize("arguments", [QUEUED, RUNNING])
+    def test_a_consumer_without_acks_frees_the_id_with_the_delivery(self, node, arguments):
+        """A delivery that needs no ack is the end of its message, direct or from the queue."""
+        client = ready(node, arguments)
+        publish(client)
+        publish(client)
+        client.send(basic_consume("q", "c", no_ack=True))
+        settle(node)
+        publish(client)
+        publish(client)
+        settle(node)
+        assert 3 == sum(isinstance(item.method, Basic.Deliver) for item in client.take())
+
+    def test_another_mode_or_source_forgets_all_ids_and_another_time_none(self, node):
+        """A policy that changes what an id is, or how long it is known in principle, begins anew; messages stay."""
+        client = ready(node, {})
+        policies = node.vhosts["/"].policies
+        expected = 0
+        for definition, is_new in (
+            ({"deduplicate": "message_id", "deduplicate-for": MINUTE}, True),
+            ({"deduplicate": "message_id", "deduplicate-for": 2 * MINUTE}, False),
+            ({"deduplicate": "message_id", "deduplicate-mode": "running"}, True),
+            ({"deduplicate": "body", "deduplicate-mode": "running"}, True),
+        ):
+            policies.set("p", "^q$", definition)
+            node.run_turn()
+            publish(client)
+            publish(client)
+            settle(node)
+            expected += is_new
+            assert expected == count(node)
+        policies.clear("p")
+        node.run_turn()
+        publish(client)
+        publish(client)
+        settle(node)
+        assert expected + 2 == count(node)
+
+    def test_ids_that_have_all_expired_are_forgotten_without_another_publish(self, node):
+        """An idle queue gives back the memory and the rows of its ids."""
+        client = ready(node, WINDOW)
+        for number in range(100):
+            publish(client, str(number))
+        settle(node)
+        assert 100 == queue(node).ids.known.count
+        node.pass_time(MINUTE + 2000)
+        settle(node)
+        assert 0 == queue(node).ids.known.count
+        if isinstance(node, DiskNode):
+            settle(node)
+            assert [] == rows(node)
+
+
+class TestAnswers:
+    def test_the_second_publish_is_confirmed_when_the_first_is_safe(self, disk_node):
+        """Neither is confirmed before the commit; after it a repeat is confirmed at once."""
+        client = ready(disk_node, WINDOW, confirms=True)
+        publish(client)
+        publish(client)
+        assert [] == acks(client)
+        disk_node.commit()
+        assert 1 == len(found := acks(client))
+        assert "multiple" in found[0]
+        publish(client)
+        assert 1 == len(acks(client))
+
+    def test_on_a_full_disk_both_are_nacked(self, disk_node):
+        """A repeat is not confirmed while the first message is in memory only."""
+        client = ready(disk_node, WINDOW, confirms=True)
+        publish(client)
+        publish(client)
+        disk_node.fail()
+        assert [True] == ["nack" in line and "multiple" in line for line in acks(client)]
+        disk_node.commit()
+        assert [] == acks(client)
+        assert 1 == count(disk_node)
+        again = disk_node.killed()
+        publish(Client(again))
+        assert 1 == count(again)
+        again.disk.close()
+
+    def test_a_confirm_waits_for_the_id_of_a_message_that_is_gone(self, disk_node):
+        """A message that is consumed before its commit is not written; its id is, and the publisher hears then."""
+        client = ready(disk_node, WINDOW, confirms=True)
+        client.send(basic_consume("q", "c", no_ack=True))
+        client.take()
+        publish(client)
+        assert [] == acks(client)
+        disk_node.commit()
+        assert 1 == len(acks(client))
+        again = disk_node.killed()
+        publish(Client(again))
+        assert 0 == count(again)
+        again.disk.close()
+
+    def test_a_mandatory_repeat_is_returned(self, node):
+        """A publisher that asks learns that a message was a repeat: 312 with DUPLICATE, before the confirm."""
+        client = ready(node, WINDOW, confirms=True)
+        publish(client, mandatory=True)
+        settle(node)
+        assert not any("return" in line for line in client.sent())
+        publish(client, mandatory=True)
+        settle(node)
+        first, last = client.sent()
+        assert "basic.return" in first
+        assert "312" in first
+        assert "DUPLICATE" in first
+        assert "basic.ack" in last
+
+    def test_a_mandatory_message_that_one_queue_takes_is_not_returned(self, node):
+        """Of several queues all must know the id."""
+        client = ready(node, WINDOW)
+        ready(node, {}, "p")
+        publish(client)
+        publish(client, mandatory=True, headers={"CC": ("array", [("longstr", "p")])})
+        settle(node)
+        assert not any("return" in line for line in client.sent())
+        assert (1, 1) == (count(node), count(node, "p"))
+
+    def test_where_consumers_confirm_both_hear_from_the_consumer(self, node):
+        """In the mode consumer-ack a repeat is confirmed when the consumer has acked the first message."""
+        client = ready(
+            node, once(time=MINUTE, **{"x-confirm-mode": ("longstr", "consumer-ack")}), confirms=True
+        )
+        publish(client)
+        publish(client)
+        settle(node)
+        assert [] == acks(client)
+        other = Client(node)
+        tag = get(other, settled=False)
+        publish(client)
+        settle(node)
+        assert [] == acks(client)
+        other.send(make(Basic.Ack, tag, False))
+        settle(node)
+        (line,) = acks(client)
+        assert "delivery_tag=3" in line
+        publish(client)
+        settle(node)
+        assert 1 == len(acks(client))
+        assert 0 == count(node)
+
+    @pytest.mark.parametrize("arguments", [WINDOW, QUEUED, RUNNING])
+    def test_where_consumers_confirm_both_are_nacked_with_a_purge(self, node, arguments):
+        """A promise is refused with its message, and those of repeats too."""
+        client = ready(
+            node, {**arguments, "x-confirm-mode": ("longstr", "consumer-ack-light")}, confirms=True
+        )
+        publish(client)
+        publish(client)
+        settle(node)
+        queue(node).purge()
+        node.run_turn()
+        assert ["basic.nack" in line for line in acks(client)] == [True]
+        assert 0 == queue(node).awaiting.open_count
+
+    def test_the_second_of_a_transaction_is_dropped(self, node):
+        """A transaction takes ids with its commit, and a rollback takes none."""
+        client = ready(node, WINDOW)
+        client.send(Tx.Select())
+        publish(client)
+        client.send(Tx.Rollback())
+        publish(client)
+        publish(client)
+        assert 0 == count(node)
+        client.send(Tx.Commit())
+        settle(node)
+        assert any("commit-ok" in line for line in client.sent())
+        assert 1 == count(node)
+
+
+class TestOtherWays:
+    @pytest.mark.parametrize("arguments", [WINDOW, QUEUED, RUNNING])
+    def test_a_dead_letter_that_comes_back_is_no_repeat(self, node, arguments):
+        """A message that is dead-lettered and returns to its queue is there, with its id."""
+        client = ready(
+            node,
+            {
+                **arguments,
+                "x-dead-letter-exchange": ("longstr", ""),
+                "x-dead-letter-routing-key": ("longstr", "wait"),
+            },
+        )
+        back: Table = {
+            "x-dead-letter-exchange": ("longstr", ""),
+            "x-dead-letter-routing-key": ("longstr", "q"),
+            "x-message-ttl": ("signedint", 100),
+        }
+        ready(node, back, "wait")
+        publish(client)
+        settle(node)
+        for _ in range(2):
+            tag = get(client, settled=False)
+            client.send(make(Basic.Reject, tag, False))
+            settle(node)
+            assert (0, 1) == (count(node), count(node, "wait"))
+            node.pass_time(100)
+            settle(node)
+            assert (1, 0) == (count(node), count(node, "wait"))
+            publish(client)
+            settle(node)
+            assert 1 == count(node)
+
+    def test_of_two_messages_with_an_id_the_last_one_frees_it(self, node):
+        """A dead letter with the id of a queued message is taken; the id is known until both are gone."""
+        client = ready(node, RUNNING)
+        to_q: Table = {
+            "x-dead-letter-exchange": ("longstr", ""),
+            "x-dead-letter-routing-key": ("longstr", "q"),
+            "x-message-ttl": ("signedint", 10),
+        }
+        ready(node, to_q, "other")
+        publish(client)
+        publish(client, key="other")
+        node.pass_time(10)
+        settle(node)
+        assert 2 == count(node)
+        get(client)
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+        get(client)
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+
+    @pytest.mark.parametrize(
+        ("arguments", "is_free"), [(WINDOW, False), (QUEUED, True), (RUNNING, True), (once("body"), True)]
+    )
+    def test_an_expired_message_has_left_the_queue(self, node, arguments, is_free):
+        """Expiry ends what depends on the queue, and no window."""
+        client = ready(node, {**arguments, "x-message-ttl": ("signedint", 100)})
+        publish(client)
+        node.pass_time(100)
+        settle(node)
+        assert 0 == count(node)
+        publish(client)
+        assert int(is_free) == count(node)
+
+    @pytest.mark.parametrize("arguments", [WINDOW, QUEUED, RUNNING])
+    def test_what_a_full_queue_drops_or_refuses_leaves_no_id(self, node, arguments):
+        """The publisher of a message that was dropped for room, or refused, may publish it once more."""
+        client = ready(node, {**arguments, "x-max-length": ("signedint", 1)}, confirms=True)
+        for text in ("1", "2", "1"):
+            publish(client, text)
+            settle(node)
+        assert 1 == count(node)
+        assert 0 == queue(node).counts().repeated
+        rejecting: Table = {"x-max-length": ("signedint", 1), "x-overflow": ("longstr", "reject-publish")}
+        ready(node, {**arguments, **rejecting}, "p")
+        client.take()
+        for text in ("1", "2", "1"):
+            publish(client, text, key="p")
+            settle(node)
+        assert ["ack" in line and "nack" not in line for line in acks(client)] == [True, False, True]
+        assert 1 == queue(node, "p").counts().repeated
+        queue(node, "p").purge()
+        publish(client, "2", key="p")
+        settle(node)
+        assert 1 == count(node, "p")
+
+    def test_a_purge_frees_ids_that_depend_on_the_queue_but_those_of_unacked_messages(self, node):
+        """After a purge the purged messages may be published again, and an unacked one may not."""
+        client = ready(node, RUNNING)
+        publish(client, "1")
+        publish(client, "2")
+        settle(node)
+        tag = get(client, settled=False)
+        queue(node).purge()
+        settle(node)
+        publish(client, "1")
+        publish(client, "2")
+        settle(node)
+        assert 1 == count(node)
+        client.send(make(Basic.Ack, tag, False))
+        publish(client, "1")
+        settle(node)
+        assert 2 == count(node)
+
+    def test_a_purge_ends_no_window(self, node):
+        """In a window an id is known for its time."""
+        client = ready(node, WINDOW)
+        publish(client)
+        settle(node)
+        queue(node).purge()
+        publish(client)
+        settle(node)
+        assert 0 == count(node)
+
+    def test_a_retry_that_waits_is_in_the_queue(self, node):
+        """A message that waits for its next delivery keeps its id, and a purge of it frees that."""
+        delays: Table = {
+            "x-delayed-retry-type": ("longstr", "all"),
+            "x-delayed-retry-min": ("signedint", 100),
+        }
+        client = ready(node, {**RUNNING, **delays})
+        publish(client)
+        settle(node)
+        tag = get(client, settled=False)
+        client.send(make(Basic.Nack, tag, False, True))
+        settle(node)
+        assert 1 == queue(node).held_count
+        publish(client)
+        settle(node)
+        assert 0 == count(node)
+        node.pass_time(100)
+        settle(node)
+        assert 1 == count(node)
+        tag = get(client, settled=False)
+        client.send(make(Basic.Nack, tag, False, True))
+        settle(node)
+        assert 1 == queue(node).held_count
+        queue(node).purge()
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+
+    def test_a_held_message_is_in_the_queue(self, node):
+        """A message that waits for its time is the only one of its id; a cancelled one leaves none."""
+        client = ready(node, {**RUNNING, "x-allow-hold": ("bool", True)})
+        later: Table = {"x-delay": ("signedint", 500)}
+        publish(client, headers=later)
+        publish(client)
+        publish(client, headers=later)
+        settle(node)
+        assert (1, 0) == (queue(node).held_count, count(node))
+        node.pass_time(500)
+        settle(node)
+        publish(client)
+        settle(node)
+        assert (0, 1) == (queue(node).held_count, count(node))
+        get(client)
+        publish(client, headers=later)
+        settle(node)
+        steps = node.administration.held.act(None, "/", "q", "cancel")
+        for _ in steps:
+            pass
+        publish(client)
+        settle(node)
+        assert (0, 1) == (queue(node).held_count, count(node))
+
+    def test_a_held_message_that_moves_takes_its_id_along(self, node):
+        """Its id is free in the queue that has held it, and known in the other one, also after a kill."""
+        holding: Table = {**RUNNING, "x-allow-hold": ("bool", True)}
+        client = ready(node, holding)
+        ready(node, holding, "p")
+        publish(client, headers={"x-delay": ("signedint", 500)})
+        settle(node)
+        for _ in node.administration.held.act(None, "/", "q", "move", destination="p"):
+            pass
+        node.run_turn()
+        settle(node)
+        if isinstance(node, DiskNode):
+            node = node.killed()
+            client = Client(node)
+        publish(client)
+        publish(client, key="p")
+        settle(node)
+        assert (1, 0) == (count(node), count(node, "p"))
+        if isinstance(node, DiskNode):
+            node.disk.close()
+
+    def test_a_message_that_is_not_held_for_want_of_room_leaves_no_id(self, node):
+        """A queue that holds as many as it may refuses the next one."""
+        client = ready(
+            node, {**RUNNING, "x-allow-hold": ("bool", True), "x-max-held": ("signedint", 0)}, confirms=True
+        )
+        publish(client, headers={"x-delay": ("signedint", 500)})
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+
+    def test_a_delayed_message_is_a_repeat_when_it_is_due(self, node):
+        """An exchange that delays takes all; the queue takes the first of an id that is due."""
+        client = ready(node, WINDOW)
+        kind: Table = {"x-delayed-type": ("longstr", "fanout")}
+        client.send(
+            make(Exchange.Declare, 0, "d", "x-delayed-message", False, True, False, False, False, kind)
+        )
+        client.send(make(Queue.Bind, 0, "q", "d", "", False, {}))
+        settle(node)
+        for delay in (100, 200):
+            publish(client, exchange="d", headers={"x-delay": ("signedint", delay)})
+        settle(node)
+        node.pass_time(200)
+        settle(node)
+        settle(node)
+        assert 1 == count(node)
+        assert 1 == queue(node).counts().repeated
+
+    def test_each_queue_of_a_fanout_knows_its_own_ids(self, node):
+        """A message is a repeat in one queue and not in another; its confirm waits for both."""
+        client = ready(node, WINDOW, confirms=True)
+        ready(node, once(mode="running"), "p")
+        ready(node, {}, "r")
+        for name in "qpr":
+            client.send(make(Queue.Bind, 0, name, "amq.fanout", "", False, {}))
+        settle(node)
+        client.take()
+        publish(client)
+        publish(client, exchange="amq.fanout")
+        publish(client, exchange="amq.fanout", headers={"BCC": ("array", [("longstr", "q")])})
+        settle(node)
+        assert (1, 1, 2) == (count(node), count(node, "p"), count(node, "r"))
+        assert all("nack" not in line for line in acks(client))
+
+    @pytest.mark.parametrize("kind", ["priorities", "quorum"])
+    def test_other_queues_take_each_message_once_too(self, node, kind):
+        """Queues with priorities, and quorum queues, which store all messages."""
+        more: Table = (
+            {"x-max-priority": ("signedint", 5)}
+            if kind == "priorities"
+            else {"x-queue-type": ("longstr", kind)}
+        )
+        client = ready(node, {**RUNNING, **more})
+        publish(client, priority=1)
+        publish(client, priority=4)
+        publish(client, "2", mode=1, priority=4)
+        publish(client, "2", mode=1)
+        settle(node)
+        assert 2 == count(node)
+        if isinstance(node, DiskNode):
+            node = node.killed()
+            client = Client(node)
+            publish(client)
+            publish(client, "2", mode=1)
+            assert 2 == count(node)
+            node.disk.close()
+
+    def test_a_channel_that_closes_gives_its_messages_back(self, node):
+        """Unacked messages of a closed channel are queued again, each once."""
+        client = ready(node, RUNNING)
+        publish(client)
+        settle(node)
+        get(client, settled=False)
+        client.send(make(Channel.Close, 200, "", 0, 0))
+        settle(node)
+        publish(Client(node))
+        settle(node)
+        assert 1 == count(node)
+
+    def test_an_internal_error_leaves_no_id(self, node, monkeypatch):
+        """A message that a queue could not take because of a bug may be published again."""
+        client = ready(node, WINDOW)
+        backing = queue(node).backing
+        with monkeypatch.context() as patch:
+            patch.setattr(type(backing), "publish", lambda *_args, **_options: 1 / 0)
+            publish(client)
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+
+
+class TestOperators:
+    def test_what_is_forgotten_while_it_is_unacked_stays_forgotten(self, node):
+        """The end of a message whose id was forgotten, alone or with all, begins no time and frees no other id."""
+        client = ready(node, once(mode="running", time=MINUTE))
+        for text in ("1", "2", "3"):
+            publish(client, text)
+        settle(node)
+        tags = [get(client, settled=False) for _ in range(2)]
+        queue(node).ids.forget("1")
+        client.send(make(Basic.Ack, tags[0], False))
+        publish(client, "1")
+        settle(node)
+        assert 2 == count(node)
+        queue(node).ids.forget_all()
+        client.send(make(Basic.Ack, tags[1], False))
+        publish(client, "2")
+        publish(client, "2")
+        settle(node)
+        assert 3 == count(node)
+
+    def test_an_id_can_be_looked_up_and_forgotten(self, node):
+        """Whoever asks learns until when an id is known; a forgotten one is taken again, also after a kill."""
+        client = ready(node, WINDOW)
+        publish(client)
+        publish(client, "2")
+        settle(node)
+        ids = queue(node).ids
+        assert 0 <= ids.known_until("1") - node.wall_clock() - MINUTE < 16
+        assert ids.known_until("3") is None
+        assert ids.forget("1")
+        assert not ids.forget("1")
+        settle(node)
+        publish(client)
+        publish(client, "2")
+        settle(node)
+        assert 3 == count(node)
+        assert 2 == ids.forget_all()
+        settle(node)
+        publish(client, "2")
+        settle(node)
+        assert 4 == count(node)
+
+
+def large(node: DiskNode) -> bytes:
+    """Return a body that is written to a file of its own."""
+    return bytes(node.disk.blob_threshold + 1)
+
+
+class TestDisk:
+    @pytest.mark.parametrize("arguments", [WINDOW, QUEUED, RUNNING])
+    @pytest.mark.parametrize("end", ["killed", "restarted"])
+    def test_ids_survive_a_kill_and_a_restart(self, disk_node, arguments, end):
+        """After either the queue knows the ids of its messages, and a check finds nothing."""
+        client = ready(disk_node, arguments)
+        publish(client, "1")
+        publish(client, "2")
+        settle(disk_node)
+        get(client)
+        again = getattr(disk_node, end)()
+        client = Client(again)
+        publish(client, "2")
+        assert 1 == count(again)
+        publish(client, "1")
+        assert 1 + (arguments is not WINDOW) == count(again)
+        again.commit()
+        assert [] == findings(again)
+
+    def test_a_kill_before_the_commit_forgets_message_and_id(self, disk_node):
+        """An id is on disk if, and only if, its message is: what was not committed can be published again."""
+        client = ready(disk_node, WINDOW)
+        publish(client)
+        again = disk_node.killed()
+        publish(Client(again))
+        assert 1 == count(again)
+        again.commit()
+        last = again.killed()
+        assert 1 == count(last)
+        publish(Client(last))
+        assert 1 == count(last)
+        last.disk.close()
+
+    def test_a_cut_between_the_publish_and_the_turn_has_neither(self, disk_node):
+        """A message that waits for its queue's run is not in the batch, and its id is not, either."""
+        ready(disk_node, WINDOW)
+        header = build(0, message_id="1", delivery_mode=2)
+        message = Message(b"\0\1q", content_frames(1, 4096, header, b""), 1)
+        distribute(disk_node.turn, [queue(disk_node)], message, persistent=True)
+        disk_node.disk.environment.commit(disk_node.disk.journal.cut())
+        disk_node.disk.journal.settled(None)
+        assert [] == rows(disk_node)
+        disk_node.run_turn()
+        disk_node.commit()
+        assert 2 == len(rows(disk_node))
+
+    @pytest.mark.parametrize("arguments", [WINDOW, RUNNING])
+    def test_a_large_body_and_its_id_are_in_one_commit(self, disk_node, arguments):
+        """Before the file of a body is written there is no id on disk; after it there are both."""
+        client = ready(disk_node, arguments, confirms=True)
+        publish(client, body=large(disk_node))
+        publish(client)
+        disk_node.commit()
+        assert [] == acks(client)
+        assert [] == rows(disk_node)
+        disk_node.write_files()
+        assert 1 == len(acks(client))
+        again = disk_node.killed()
+        publish(Client(again))
+        assert 1 == count(again)
+        again.disk.close()
+
+    def test_a_large_body_in_a_transaction_has_its_id_too(self, disk_node):
+        """Its file is written before anything takes effect."""
+        client = ready(disk_node, WINDOW)
+        client.send(Tx.Select())
+        publish(client, body=large(disk_node))
+        client.send(Tx.Commit())
+        disk_node.write_files()
+        disk_node.commit()
+        again = disk_node.killed()
+        assert 1 == count(again)
+        publish(Client(again))
+        assert 1 == count(again)
+        again.disk.close()
+
+    def test_transient_messages_leave_no_id_on_disk(self, disk_node):
+        """A message that a restart loses may be published again after it."""
+        client = ready(disk_node, WINDOW)
+        publish(client, mode=1)
+        publish(client, mode=1)
+        assert 1 == count(disk_node)
+        disk_node.commit()
+        again = disk_node.killed()
+        publish(Client(again), mode=1)
+        assert 1 == count(again)
+        again.disk.close()
+
+    def test_the_rows_are_rewritten_and_lose_nothing(self, disk_node, monkeypatch):
+        """However long a queue runs, its rows are those of a few times its ids, and a kill finds exactly these."""
+        monkeypatch.setattr(deduplication, "FEW_CHANGES", 10)
+        monkeypatch.setattr(deduplication, "PIECE", 3)
+        monkeypatch.setattr(deduplication, "FEW_ROWS", 4)
+        client = ready(disk_node, RUNNING)
+        for number in range(5):
+            publish(client, f"stays {number}")
+        most = 0
+        for number in range(300):
+            publish(client, str(number))
+            tags = [get(client, settled=False) for _ in range(6)]
+            client.send(make(Basic.Ack, tags.pop(), False))
+            for tag in tags:
+                client.send(make(Basic.Nack, tag, False, True))
+            disk_node.commit()
+            most = max(most, len(rows(disk_node)))
+            if not number % 50:
+                disk_node = disk_node.killed()
+                client = Client(disk_node)
+        assert most < 60
+        for number in range(5):
+            publish(client, f"stays {number}")
+        publish(client, "0")
+        assert 6 == count(disk_node)
+        disk_node.commit()
+        assert [] == findings(disk_node)
+
+    @pytest.mark.parametrize("size", [0, None])
+    def test_a_rewritten_log_has_no_id_before_its_message(self, disk_node, monkeypatch, size):
+        """A table that is written again leaves out ids whose messages wait for their run, or for a file."""
+        monkeypatch.setattr(deduplication, "FEW_CHANGES", -1000)
+        client = ready(disk_node, WINDOW)
+        publish(client, "1")
+        disk_node.commit()
+        body = bytes(disk_node.disk.blob_threshold + 1) if size is None else b""
+        header = build(len(body), message_id="2", delivery_mode=2)
+        message = Message(b"\0\1q", content_frames(1, 1 << 20, header, body), 1)
+        distribute(disk_node.turn, [queue(disk_node)], message, persistent=True)
+        if body:
+            disk_node.run_turn()
+        queue(disk_node).ids.forget("1")
+        for _ in range(3):
+            queue(disk_node).ids._change(b"x" * 10, deduplication.FREE)
+            disk_node.disk.environment.commit(disk_node.disk.journal.cut())
+            disk_node.disk.journal.settled(None)
+        again = disk_node.killed()
+        publish(Client(again), "2")
+        assert 2 == count(again)
+        again.disk.close()
+
+    def test_compaction_keeps_ids(self, disk_node):
+        """A compacted file has them."""
+        client = ready(disk_node, WINDOW)
+        publish(client)
+        disk_node.commit()
+        disk_node.disk.close()
+        compact(disk_node.data_dir)
+        again = DiskNode(disk_node.data_dir)
+        again.clock.now = disk_node.clock.now
+        publish(Client(again))
+        assert 1 == count(again)
+        again.disk.close()
+
+    def test_a_deleted_queue_leaves_no_rows(self, disk_node, monkeypatch):
+        """The ids of a queue go with it, a part with each commit, and those of a new queue of its name are its own."""
+        monkeypatch.setattr("leveret.storage.delayed.SWEEP_ROWS", 1)
+        client = ready(disk_node, WINDOW)
+        for number in range(3):
+            publish(client, str(number))
+            disk_node.commit()
+        client.send(make(Queue.Delete, 0, "q", False, False, False))
+        disk_node.commit()
+        again = disk_node.killed()
+        client = ready(again, WINDOW)
+        publish(client, "1")
+        for _ in range(5):
+            again.commit()
+        assert 1 == count(again)
+        assert 2 == len(rows(again))
+        again.disk.close()
+
+    def test_ids_of_a_queue_that_deduplicates_no_more_are_forgotten_at_the_start(self, disk_node):
+        """A policy that was removed before a start leaves no rows."""
+        client = ready(disk_node, {})
+        disk_node.vhosts["/"].policies.set("p", "^q$", {"deduplicate": "body", "deduplicate-for": MINUTE})
+        disk_node.run_turn()
+        publish(client)
+        disk_node.commit()
+        assert 2 == len(rows(disk_node))
+        disk_node.vhosts["/"].policies.clear("p")
+        disk_node.commit()
+        again = disk_node.killed()
+        again.commit()
+        again.commit()
+        assert [] == rows(again)
+        again.disk.close()
+
+    @pytest.mark.parametrize("arguments", [RUNNING, QUEUED, once(mode="running", time=MINUTE)])
+    def test_on_a_full_disk_an_id_is_freed_before_its_message_is_deleted(
+        self, disk_node, monkeypatch, arguments
+    ):
+        """A kill after a commit that found space for deletions only leaves no id without a message."""
+        client = ready(disk_node, arguments)
+        publish(client)
+        settle(disk_node)
+        client.send(make(Basic.Get, 0, "q", True))
+        environment = disk_node.disk.environment
+        whole = environment._put_rows
+        calls = []
+
+        def put_rows(txn: Any, rows: Any) -> Any:
+            calls.append(1)
+            if len(calls) == 1:
+                raise environment_full()
+            return whole(txn, rows)
+
+        monkeypatch.setattr(environment, "_put_rows", put_rows)
+        publish(client, "new")
+        with pytest.raises(Exception, match="full"):
+            environment.commit(disk_node.disk.journal.cut())
+        again = disk_node.killed()
+        assert 0 == count(again)
+        if "x-deduplicate-for" in arguments:
+            again.pass_time(MINUTE + 20)
+        publish(Client(again))
+        publish(Client(again), "new")
+        assert 2 == count(again)
+        again.disk.close()
+
+    def test_a_damaged_row_is_reported_and_the_others_count(self, disk_node):
+        """A start that cannot read some ids counts that, and knows the others."""
+        client = ready(disk_node, WINDOW)
+        for text in ("1", "2"):
+            publish(client, text)
+            disk_node.commit()
+        store = disk_node.disk.environment.store
+        with store.env.begin(write=True) as txn:
+            key = next(key for key, _ in txn.cursor(store.db["ids"]) if len(key) > 8)
+            txn.put(key, b"x" * 30, db=store.db["ids"])
+        again = disk_node.killed()
+        publish(Client(again), "1")
+        publish(Client(again), "2")
+        assert 3 == count(again)
+        assert 1 == sum(damage.kind == "ids" for damage in again.disk.damages.take())
+        assert ["ids"] == [each.where.split()[0] for each in findings(again)]
+
+    def test_what_a_stop_writes_of_promised_messages_has_its_ids(self, disk_node):
+        """A graceful stop writes persistent messages whose consumers have not acked, with their ids."""
+        client = ready(disk_node, {**RUNNING, "x-confirm-mode": ("longstr", "consumer-ack")}, confirms=True)
+        publish(client)
+        settle(disk_node)
+        for flush in ShutdownFlush.all_of(queue(disk_node), disk_node.disk.blob_threshold):
+            while flush.left:
+                flush.step()
+        again = disk_node.restarted()
+        publish(Client(again))
+        assert 1 == count(again)
+        again.disk.close()
+
+
+def environment_full() -> Exception:
+    """Return the error of a database that has no room."""
+    import lmdb
+
+    return lmdb.MapFullError("full")

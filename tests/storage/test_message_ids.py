@@ -1,0 +1,113 @@
+"""The table of known ids, and their rows."""
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from leveret.storage import message_ids
+from leveret.storage.errors import DamagedError
+from leveret.storage.message_ids import (
+    FREE,
+    PRESENT,
+    VOLATILE,
+    KnownIds,
+    entries_of,
+    fingerprint,
+    frees,
+    is_known,
+    pack_entry,
+    pack_ids,
+    time_of,
+    unpack_ids,
+    value_until,
+)
+
+NOW = 1_790_000_000_000
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["put", "remove", "pass"]), st.integers(0, 60), st.integers(0, 400)),
+    max_size=300,
+)
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_it_is_a_dict_whose_entries_expire(steps):
+    """Whatever is added, changed and removed, exactly those ids are known whose time has not come, however it grows."""
+    known, model, now = KnownIds(), dict[bytes, int](), NOW
+    for what, number, time in steps:
+        mark = fingerprint(1, b"%d" % number)
+        if what == "put":
+            model[mark] = value_until(now + time)
+            known.put(mark, model[mark], now)
+        elif what == "remove":
+            model.pop(mark, None)
+            known.remove(mark)
+        else:
+            now += time
+        for each in range(60):
+            mark = fingerprint(1, b"%d" % each)
+            assert is_known(model.get(mark, FREE), now) is is_known(known.get(mark), now)
+    found, at = dict[bytes, int](), 0
+    while at >= 0:
+        entries, at = known.part(at, 5, now)
+        found |= dict(entries_of(entries))
+    assert {mark: value for mark, value in model.items() if is_known(value, now)} == found
+
+
+def test_it_grows_and_gives_room_back():
+    """Thousands of ids are all found; the room of those that have expired is used again by the next ones."""
+    known = KnownIds()
+    for number in range(20_000):
+        known.put(fingerprint(2, b"%d" % number), value_until(NOW + 100), NOW)
+    assert 20_000 == known.count
+    assert all(known.get(fingerprint(2, b"%d" % number)) for number in range(20_000))
+    assert not any(known.get(fingerprint(2, b"%d" % number)) for number in range(20_000, 40_000))
+    for number in range(20_000, 60_000):
+        known.put(fingerprint(2, b"%d" % number), value_until(NOW + 200 + number), NOW + 200)
+    assert known.count < 50_000
+    assert all(known.get(fingerprint(2, b"%d" % number)) for number in range(20_000, 60_000))
+
+
+def test_a_bucket_with_the_bytes_of_an_id_across_two_entries_does_not_have_it(monkeypatch):
+    """Only whole fingerprints agree: the same bytes elsewhere in a bucket are those of no id."""
+    known = KnownIds()
+    known.put(b"abcdefghij", value_until(NOW), 0)
+    assert known.get(b"abcdefghij")
+    assert not known.get(b"bcdefghij" + pack_entry(b"", value_until(NOW))[:1])
+
+
+def test_values_say_how_long_an_id_is_known():
+    """A time is rounded up to 16 ms; an id of a message that is there is known for ever."""
+    for when in (NOW, NOW + 1, NOW + 15, NOW + 16):
+        assert when <= time_of(value_until(when)) < when + 16
+        assert is_known(value_until(when), when - 16)
+        assert not is_known(value_until(when), when + 16)
+    assert is_known(PRESENT, NOW * 4)
+    assert is_known(PRESENT | VOLATILE, NOW * 4)
+    assert not is_known(FREE, 0)
+
+
+def test_a_part_leaves_out_what_is_in_memory_only():
+    """The rewriting writes no id whose message a restart loses."""
+    known = KnownIds()
+    known.put(fingerprint(1, b"a"), PRESENT | VOLATILE, NOW)
+    known.put(fingerprint(1, b"b"), PRESENT, NOW)
+    assert [(fingerprint(1, b"b"), PRESENT)] == list(entries_of(known.part(0, 100, NOW)[0]))
+
+
+def test_a_damaged_row_is_noticed_and_a_row_of_another_queue_too():
+    """The checksum of a row covers its key: neither other bytes nor another line have its ids."""
+    entries = pack_entry(fingerprint(1, b"a"), PRESENT)
+    key, row = pack_ids(7, 4, entries)
+    assert [(fingerprint(1, b"a"), PRESENT)] == list(unpack_ids(7, (0, 4), row))
+    for line, number, octets in ((8, 4, row), (7, 5, row), (7, 4, row[:-1] + b"x")):
+        with pytest.raises(DamagedError):
+            list(unpack_ids(line, (0, number), octets))
+    assert not frees(key, row)
+    assert not frees(key, None)
+    assert frees(pack_ids(7, 5, entries)[0], row)
+    assert frees(key[: message_ids.TABLE and 8], None)
+
+
+def test_two_queues_have_different_fingerprints_of_an_id():
+    """The key of the hash is part of it, so nobody can choose ids that meet in one bucket."""
+    assert fingerprint(1, b"a") != fingerprint(2, b"a")
