@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         detached_channel as _detached_channel,
         explaining as _explaining,
         held as _held,
+        known_ids as _known_ids,
         messages as _messages,
         policies as _policies,
         tailing as _tailing,
@@ -62,6 +63,7 @@ class Administration:
     publishing: "_detached_channel.Publishing"
     transfers: "_transfers.Transfers"
     held: "_held.HeldMessages"
+    known_ids: "_known_ids.KnownIds"
     tailing: "_tailing.Tailing"
     definitions: "_definitions.DefinitionsAdministration"
 

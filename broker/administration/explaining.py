@@ -18,6 +18,7 @@ from leveret.broker.administration.access import (
     translated,
 )
 from leveret.broker.administration.definitions_document import plain_arguments
+from leveret.broker.administration.known_ids import ids_row
 from leveret.broker.administration.messages import (
     MessageAdministration,
     MessageView,
@@ -86,6 +87,7 @@ class Explaining:
             "settings": settings_of(queue, applied),
             "dead_letters": letters,
             "retention": retention_of(queue),
+            "ids": None if queue.settings.deduplicate is None else ids_row(queue),
             "promises": promises_of(queue),
             "holders": holders,
             "warnings": warnings(queue, letters),
@@ -255,6 +257,9 @@ def _lines_of_queue(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"discarded messages go to exchange {named(letters['exchange'])} with {key}{reached}"
     if facts["retention"] is not None:
         yield from _lines_of_retention(facts["retention"])
+    if (ids := facts["ids"]) is not None:
+        known, repeated = counted(ids["ids"], "id"), counted(ids["repeated"], "repeat")
+        yield f"takes each message once ({ids['mode']}): knows {known}, dropped {repeated}"
     for text in (*facts["warnings"], *facts["troubles"]):
         yield f"warning: {text}"
 
@@ -299,12 +304,14 @@ SETTING_KEYS = (
         "retain-bytes",
     ),
     *("allow-hold", "hold-until-header", "max-held"),
+    "deduplicate",
 )
 """Settings that arguments (with `x-` before their names) and policies can give."""
 _FIELDS = {"max-length-bytes": "max_octets", "retain-bytes": "retain_octets"}
 """Those whose names in `QueueSettings` are others."""
 _FIXED = (
     *("max-priority", "single-active-consumer", "queue-type", "queue-mode"),
+    *("deduplicate-mode", "deduplicate-for"),
     *RETRY_KEYS,
 )
 """Settings that only arguments give, or that are shown as they were given."""

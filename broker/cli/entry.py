@@ -17,6 +17,7 @@ LIGHT: Final[Mapping[str, str]] = {
     "analyze": "entry.analyze",
     "copy": "transfers.copy",
     "ctl": "ctl.main.ctl",
+    "dedup": "dedup.dedup",
     "discard": "transfers.discard",
     "dlq": "transfers.dlq",
     "explain": "queues.explain",

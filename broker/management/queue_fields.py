@@ -115,6 +115,8 @@ def queue_fields(call: Call) -> Fields:
         "next_due": lambda queue: min(
             [line.next_due for line in queue.lines if line.next_due is not None], default=ABSENT
         ),
+        "ids_known": lambda queue: ABSENT if queue.ids is None else queue.ids.known.count,
+        "messages_repeated": lambda queue: ABSENT if queue.ids is None else queue.counts().repeated,
         "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained_count,
         "message_bytes": paging(_octets),
         "message_bytes_ready": paging(lambda each: each.ram_octets + each.away_octets + each.delta_octets),

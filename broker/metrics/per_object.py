@@ -102,6 +102,8 @@ QUEUES: tuple[Group, ...] = (
                 "reject)", "counts.cycled"),
         counter("queue_dead_letters_received_total", "Dead letters that were put into a queue", "counts.forwarded"),
         counter("queue_messages_purged_total", "Messages removed by queue.purge", "counts.purged"),
+        counter("queue_messages_repeated_total", "Publishes dropped because the queue knew their ids (x-deduplicate)",
+                "counts.repeated"),
     ), prefix="leveret_"),
     Group("queue_states", QUEUE_LABELS, (
         gauge("queue_messages_alpha", "Ready messages fully in memory", "levels.alpha"),
@@ -111,6 +113,9 @@ QUEUES: tuple[Group, ...] = (
     ), prefix="leveret_"),
     Group("queue_holds", QUEUE_LABELS, (
         gauge("queue_messages_held", "Messages held until their time", "levels.held"),
+    ), prefix="leveret_"),
+    Group("queue_ids", QUEUE_LABELS, (
+        gauge("queue_ids_known", "Ids of messages that a queue knows, of which some may have expired", "levels.ids"),
     ), prefix="leveret_"),
     Group("queue_retention", QUEUE_LABELS, (
         gauge("queue_messages_retained", "Acknowledged messages retained for a replay; after a start at least so many",

@@ -45,6 +45,8 @@ class QueueLevels(NamedTuple):
     """Bytes of their bodies."""
     held: int = 0
     """Messages that are held until their time."""
+    ids: int = 0
+    """Ids of messages that the queue knows."""
 
     @property
     def messages(self) -> int:
@@ -127,6 +129,7 @@ def queue_levels(queue: Queue, paging: PagingCounts) -> QueueLevels:
         0 if retained is None else queue.retained_count,
         0 if retained is None or retained.limits is None else retained.limits.octets,
         queue.held_count,
+        0 if queue.ids is None else queue.ids.known.count,
     )
 
 

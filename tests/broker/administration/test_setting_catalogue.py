@@ -44,6 +44,8 @@ def values_of(setting: Setting) -> list[Any]:
     """Return values that a form lets through: the ends of the range, or each choice."""
     if setting.type == "integer":
         return [setting.least, *([] if setting.most is None else [setting.most])]
+    if setting.name == "deduplicate":
+        return ["message_id", "body", "header:some"]
     return {"boolean": [True, False], "text": ["some"], "choice": list(setting.choices)}[setting.type]
 
 

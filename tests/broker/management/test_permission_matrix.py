@@ -92,6 +92,9 @@ queues/{vhost}/{queue}/actions              POST administrator
 leveret/queues/{vhost}/{queue}/messages     GET client
 leveret/explain/queue/{vhost}/{queue}       GET visible
 leveret/queues/{vhost}/{queue}/held         POST client
+leveret/ids                                 GET management
+leveret/ids/{vhost}                         GET visible
+leveret/queues/{vhost}/{queue}/ids          GET client, DELETE client
 leveret/explain/publish/{vhost}/{exchange}  POST visible
 leveret/explain/policy/{vhost}             POST policymaker
 leveret/explain/message/{vhost}/{queue}/{number}        GET client

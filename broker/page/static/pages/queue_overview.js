@@ -106,7 +106,7 @@ function stateBar(found) {
     return part;
   }));
   return h("div", { class: "stack" }, bar, h("div", { class: "legend" }, parts.map(([state, number, colour, meaning]) => h("span", { class: `key c${colour}` }, h("span", null, h("b", null, short(number)), ` ${state}, ${meaning}`)))),
-    facts([...held(found), ["Bodies and properties", size(found.message_bytes)], ["… of which in memory", size(found.message_bytes_ram)], ["Persistent messages", count(found.messages_persistent)], ["Read back from disk, per delivered message", (found.disk_reads_per_delivered ?? 0).toFixed(2)], ["Memory of the queue, about", size(found.memory)]]));
+    facts([...held(found), ...ids(found), ["Bodies and properties", size(found.message_bytes)], ["… of which in memory", size(found.message_bytes_ram)], ["Persistent messages", count(found.messages_persistent)], ["Read back from disk, per delivered message", (found.disk_reads_per_delivered ?? 0).toFixed(2)], ["Memory of the queue, about", size(found.memory)]]));
 }
 
 /**
@@ -134,6 +134,14 @@ function calendar(dues) {
  */
 function held({ messages_delayed: number, next_due: due }) {
   return number ? [["Held until their time, or a retry", `${count(number)}${due ? `, the next until ${utc(due)}` : ""}`]] : [];
+}
+
+/**
+ * @param {any} found
+ * @returns {[string, string][]}
+ */
+function ids({ ids_known: known, messages_repeated: repeated }) {
+  return known === undefined ? [] : [["Ids known, to take each message once", `${count(known)}, ${count(repeated)} repeats dropped`]];
 }
 
 /**

@@ -1,0 +1,45 @@
+"""Ids that queues know: `/api/leveret/ids` and `/api/leveret/queues/.../ids`."""
+
+from leveret.broker.http.call import Call, Item, Listing, changing, found_vhost, text
+from leveret.broker.http.errors import bad_request
+from leveret.broker.http.route import Key, Routes, Scope
+
+ROUTES = Routes("ids")
+_ID = Key("id", doc="the id; of a body its SHA-256 in hexadecimal digits")
+
+
+@ROUTES.list(
+    "leveret/ids", doc="The queues that take each message once (`x-deduplicate`), of all virtual hosts."
+)
+@ROUTES.list(
+    "leveret/ids/{vhost}",
+    doc="The queues of a virtual host that take each message once. `ids`: how many they know, some of which may have "
+    "expired; `repeated`: publishes that were dropped.",
+    scope=Scope.VISIBLE,
+)
+def list_ids(call: Call) -> Listing:
+    """The queues that take each message once."""
+    vhost = found_vhost(call) if "vhost" in call.names else call.vhost
+    return Listing(call.administration.known_ids.listing(call.actor, vhost), sort=("vhost", "queue"))
+
+
+@ROUTES.get("leveret/queues/{vhost}/{queue}/ids", scope=Scope.CLIENT, query=(_ID,))
+def look(call: Call, vhost: str, queue: str) -> Item:
+    """Whether a queue knows an `id`, and `until` when (milliseconds since 1970; null: as long as its message is there);
+    needs read on the queue.
+    """
+    asked = text(call.query, "id")
+    if not asked:
+        raise bad_request("'id' is the id to look for")
+    with changing(call):
+        return Item(call.administration.known_ids.look(call.actor, vhost, queue, asked))
+
+
+@ROUTES.delete("leveret/queues/{vhost}/{queue}/ids", scope=Scope.CLIENT, query=(_ID,))
+def forget(call: Call, vhost: str, queue: str) -> Item:
+    """Forget an `id`, or all ids, of a queue, which takes such messages again; needs read and configure on it. The
+    answer has the number of ids that were known: `forgotten`.
+    """
+    asked = text(call.query, "id") or None
+    with changing(call):
+        return Item({"forgotten": call.administration.known_ids.forget(call.actor, vhost, queue, asked)})
