@@ -13,6 +13,10 @@ small, at the size from which a body gets a file, far above it.
     T4   of each other transaction all outputs are there, or none is
 
 In consumer-ack modes inputs are written nowhere, and confirmed once their transaction is safe.
+
+Some queues of inputs take each id once. Their feeders repeat every input whose confirm they have not seen, until they
+have, and some others: those that they have just sent, and those that were answered long ago. So none of theirs may be
+lost, confirmed or not, and none may be answered twice, in whatever run.
 """
 
 import asyncio
@@ -21,6 +25,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from struct import Struct
 from typing import Any, NamedTuple
 
 from crash.ledger import BodyError, Id, Ledger, make_body, read_body
@@ -42,7 +47,13 @@ IDLE_SECONDS = 20.0
 """Seconds within which a queue that has messages delivers the next."""
 MOST_LEFT = 2000
 """Inputs that stay in a queue after a start: looking at more takes long."""
+TAKEN_ONCE = {"x-deduplicate": "message_id", "x-deduplicate-for": 24 * 60 * 60 * 1000}
+REPEATED = 0.1
+"""Share of inputs that are repeated for no reason."""
 _INPUT, _OUTPUT = 0, 1
+_WITH_ID = b"\x10\x80\x02\x08"
+"""Flags, delivery mode 2, and the length of a `message_id` of eight octets."""
+_NUMBER = Struct(">Q")
 
 
 class Line(NamedTuple):
@@ -59,6 +70,8 @@ class Line(NamedTuple):
     others are small."""
     gets: bool = False
     """True for basic.get instead of a consumer."""
+    once: bool = False
+    """True for a queue that takes each input once, and a feeder that repeats what was not confirmed."""
     ahead: int = 8
     """Inputs that wait beside those of one transaction, at most; with 0 each is published after the last commit."""
 
@@ -76,9 +89,17 @@ FRESH = (
     Line("tx.fresh.large", sizes=(SMALL, THRESHOLD), ahead=0),
 )
 """Lines whose inputs are acked before they are written."""
+ONCE = (
+    Line("tx.once", most=3, sizes=(SMALL, SMALL, THRESHOLD), once=True),
+    Line("tx.once.fresh", once=True, ahead=0),
+    Line("tx.once.consumer", "consumer-ack", sizes=(SMALL, THRESHOLD), once=True),
+    Line("tx.once.many", least=50, most=500, once=True),
+)
+"""Lines of which each input has one output, however often it is published."""
 LINES = (
     *FEW,
     *FRESH,
+    *ONCE,
     Line("tx.large", least=1, most=3, sizes=(1 << 20, 6 << 20)),
     Line("tx.consumers", "consumer-ack", least=1, most=20, sizes=(THRESHOLD, 2 << 20)),
     Line("tx.many", least=500, most=5000, sizes=(SMALL, THRESHOLD, 1 << 20)),
@@ -100,6 +121,12 @@ class Book:
         """Queue, and whether the broker answers for it, of each input without a certain output."""
         self.transactions: dict[int, _Transaction] = {}
         """Those since the outputs were last taken out."""
+        self.unseen: dict[str, list[int]] = {}
+        """Inputs of each queue whose confirms were not seen, where they are repeated."""
+        self._done: dict[int, str] = {}
+        """Inputs that have left, and their queues: repeats of them must be dropped."""
+        self.ended: dict[str, list[int]] = {}
+        """Those of each queue."""
         self.backlog: Counter[str] = Counter()
         """Inputs of each queue that no transaction has, about; the load counts."""
         self._numbers = self._last = 0
@@ -109,6 +136,12 @@ class Book:
         self._numbers += 1
         self.inputs[self._numbers] = queue, False
         return self._numbers
+
+    def repeated(self, queue: str, number: int) -> None:
+        """An input is about to be sent once more."""
+        self.ledger.counts["repeated"] += 1
+        if number not in self._done:
+            self.inputs.setdefault(number, (queue, False))
 
     def confirmed(self, numbers: Iterable[int]) -> None:
         """Inputs were confirmed."""
@@ -169,12 +202,20 @@ class Book:
             broke("T1", f"{count} inputs of {queue} were confirmed, and are neither there nor answered")
         self.ledger.counts["recovered"] += len(where)
         self.transactions.clear()
+        self._leave([number for number in answered if number in self.inputs])
         self.inputs = {number: (queue, True) for queue, numbers in found.items() for number in numbers}
 
     def purged(self, numbers: Iterable[int]) -> None:
         """Inputs were removed from their queue, and do not come back."""
+        self._leave(numbers)
         for number in numbers:
             self.inputs.pop(number, None)
+
+    def _leave(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            queue, _ = self.inputs[number]
+            self._done[number] = queue
+            self.ended.setdefault(queue, []).append(number)
 
 
 class Feeder(Windowed):
@@ -186,6 +227,12 @@ class Feeder(Windowed):
         self.unconfirmed: dict[int, int] = {}
         """Inputs by the number of their confirm."""
         self._seq_no = 0
+        self._again = book.unseen.pop(line.name, [])
+
+    @property
+    def unseen(self) -> list[int]:
+        """Inputs to be repeated: those without a confirm."""
+        return [*self._again, *self.unconfirmed.values()]
 
     def has_room(self) -> bool:
         """Return whether one more may be on its way."""
@@ -193,13 +240,22 @@ class Feeder(Windowed):
 
     def more(self) -> bytes:
         """Publish an input."""
-        number = self.book.published(self.line.name)
-        self.book.backlog[self.line.name] += 1
+        if self._again:
+            number = self._again.pop(0)
+            self.book.repeated(self.line.name, number)
+        else:
+            number = self.book.published(self.line.name)
+            self.book.backlog[self.line.name] += 1
+        if self.line.once and self.rng.random() < REPEATED:
+            ended = self.book.ended.get(self.line.name)
+            self._again.append(self.rng.choice(ended) if ended and self.rng.random() < 0.5 else number)
         self._seq_no += 1
         self.unconfirmed[self._seq_no] = number
         self.out += 1
         size = SMALL if self.line.most > 1 or self.rng.random() < 0.95 else around(THRESHOLD, self.rng)
-        return publish_frames(self.line.name, make_body(Id(_INPUT, 0, number), fill(size, number)))
+        properties = b"".join([_WITH_ID, _NUMBER.pack(number)]) if self.line.once else b""
+        body = make_body(Id(_INPUT, 0, number), fill(size, number))
+        return publish_frames(self.line.name, body, properties=properties)
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
         """Take a confirm."""
@@ -208,6 +264,8 @@ class Feeder(Windowed):
         self.out -= len(inputs)
         if ack:
             self.book.confirmed(inputs)
+        elif self.line.once:
+            self._again += inputs
         if self.going:
             self.refill()
 
@@ -359,6 +417,9 @@ class Pipeline(Crowd):
         """Take in what the broker had sent before it died."""
         await super().died()
         await self.worked()
+        for feeder in self.publishers:
+            if isinstance(feeder, Feeder) and feeder.line.once:
+                self.book.unseen[feeder.line.name] = feeder.unseen
 
     async def worked(self) -> None:
         """Wait until no worker works; their connections are gone."""
@@ -374,8 +435,11 @@ async def declare(port: int, lines: Sequence[Line] = FEW) -> None:
     """Declare all queues."""
     link = await Link.connect(port)
     await link.open(1)
-    for name, mode in [(OUT, "standard"), *((line.name, line.mode) for line in lines)]:
-        arguments: Any = {"x-confirm-mode": mode}
+    for name, mode, once in [
+        (OUT, "standard", False),
+        *((line.name, line.mode, line.once) for line in lines),
+    ]:
+        arguments: Any = {"x-confirm-mode": mode} | (TAKEN_ONCE if once else {})
         await link.call(commands.Queue.Declare(queue=name, durable=True, arguments=arguments))
     await link.close()
 

@@ -23,7 +23,7 @@ from crash.diskfull import fill
 from crash.kills import Totals, check_store, since
 from crash.ledger import MANY
 from crash.loopdisk import LoopDisk, MemoryDisk, why_no_power_cuts, why_no_small_disks
-from crash.pipeline import FILES, FRESH, HUGE, LINES, Book, Line, Pipeline, declare, judge
+from crash.pipeline import FILES, FRESH, HUGE, LINES, ONCE, Book, Line, Pipeline, declare, judge
 from crash.site import Site
 from crash.tracer import slowed, why_not
 
@@ -37,7 +37,7 @@ ROOMS = (0, 50_000, 300_000, 1_000_000)
 WAIT_SECONDS = 40.0
 """Seconds until a large transaction is being committed; else the cycle goes on without."""
 ALL_LINES = (*LINES, HUGE)
-NOTED = ("committed", "refused", "whole without an answer")
+NOTED = ("committed", "refused", "repeated", "whole without an answer")
 
 
 def possible_kinds() -> list[str]:
@@ -79,7 +79,9 @@ class _Place:
         check_store(self.site)
 
 
-async def _cycle(place: _Place, kind: str, rng: random.Random, *, huge: bool) -> tuple[str, bool]:
+async def _cycle(
+    place: _Place, kind: str, rng: random.Random, shapes: Sequence[Sequence[Line]], *, huge: bool
+) -> tuple[str, bool]:
     """Run one cycle; returns what was done, and whether something was at stake."""
     site, words = place.site, FILES if rng.random() < 0.7 else ()
     before: Sequence[str] = ()
@@ -90,7 +92,7 @@ async def _cycle(place: _Place, kind: str, rng: random.Random, *, huge: bool) ->
         before = slowed(delay, log=site.home / "strace.out")
     port = await place.begin(*words, before=before)
     large = next(line for line in LINES if line.name == "tx.large")
-    lines: Sequence[Line] = (*LINES, HUGE) if huge else rng.choice([LINES, FRESH])
+    lines: Sequence[Line] = (*LINES, HUGE) if huge else rng.choice(shapes)
     load = Pipeline(place.book, rng, lines)
     await load.open(port)
     load.start()
@@ -128,6 +130,7 @@ async def pipelines(
     say: Callable[[str], object] = print,
     enough: int = MANY,
     huge_every: int = 4,
+    shapes: Sequence[Sequence[Line]] = (LINES, FRESH, ONCE),
     **options: Any,
 ) -> Totals:
     """Kill a broker `count` times under transactions; kills that do not count come on top.
@@ -139,6 +142,7 @@ async def pipelines(
         kinds: they take turns; all that are possible here by default.
         say: prints a line.
         enough: give up after so many violations.
+        shapes: lines of which one are the load of a cycle, at random, if that is not all.
         huge_every: every how-manieth cycle of a kind has transactions of 20,000 inputs and more; 0 for none.
         options: for `Site`.
 
@@ -157,7 +161,7 @@ async def pipelines(
                 place = places.get(kind) or _placed(home, kind, stack, **options)
                 places[kind] = place
                 before = Counter(place.site.ledger.counts)
-                what, counts = await _cycle(place, kind, rng, huge=huge)
+                what, counts = await _cycle(place, kind, rng, shapes, huge=huge)
                 if kind == FULL:
                     (place.site.home / "filler").unlink()
                     await place.finish()

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from crash.answers import answers
@@ -16,6 +17,7 @@ from crash.faults import faults
 from crash.kills import EVERY, LITTLE, Totals, kills
 from crash.loopdisk import why_no_small_disks
 from crash.moves import FEATURES
+from crash.pipeline import ONCE
 from crash.pipelines import FULL, KILL, SLOW, pipelines
 from crash.points import purges
 from crash.promises import LIGHT, MODES
@@ -120,7 +122,7 @@ def _filled(home: Path, mutant: str) -> Totals:
     return uvloop.run(faults(home, 1, SEED, kinds=["full"], say=str, enough=1, program=program(mutant)))
 
 
-def _transacted(home: Path, mutant: str, kind: str = KILL, huge_every: int = 2) -> Totals:
+def _transacted(home: Path, mutant: str, kind: str = KILL, huge_every: int = 2, **options: Any) -> Totals:
     return uvloop.run(
         pipelines(
             home,
@@ -132,8 +134,13 @@ def _transacted(home: Path, mutant: str, kind: str = KILL, huge_every: int = 2) 
             huge_every=huge_every,
             program=program(mutant),
             allowance=10.0,
+            **options,
         )
     )
+
+
+def _repeated(home: Path, mutant: str) -> Totals:
+    return _transacted(home, mutant, huge_every=0, shapes=(ONCE,))
 
 
 def _transacted_slowly(home: Path, mutant: str) -> Totals:
@@ -172,6 +179,10 @@ MUTANTS: dict[str, tuple[Callable[[Path, str], Totals], Callable[[], str]]] = {
     "transaction_cut": (_transacted, str),
     "transaction_not_joined": (_transacted_slowly, why_not_traced),
     "transaction_not_moved": (_transacted_without_room, why_no_small_disks),
+    "id_unwritten": (_repeated, str),
+    "id_lost_when_rewritten": (_repeated, str),
+    "id_of_others": (_repeated, str),
+    "repeat_confirmed_early": (_repeated, str),
     "open_reader": (_filled, why_no_small_disks),
 }
 """The campaign that has to catch each mutant, and a function that returns why it cannot be run here."""

@@ -1,0 +1,13 @@
+"""Mutant: ids of which the first bits agree count as one."""
+
+from leveret.broker.queue import deduplication
+
+_fingerprint = deduplication.fingerprint
+
+
+def fingerprint(key, text):
+    mark = _fingerprint(key, text)
+    return mark[:1] + b"\0" + bytes(8) if len(text) else mark
+
+
+deduplication.fingerprint = fingerprint
