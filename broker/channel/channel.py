@@ -662,8 +662,7 @@ class Channel:
             return []
         self.unacked = fitting(self.unacked)
         if self.ages is None:
-            mode = self.host.compatibility.consumer_timeout
-            self.ages = ConsumerTimeouts(quorum_only=mode == "cancels-consumer")
+            self.ages = ConsumerTimeouts(quorum_only=self.host.compatibility.consumer_timeout == "4.3")
         return self.ages.overdue(now, self.unacked, self.delivery_tag, self.consumers.values(), default)
 
     def cancel_overdue(self, tags: Iterable[int]) -> list[Consumer]:

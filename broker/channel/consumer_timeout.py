@@ -8,8 +8,9 @@ RabbitMQ checks only the oldest delivery, so one without a timeout hides all oth
 checked against the timeout of its own consumer. A check scans a bounded number of deliveries: a channel with very many
 is checked in several passes, each of which continues where the last one stopped.
 
-RabbitMQ 4.3 requeues the overdue deliveries of a quorum queue, sends `basic.cancel` to their consumer, and does not
-remove it: it gets no message until its client has settled all of them (`broker.channel.late_settlement`).
+RabbitMQ 3 closes the channel. RabbitMQ 4.3 requeues the overdue deliveries of a quorum queue, sends `basic.cancel` to
+their consumer, and does not remove it: it gets no message until its client has settled all of them
+(`broker.channel.late_settlement`). Here that is the default for all queues.
 """
 
 from array import array
@@ -54,7 +55,7 @@ class ConsumerTimeouts:
         consumers: Iterable[Receiver],
         default: int,
     ) -> list[tuple[int, int]]:
-        """Store a mark, and find deliveries that were not acked in time: with `quorum_only` many, otherwise one.
+        """Store a mark, and find deliveries that were not acked in time.
 
         Args:
             now: seconds of a monotonic clock.
@@ -105,8 +106,6 @@ class ConsumerTimeouts:
                 at = bisect_left(tags, tag)
                 if at < len(tags) and (now - times[at]) * 1000 > timeout:
                     found.append((tag, timeout))
-                    if not self._quorum_only:
-                        break
         return found
 
     def _timeout_of(self, receiver: Receiver, timeouts: dict[Receiver, int], default: int) -> int:

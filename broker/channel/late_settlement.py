@@ -50,7 +50,7 @@ class OverdueDeliveries:
     """
 
     __slots__ = ("_consumer", "_limit", "_unacked", "queue")
-    ack_timeout = None
+    ack_timeout = 0  # none: they were late once
     parked = False
 
     def __init__(self, consumer: Consumer) -> None:

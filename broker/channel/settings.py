@@ -125,12 +125,13 @@ class Compatibility(msgspec.Struct, frozen=True):
         "AMQP 1.0, an unknown method or a field of an unknown type closes the socket without `connection.close` (the "
         "log has the reason), and texts quote bytes as Erlang 29 does.")] = "3.13"
     queues: QueueCompatibility = QueueCompatibility()
-    consumer_timeout: Annotated[Literal["closes-channel", "cancels-consumer"],
+    consumer_timeout: Annotated[Literal["cancels-consumer", "closes-channel", "4.3"],
         Key("compatibility.consumer_timeout", own=True,
-            doc="What happens if a delivery is not acknowledged within `consumer_timeout`. `closes-channel`: its "
-            "channel is closed, as in RabbitMQ 3. `cancels-consumer`, as in RabbitMQ 4.3: only quorum queues have a "
-            "timeout; the message is requeued, and its consumer is sent `basic.cancel` "
-            "([consumer timeout](compatibility.md#consumer-timeout-of-43)).")] = "closes-channel"
+            doc="What happens if a delivery is not acknowledged within `consumer_timeout`. `cancels-consumer`: the "
+            "message is requeued, and its consumer is sent `basic.cancel`; a client without "
+            "`consumer_cancel_notify` loses the channel. `closes-channel`: every client does, as in RabbitMQ 3. "
+            "`4.3`: consumers are cancelled, and only quorum queues have a timeout "
+            "([consumer timeout](compatibility.md#consumer-timeout)).")] = "cancels-consumer"
     passive_declare: Annotated[Literal["any-permission", "open"], Key("compatibility.passive_declare", own=True,
         doc="Who may declare a queue or an exchange passively, and so learn whether it exists and how many messages it "
         "has. `any-permission`: users with any permission (configure, write or read) for its name, as in RabbitMQ "

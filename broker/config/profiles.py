@@ -16,7 +16,7 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
         "anonymous_login_user": "guest",
         "auth_oauth2.require_exp": "true",
         "compatibility.claimed_deaths": "replaced",
-        "compatibility.consumer_timeout": "cancels-consumer",
+        "compatibility.consumer_timeout": "4.3",
         "compatibility.delivery_count": "failures",
         "compatibility.frame_min": "8192",
         "compatibility.global_qos": "ignored",

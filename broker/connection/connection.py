@@ -856,19 +856,23 @@ class Connection(ReceiveLoop):
             if late and self.compatibility.consumer_timeout == "closes-channel":
                 self._timed_out(channel, *late[0])
             elif late:
-                self._cancel_timed_out(channel, [tag for tag, _ in late])
+                self._cancel_timed_out(channel, late)
 
-    def _cancel_timed_out(self, channel: Channel, tags: list[int]) -> None:
-        cancelled = channel.cancel_overdue(tags)
+    def _cancel_timed_out(self, channel: Channel, late: list[tuple[int, int]]) -> None:
+        firsts = {channel.unacked[tag][0]: (tag, timeout) for tag, timeout in reversed(late)}
+        cancelled = channel.cancel_overdue(tag for tag, _ in late)
         for consumer in cancelled:
             channel_log.warning(
-                "%r on channel %d has timed out waiting for an acknowledgement: its messages are requeued, and it gets "
-                "none before it has settled them; sent basic.cancel",
+                "%r on channel %d has timed out waiting for an acknowledgement of delivery tag %d, sent more than %d "
+                "ms ago: sent basic.cancel, and requeued its late messages; it gets none before it has settled these",
                 consumer,
                 channel.number,
+                *firsts[consumer],
             )
         if not cancelled:
-            self._timed_out(channel, tags[0], -1)  # RabbitMQ 4.3 does not know it there
+            tag, timeout = late[0]
+            # RabbitMQ 4.3 does not know the timeout there.
+            self._timed_out(channel, tag, -1 if self.compatibility.consumer_timeout == "4.3" else timeout)
 
     def _timed_out(self, channel: Channel, delivery_tag: int, timeout: int) -> None:
         channel_log.warning(

@@ -62,10 +62,7 @@ class VHostRecord(PolicyRecord, Protocol):
         """Record that a durable queue is being deleted: its binding changes are now written with `queue_deleted`."""
 
     def queue_deleted(self, qid: int) -> Iterator[None]:
-        """Record the deletion of a durable queue with its bindings; before its commit a restart restores them.
-
-        Returns the steps of a job that removes the remaining rows of the bindings.
-        """
+        """Return the steps that delete a durable queue and its bindings; a restart before the commit restores both."""
 
 
 def make_in_memory(qid: int, arguments: Table, *, strict: bool = False) -> BackingQueue:
@@ -574,9 +571,8 @@ class VHost:
 
     def settings_of(self, queue: Queue, definition: Mapping[str, Any]) -> QueueSettings:
         """Return the settings that a queue has with this merged definition of its policies."""
-        return queue_settings(
-            queue.arguments, definition, self._confirm_mode, self.compatibility.delivery_limit
-        )
+        limit = self.compatibility.delivery_limit
+        return queue_settings(queue.arguments, definition, self._confirm_mode, limit)
 
     def _configure_queue(self, queue: Queue) -> None:
         before, settings = queue.settings, self.settings_of(queue, self.queue_policies(queue).definition)

@@ -90,6 +90,7 @@ SET_UPS = {
                 "max_message_size=1000",
                 "heartbeat=1",
                 "consumer_timeout=1000",
+                "compatibility.consumer_timeout=closes-channel",
             ),
             "{handshake_timeout,1000},{connection_max,2},{channel_max_per_node,3},{consumer_max_per_channel,2},{max_message_size,1000},"
             "{heartbeat,1},{consumer_timeout,1000},{channel_tick_interval,500}",
@@ -123,7 +124,7 @@ SET_UPS = {
                 "compatibility.header_numbers=exact",
                 "compatibility.claimed_deaths=replaced",
                 "compatibility.delivery_count=failures",
-                "compatibility.consumer_timeout=cancels-consumer",
+                "compatibility.consumer_timeout=4.3",
                 "compatibility.queue_arguments=4.3",
                 "compatibility.quorum_delivery_limit=20",
                 "compatibility.quorum_priorities=strict",

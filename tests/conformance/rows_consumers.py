@@ -1,6 +1,7 @@
 """Distribution among several consumers: single active, by priority, exclusive; and the limit of a delivery's time."""
 
 import time
+from typing import Any
 
 from conformance.cases import Cases, Session, channel, fill, ok
 from conformance.codec import T
@@ -428,6 +429,12 @@ _LATE = (
 )
 
 
+def _untold(s: Session, **fields: Any) -> Channel:
+    opened = s.channel(capabilities={"consumer_cancel_notify": False})
+    opened.queue(s.q, **fields)
+    return opened
+
+
 def _wait_for_close(opened: Channel) -> None:
     opened.receive("channel.close-ok", timeout=5)
 
@@ -439,7 +446,7 @@ def _wait_for_close(opened: Channel) -> None:
     of=("4.3",),
 )
 def _(s: Session) -> None:
-    opened = s.queue(arguments={"x-consumer-timeout": 900})
+    opened = _untold(s, arguments={"x-consumer-timeout": 900})
     opened.consume(s.q)
     opened.publish("", s.q, b"x")
     _wait_for_close(opened)
@@ -452,7 +459,7 @@ def _(s: Session) -> None:
     of=("4.3",),
 )
 def _(s: Session) -> None:
-    opened = s.queue(arguments={"x-consumer-timeout": 0})
+    opened = _untold(s, arguments={"x-consumer-timeout": 0})
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q, "patient")
     opened.publish("", s.q, b"1")

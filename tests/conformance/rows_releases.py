@@ -295,7 +295,7 @@ def _(s: Session) -> tuple[str, str, int]:
 @case(
     "release.timeout-argument",
     "the consumer timeout of a quorum queue's argument",
-    channel(406, None, _LATE.format(1100)),
+    ok(("basic.cancel", "channel.flow-ok", 1)),
     of=("4.3",),
 )
 def _(s: Session) -> tuple[str, str, int]:

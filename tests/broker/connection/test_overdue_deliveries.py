@@ -1,4 +1,4 @@
-"""Deliveries of quorum queues that are not acked in time, with `compatibility.consumer_timeout = cancels-consumer`.
+"""Deliveries of quorum queues that are not acked in time, with `compatibility.consumer_timeout = 4.3`.
 
 Checked beside RabbitMQ 4.3.6, which does the same.
 """
@@ -20,7 +20,7 @@ class Consuming(Client):
 
     def __init__(self, *, capable: bool = True, arguments: Table | None = None, **options: object) -> None:
         queues = QueueCompatibility(delivery_count="failures")
-        node = Node(compatibility=Compatibility(consumer_timeout="cancels-consumer", queues=queues))
+        node = Node(compatibility=Compatibility(consumer_timeout="4.3", queues=queues))
         super().__init__(node, capabilities={"consumer_cancel_notify": ("bool", capable)})
         timeout: Table = {"x-consumer-timeout": ("signedint", 5000)}
         self.declare("q", durable=True, arguments={**QUORUM, **timeout, **(arguments or {})})
@@ -173,7 +173,7 @@ def test_what_was_got_closes_the_channel():
 
 def test_nothing_times_out_in_a_classic_queue():
     """Only quorum queues have a timeout, whatever the broker's is and what an older declaration said."""
-    node = Node(consumer_timeout=5.0, compatibility=Compatibility(consumer_timeout="cancels-consumer"))
+    node = Node(consumer_timeout=5.0, compatibility=Compatibility(consumer_timeout="4.3"))
     client = Client(node)
     stored: Table = {"x-consumer-timeout": ("signedint", 1000)}
     node.vhosts["/"].create_queue(

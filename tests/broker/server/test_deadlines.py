@@ -51,7 +51,7 @@ def consumer_timeout(node: Node, seconds: int) -> Ended:
     client.consume("q")
     client.publish("q")
     client.sent()
-    return lambda: any("channel.close" in each for each in client.sent())
+    return lambda: any("basic.cancel" in each for each in client.sent())
 
 
 def confirm_timeout(node: Node, seconds: int) -> Ended:
