@@ -107,8 +107,8 @@ class Deduplication:
         """Ids that several messages in the queue have, with the number of those besides the first."""
         self._away: dict[int, tuple[bytes, list[Awaited] | None]] = {}
         """Ids of unacked messages by seq_id, with those who wait for the verdict, where that is needed."""
-        self._loose: set[int] = set()
-        """Messages that are ready again, and whose ids were free while they were unacked, in the mode `queued`."""
+        self._loose: dict[int, list[Awaited] | None] = {}
+        """Messages that are ready again, with those who wait, and whose ids stay free, in the mode `queued`."""
         self._open: dict[bytes, list[Awaited]] = {}
         """Ids of messages without a verdict, with their publishers and those of repeats, where consumers confirm."""
         self._fresh: list[tuple[bytes, Message, int, Awaited | None]] = []
@@ -142,6 +142,7 @@ class Deduplication:
         """Apply changed settings. All ids are forgotten if they are now those of something else, or in another mode."""
         before, self._settings = self._settings, settings
         if before is not NO_SETTINGS and before.once != settings.once:
+            self._refuse_waiting()  # nothing tells any more of which messages they are
             self.forget_all()
         source = settings.deduplicate or ""
         name = source.removeprefix(HEADER) if source.startswith(HEADER) else ""
@@ -182,7 +183,7 @@ class Deduplication:
         return True
 
     def has_room(self) -> bool:
-        """Return whether another id can be kept; a message whose id cannot be is refused."""
+        """Return whether another id can be kept; otherwise a publish is refused, and others are taken without it."""
         known = self.known
         if known.count < MOST_IDS or known.clean(self._context.clock()):
             return True
@@ -196,13 +197,14 @@ class Deduplication:
         """Know the id of a message that the queue has taken."""
         queue, now = self._queue, self._context.clock()
         is_stored = self._disk is not None and queue.durable and message.persistent
+        before = self.known.get(mark)
         if self._keeps_present:
             value = PRESENT
-            if self.known.get(mark) | VOLATILE == PRESENT | VOLATILE:
+            if self._settings.deduplicate_mode == RUNNING and before | VOLATILE == PRESENT | VOLATILE:
                 self._again[mark] = self._again.get(mark, 0) + 1
         else:
             value = self._until(now)
-        if not is_stored:
+        if not is_stored and before != PRESENT:  # that is on disk, from where the last end has to free it
             value |= VOLATILE
         self.known.put(mark, value, now)
         promise = joined(message) if is_stored or queue.awaits_consumers else None
@@ -258,18 +260,14 @@ class Deduplication:
                 self._filing.add(mark)
                 self._disk.journal.write_file(message, partial(self._filed, mark, value, told))
                 continue
-            self._change(mark, value)
+            if self.known.get(mark) == value:  # or it was delivered or dropped in this run, which was noted
+                self._change(mark, value)
             waiting += told
         self._tell(waiting)
         waiting = []
         for mark, message in repeats:
-            promise = _answered(message, is_durable=self._queue.durable)
-            if promise is None:
-                continue
-            if mark in self._open:
-                self._open[mark].append(promise)
-            else:
-                waiting.append(promise)
+            if (promise := _answered(message, is_durable=self._queue.durable)) is not None:
+                self._open.get(mark, waiting).append(promise)
         self._tell(waiting, also_files=True)
 
     def _filed(self, mark: bytes, value: int, told: Sequence[Awaited], is_written: bool) -> bool:
@@ -299,8 +297,7 @@ class Deduplication:
             if promise is not None:  # its message is there after all, or was refused
                 promise.accepted()
         for _, message in self._repeats:
-            promise = _answered(message, is_durable=self._queue.durable)
-            if promise is not None:
+            if (promise := _answered(message, is_durable=self._queue.durable)) is not None:
                 promise.refused()
         self._fresh.clear()
         self._repeats.clear()
@@ -320,13 +317,11 @@ class Deduplication:
             return
         mode = self._settings.deduplicate_mode
         for seq_id, message in zip(batch.seq_ids, batch.messages, strict=True):
+            is_loose, waiting = seq_id in self._loose, self._loose.pop(seq_id, None)
             mark = self.mark_of(message)
             if mark is None:
                 continue
-            if seq_id in self._loose:
-                self._loose.remove(seq_id)
-                waiting = None
-            else:
+            if not is_loose:
                 waiting = self._open.get(mark)
                 if mode == QUEUED:
                     self._free(mark)
@@ -338,12 +333,13 @@ class Deduplication:
 
     def requeued(self, seq_ids: Collection[int]) -> None:
         """Follow messages that are ready again."""
-        if self._settings.deduplicate_mode == QUEUED:
-            self._loose.update(seq_ids)
-        for seq_id in seq_ids if self._away else ():
+        is_loose = self._settings.deduplicate is not None and self._settings.deduplicate_mode == QUEUED
+        for seq_id in seq_ids if self._away or is_loose else ():
             mark, waiting = self._away.pop(seq_id, (b"", None))
-            if mark and waiting is not None:
-                self._open.setdefault(mark, waiting)
+            if is_loose:
+                self._loose[seq_id] = waiting
+            elif waiting is not None and (not mark or self._open.setdefault(mark, waiting) is not waiting):
+                _told(waiting, False)  # the id was forgotten, and perhaps taken again
 
     def settled(self, seq_ids: Iterable[int]) -> None:
         """Follow unacked messages that leave the queue."""
@@ -360,11 +356,11 @@ class Deduplication:
         if not is_over_limit and not self._follows:
             return
         for seq_id, message in messages:
+            if seq_id in self._loose:
+                _told(self._loose.pop(seq_id) or _NOBODY, False)
+                continue
             mark = self.mark_of(message)
             if mark is None:
-                continue
-            if seq_id in self._loose:
-                self._loose.remove(seq_id)
                 continue
             self._left(mark, self._open.get(mark), is_dropped=True)
             if is_over_limit:
@@ -408,6 +404,7 @@ class Deduplication:
 
     def _free(self, mark: bytes) -> None:
         value = self.known.get(mark)
+        self._again.pop(mark, None)
         if value:
             self.known.remove(mark)
             if not value & VOLATILE:
@@ -416,13 +413,16 @@ class Deduplication:
     def purged(self, gone: Iterable[int]) -> None:
         """Follow all ready messages, and unacked ones that go with them, out of the queue."""
         for seq_id in gone:
-            self._away.pop(seq_id, None)
+            _told(self._away.pop(seq_id, (b"", None))[1] or _NOBODY, False)
         if not self._follows:
             return
-        away = {mark: self.known.get(mark) for mark, _ in self._away.values() if mark}
+        for waiting in self._loose.values():
+            _told(waiting or _NOBODY, False)
+        self._loose.clear()
+        is_kept = self._settings.deduplicate_mode != QUEUED  # in that mode purged ones may have their ids
+        away = {mark: self.known.get(mark) for mark, _ in self._away.values() if mark and is_kept}
         for mark in [mark for mark in self._open if mark not in away]:
-            for promise in self._open.pop(mark):
-                promise.refused()
+            _told(self._open.pop(mark), False)
         if self._keeps_present:
             self._start_anew()
             now = self._context.clock()
@@ -451,7 +451,6 @@ class Deduplication:
         """Forget an id; return whether it was known."""
         mark = self.mark_of_id(text)
         was_known = is_known(self.known.get(mark), self._context.clock())
-        self._again.pop(mark, None)
         self._free(mark)
         return was_known
 
@@ -462,13 +461,21 @@ class Deduplication:
         self._away = {seq_id: (b"", waiting) for seq_id, (_, waiting) in self._away.items() if waiting}
         return count
 
+    def _refuse_waiting(self) -> None:
+        """Refuse those who wait for the verdicts of consumers, and follow the messages in the queue no more."""
+        away = [waiting for _, waiting in self._away.values()]
+        for waiting in (*self._open.values(), *self._loose.values(), *away):
+            _told(waiting or _NOBODY, False)
+        self._open.clear()
+        self._loose.clear()
+        self._away.clear()
+
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def _start_anew(self) -> None:
         """Forget all ids, in memory and on disk; what comes later has a line of its own."""
         self.known = KnownIds()
         self._again.clear()
-        self._loose.clear()
         self._changed.clear()
         if self._disk is not None and self._is_stored:
             self._disk.journal.delete(TABLE, pack_line(self._line))
@@ -480,12 +487,10 @@ class Deduplication:
 
     def _change(self, mark: bytes, value: int) -> None:
         """Have the next batch write a value."""
-        changed = self._changed
-        if not changed and self._disk is not None and not self._disk.journal.before_cut(self._write):
-            changed[mark] = value
+        is_first = not self._changed
+        self._changed[mark] = value
+        if is_first and self._disk is not None and not self._disk.journal.before_cut(self._write):
             self._write()
-            return
-        changed[mark] = value
 
     def _write(self) -> None:
         changed, self._changed = self._changed, {}
@@ -516,9 +521,7 @@ class Deduplication:
         """
         if self._rewritten >= 0:
             now = self._context.clock()
-            early = self._filing.union(
-                [mark for mark, _, _, _ in self._fresh]
-            )  # their messages are not noted yet
+            early = self._filing.union([fresh[0] for fresh in self._fresh])  # their messages are not noted
             entries, self._rewritten = self.known.part(self._rewritten, most, now, early)
             for start in range(0, len(entries), ROW_IDS * ENTRY):
                 self._put_row(disk, entries[start : start + ROW_IDS * ENTRY])
@@ -561,11 +564,7 @@ class Deduplication:
 
     def delete(self) -> None:
         """Forget everything because the queue is deleted."""
-        for waiting in self._open.values():
-            for promise in waiting:
-                promise.refused()
-        self._open.clear()
-        self._away.clear()
+        self._refuse_waiting()
         self._start_anew()
         self._settings = NO_SETTINGS
         if self._timer is not None:

@@ -413,9 +413,11 @@ class Queue:
         elif limits.ids is not None and (mark := limits.ids.mark_of(message)) is not None:
             if is_new and limits.ids.is_repeat(mark, message):
                 return True
-            if limits.refuses(message) or not limits.ids.has_room() or not self._enqueue(message, limits):
+            has_room = limits.ids.has_room()
+            if limits.refuses(message) or (is_new and not has_room) or not self._enqueue(message, limits):
                 return False
-            limits.ids.take(mark, message)
+            if has_room:
+                limits.ids.take(mark, message)
             return True
         elif limits.refuses(message):
             return False

@@ -37,6 +37,13 @@ WINDOW = once(time=MINUTE)
 QUEUED, RUNNING = once(mode="queued"), once(mode="running")
 
 
+TO_Q: Table = {
+    "x-dead-letter-exchange": ("longstr", ""),
+    "x-dead-letter-routing-key": ("longstr", "q"),
+}
+"""Arguments of a queue whose dead letters go to q."""
+
+
 @pytest.fixture(params=["memory", "disk"])
 def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
     with node_in(request.param, tmp_path) as made:
@@ -430,6 +437,79 @@ class TestAnswers:
         assert any("commit-ok" in line for line in client.sent())
         assert 1 == count(node)
 
+    @pytest.mark.parametrize("arguments", [WINDOW, QUEUED, RUNNING])
+    def test_where_consumers_confirm_a_requeue_delays_the_confirm(self, node, arguments):
+        """Publishers of messages that come back, and of repeats, hear from the consumer that acks at last."""
+        client = ready(node, {**arguments, "x-confirm-mode": ("longstr", "consumer-ack")}, confirms=True)
+        other = Client(node)
+        publish(client)
+        publish(client)
+        settle(node)
+        tag = get(other, settled=False)
+        publish(client)
+        settle(node)
+        other.send(make(Basic.Nack, tag, False, True))
+        settle(node)
+        assert [] == acks(client)
+        while count(node):
+            get(other)
+        found = acks(client)
+        assert 3 == len(found) or "multiple" in found[0]
+        assert "delivery_tag=3" in found[-1]
+        assert all("nack" not in line for line in found)
+
+    @pytest.mark.parametrize("arguments", [WINDOW, QUEUED, RUNNING])
+    @pytest.mark.parametrize("way", ["policy", "forgotten", "delayed", "deleted"])
+    def test_where_consumers_confirm_nobody_waits_for_ever(self, node, arguments, way):
+        """Publishers of repeats are answered, with a nack if nothing tells the end of the first message any more."""
+        definition = {name.removeprefix("x-"): value[1] for name, value in arguments.items()}
+        more: Table = {"x-confirm-mode": ("longstr", "consumer-ack")}
+        if way == "delayed":
+            more |= {"x-delayed-retry-type": ("longstr", "all"), "x-delayed-retry-min": ("signedint", 100)}
+        client = ready(node, more, confirms=True)
+        node.vhosts["/"].policies.set("p", "^q$", definition)
+        node.run_turn()
+        publish(client)
+        publish(client)
+        settle(node)
+        other = Client(node)
+        tag = get(other, settled=False)
+        if way == "policy":
+            node.vhosts["/"].policies.clear("p")
+        elif way == "forgotten":
+            queue(node).ids.forget_all()
+            other.send(make(Basic.Nack, tag, False, True))
+            if arguments is QUEUED:  # it is known who waits for a message that comes back
+                other.send(make(Basic.Get, 0, "q", False))
+                other.send(make(Basic.Nack, tag + 1, False, False))
+        elif way == "delayed":
+            other.send(make(Basic.Nack, tag, False, True))
+            settle(node)
+            queue(node).purge()
+        else:
+            other.send(make(Queue.Delete, 0, "q", False, False, False))
+            other.send(make(Basic.Ack, tag, False))
+        node.run_turn()
+        settle(node)
+        found = acks(client)
+        assert arguments is QUEUED or any("nack" in line for line in found)
+        assert "delivery_tag=2" in found[-1]
+
+    def test_where_consumers_confirm_a_purge_frees_the_second_of_an_id(self, node):
+        """In the mode `queued` an unacked message keeps no id of a purged one."""
+        client = ready(node, {**QUEUED, "x-confirm-mode": ("longstr", "consumer-ack")}, confirms=True)
+        publish(client)
+        settle(node)
+        get(Client(node), settled=False)
+        publish(client)
+        settle(node)
+        queue(node).purge()
+        node.run_turn()
+        assert "basic.nack" in acks(client)[-1]
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+
 
 class TestOtherWays:
     @pytest.mark.parametrize("arguments", [WINDOW, QUEUED, RUNNING])
@@ -485,6 +565,50 @@ class TestOtherWays:
         publish(client)
         settle(node)
         assert 1 == count(node)
+
+    def test_a_dropped_message_frees_its_id_with_all_that_is_known_of_it(self, node):
+        """Of three messages with an id one is dropped for room; the others leave nothing behind."""
+        client = ready(node, {**RUNNING, "x-max-length": ("signedint", 2)})
+        ready(node, {**TO_Q, "x-message-ttl": ("signedint", 10)}, "other")
+        for _ in range(3):
+            publish(client, key="other")
+        node.pass_time(10)
+        settle(node)
+        assert 2 == count(node)
+        for _ in range(2):
+            get(client)
+        for _ in range(2):
+            publish(client)
+            settle(node)
+            assert 1 == count(node)
+            get(client)
+
+    def test_while_it_is_queued_nothing_of_a_message_stays(self, node):
+        """Messages with one id, and messages without any that come back, take no memory after their end."""
+        client = ready(node, QUEUED)
+        ready(node, {**TO_Q, "x-message-ttl": ("signedint", 10)}, "other")
+        for _ in range(3):
+            publish(client, key="other")
+        node.pass_time(10)
+        client.publish("q", b"none", delivery_mode=2)
+        settle(node)
+        for _ in range(4):
+            tag = get(client, settled=False)
+            client.send(make(Basic.Nack, tag, False, True))
+            settle(node)
+            get(client)
+        assert (0, {}, {}) == (count(node), queue(node).ids._again, queue(node).ids._loose)
+
+    def test_a_dead_letter_needs_no_room_for_its_id(self, node, monkeypatch):
+        """A queue that knows as many ids as it may takes a message that was in a queue before, without its id."""
+        monkeypatch.setattr(deduplication, "MOST_IDS", 1)
+        client = ready(node, RUNNING)
+        ready(node, {**TO_Q, "x-message-ttl": ("signedint", 10)}, "other")
+        publish(client, "1")
+        publish(client, "2", key="other")
+        node.pass_time(10)
+        settle(node)
+        assert (2, 1) == (count(node), queue(node).ids.known.count)
 
     @pytest.mark.parametrize(
         ("arguments", "is_free"), [(WINDOW, False), (QUEUED, True), (RUNNING, True), (once("body"), True)]
@@ -779,6 +903,57 @@ class TestDisk:
         assert 1 + (arguments is not WINDOW) == count(again)
         again.commit()
         assert [] == findings(again)
+
+    @pytest.mark.parametrize("size", [1, None])
+    @pytest.mark.parametrize("arguments", [QUEUED, RUNNING])
+    @pytest.mark.parametrize("no_ack", [True, False])
+    def test_a_message_that_is_delivered_at_once_leaves_no_id_on_disk(
+        self, disk_node, arguments, size, no_ack
+    ):
+        """An id that was free again before it was noted is unknown after a kill."""
+        client = ready(disk_node, arguments)
+        client.send(basic_consume("q", "c", no_ack=no_ack))
+        publish(client, body=bytes(size or disk_node.disk.blob_threshold + 1))
+        disk_node.commit()
+        disk_node.write_files()
+        if not no_ack:
+            client.send(make(Basic.Ack, 1, False))
+        disk_node.commit()
+        again = disk_node.killed()
+        publish(Client(again))
+        assert 1 == count(again)
+        again.disk.close()
+
+    @pytest.mark.parametrize("arguments", [WINDOW, QUEUED, RUNNING])
+    def test_a_message_that_is_dropped_at_once_leaves_no_id_on_disk(self, disk_node, arguments):
+        """A message over a limit is dropped in the run that took it, and may be published again after a kill."""
+        ready(disk_node, {**arguments, "x-max-length": ("signedint", 1)})
+        for text in ("1", "2"):
+            header = build(0, message_id=text, delivery_mode=2)
+            message = Message(b"\0\1q", content_frames(1, 4096, header, b""), 1)
+            distribute(disk_node.turn, [queue(disk_node)], message, persistent=True)
+        disk_node.run_turn()
+        disk_node.commit()
+        again = disk_node.killed()
+        publish(Client(again), "1")
+        assert 0 == queue(again).counts().repeated
+        again.disk.close()
+
+    @pytest.mark.parametrize("arguments", [QUEUED, RUNNING])
+    def test_a_transient_dead_letter_leaves_the_stored_id_of_another_message(self, disk_node, arguments):
+        """The last of them frees the id on disk, too."""
+        client = ready(disk_node, arguments)
+        ready(disk_node, {**TO_Q, "x-message-ttl": ("signedint", 10)}, "other")
+        publish(client)
+        publish(client, key="other", mode=1)
+        disk_node.pass_time(10)
+        settle(disk_node)
+        for _ in range(2):
+            get(client)
+        again = disk_node.killed()
+        publish(Client(again))
+        assert 1 == count(again)
+        again.disk.close()
 
     def test_a_kill_before_the_commit_forgets_message_and_id(self, disk_node):
         """An id is on disk if, and only if, its message is: what was not committed can be published again."""
