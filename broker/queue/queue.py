@@ -411,6 +411,8 @@ class Queue:
             if may_expire(message.content):
                 self._need_limits()
         elif limits.ids is not None and (mark := limits.ids.mark_of(message)) is not None:
+            if is_new and self.acks and limits.ids.known.get(mark):
+                self.settle()  # what was acked before this publish may have the id
             if is_new and limits.ids.is_repeat(mark, message):
                 return True
             has_room = limits.ids.has_room()

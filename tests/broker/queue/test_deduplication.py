@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, basic_consume, node_in, settle
+from doubles.fakes import Client, DiskNode, Node, basic_consume, node_in, publish_frames, settle
 
+from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import build
@@ -249,6 +250,18 @@ class TestModes:
         publish(client)
         settle(node)
         assert 1 == count(node)
+
+    @pytest.mark.parametrize("end", [make(Basic.Ack, 1, False), make(Basic.Reject, 1, False)])
+    def test_a_publish_after_an_ack_is_no_repeat_in_the_same_read_either(self, node, end):
+        """A task that settles its message and publishes it again at once is queued again."""
+        client = ready(node, RUNNING)
+        publish(client)
+        settle(node)
+        assert 1 == get(client, settled=False)
+        again = publish_frames("q", b"m", message_id="1", delivery_mode=2)
+        client.receive(encode_method(1, end) + again + again)
+        settle(node)
+        assert (1, 1) == (count(node), queue(node).counts().repeated)
 
     def test_an_id_may_be_known_for_a_time_after_the_end(self, node):
         """With a time too, it begins when the message is settled."""
