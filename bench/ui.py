@@ -36,7 +36,7 @@ RATIO = 1.10
 POLL_SECONDS = 5.0
 POLL = "/api/connections?columns=name,user,vhost,state,channels"
 EVENTS = "/api/leveret/events?topics=overview,queues"
-OCTETS = 250_000
+OCTETS = 270_000
 PARTS = ("files", "browser", "cost", "latency")
 
 

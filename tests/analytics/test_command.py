@@ -241,7 +241,7 @@ def test_the_command_makes_a_report_with_the_java_of_a_package(data, tmp_path):
     )  # fmt: skip
 
     assert 0 == result.returncode, result.stderr
-    assert "latency: reading latency_hist" in result.stderr
+    assert "reading latency_hist" in result.stderr
     page = (tmp_path / "report" / "latency" / "report.html").read_text()
     assert "1 line set aside" in page
     assert "leveret analyze latency --input" in page

@@ -26,7 +26,7 @@ def test_the_result_of_a_suite_is_read():
 
 def test_a_container_is_a_broker():
     """The stand-in for Docker names the port of a broker that runs as long as it."""
-    with docker_api.containers(suites.address_of("leveret")) as port:
+    with docker_api.containers(suites.address_of("leveret", "3.13")) as port:
         for method, path in (("POST", "containers/create"), ("GET", "containers/broker/json")):
             asked = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", b"{}", method=method)
             with urllib.request.urlopen(asked, timeout=10) as answer:

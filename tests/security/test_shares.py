@@ -92,6 +92,7 @@ WITHOUT = {
     "process.recent_log.KEPT": TABLE,
     "process.recent_log.MOST_TEXT": ONE,
     "queue.dead_letter_line.STEP": PIECE,
+    "queue.deduplication.MOST_IDS": "of one queue, whose owner asks for ids",
     "queue.queue.RUN_BUDGET": PIECE,
     "queue.retention.STEP": PIECE,
     "queue.arguments._MOST_COMPARED": ONE,

@@ -122,6 +122,7 @@ NAMES = {
     "props": "~",
 }  # fmt: skip
 NO_SUCH = (
+    "users/{user}/queues",
     "queues/quorum/",
     "connections/{connection}/sessions",
     "leveret/",

@@ -619,7 +619,7 @@ class TestOnDisk:
         before = sum(type(each) is Persistent for each in gc.get_objects())
         try:
             for number in range(8):
-                delayed(client, 10_000 - number, bytes(400_000))
+                delayed(client, 10_000 - number, bytes(800_000))
                 disk_node.commit()
             assert 8 > len(line_of(disk_node).window)
             assert before == sum(type(each) is Persistent for each in gc.get_objects())

@@ -263,7 +263,7 @@ def test_after_an_internal_error_the_publisher_is_notified(
 ):
     """A message that a bug keeps from one of many queues is nacked, and the connection goes on."""
 
-    def fail(*_: object) -> bool:
+    def fail(*_: object, **_options: object) -> bool:
         raise RuntimeError("a bug")
 
     client = Client()
@@ -286,10 +286,10 @@ def test_an_internal_error_leaves_no_body_on_disk(tmp_path: Path, monkeypatch: p
     queues = bound(client, 8, durable=True)
     put = Queue.put
 
-    def fail(queue: Queue, message: Message) -> bool:
+    def fail(queue: Queue, message: Message, **options: bool) -> bool:
         if queue is queues[5]:
             raise RuntimeError("a bug")
-        return put(queue, message)
+        return put(queue, message, **options)
 
     with monkeypatch.context() as context:
         context.setattr(Queue, "put", fail)
@@ -405,12 +405,12 @@ def test_dead_letters_go_on_after_an_internal_error(
     put = Queue.put
     failing: Queue | None = queues[20]
 
-    def fail(queue: Queue, message: Message) -> bool:
+    def fail(queue: Queue, message: Message, **options: bool) -> bool:
         nonlocal failing
         if queue is failing:
             failing = None
             raise RuntimeError("a bug")
-        return put(queue, message)
+        return put(queue, message, **options)
 
     with monkeypatch.context() as context:
         context.setattr(Queue, "put", fail)
