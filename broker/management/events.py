@@ -195,7 +195,7 @@ def _read_overview(broker: AdministeredBroker, names: Vhosts, recent: "_Recent")
     gone = (
         [broker.context.totals.connections] if names is None else [each.connections_gone for each in vhosts]
     )
-    octets = map(sum, zip(*map(families.connection_row, (*gone, *connections)), strict=True))
+    octets = yield from summed(connections, families.connection_row, *map(families.connection_row, gone))
     shown: dict[str, Any] = {
         "at": broker.wall_clock(),
         "messages_ready": ready,
