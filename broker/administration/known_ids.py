@@ -4,11 +4,15 @@ from typing import Any
 
 from leveret.broker.administration.access import AdministeredBroker, BadRequestError, visible_vhosts
 from leveret.broker.administration.detached_channel import check_permission
-from leveret.broker.administration.messages import found_queue
+from leveret.broker.administration.messages import Steps, found_queue
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
 from leveret.broker.queue.deduplication import Deduplication
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.time_slices import portions
+
+STEP = 200
+"""Queues that one step of a list looks at."""
 
 
 class KnownIds:
@@ -17,17 +21,17 @@ class KnownIds:
     def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
 
-    def listing(self, actor: User | None, vhost: str | None = None) -> list[dict[str, Any]]:
+    def listing(self, actor: User | None, vhost: str | None = None) -> Steps[list[dict[str, Any]]]:
         """Return the queues that take each message once, of one vhost or of all that the actor may see.
 
         `ids` is the number of ids that are known; some of them may have expired. `repeated` counts dropped publishes.
         """
-        return [
-            ids_row(queue)
-            for place in visible_vhosts(self._broker, actor, vhost)
-            for queue in place.queues.values()
-            if queue.settings.deduplicate is not None
-        ]
+        places = visible_vhosts(self._broker, actor, vhost)
+        rows = []
+        for some in portions([queue for place in places for queue in place.queues.values()], STEP):
+            rows += [ids_row(queue) for queue in some if queue.settings.deduplicate is not None]
+            yield None
+        return rows
 
     def look(self, actor: User | None, vhost: str, name: str, text: str) -> dict[str, Any]:
         """Return whether a queue knows an id, and until when (epoch ms); None: that depends on its message.
@@ -66,5 +70,5 @@ def ids_row(queue: Queue) -> dict[str, Any]:
         "mode": settings.deduplicate_mode,
         "for": settings.deduplicate_for,
         "ids": 0 if ids is None else ids.known.count,
-        "repeated": queue.counts().repeated,
+        "repeated": queue.tally.repeated,
     }

@@ -1,6 +1,6 @@
 """Ids that queues know: `/api/leveret/ids` and `/api/leveret/queues/.../ids`."""
 
-from leveret.broker.http.call import Call, Item, Listing, changing, found_vhost, text
+from leveret.broker.http.call import Call, Item, Listing, Steps, changing, found_vhost, text
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Routes, Scope
 
@@ -17,16 +17,17 @@ _ID = Key("id", doc="the id; of a body its SHA-256 in hexadecimal digits")
     "expired; `repeated`: publishes that were dropped.",
     scope=Scope.VISIBLE,
 )
-def list_ids(call: Call) -> Listing:
+def list_ids(call: Call) -> Steps:
     """The queues that take each message once."""
     vhost = found_vhost(call) if "vhost" in call.names else call.vhost
-    return Listing(call.administration.known_ids.listing(call.actor, vhost), sort=("vhost", "queue"))
+    rows = yield from call.administration.known_ids.listing(call.actor, vhost)
+    return Listing(rows, sort=("vhost", "queue"))
 
 
 @ROUTES.get("leveret/queues/{vhost}/{queue}/ids", scope=Scope.CLIENT, query=(_ID,))
 def look(call: Call, vhost: str, queue: str) -> Item:
-    """Whether a queue knows an `id`, and `until` when (milliseconds since 1970; null: as long as its message is there);
-    needs read on the queue.
+    """The knowledge of a queue about an `id`: `known`, and `until` when (milliseconds since 1970; null: as long as its
+    message is there); needs read on the queue.
     """
     asked = text(call.query, "id")
     if not asked:
