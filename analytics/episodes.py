@@ -18,6 +18,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
+from leveret.analytics import findings
 from leveret.analytics.churn import ends
 from leveret.analytics.reading import Input
 from leveret.analytics.series import FULL_US, QUEUE, start_of_bin, steps
@@ -42,7 +43,7 @@ RECOVERED: Final = 0.5
 """Fraction of its worst backlog below which a queue is recovering."""
 NAMED: Final = 5
 """Maximum number of consumers that an episode names."""
-REASONS: Final = ("rejected", "expired", "dropped")
+REASONS: Final = tuple(findings.REASONS)
 """Counters of messages that leave a queue other than by a consumer, and are dead-lettered if it has an exchange."""
 COUNTERS: Final = (
     *("pub", "delivered", "redelivered", "acked", "requeued", *REASONS, "dead_lettered", "t_from_delta"),

@@ -19,7 +19,7 @@ LEVELS: Final[Mapping[str, str]] = {
     IDLE: "Idle",
 }
 """Names of levels on pages, from the worst to the best."""
-REASONS: Final = {
+REASONS: Final[Mapping[str, str]] = {
     "rejected": "rejected by consumers",
     "expired": "expired",
     "dropped": "over the limit of the queue",

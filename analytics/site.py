@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.analytics import report
-from leveret.analytics.episodes import COUNTERS
+from leveret.analytics.episodes import COUNTERS, REASONS
 from leveret.analytics.figures import Panel, Series, panels
 from leveret.analytics.findings import GOOD, LEVELS, Finding, duration, listed
 from leveret.analytics.job import Page, number_of
@@ -221,7 +221,7 @@ class _Site:
                             "dead",
                             "Dead letters per second",
                             "messages/s",
-                            lines("dead_lettered", "rejected", "expired", "dropped", per_second=True),
+                            lines("dead_lettered", *REASONS, per_second=True),
                         )
                     ]
                     if row["dead_lettered"]
