@@ -55,6 +55,11 @@ def is_known(value: int, now: int) -> bool:
     return value >> 1 > now >> 4
 
 
+def is_present(value: int) -> bool:
+    """Return whether an id with this value is known as long as its message is in the queue."""
+    return value | VOLATILE == PRESENT | VOLATILE
+
+
 def pack_entry(mark: bytes, value: int) -> bytes:
     """Return an id with its value as they are in a row."""
     return mark + value.to_bytes(5, "big")

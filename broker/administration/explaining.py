@@ -39,7 +39,7 @@ from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
 from leveret.broker.errors import AMQPError, resource
-from leveret.broker.queue.arguments import unknown_arguments
+from leveret.broker.queue.arguments import ID_KEYS, unknown_arguments
 from leveret.broker.queue.backoff import KEYS as RETRY_KEYS
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
@@ -304,14 +304,14 @@ SETTING_KEYS = (
         "retain-bytes",
     ),
     *("allow-hold", "hold-until-header", "max-held"),
-    "deduplicate",
+    ID_KEYS[0],
 )
 """Settings that arguments (with `x-` before their names) and policies can give."""
 _FIELDS = {"max-length-bytes": "max_octets", "retain-bytes": "retain_octets"}
 """Those whose names in `QueueSettings` are others."""
 _FIXED = (
     *("max-priority", "single-active-consumer", "queue-type", "queue-mode"),
-    *("deduplicate-mode", "deduplicate-for"),
+    *ID_KEYS[1:],
     *RETRY_KEYS,
 )
 """Settings that only arguments give, or that are shown as they were given."""

@@ -248,7 +248,9 @@ _CONSUME_VALIDATORS_4: Mapping[str, _Validator] = {**_CONSUME_VALIDATORS, _FAILO
 
 _DELAYED_RETRY = tuple(f"x-{key}" for key in RETRY_KEYS)
 _OF_HOLDS = ("x-allow-hold", "x-hold-until-header", "x-max-held", *_DELAYED_RETRY)
-_OF_IDS = ("x-deduplicate", "x-deduplicate-mode", "x-deduplicate-for")
+ID_KEYS = ("deduplicate", "deduplicate-mode", "deduplicate-for")
+"""The keys of policies for deduplication; arguments have `x-` before them."""
+_OF_IDS = tuple(f"x-{key}" for key in ID_KEYS)
 _OF_CLASSIC = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-max-length", "x-max-length-bytes",
     "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version", "x-single-active-consumer",

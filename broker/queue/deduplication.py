@@ -54,6 +54,7 @@ from leveret.storage.message_ids import (
     KnownIds,
     fingerprint,
     is_known,
+    is_present,
     pack_entry,
     pack_ids,
     time_of,
@@ -74,7 +75,6 @@ FEW_ROWS = 64
 """Old rows that a commit deletes."""
 ROW_IDS = 256
 """Ids in a row: it takes one page at most, which is found on a full disk, too."""
-_NOBODY: tuple[Awaited, ...] = ()
 
 
 class TakingQueue(Protocol):
@@ -200,7 +200,7 @@ class Deduplication:
         before = self.known.get(mark)
         if self._keeps_present:
             value = PRESENT
-            if self._settings.deduplicate_mode == RUNNING and before | VOLATILE == PRESENT | VOLATILE:
+            if self._settings.deduplicate_mode == RUNNING and is_present(before):
                 self._again[mark] = self._again.get(mark, 0) + 1
         else:
             value = self._until(now)
@@ -251,7 +251,7 @@ class Deduplication:
         for mark, message, value, promise in fresh:
             if value & VOLATILE or self._disk is None:
                 continue
-            told = _NOBODY if promise is None else (promise,)
+            told = () if promise is None else (promise,)
             if (
                 isinstance(message, Persistent)
                 and message.in_blob
@@ -357,7 +357,7 @@ class Deduplication:
             return
         for seq_id, message in messages:
             if seq_id in self._loose:
-                _told(self._loose.pop(seq_id) or _NOBODY, False)
+                _told(self._loose.pop(seq_id), False)
                 continue
             mark = self.mark_of(message)
             if mark is None:
@@ -413,11 +413,11 @@ class Deduplication:
     def purged(self, gone: Iterable[int]) -> None:
         """Follow all ready messages, and unacked ones that go with them, out of the queue."""
         for seq_id in gone:
-            _told(self._away.pop(seq_id, (b"", None))[1] or _NOBODY, False)
+            _told(self._away.pop(seq_id, (b"", None))[1], False)
         if not self._follows:
             return
         for waiting in self._loose.values():
-            _told(waiting or _NOBODY, False)
+            _told(waiting, False)
         self._loose.clear()
         is_kept = self._settings.deduplicate_mode != QUEUED  # in that mode purged ones may have their ids
         away = {mark: self.known.get(mark) for mark, _ in self._away.values() if mark and is_kept}
@@ -445,7 +445,7 @@ class Deduplication:
         value = self.known.get(self.mark_of_id(text))
         if not is_known(value, self._context.clock()):
             return None
-        return 0 if value | VOLATILE == PRESENT | VOLATILE else time_of(value)
+        return 0 if is_present(value) else time_of(value)
 
     def forget(self, text: str) -> bool:
         """Forget an id; return whether it was known."""
@@ -465,7 +465,7 @@ class Deduplication:
         """Refuse those who wait for the verdicts of consumers, and follow the messages in the queue no more."""
         away = [waiting for _, waiting in self._away.values()]
         for waiting in (*self._open.values(), *self._loose.values(), *away):
-            _told(waiting or _NOBODY, False)
+            _told(waiting, False)
         self._open.clear()
         self._loose.clear()
         self._away.clear()
@@ -590,8 +590,8 @@ def _text(message: Message, name: str) -> str:
     return "" if field is None or field[1] is None else str(field[1])
 
 
-def _told(waiting: Sequence[Awaited], is_safe: bool) -> None:
-    for promise in waiting:
+def _told(waiting: Sequence[Awaited] | None, is_safe: bool) -> None:
+    for promise in waiting or ():
         if is_safe:
             promise.accepted()
         else:

@@ -106,14 +106,10 @@ class Hold(DueLine):
         One whose header is malformed, and that no client publishes now, is not held.
         """
         (content, at, due), self._checked = self._checked, _NOTHING
-        if (
-            content is message.content and at == self._context.clock()
-        ):  # nearly always: it was checked just now
+        # Nearly always: it was checked just now.
+        if content is message.content and at == self._context.clock():
             return due
-        for name in self._headers:
-            if name in message.content:
-                break
-        else:
+        if not any(name in message.content for name in self._headers):
             return 0
         try:
             return self._due(Properties(message.header).headers or {})
@@ -173,12 +169,16 @@ class Hold(DueLine):
 
     def cancel(self, messages: Mapping[Due, Message]) -> int:
         """Remove held messages for good; returns the number of those that were still held."""
+        return len(self._take_out(messages))
+
+    def _take_out(self, messages: Mapping[Due, Message]) -> Collection[Due]:
+        """Hold messages no longer; returns the keys of those that were still held."""
         found = self.window.discard(messages)
         for due in found:
             self._delete(due)
         self._queue.cancelled([messages[due] for due in found])
         self._written()
-        return len(found)
+        return found
 
     def move(self, messages: Mapping[Due, Message], to: int) -> int:
         """Change the time of held messages (epoch ms); one that has passed releases them.
@@ -198,12 +198,7 @@ class Hold(DueLine):
 
         In the commit that has them there this queue holds them no longer, unless they are copied.
         """
-        found = set(messages) if is_copy else self.window.discard(messages)
-        if not is_copy:
-            for due in found:
-                self._delete(due)
-            self._queue.cancelled([messages[due] for due in found])
-            self._written()
+        found: Collection[Due] = messages if is_copy else self._take_out(messages)
         other.take([(due[0], messages[due]) for due in sorted(found)])
         return len(found)
 

@@ -410,22 +410,21 @@ class Queue:
         if limits is None:
             if may_expire(message.content):
                 self._need_limits()
-        elif limits.ids is not None and (mark := limits.ids.mark_of(message)) is not None:
-            if is_new and self.acks and limits.ids.known.get(mark):
-                self.settle()  # what was acked before this publish may have the id
-            if is_new and limits.ids.is_repeat(mark, message):
-                return True
-            has_room = limits.ids.has_room()
-            if limits.refuses(message) or (is_new and not has_room) or not self._enqueue(message, limits):
-                return False
-            if has_room:
-                limits.ids.take(mark, message)
+            self.admit(message)
             return True
-        elif limits.refuses(message):
+        ids = limits.ids
+        mark = None if ids is None else ids.mark_of(message)
+        if ids is None or mark is None:
+            return not limits.refuses(message) and self._enqueue(message, limits)
+        if is_new and self.acks and ids.known.get(mark):
+            self.settle()  # what was acked before this publish may have the id
+        if is_new and ids.is_repeat(mark, message):
+            return True
+        has_room = ids.has_room()
+        if limits.refuses(message) or (is_new and not has_room) or not self._enqueue(message, limits):
             return False
-        else:
-            return self._enqueue(message, limits)
-        self.admit(message)
+        if has_room:
+            ids.take(mark, message)
         return True
 
     def _enqueue(self, message: Message, limits: QueueLimits) -> bool:
