@@ -174,6 +174,11 @@ class Call:
         """The vhost of the path or, for lists, of the header `X-Vhost`; None if there is none."""
         return self.names.get("vhost", self.headers.get("x-vhost") or None)
 
+    def has(self, etag: str) -> bool:
+        """Return whether the client has the answer with this entity tag already: it gets 304 without a body."""
+        known = self.headers.get("if-none-match", "")
+        return etag in known or known.strip() == "*"
+
     def body(self, *required: str) -> dict[str, Any]:
         """Return the body, a JSON object with these keys, an empty one for none; raises ApiError."""
         if self._is_empty:

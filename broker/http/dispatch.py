@@ -1,6 +1,7 @@
 """The answer to a request: who asks, which route, may they, the handler, and the response in pieces. Pure."""
 
 from collections.abc import Generator, Hashable, Iterator, Mapping
+from http import HTTPStatus
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -37,7 +38,6 @@ from leveret.broker.scheduling.node_context import INTERNAL, OPERATOR
 PREFIX = "/api/"
 HEADERS = {"cache-control": "no-cache", "vary": "accept, accept-encoding, origin"}
 JSON = "application/json"
-_NOT_MODIFIED = 304
 MOST_DECISIONS = 64
 """Maximum number of permissions that a request waits for, one after the other."""
 
@@ -287,8 +287,8 @@ def _page_file(call: Call) -> Steps:
         "cache-control": found.cache_control,
         "vary": "accept-encoding",
     }
-    if found.etag in call.headers.get("if-none-match", ""):
-        return Content((), found.content_type, headers, _NOT_MODIFIED)
+    if call.has(found.etag):
+        return Content((), found.content_type, headers, HTTPStatus.NOT_MODIFIED)
     if "gzip" in call.headers.get("accept-encoding", ""):
         return Content((found.packed,), found.content_type, {**headers, "content-encoding": "gzip"})
     return Content((found.content,), found.content_type, headers)

@@ -3,13 +3,21 @@
 import logging
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from hashlib import sha256
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
 from leveret.broker.administration.access import MalformedError, Right, authorize
 from leveret.broker.administration.definitions import exporting, heading
-from leveret.broker.administration.definitions_document import SECTIONS, VHOST_SECTIONS, Entry, encoded
+from leveret.broker.administration.definitions_document import (
+    SECTIONS,
+    VHOST_SECTIONS,
+    Document,
+    Entry,
+    encoded,
+)
 from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.auth.login_throttle import shown
 from leveret.broker.http.call import Call, Content, Done, Need, Steps, flag
@@ -22,7 +30,10 @@ ROUTES = Routes("definitions", needs=Right.ADMINISTRATOR)
 _FILE_NAME = re.compile(r"[\w !#$%&'()+,.=@\[\]^`{}~-]{1,255}", re.ASCII)
 _LOCAL = re.compile(r"(?!//)[!-\[\]-~]{1,1000}")
 """Redirects to other sites, which would begin with a scheme or two slashes, are not followed."""
-_DOWNLOAD = (Key("download", doc="name of a file, for browsers to save the answer"),)
+_EXPORT = {
+    "query": (Key("download", doc="name of a file, for browsers to save the answer"),),
+    "statuses": (200, 304),
+}
 _BODY = tuple(Key(name, "array") for name in (
     "users", "vhosts", "permissions", "topic_permissions", "parameters", "global_parameters", "policies",
     "queues", "exchanges", "bindings",
@@ -41,8 +52,8 @@ _DRY_RUN = (
 )
 
 
-@ROUTES.get("definitions", "all-configuration", query=_DOWNLOAD)
-@ROUTES.get("definitions/{vhost}", doc="Definitions of a vhost.", query=_DOWNLOAD)
+@ROUTES.get("definitions", "all-configuration", **_EXPORT)
+@ROUTES.get("definitions/{vhost}", doc="Definitions of a vhost.", **_EXPORT)
 def get_definitions(call: Call) -> Steps:
     """All definitions."""
     authorize(call.broker.users, call.actor, Right.ADMINISTRATOR)
@@ -55,19 +66,31 @@ def get_definitions(call: Call) -> Steps:
             raise bad_request("invalid name of a file")
         headers["content-disposition"] = f"attachment; filename={file}"
     document = yield from exporting(call.broker, None if name is None else call.broker.vhosts[name])
-    parts: Iterable[tuple[str, Iterable[Any]]] = (
-        (section, getattr(document, section))
-        for section in SECTIONS
-        if name is None or section in VHOST_SECTIONS
-    )
-    if name is None:
-        return Content(written(heading(call.broker), parts), "application/json", headers)
-    stripped = (
-        (section, map(_without_vhost, entries) if section in _STRIPPED else entries)
-        for section, entries in parts
-    )
-    head = {"rabbit_version": call.broker.config.compatibility.version}
-    return Content(written(head, stripped), "application/json", headers)
+    head = heading(call.broker)
+    if name is not None:
+        head = {"rabbit_version": head["rabbit_version"]}
+
+    def pieces() -> Iterator[bytes | None]:
+        return written(head, _sections(document, of_vhost=name is not None))
+
+    whole = sha256()
+    for piece in pieces():  # twice, so that the octets are never in memory as a whole
+        whole.update(piece or b"")
+        yield None
+    headers["etag"] = f'"{whole.hexdigest()}"'
+    if call.has(headers["etag"]):
+        return Content((), "application/json", headers, HTTPStatus.NOT_MODIFIED)
+    return Content(pieces(), "application/json", headers)
+
+
+def _sections(document: Document, *, of_vhost: bool) -> Iterator[tuple[str, Iterable[Any]]]:
+    """Yield the sections of an export and their entries, which do not name their vhost in the export of one."""
+    for section in SECTIONS:
+        entries = getattr(document, section)
+        if not of_vhost:
+            yield section, entries
+        elif section in VHOST_SECTIONS:
+            yield section, map(_without_vhost, entries) if section in _STRIPPED else entries
 
 
 _STRIPPED = frozenset({"exchanges", "queues", "bindings"})

@@ -64,7 +64,7 @@ class Api:
         )
         response = self._run(respond(self.node, ROUTER, request, content))
         octets = b"".join(piece for piece in response.pieces if piece)
-        is_json = response.headers.get("content-type") == "application/json"
+        is_json = octets and response.headers.get("content-type") == "application/json"
         return Answer(response.status, dict(response.headers), json.loads(octets) if is_json else octets)
 
     def _run(self, steps: Generator[Need, Any, Response]) -> Response:

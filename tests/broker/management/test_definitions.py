@@ -47,6 +47,25 @@ def test_the_definitions_of_a_vhost_are_imported_into_another(api):
     assert 404 == api.request("GET", "users/bob").status
 
 
+@pytest.mark.parametrize("path", ["definitions", "definitions/v"])
+def test_a_client_that_has_the_definitions_gets_no_body(api, path):
+    """The entity tag changes with the definitions, and only then; with it the answer is 304, as in RabbitMQ 4.3."""
+    api.post("definitions", DOCUMENT)
+    api.put("permissions/v/guest", {"configure": ".*", "write": ".*", "read": ".*"})
+    first = api.request("GET", path)
+    known = {"if-none-match": f'"other", {first.headers["etag"]}'}
+
+    assert (304, b"") == api.request("GET", path, **known)[::2]
+    assert 304 == api.request("GET", path, **{"if-none-match": "*"}).status
+    assert first.body == api.request("GET", path, **{"if-none-match": '"other"'}).body
+    assert 201 == api.put("exchanges/v/later", {"type": "fanout"})
+    later = api.request("GET", path, **known)
+    assert 200 == later.status
+    assert first.headers["etag"] != later.headers["etag"]
+    assert 204 == api.delete("exchanges/v/later")
+    assert first.headers["etag"] == api.request("GET", path).headers["etag"]
+
+
 def test_a_download_has_a_name(api):
     """Browsers save the answer in a file; what would not be its name is refused."""
     answer = api.request("GET", "definitions?download=mine.json")
