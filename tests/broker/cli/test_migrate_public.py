@@ -17,6 +17,7 @@ RECORDED = Path(__file__).with_name("public_files.txt")
 _TITLES = {
     "Set (key = value)": "obeyed",
     "Without effect": "without effect",
+    "Warnings": "warned",
     "Not on this machine, but needed": "needed",
     "Refused": "refused",
     "Cannot exist here, or belong to what cannot": "left out",
