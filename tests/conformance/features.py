@@ -1,4 +1,4 @@
-"""Features of classic queues, messages and consumers, and the cases about each: data for cases.md."""
+"""Features and the cases about each, and what 4.x has changed that a client notices: data for cases.md."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -87,3 +87,35 @@ FEATURES = {
         Feature("consumer statistics", (), "not visible to clients; see `broker/management/client_fields.py`"),
     ),
 }  # fmt: skip
+
+CHANGES = (
+    Feature("4.1: the least `frame_max` is 8192", ("connection.small-frames",)),
+    Feature("4.1: frames of 8,192 bytes before the login, for tokens", ("release.password-*",)),
+    Feature("4.0: `max_message_size` is 16 MiB", ("release.size",)),
+    Feature("4.3: queues that are neither durable nor exclusive are refused", ("61a",)),
+    Feature("4.3: `basic.qos` with `global` limits each consumer", ("release.qos*",)),
+    Feature("4.3: at most two `#` in a binding key", ("71",)),
+    Feature("4.3: `x-queue-master-locator` is refused", ("release.classic-queue-master-locator*",)),
+    Feature("4.3: no first version of the storage of classic queues", ("release.classic-queue-version-1", "release.classic-queue-mode*")),
+    Feature("4.0: an `x-death` of a client counts no more", ("release.cycle",)),
+    Feature("4.0: a delivery limit of 20 in quorum queues, -1 for none", ("release.limit", "release.no-limit")),
+    Feature("4.3: what a nack gives back has not failed; `x-acquired-count`", ("release.limit-*", "release.counts")),
+    Feature("4.3: 32 strict priorities in quorum queues", ("release.priorities*",)),
+    Feature("4.3: delayed retries in quorum queues", ("release.delayed-retry",)),
+    Feature("4.3: the consumer timeout is of quorum queues, and cancels", ("release.timeout-*", "release.classic-consumer-timeout*")),
+    Feature("4.3: the place of a requeued message in a quorum queue", ("quorum.requeue-order",)),
+    Feature("4.2.7: a passive declare needs a permission", ("104i",)),
+    Feature("4.2: replies to an address that is gone; no binding of one", ("reply.mandatory", "72a")),
+    Feature("4.0, 4.3: exchange types `x-local-random` and `x-modulus-hash`; three of plugins", ("release.exchange-*",)),
+    Feature("`x-delayed-message`: its plugin was given up", ("39b",)),
+    Feature("4.0: streams and AMQP 1.0 in the core", ("release.stream", "1c")),
+    Feature("4.2: message interceptors", ("release.interceptors",)),
+    Feature("4.0: ANONYMOUS logs in as guest", ("release.anonymous",)),
+    Feature("`x-delivery-limit` of a classic queue", ("57a",)),
+)  # fmt: skip
+"""Changes of RabbitMQ 4 since 3.13, with the release, and features in place of which Leveret has something else."""
+
+
+def changed(cases: Sequence[Case]) -> list[Case]:
+    """The cases about what 4.x has changed."""
+    return [case for change in CHANGES for case in change.covered(cases)]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from conformance import peers
 from conformance.cases import Case, Outcome
 from conformance.explained import EXPLAINED, explanation
-from conformance.features import FEATURES
+from conformance.features import CHANGES, FEATURES
 from conformance.peers import OF_MACHINE, PEERS, Peer
 from conformance.rows import CASES, LAST_ROW, NOT_APPLICABLE
 
@@ -17,7 +17,8 @@ def _cell(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    return "`" + " ".join(text.replace("|", "\\|").split()) + "`"
+    fence = "``" if "`" in text else "`"
+    return fence + " ".join(text.replace("|", "\\|").split()) + fence
 
 
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -70,11 +71,25 @@ begin with `own`; `reader` may configure these and read all names, `writer` may 
 """
 
 
-def same(peer: Peer) -> tuple[int, int]:
-    """Return the number of cases with the same outcome as a peer, and of those that it was asked."""
+_CHANGES_HEADING = """\
+## Changes from 3.13 to 4.3
+
+What RabbitMQ 4 has changed that a client notices, what each release answers, and what Leveret answers with the profile 4.3. `make conformance PEER=4.3
+ARGS=--changes` asks a running 4.3.6 and Leveret these questions alone.
+"""
+
+
+def differing(peer: Peer) -> list[Case]:
+    """Return the cases that a peer was asked and that end otherwise here."""
     record = peers.recorded()[peer.name]
     asked = [case for case in CASES if case.asked_of(peer.name)]
-    return sum(expected(case, peer, record) == record.get(case.id) for case in asked), len(asked)
+    return [case for case in asked if expected(case, peer, record) != record.get(case.id)]
+
+
+def same(peer: Peer) -> tuple[int, int]:
+    """Return the number of cases with the same outcome as a peer, and of those that it was asked."""
+    asked = sum(case.asked_of(peer.name) for case in CASES)
+    return asked - len(differing(peer)), asked
 
 
 def all_cases() -> str:
@@ -107,9 +122,35 @@ def all_cases() -> str:
             patterns = ", ".join(_code(pattern) for pattern in feature.cases)
             rows.append((feature.name, patterns, str(len(cases) or ""), *_statuses(cases), feature.note))
         parts.append(_table((heading.lower(), "which", "cases", *_HEADS, "note"), rows))
+    parts.append(_CHANGES_HEADING)
+    parts.append(_changes())
     parts.append("## Explained differences\n\nThese cases differ from a release of RabbitMQ on purpose.\n")
     parts.append(_differences())
     return "\n".join(parts)
+
+
+def answer(case: Case, text: str) -> str:
+    """Return the text of an outcome in full: that of the record, or of the case for `=`."""
+    return str(case.expect) if text == "=" else text
+
+
+def _changes() -> str:
+    """Return what each release answers to the cases about changes, and Leveret with the profile 4.3."""
+    rows = []
+    peer, recorded = PEERS["4.3"], peers.recorded()
+    different = {case.id for case in differing(peer)}
+    for change in CHANGES:
+        for case in change.covered(CASES):
+            answers = [
+                _code(answer(case, recorded[name][case.id])) if case.id in recorded[name] else ""
+                for name in PEERS
+            ]
+            ours = "the same"
+            if case.id in different:
+                ours = f"{_code(str(case.expect))} ({number(case.id, peer)})"
+            rows.append((change.name, f"`{case.id}`", _cell(case.statement), *answers, ours))
+    heads = ("change", "case", "asked", *(f"RabbitMQ {each.version}" for each in PEERS.values()))
+    return _table((*heads, "Leveret, profile 4.3"), rows)
 
 
 def _differences() -> str:

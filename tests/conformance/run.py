@@ -16,6 +16,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 from conformance import octets, peers, report  # noqa: E402
 from conformance.brokers import SET_UPS, Broker, SetUp, StartError, start_ours, start_rabbitmq  # noqa: E402
 from conformance.cases import Case, run  # noqa: E402
+from conformance.features import changed  # noqa: E402
 from conformance.peers import PEERS, Peer  # noqa: E402
 from conformance.rows import CASES  # noqa: E402
 
@@ -111,6 +112,9 @@ def main() -> int:
     parser.add_argument(
         "--verbose", action="store_true", help="print the outcomes of every case, not only of differing ones"
     )
+    parser.add_argument(
+        "--changes", action="store_true", help="only what 4.x has changed, with the outcomes of every case"
+    )
     parser.add_argument("--write-docs", action="store_true", help="only write cases.md")
     parser.add_argument("--write", action="store_true", help="only record a RabbitMQ's answers anew")
     parser.add_argument("--new", action="store_true", help="only what is not recorded yet")
@@ -126,6 +130,8 @@ def main() -> int:
     begins = tuple(options.cases) or ("",)
     scripts = [name for name in octets.SCRIPTS if f"octets.{name}".startswith(begins)]
     cases = [case for case in CASES if case.asked_of(peer.name) and case.id.startswith(begins)]
+    if options.changes:
+        scripts, cases = [], [case for case in changed(cases) if case in cases]
     if options.new:
         scripts = [name for name in scripts if name not in octets.read(peer)]
         cases = [case for case in cases if case.id not in peers.recorded()[peer.name]]
@@ -139,7 +145,7 @@ def main() -> int:
     except StartError as error:
         print(error, file=sys.stderr)
         return 2
-    good = same_outcomes(peer, cases, theirs, ours, verbose=options.verbose)
+    good = same_outcomes(peer, cases, theirs, ours, verbose=options.verbose or options.changes)
     return 0 if same_octets(peer, their_octets, our_octets) and good else 1
 
 

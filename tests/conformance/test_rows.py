@@ -11,7 +11,7 @@ from conformance import octets, peers, report
 from conformance.brokers import Broker
 from conformance.cases import Case, run
 from conformance.explained import EXPLAINED, explanation
-from conformance.features import FEATURES
+from conformance.features import CHANGES, FEATURES, changed
 from conformance.peers import OF_MACHINE, PEERS, Peer
 from conformance.rows import CASES, LAST_ROW, NOT_APPLICABLE
 
@@ -62,6 +62,17 @@ def test_99_percent_are_the_same_in_the_profile_4_3() -> None:
     assert found >= 0.99 * (asked - len(unknown))
 
 
+def test_what_4_has_changed_is_followed() -> None:
+    """With the profile 4.3 all questions about its changes but four end as in 4.3.6, and most of these end otherwise in 3.10.8."""
+    followed = {case.id for case in changed(CASES)} - {case.id for case in report.differing(PEERS["4.3"])}
+    before, after = (peers.recorded()[name] for name in PEERS)
+
+    assert all(change.covered(CASES) for change in CHANGES)
+    assert {"1c", "39b", "61a", "release.stream"} == {case.id for case in changed(CASES)} - followed
+    assert len(followed) >= 31
+    assert 0.8 * len(followed) < sum(before.get(each) != after[each] for each in followed)
+
+
 def test_ids_are_unique() -> None:
     """No two cases have the same id."""
     assert len(CASES) == len({case.id for case in CASES})
@@ -92,7 +103,7 @@ def test_every_explanation_explains() -> None:
 
 def test_every_feature_is_asked_about() -> None:
     """Each pattern of a feature covers a case, and a feature without cases says why."""
-    for feature in itertools.chain(*FEATURES.values()):
+    for feature in itertools.chain(*FEATURES.values(), CHANGES):
         assert feature.cases or feature.note, feature.name
         for pattern in feature.cases:
             assert any(fnmatchcase(case.id, pattern) for case in CASES), (feature.name, pattern)
