@@ -20,8 +20,7 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Final, NamedTuple
 
-MOST_POSITIONS: Final = 1024
-"""Maximum number of positions, with those of repetitions."""
+MOST_POSITIONS: Final = 1024  # maximum number of positions, with those of repetitions
 _MOST_DEPTH: Final = 50  # of groups
 _REMEMBERED: Final = 1024  # maximum number of cached characters, and of cached sets
 _BEGINNING, _END = "^beginning", "end$"  # read as if they were characters, which are shorter

@@ -52,16 +52,11 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Prefix(msgspec.Struct, frozen=True):
-    """Beginning of the names of keys where a class of settings is used in several places.
+    """Beginning of the names of keys where a class of settings is used in several places."""
 
-    Attributes:
-        name: the beginning, without the dot.
-        words: words that texts of these keys have in common, and what they are here.
-
-    """
-
-    name: str
+    name: str  # the beginning, without the dot
     words: tuple[tuple[str, str], ...] = ()
+    """Words that texts of these keys have in common, and what they are here."""
 
 
 class Topic(msgspec.Struct, frozen=True):

@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-DEEPEST: Final = 32
-"""Maximum depth of tuples and lists inside each other."""
+DEEPEST: Final = 32  # maximum depth of tuples and lists inside each other
 _TOKEN: Final = re.compile(
     r"""(?:\s|%[^\n]*)*(?:
         (?P<atom>[a-z][\w@]*) | '(?P<quoted>(?:[^'\\]|\\.)+)' | "(?P<string>(?:[^"\\]|\\.)*)"
@@ -22,8 +21,7 @@ _PLAIN_ATOM: Final = re.compile(r"[a-z][\w@]*", re.ASCII)
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _LETTERS: Final = {"n": "\n", "t": "\t", "s": " ", "r": "\r"}
 _CLOSING: Final = {"{": "}", "[": "]"}
-_VALUE, _END = "value", "end"
-"""Kinds of tokens beside the punctuation marks."""
+_VALUE, _END = "value", "end"  # kinds of tokens beside the punctuation marks
 
 
 class Atom(str):

@@ -98,8 +98,7 @@ class UnansweredError(FrameError):
     """Input at which the reader of RabbitMQ 4.3 crashes: the socket is closed without `connection.close`."""
 
 
-Subscribe = Callable[[Callable[[], object]], object]
-"""Registers a callback for an event."""
+Subscribe = Callable[[Callable[[], object]], object]  # registers a callback for an event
 
 
 class NotYet(Exception):  # noqa: N818 - not an error: the method will be executed later

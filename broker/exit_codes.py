@@ -5,28 +5,21 @@ from typing import Final
 
 from leveret.storage.errors import DamagedError, StorageError, UnknownFormatError
 
-USAGE: Final[int] = os.EX_USAGE
-"""The arguments of a command are invalid."""
-DATA: Final[int] = os.EX_DATAERR
-"""Data, or a file given as an argument, has an invalid format."""
-NO_INPUT: Final[int] = os.EX_NOINPUT
-"""A file given as an argument does not exist."""
-NO_USER: Final[int] = os.EX_NOUSER
-"""A user does not exist."""
+USAGE: Final[int] = os.EX_USAGE  # the arguments of a command are invalid
+DATA: Final[int] = os.EX_DATAERR  # data, or a file given as an argument, has an invalid format
+NO_INPUT: Final[int] = os.EX_NOINPUT  # A file given as an argument does not exist
+NO_USER: Final[int] = os.EX_NOUSER  # A user does not exist
 UNAVAILABLE: Final[int] = os.EX_UNAVAILABLE
 """A port is not available, a broker cannot be reached, or it refused a command."""
-SOFTWARE: Final[int] = os.EX_SOFTWARE
-"""An internal error."""
+SOFTWARE: Final[int] = os.EX_SOFTWARE  # an internal error
 CANNOT_CREATE: Final[int] = os.EX_CANTCREAT
 """The data directory is in use, or the directory or a file cannot be created."""
-IO: Final[int] = os.EX_IOERR
-"""A disk I/O error."""
+IO: Final[int] = os.EX_IOERR  # A disk I/O error
 TEMPORARY: Final[int] = os.EX_TEMPFAIL
 """The broker did not answer in time, or is too busy with others of these: the same command is possible later."""
 NO_PERMISSION: Final[int] = os.EX_NOPERM
 """The broker refused the login, or the socket of the data directory belongs to another user."""
-CONFIG: Final[int] = os.EX_CONFIG
-"""The configuration is invalid."""
+CONFIG: Final[int] = os.EX_CONFIG  # the configuration is invalid
 
 
 def of_storage(error: StorageError) -> int:

@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 
 from leveret.broker.automaton import Automaton, ExpressionError
 
-_WEIGHT: Final = 4
-"""The cost of a position of an automaton, in instructions of RE2."""
+_WEIGHT: Final = 4  # the cost of a position of an automaton, in instructions of RE2
 _INSTALL: Final = "without RE2; to have it: pip install 'leveret[re2]'"
 
 

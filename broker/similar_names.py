@@ -5,10 +5,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-_LENGTH: Final = 3
-"""Difference in length up to which a name is compared."""
-_MOST: Final = 300
-"""Names that are compared, which takes a moment."""
+_LENGTH: Final = 3  # difference in length up to which a name is compared
+_MOST: Final = 300  # names that are compared, which takes a moment
 _SIMILAR: Final = 0.7
 
 

@@ -19,8 +19,7 @@ from heapq import heappop, heappush
 
 Confirmation = tuple[int, bool, bool]
 """A `basic.ack` or `basic.nack` to send to the publisher: its delivery tag, `multiple`, and true for an ack."""
-MARKS = 1000
-"""Approximate number of marks of `ConfirmTimeouts`, whatever the timeout."""
+MARKS = 1000  # approximate number of marks of `ConfirmTimeouts`, whatever the timeout
 
 
 def _nobody() -> None:
@@ -56,20 +55,16 @@ class ChannelConfirms:
 
         A number counts as settled unless `hold` or `refused` is called.
         """
-        self.scheduled = False
-        """True if a call of `take` is pending."""
+        self.scheduled = False  # True if a call of `take` is pending
         self._wake = wake
-        self.held: set[int] = set()
-        """The open numbers."""
+        self.held: set[int] = set()  # the open numbers
         self._low = 0  # no number up to here is open
         self._answered = 0  # every number up to here has been confirmed or nacked
-        self.taken = 0
-        """`seq_no` at the last `take`."""
+        self.taken = 0  # `seq_no` at the last `take`
         self._settled: list[int] = []  # open at the last take(), settled since
         self._early: set[int] = set()  # published since the last take(), and already confirmed
         self._refused: set[int] = set()  # refused since the last take()
-        self.nacked_count = 0
-        """Number of nacked publishes."""
+        self.nacked_count = 0  # number of nacked publishes
         self._nacked: list[int] = []
         """A heap of nacked numbers above `_answered`, which no multiple ack may cover."""
 

@@ -26,10 +26,8 @@ from typing import Any, Self
 from leveret.storage.message import Awaited, Message, Promised
 from leveret.storage.queues.backing_queue import BackingQueue, Fetched, Piece, Walk, never
 
-Key = Any
-"""A seq_id, or the promise of a delivered message that is no longer kept."""
-_PIECE = 256
-"""Number of promises refused between two checks of the time."""
+Key = Any  # A seq_id, or the promise of a delivered message that is no longer kept
+_PIECE = 256  # number of promises refused between two checks of the time
 
 
 def _at_once(steps: Iterator[None]) -> None:
@@ -79,12 +77,9 @@ class ConsumerAckQueue:
         # counters
         self.light_count = 0
         """Number of light deliveries without a verdict: delivered messages that are no longer kept."""
-        self.lost = 0
-        """Light deliveries that were requeued: their publishes were nacked."""
-        self.promised = 0
-        """Messages published with a promise."""
-        self.refused = 0
-        """Promised messages that were refused, for any reason: their publishes were nacked."""
+        self.lost = 0  # light deliveries that were requeued: their publishes were nacked
+        self.promised = 0  # messages published with a promise
+        self.refused = 0  # promised messages that were refused, for any reason: their publishes were nacked
 
     @property
     def promised_count(self) -> int:

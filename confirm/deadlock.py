@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from leveret.confirm.consumer_ack import ConsumerAckQueue
 
-TRAP_SECONDS = 10.0
-"""Seconds without a publish or an ack before a queue is reported."""
+TRAP_SECONDS = 10.0  # seconds without a publish or an ack before a queue is reported
 TRAP = (
     "%r appears deadlocked: %d publishes await consumer acks, and nothing was published or acked for %d s. The "
     "publishers' windows of unconfirmed messages must be at least as large as the ack batches (or prefetch counts) of "

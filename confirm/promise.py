@@ -24,8 +24,7 @@ class Promise:
     __slots__ = ("open", "publisher", "seq_no")
 
     def __init__(self, publisher: Publisher, seq_no: int, copies: int) -> None:
-        self.publisher: Publisher | None = publisher
-        """None once it was notified."""
+        self.publisher: Publisher | None = publisher  # None once it was notified
         self.seq_no = seq_no
         self.open = copies
         """Number of copies without a verdict; a dead letter is added before the verdict of the copy it replaces."""

@@ -11,15 +11,12 @@ from typing import ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
-Field = tuple[str, object]
-"""One value of a table: (RabbitMQ's name of its type, value)."""
-Table = dict[str, Field]
-"""A typed AMQP table."""
+Field = tuple[str, object]  # one value of a table: (RabbitMQ's name of its type, value)
+Table = dict[str, Field]  # A typed AMQP table
 Headers = Callable[[], Table] | Table | None
 """The headers of a message, or a function that decodes them on demand."""
 
-PIECE = 64
-"""Bindings removed between two checks of the clock."""
+PIECE = 64  # bindings removed between two checks of the clock
 MOST_COUNTED_KEYS = 1024
 """Maximum number of routing keys of an exchange that are counted separately at a time, if they are at all."""
 
@@ -92,10 +89,8 @@ ExchangeClass: TypeAlias = "type[Exchange]"
 class Line(Protocol):
     """The delayed messages of one exchange, which routing treats as a destination."""
 
-    number: int
-    """Its id on disk; 0 for none yet."""
-    longest: int
-    """The longest delay (ms) that it takes."""
+    number: int  # its id on disk; 0 for none yet
+    longest: int  # the longest delay (ms) that it takes
 
     def ignored(self, delay: int) -> None:
         """Take note that a message with a longer delay is routed at once."""
@@ -169,12 +164,9 @@ class Exchange:
     """True if `match` chooses one of the destinations, also for several keys (`exchanges.choice`)."""
     is_ordered: ClassVar[bool] = False
     """True if `match` depends on the order of the bindings, which must outlive a restart."""
-    keyless: ClassVar[bool] = False
-    """True if `match` ignores the routing key."""
-    indexed: ClassVar[bool] = False
-    """True if `match` is one dictionary lookup, which no cache can improve."""
-    counts_keys: ClassVar[bool] = False
-    """True if messages are counted by routing key, too."""
+    keyless: ClassVar[bool] = False  # True if `match` ignores the routing key
+    indexed: ClassVar[bool] = False  # True if `match` is one dictionary lookup, which no cache can improve
+    counts_keys: ClassVar[bool] = False  # True if messages are counted by routing key, too
 
     def __init__(
         self,
@@ -202,8 +194,7 @@ class Exchange:
         self.lookups = 0
         self.exchange_destinations: dict[Exchange, None] | None = None
         self._by_destination: dict[object, Bound] = {}
-        self.binding_count = 0
-        """Number of explicit bindings."""
+        self.binding_count = 0  # number of explicit bindings
         self._prepare()
         # Further bindings to a destination with the same place in a subclass's index (they differ only in
         # parts that routing ignores), so that unbinding need not search for them; None while there are

@@ -20,8 +20,7 @@ from leveret.exchanges.errors import InvalidArgumentError, InvalidBindingError, 
 _HEADER, _PROPERTY = "hash-header", "hash-property"
 _PROPERTIES = ("correlation_id", "message_id", "timestamp")
 _WEIGHT = re.compile(r"[+-]?[0-9]+\Z", re.ASCII)
-_REMEMBERED = 4096
-"""Hashes whose destinations an exchange remembers."""
+_REMEMBERED = 4096  # hashes whose destinations an exchange remembers
 
 
 class ConsistentHashExchange(ChoiceExchange):
@@ -49,8 +48,7 @@ class ConsistentHashExchange(ChoiceExchange):
 
     def _prepare(self) -> None:
         super()._prepare()
-        self._ends: Sequence[int] = ()
-        """Behind the last bucket of each of the choices."""
+        self._ends: Sequence[int] = ()  # behind the last bucket of each of the choices
         self._known: dict[int, tuple[object, ...]] = {}
         """Destinations by hash, as it takes long to compute one."""
 

@@ -26,8 +26,7 @@ DELAYED = "x-delayed-message"
 HEADER = "x-delay"
 LONGEST_OF_PLUGIN = 2**32 - 1
 """Maximum delay in milliseconds of RabbitMQ's plugin, nearly 50 days: it ignores a longer one."""
-LONGEST = 2**62
-"""Maximum delay in milliseconds, 146 million years."""
+LONGEST = 2**62  # maximum delay in milliseconds, 146 million years
 
 DELAYABLE_TYPES: dict[str, type[Exchange]] = {
     each.type: each

@@ -41,8 +41,7 @@ _PRESENT: _Value = ("void", None)  # as a criterion: matches any value
 _ALWAYS = ("", ("always", None))  # place in the index of criteria without conditions
 
 
-_Wanted = tuple[tuple[str, _Value], ...]
-"""The conditions of a binding: names of headers, and their values."""
+_Wanted = tuple[tuple[str, _Value], ...]  # the conditions of a binding: names of headers, and their values
 
 
 class _Criteria:

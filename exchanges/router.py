@@ -78,37 +78,30 @@ def _at_once(steps: Iterator[None], _name: str) -> None:
 
 
 class Router:
-    """The exchanges and bindings of one vhost, and the names of its queues for the default exchange.
-
-    Attributes:
-        binding_count: number of explicit bindings.
-        exchanges: by name; read it, change it through the methods.
-        queues: destinations by queue name; read it, change it through `add_queue` and `forget`.
-        generation: incremented by every change after which some message may take another route; callers that cache
-            routes drop them when it has changed.
-        reads_properties: number of exchanges that need an `Envelope` as the headers of a message.
-        hop_limit: maximum number of exchanges after the first that one message may pass, times its routing keys.
-        listener: notified of changes to durable exchanges and to bindings from them; None for no observer.
-        make_line: makes the line of a delayed exchange; None disables delays.
-        on_deleted: called with each exchange that was deleted, for any reason.
-        on_binding: called for each binding that was added (true) or removed (false), for any reason, with its source,
-            destination, binding key and arguments; None for no observer.
-        work: carries out long jobs, under a name for the log: immediately, or one step at a time. Meanwhile the
-            router responds as if the whole job was done.
-    """
+    """The exchanges and bindings of one vhost, and the names of its queues for the default exchange."""
 
     def __init__(self) -> None:
-        self.exchanges: dict[str, Exchange] = {}
+        self.exchanges: dict[str, Exchange] = {}  # by name; read it, change it through the methods
         self.queues: dict[str, object] = {}
+        """Destinations by queue name; read it, change it through `add_queue` and `forget`."""
         self.generation = 0
-        self.binding_count = 0
-        self.reads_properties = 0
+        """Incremented by every change after which some message may take another route; callers that cache routes drop
+        them when it has changed."""
+        self.binding_count = 0  # number of explicit bindings
+        self.reads_properties = 0  # number of exchanges that need an `Envelope` as the headers of a message
         self.listener: Listener | None = None
+        """Notified of changes to durable exchanges and to bindings from them; None for no observer."""
         self.make_line: Callable[[DelayedExchange], Line] | None = None
+        """Makes the line of a delayed exchange; None disables delays."""
         self._compares_exactly = False
         self.on_deleted: Callable[[Exchange], object] = _ignored
+        """Called with each exchange that was deleted, for any reason."""
         self.on_binding: Callable[[bool, Exchange, object, str, Table], object] | None = None
+        """Called for each binding that was added (true) or removed (false), for any reason, with its source,
+        destination, binding key and arguments; None for no observer."""
         self.work: Callable[[Iterator[None], str], object] = _at_once
+        """Carries out long jobs, under a name for the log: immediately, or one step at a time. Meanwhile the router
+        responds as if the whole job was done."""
         self._leaving: set[object] = set()
         """Destinations that were deleted and may still be in indexes of exchanges."""
         # The exchanges that a destination is bound to: one as itself, several as the keys of a dict.
@@ -120,6 +113,7 @@ class Router:
         self._asked: set[str] = set()  # names looked up in the default exchange in this generation
         self._default: Exchange | None = None
         self.hop_limit = _UNLIMITED
+        """Maximum number of exchanges after the first that one message may pass, times its routing keys."""
 
     # Topology
 

@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ExportError", "columns", "percentile", "rates", "read", "tables"]
 
-TIME_UNIT: Final = "ms since 1970, UTC"
-"""Unit of the columns that become timestamps."""
-_BATCH: Final = 20_000
-"""Rows that are held as objects at once."""
+TIME_UNIT: Final = "ms since 1970, UTC"  # unit of the columns that become timestamps
+_BATCH: Final = 20_000  # rows that are held as objects at once
 _MARGIN: Final = timedelta(hours=1)
 """A row may be in the folder of the hour after its own, in which it was written."""
 _SUFFIXES: Final = ("jsonl", "parquet")

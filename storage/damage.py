@@ -7,21 +7,16 @@ only noted here, and `take` is called periodically.
 from collections import Counter, deque
 from typing import NamedTuple
 
-BLOCK = "block"
-"""The header of a block has a wrong checksum: none of its messages can be read."""
+BLOCK = "block"  # the header of a block has a wrong checksum: none of its messages can be read
 RECORD = "record"
-BITMAP = "bitmap"
-"""The bitmap of a block's settled messages is damaged: they are delivered again."""
+BITMAP = "bitmap"  # the bitmap of a block's settled messages is damaged: they are delivered again
 BODY = "body"
 MISSING_BODY = "missing_body"
-FILE = "file"
-"""The file of a body is damaged."""
+FILE = "file"  # the file of a body is damaged
 MISSING_FILE = "missing_file"
 DELAYED = "delayed"
-IDS = "ids"
-"""Ids that a queue has forgotten by that: it may take their messages once more."""
-MISSING = "missing"
-"""Messages that were counted but cannot be found."""
+IDS = "ids"  # ids that a queue has forgotten by that: it may take their messages once more
+MISSING = "missing"  # messages that were counted but cannot be found
 TEXTS = {
     BLOCK: "block header damaged, its messages are lost",
     RECORD: "message damaged and skipped",
@@ -41,21 +36,17 @@ KINDS = tuple(TEXTS)
 class Damage(NamedTuple):
     """Damage found in one queue since the previous report."""
 
-    qid: int
-    """Id of the queue (of one priority level of a priority queue), or the line of a delayed message."""
-    position: int
-    """The seq_id of the first damaged message, or where it should be."""
+    qid: int  # id of the queue (of one priority level of a priority queue), or the line of a delayed message
+    position: int  # the seq_id of the first damaged message, or where it should be
     kind: str
-    others: int
-    """Number of further damages found after it."""
+    others: int  # number of further damages found after it
 
 
 class Damages:
     """Collects the damage that one broker has found."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        """Counts by kind since the start, as of the last `take`."""
+        self.counts: Counter[str] = Counter()  # counts by kind since the start, as of the last `take`
         self._noted: deque[tuple[int, int, str, int]] = deque()
         """A deque, because several threads append to it."""
 

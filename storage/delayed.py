@@ -31,10 +31,8 @@ from leveret.storage.errors import DamagedError
 log = logging.getLogger("leveret.storage")
 
 TABLE = "delayed"
-WINDOW = 2048
-"""Messages per read; about as many are kept in memory."""
-WINDOW_OCTETS = 2 * 1024 * 1024
-"""Bytes of rows after which a read stops before it has `WINDOW` messages."""
+WINDOW = 2048  # messages per read; about as many are kept in memory
+WINDOW_OCTETS = 2 * 1024 * 1024  # bytes of rows after which a read stops before it has `WINDOW` messages
 SWEEP_ROWS = 1000
 """Maximum number of rows of deleted lines that one commit deletes; later commits delete the rest."""
 
@@ -45,8 +43,7 @@ KEY_SIZE = 24
 _LINE = Struct(">Q")
 _KEY = Struct(">QQQ")
 _CRC = Struct(">I")
-_OVERHEAD = 200
-"""Approximate bytes of memory per message in the heap, besides its row."""
+_OVERHEAD = 200  # approximate bytes of memory per message in the heap, besides its row
 
 _NEVER = (1 << 64, 0)
 
@@ -56,8 +53,7 @@ Due = tuple[int, int]
 
 pack_line = _LINE.pack
 """Return the key of the row that holds a line's message count; it is the prefix of all keys of the line."""
-unpack_key = _KEY.unpack
-"""Return line, due time (epoch ms) and number from a message's key."""
+unpack_key = _KEY.unpack  # return line, due time (epoch ms) and number from a message's key
 
 
 def pack_key(line: int, due: Due) -> bytes:
@@ -103,8 +99,7 @@ class DelayedRows(NamedTuple):
     """Result of a read: the messages of a line from a given due time on, in order."""
 
     rows: Sequence[tuple[Due, bytes]]
-    more: bool
-    """True if there may be others after the last."""
+    more: bool  # True if there may be others after the last
 
 
 def read_rows(
@@ -205,10 +200,6 @@ class Window:
         stored: whether the rows are on disk. If not, all messages stay in memory.
         size: messages per read; memory holds at most twice as many, plus those that no read would see yet.
         octets: bytes of rows per read; the same limit applies.
-
-    Attributes:
-        count: all pending messages.
-        loading: whether a read is in progress.
     """
 
     __slots__ = (
@@ -233,8 +224,7 @@ class Window:
         self._size = size
         self._octets = octets
         self._heap: list[tuple[Due, bytes]] = []
-        self.octets = 0
-        """Bytes that the heap takes."""
+        self.octets = 0  # bytes that the heap takes
         self._dropped: set[Due] = set()
         """Discarded messages that are still in the heap: without a disk, where it may be very large."""
         self._horizon: Due | None = None
@@ -246,10 +236,9 @@ class Window:
         self._gone: set[Due] = set()
         self._unseen: list[tuple[Sequence[Due], Sequence[Due]]] = []
         """Rows added and removed by commits during the current read."""
-        self._start: Due = (0, 0)
-        """Start of the current read."""
-        self.loading = False
-        self.count = 0
+        self._start: Due = (0, 0)  # start of the current read
+        self.loading = False  # whether a read is in progress
+        self.count = 0  # all pending messages
 
     def recovered(self, count: int) -> None:
         """Set the number of messages on disk. Call it on a new window only, which then needs a read (`wanted`)."""

@@ -28,8 +28,7 @@ class Done(Enum):
     """The part of its share of a batch that an environment has committed."""
 
     NOTHING = "nothing"
-    DELETIONS = "deletions"
-    """Only the deletions, which free space."""
+    DELETIONS = "deletions"  # only the deletions, which free space
     ALL = "all"
 
 

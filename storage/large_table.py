@@ -13,12 +13,9 @@ from typing import Any, TypeVar, cast
 
 V = TypeVar("V")
 
-MANY = 65_536
-"""Maximum number of entries in a plain dict."""
-FEW = 16_384
-"""Number of entries at which a large table becomes a plain dict again."""
-_BITS = 12
-"""Low bits in which neighbouring keys may differ."""
+MANY = 65_536  # maximum number of entries in a plain dict
+FEW = 16_384  # number of entries at which a large table becomes a plain dict again
+_BITS = 12  # low bits in which neighbouring keys may differ
 _SPARSE = frozenset({0, 64, 512})
 """Entries left at which a part's dict, still sized for all neighbours, is replaced by a smaller copy."""
 _MISSING = object()

@@ -15,10 +15,8 @@ _pack_length = Struct(">I").pack
 _FRAME_OVERHEAD = 8  # type, channel, size, end octet
 unpack_body = Struct(">11xQ").unpack_from
 """Body size of a content of at least `HEAD_OCTETS` bytes, in a tuple (see `body_octets`)."""
-HEAD_OCTETS = 19
-"""Bytes of a content that are needed to read its body size."""
-MOST_RECORDED = 255
-"""Maximum of `Message.deaths`, which is one octet."""
+HEAD_OCTETS = 19  # bytes of a content that are needed to read its body size
+MOST_RECORDED = 255  # maximum of `Message.deaths`, which is one octet
 
 
 def body_octets(content: bytes) -> int:
@@ -50,8 +48,7 @@ class Message:
 
     __slots__ = ("address", "channel_id", "content")
 
-    persistent = False
-    """True if durable queues have to keep it."""
+    persistent = False  # True if durable queues have to keep it
     expires = 0
     """Time at which a queue has to discard it (epoch ms); 0 for never. Set on a copy per queue: see `Dated`."""
     promise: "Awaited | None" = None
@@ -206,13 +203,10 @@ class Persistent(Message):
         self.seq_no = seq_no
         self.copies = copies
         """0 afterwards for a body that is not to be stored apart from its record, whatever its size."""
-        self.open_copies = copies
-        """Copies that are neither on disk nor settled yet."""
-        self.msg_id = 0
-        """Id of the body on disk, if it is stored apart from its records."""
+        self.open_copies = copies  # copies that are neither on disk nor settled yet
+        self.msg_id = 0  # id of the body on disk, if it is stored apart from its records
         self.in_blob = False
-        self.in_table = False
-        """True once its row in the table of bodies is written or in the current batch."""
+        self.in_table = False  # True once its row in the table of bodies is written or in the current batch
 
     def accepted(self) -> None:
         """One copy is on disk, or was settled before."""

@@ -88,43 +88,25 @@ class Figures(NamedTuple):
 
 
 class Delegation(NamedTuple):
-    """Settings of what the broker does for users who are no administrators.
+    """Settings of what the broker does for users who are no administrators."""
 
-    Attributes:
-        certificate_dir: directory of the certificate files that their shovels may name; '' for none.
-        has_setters_rights: whether local ends of their shovels have their rights; otherwise all.
-        may_reroute: whether their policies may send messages of queues and exchanges elsewhere.
-    """
-
-    certificate_dir: str = ""
-    has_setters_rights: bool = True
-    may_reroute: bool = True
+    certificate_dir: str = ""  # directory of the certificate files that their shovels may name; '' for none
+    has_setters_rights: bool = True  # whether local ends of their shovels have their rights; otherwise all
+    may_reroute: bool = True  # whether their policies may send messages of queues and exchanges elsewhere
 
 
 class AdministeredBroker(Node):
-    """A broker as those see it who administer, serve and measure it (`broker.server.server.Server` is one).
+    """A broker as those see it who administer, serve and measure it (`broker.server.server.Server` is one)."""
 
-    Attributes:
-        administration: the service layer (`administration.Administration`).
-        gate: the listeners and sockets (`broker.network.gate.Gate`).
-        listeners: all bound listeners; code that starts one adds it.
-        resource_monitor: the memory and disk alarms (`broker.server.resource_monitor`).
-        disk: the data store (`broker.persistence.data_store`); None for a broker without persistence.
-        shovels: the shovels (`broker.server.shovel_loader`).
-        process: the process (`ProcessControl`); None if it is an application's.
-        cluster: the cluster (`broker.replication.control.Control`); None if the log is not replicated.
-
-    """
-
-    administration: Any
+    administration: Any  # the service layer (`administration.Administration`)
     backends: Any
-    gate: Any
-    listeners: list[ListenerFacts]
-    resource_monitor: Any
-    disk: Any
-    shovels: Any
-    process: Any
-    cluster: Any
+    gate: Any  # the listeners and sockets (`broker.network.gate.Gate`)
+    listeners: list[ListenerFacts]  # all bound listeners; code that starts one adds it
+    resource_monitor: Any  # the memory and disk alarms (`broker.server.resource_monitor`)
+    disk: Any  # the data store (`broker.persistence.data_store`); None for a broker without persistence
+    shovels: Any  # the shovels (`broker.server.shovel_loader`)
+    process: Any  # the process (`ProcessControl`); None if it is an application's
+    cluster: Any  # the cluster (`broker.replication.control.Control`); None if the log is not replicated
     node_name: str
     directory: Directory
     parameters: Parameters
@@ -182,12 +164,9 @@ class AdministeredBroker(Node):
 class Right(StrEnum):
     """The right that a request needs, named after the tag that grants it; an administrator has all of them."""
 
-    MANAGEMENT = "management"
-    """View and, with permissions, change objects in accessible vhosts."""
-    POLICYMAKER = "policymaker"
-    """Change policies and parameters of accessible vhosts."""
-    MONITORING = "monitoring"
-    """View everything."""
+    MANAGEMENT = "management"  # view and, with permissions, change objects in accessible vhosts
+    POLICYMAKER = "policymaker"  # change policies and parameters of accessible vhosts
+    MONITORING = "monitoring"  # view everything
     ADMINISTRATOR = "administrator"
     """Change users, vhosts and permissions, and everything that concerns all vhosts."""
 
@@ -198,8 +177,7 @@ _TAGS = {
     Right.MONITORING: {Right.MONITORING, Right.ADMINISTRATOR},
     Right.ADMINISTRATOR: {Right.ADMINISTRATOR},
 }
-_NAMES = {Right.MONITORING: "monitor"}
-"""Names of rights in the errors of RabbitMQ that differ from the tags."""
+_NAMES = {Right.MONITORING: "monitor"}  # names of rights in the errors of RabbitMQ that differ from the tags
 _SEE_ALL_VHOSTS = {Right.MONITORING, Right.ADMINISTRATOR}
 
 

@@ -353,10 +353,8 @@ PASSED_OVER: Final = frozenset(
 
 _TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels"
 
-MOST_PROBLEMS: Final = 10_000
-"""Number of invalid entries in a section after which the rest of it is not read."""
-MOST_OCTETS: Final = 256 * 1024
-"""Maximum size of an entry in bytes."""
+MOST_PROBLEMS: Final = 10_000  # number of invalid entries in a section after which the rest of it is not read
+MOST_OCTETS: Final = 256 * 1024  # maximum size of an entry in bytes
 _WITH_MD5: Final = re.compile(r"3\.[0-5]\.")
 """Versions of RabbitMQ that wrote hashes without their algorithm, which was MD5; others, such as the 0.0.0 of builds
 from source, have the default (rabbit_definitions:hashing_algorithm/2)."""

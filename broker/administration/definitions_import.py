@@ -82,8 +82,7 @@ from leveret.exchanges.router import EXCHANGE_TYPES, Router
 log = logging.getLogger("leveret.definitions")
 Step = Callable[[], object]
 
-SHORT = 255
-"""Maximum size in bytes of a name or key, on the wire and in the store."""
+SHORT = 255  # maximum size in bytes of a name or key, on the wire and in the store
 RESERVED = "amq."
 INVALID = AdministrationError, DefinitionsError, ExchangeError, InvalidPatternError, ParameterError
 STREAM = "stream"
@@ -203,14 +202,12 @@ class Checks:
 
     def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
-        self._added: set[tuple[str, ...]] = set()
-        """Section, vhost if there is one, and name of what is added."""
+        self._added: set[tuple[str, ...]] = set()  # section, vhost if there is one, and name of what is added
         self._refused: set[tuple[str, ...]] = set()
         self._left_out: set[tuple[str, ...]] = set()
         self._targets: list[tuple[tuple[str, ...], Problem]] = []
         """The exchanges that take dead letters or what is unroutable, and what is said if they are left out."""
-        self._queue_types: dict[str, str] = {}
-        """The default queue types of vhosts that the file has."""
+        self._queue_types: dict[str, str] = {}  # the default queue types of vhosts that the file has
         self._vhost_count = len(broker.vhosts)
         self._tried = Users(patterns=broker.users.patterns)
         """Scratch users that receive each permission for a moment."""

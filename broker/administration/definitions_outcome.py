@@ -9,17 +9,12 @@ import msgspec
 
 from leveret.broker.administration.definitions_document import SECTIONS, Entry, Problem, where
 
-LISTED: Final = 1000
-"""Maximum number of changes, and of vhosts with counts of their own, that are listed."""
-PROBLEMS: Final = 100
-"""Maximum number of problems that are listed."""
-SHOWN: Final = 200
-"""Maximum number of characters of a value in a list of differences."""
-DIFFERENCES: Final = 20
-"""Maximum number of differences that are listed of one entry."""
+LISTED: Final = 1000  # maximum number of changes, and of vhosts with counts of their own, that are listed
+PROBLEMS: Final = 100  # maximum number of problems that are listed
+SHOWN: Final = 200  # maximum number of characters of a value in a list of differences
+DIFFERENCES: Final = 20  # maximum number of differences that are listed of one entry
 ADVICE: Final = "what cannot exist here is left out with definitions.on_unsupported = skip"
-HIDDEN: Final = "(hidden)"
-"""Shown instead of a password hash."""
+HIDDEN: Final = "(hidden)"  # shown instead of a password hash
 _SECRET = frozenset({"password_hash"})
 
 
@@ -29,13 +24,10 @@ class Action(StrEnum):
     ADDED = "added"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
-    KEPT = "kept"
-    """It is there with other properties, which an import does not change (exchanges, queues)."""
+    KEPT = "kept"  # it is there with other properties, which an import does not change (exchanges, queues)
     REFUSED = "refused"
-    UNCHECKED = "unchecked"
-    """It belongs to something that is refused."""
-    SKIPPED = "skipped"
-    """It cannot exist here, or belongs to something that cannot, and is left out."""
+    UNCHECKED = "unchecked"  # it belongs to something that is refused
+    SKIPPED = "skipped"  # it cannot exist here, or belongs to something that cannot, and is left out
 
 
 class Difference(NamedTuple):

@@ -154,8 +154,7 @@ Outcome = Literal["confirmed", "unroutable", "nacked"]
 """Outcome of a publish. An unroutable one is confirmed by the broker, too, but has reached no queue."""
 
 _FRAME_MAX = 131_072
-_SHORT = 255
-"""Maximum octets of the name of an exchange, and of a routing key."""
+_SHORT = 255  # maximum octets of the name of an exchange, and of a routing key
 
 
 class Publishing:

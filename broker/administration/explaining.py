@@ -406,8 +406,7 @@ def _row(key: str, value: Any, chosen: Given, others: list[Given], rule: str) ->
 # -- promises of a queue that are open, and messages that its consumers hold ------------------------------------------
 
 
-MOST_CONSUMERS: Final = 200
-"""Consumers of a queue that are looked at."""
+MOST_CONSUMERS: Final = 200  # consumers of a queue that are looked at
 _SCANNED: Final = 4096
 """Unacknowledged deliveries of a channel among which the oldest of a consumer is looked for."""
 

@@ -24,17 +24,11 @@ ACTS: Final[tuple[Act, ...]] = ("release", "cancel", "reschedule", "move", "copy
 
 
 class Choice(NamedTuple):
-    """The held messages that an operation concerns.
+    """The held messages that an operation concerns."""
 
-    Attributes:
-        where: condition that they meet (`broker.message_filter`); '' for all.
-        limit: maximum number of them, those that are due first; None for no limit.
-        is_dry: True to count only.
-    """
-
-    where: str = ""
-    limit: int | None = None
-    is_dry: bool = False
+    where: str = ""  # condition that they meet (`broker.message_filter`); '' for all
+    limit: int | None = None  # maximum number of them, those that are due first; None for no limit
+    is_dry: bool = False  # True to count only
 
 
 ALL: Final = Choice()

@@ -9,10 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-WINDOW: Final = 64 * 1024
-"""Octets that are looked at, or decoded, in one step."""
-TOKENS: Final = 1000
-"""Brackets and commas in one step."""
+WINDOW: Final = 64 * 1024  # octets that are looked at, or decoded, in one step
+TOKENS: Final = 1000  # brackets and commas in one step
 
 # up to the next bracket, or also comma, outside of strings; a string that does not end in the window is not entered
 _TO_BRACKET = re.compile(rb'(?:[^"\[\]{}]+|"(?:[^"\\]+|\\.)*+")*+', re.DOTALL)
@@ -21,12 +19,10 @@ _TO_COMMA = re.compile(rb'(?:[^"\[\]{},]+|"(?:[^"\\]+|\\.)*+")*+', re.DOTALL)
 _INSIDE = re.compile(rb'(?:[^"\\]+|\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u])*+', re.DOTALL)
 _KEY = re.compile(rb'\s*("(?:[^"\\]+|\\.)*+")\s*:', re.DOTALL)
 _SPACE = b" \t\n\r"
-_MARK = b"\xef\xbb\xbf"
-"""The byte order mark that some editors put before a text in UTF-8."""
+_MARK = b"\xef\xbb\xbf"  # the byte order mark that some editors put before a text in UTF-8
 _STARTS = frozenset(b"[{")
 _QUOTE, _COMMA = b'",'
-_CONTINUATION = 0x80, 0xC0
-"""Octets that continue a character in UTF-8: from the first to before the second."""
+_CONTINUATION = 0x80, 0xC0  # octets that continue a character in UTF-8: from the first to before the second
 
 
 class NotDivisibleError(ValueError):

@@ -11,8 +11,7 @@ from leveret.broker.queue.deduplication import Deduplication
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import portions
 
-STEP = 200
-"""Queues that one step of a list looks at."""
+STEP = 200  # queues that one step of a list looks at
 
 
 class KnownIds:

@@ -48,8 +48,7 @@ T = TypeVar("T")
 Steps = Generator[Callable[[], Any] | None, Any, T]
 """An operation in steps: it yields None after each, or a read to be run in a thread, whose result must be sent back."""
 
-PIECE = 64
-"""Messages that are decoded between two checks of the time."""
+PIECE = 64  # messages that are decoded between two checks of the time
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,39 +98,27 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 State = Literal["ready", "unacked", "held", "delayed"]
 STATES: Final[tuple[State, ...]] = ("ready", "unacked", "held", "delayed")
 
-MOST_MESSAGES: Final = 1000
-"""Maximum number of messages of each state that are returned."""
+MOST_MESSAGES: Final = 1000  # maximum number of messages of each state that are returned
 MOST_OCTETS: Final = 16 * 1024 * 1024
 """Bytes of headers and bodies after which a part of a search ends, with some 256 messages; maximum bytes of a body."""
-BODY_OCTETS: Final = 64 * 1024
-"""Bytes of each body that are returned unless the caller wants less or more."""
+BODY_OCTETS: Final = 64 * 1024  # bytes of each body that are returned unless the caller wants less or more
 EFFORT: Final = 100_000
 """Messages that a client of the API may have searched by one request: more of them take a few seconds."""
 _PORTION = 256
 
 
 class Wanted(NamedTuple):
-    """Messages that are asked for.
+    """Messages that are asked for."""
 
-    Attributes:
-        most: maximum number of them for each state (1 to 1000).
-        from_tail: True to begin with the newest.
-        where: condition that they meet (`broker.message_filter`); '' for all.
-        octets: maximum bytes of each body.
-        skip: number of messages of each state that are passed over first.
-        states: the states of messages that are returned.
-        after: `Found.following` of the part of a search before; '' for the first one.
-        effort: number of messages after which a part of a search ends, as after `MOST_OCTETS`; None for no end.
-    """
-
-    most: int = 10
-    from_tail: bool = False
-    where: str = ""
-    octets: int = BODY_OCTETS
-    skip: int = 0
-    states: tuple[State, ...] = STATES
-    after: str = ""
+    most: int = 10  # maximum number of them for each state (1 to 1000)
+    from_tail: bool = False  # True to begin with the newest
+    where: str = ""  # condition that they meet (`broker.message_filter`); '' for all
+    octets: int = BODY_OCTETS  # maximum bytes of each body
+    skip: int = 0  # number of messages of each state that are passed over first
+    states: tuple[State, ...] = STATES  # the states of messages that are returned
+    after: str = ""  # `Found.following` of the part of a search before; '' for the first one
     effort: int | None = None
+    """Number of messages after which a part of a search ends, as after `MOST_OCTETS`; None for no end."""
 
 
 SOME: Final = Wanted()
@@ -404,8 +391,7 @@ class _Look:
         self._searched = 0
         self._is_complete = True
         self._portion = _PORTION if condition else min(_PORTION, wanted.skip + wanted.most)
-        self._skip = 0
-        """Messages of the current state that are still to be passed over."""
+        self._skip = 0  # messages of the current state that are still to be passed over
         self._room = inf if wanted.effort is None else MOST_OCTETS
         """Bytes of headers and bodies that may still be returned; unlimited if the effort is."""
 

@@ -20,8 +20,7 @@ from leveret.broker.vhost.parameter_checks import ParameterError
 from leveret.broker.vhost.policies import EXCHANGES, Policies, queue_kind
 from leveret.broker.vhost.vhost import VHost
 
-SHOWN: Final = 50
-"""Queues that are listed at most; the numbers are of all."""
+SHOWN: Final = 50  # queues that are listed at most; the numbers are of all
 _PIECE: Final = 50
 
 

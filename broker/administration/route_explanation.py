@@ -16,15 +16,11 @@ from leveret.exchanges.base import Binding, Exchange
 from leveret.exchanges.choice import ChoiceExchange
 from leveret.exchanges.delayed import delay_of, due_headers
 
-MOST_STEPS: Final = 100
-"""Exchanges of a way that are explained at most."""
-MOST_BINDINGS: Final = 100
-"""Matching bindings of an exchange that are shown at most."""
-_TRIED = 256
-"""Bindings to one destination that are compared at most, to name the one that matches."""
+MOST_STEPS: Final = 100  # exchanges of a way that are explained at most
+MOST_BINDINGS: Final = 100  # matching bindings of an exchange that are shown at most
+_TRIED = 256  # bindings to one destination that are compared at most, to name the one that matches
 _PIECE = 256
-_LISTED = 20
-"""Queues and bindings in the lines of a publish."""
+_LISTED = 20  # queues and bindings in the lines of a publish
 
 
 def route_of(

@@ -22,26 +22,16 @@ _CLASSIC: Final = (CLASSIC_QUEUES,)
 
 
 class Setting(NamedTuple):
-    """A setting: the type of its value, the kinds of objects that have it, and its help.
+    """A setting: the type of its value, the kinds of objects that have it, and its help."""
 
-    Attributes:
-        name: name as a key of policies; as an argument it has `x-` before it.
-        type: `integer`, `text`, `boolean` or `choice`.
-        help: what it does, in a sentence or two.
-        kinds: the kinds, in the terms of a policy's `apply-to`.
-        most: greatest number; None for any. The least is `least`.
-        unit: of a number.
-        choices: the values of a choice.
-    """
-
-    name: str
-    type: str
-    help: str
-    kinds: tuple[str, ...] = QUEUES
+    name: str  # name as a key of policies; as an argument it has `x-` before it
+    type: str  # `integer`, `text`, `boolean` or `choice`
+    help: str  # what it does, in a sentence or two
+    kinds: tuple[str, ...] = QUEUES  # the kinds, in the terms of a policy's `apply-to`
     least: int = 0
-    most: int | None = None
-    unit: str = ""
-    choices: tuple[str, ...] = ()
+    most: int | None = None  # greatest number; None for any. The least is `least`
+    unit: str = ""  # of a number
+    choices: tuple[str, ...] = ()  # the values of a choice
 
     @property
     def is_argument(self) -> bool:

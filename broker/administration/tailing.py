@@ -44,19 +44,12 @@ class Line(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """The messages that a tail shows.
+    """The messages that a tail shows."""
 
-    Attributes:
-        pattern: what their routing keys match, as the key of a binding to a topic exchange.
-        where: condition that they meet (`broker.message_filter`); '' for all.
-        most: number of messages after which the tail ends; None for no end.
-        octets: maximum bytes of each body.
-    """
-
-    pattern: str = EVERYTHING
-    where: str = ""
-    most: int | None = None
-    octets: int = BODY_OCTETS
+    pattern: str = EVERYTHING  # what their routing keys match, as the key of a binding to a topic exchange
+    where: str = ""  # condition that they meet (`broker.message_filter`); '' for all
+    most: int | None = None  # number of messages after which the tail ends; None for no end
+    octets: int = BODY_OCTETS  # maximum bytes of each body
 
 
 class Tailing:

@@ -18,8 +18,7 @@ from leveret.broker.amqp.commands import Exchange as ExchangeMethods, Queue as Q
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.users import User
 
-MOST_NAME = 255
-"""Maximum octets of a name or key that a client can send or be sent."""
+MOST_NAME = 255  # maximum octets of a name or key that a client can send or be sent
 
 
 class TopologyAdministration:

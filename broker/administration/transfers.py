@@ -36,16 +36,12 @@ from leveret.broker.transfer.transfer import Action, Transfer, Wish
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.queues.backing_queue import Peeked, Piece
 
-MOST_RUNNING = 16
-"""Maximum number of transfers of all users that run at once."""
-MOST_OF_ONE = 8
-"""Maximum number of those that one user has started, so that others can start some."""
+MOST_RUNNING = 16  # maximum number of transfers of all users that run at once
+MOST_OF_ONE = 8  # maximum number of those that one user has started, so that others can start some
 MOST_OF_OPERATOR = 16
 """Maximum number of transfers that the operator on the host has running beside those of users."""
-MOST_KEPT = 64
-"""Number of transfers that are kept: those that run, and those that have ended last."""
-REASONS = (REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT)
-"""Reasons of deaths."""
+MOST_KEPT = 64  # number of transfers that are kept: those that run, and those that have ended last
+REASONS = (REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT)  # reasons of deaths
 
 
 class Chosen(NamedTuple):
@@ -381,10 +377,8 @@ def refusal(broker: AdministeredBroker, needed: Needed) -> str:
 # -- queues that hold dead letters ------------------------------------------------------------------------------------
 
 
-SAMPLE = 1000
-"""Maximum number of messages of each queue that are looked at, from its head on."""
-_DECODED = 32
-"""Messages that are decoded between two checks of the time."""
+SAMPLE = 1000  # maximum number of messages of each queue that are looked at, from its head on
+_DECODED = 32  # messages that are decoded between two checks of the time
 
 
 def dead_letter_queues(

@@ -18,8 +18,7 @@ from leveret.broker.queue.arguments import CLASSIC, QUORUM
 from leveret.broker.queue.compatibility import short_queue_type
 from leveret.broker.vhost.vhost import VHost
 
-NO_TYPE = "undefined"
-"""The default queue type of a vhost that has none, in RabbitMQ's documents."""
+NO_TYPE = "undefined"  # the default queue type of a vhost that has none, in RabbitMQ's documents
 _NAME_OCTETS = 255
 
 

@@ -21,14 +21,11 @@ BASIC_PUBLISH = 60 << 16 | 40
 BASIC_ACK = 60 << 16 | 80
 BASIC_CLASS = 60 << 16  # content header: class 60, weight 0
 
-unpack_frame = Struct(">BHI").unpack_from
-"""Type, channel, payload size."""
-unpack_method = Struct(">BHII").unpack_from
-"""Type, channel, payload size, class and method as one number."""
+unpack_frame = Struct(">BHI").unpack_from  # type, channel, payload size
+unpack_method = Struct(">BHII").unpack_from  # type, channel, payload size, class and method as one number
 unpack_header = Struct(">BHIIQH").unpack_from
 """Type, channel, payload size, class and weight as one number, body size, first property flags."""
-unpack_ack = Struct(">QBB").unpack_from
-"""Delivery tag, multiple, frame end."""
+unpack_ack = Struct(">QBB").unpack_from  # delivery tag, multiple, frame end
 pack_tag = Struct(">Q").pack
 _pack_frame = Struct(">BHI").pack
 _pack_ack = Struct(">BHIHHQBB").pack

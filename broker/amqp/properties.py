@@ -48,16 +48,13 @@ FLAG_APP_ID = 0x0008
 FLAG_CLUSTER_ID = 0x0004
 FLAG_CONTINUATION = 0x0001
 
-FLAGS_AT = 12
-"""Offset of the flags in the payload."""
+FLAGS_AT = 12  # offset of the flags in the payload
 
-LIST_AT = 14
-"""Offset of the property list in the payload, unless more flag words follow."""
+LIST_AT = 14  # offset of the property list in the payload, unless more flag words follow
 
 MAX_FLAG_WORDS = 4
 
-MAX_EXPIRATION = 315_360_000_000
-"""Ten years in milliseconds: RabbitMQ's limit for expirations and TTLs."""
+MAX_EXPIRATION = 315_360_000_000  # ten years in milliseconds: RabbitMQ's limit for expirations and TTLs
 
 OWN_HEADERS = frozenset((
     "x-death", "x-first-death-reason", "x-first-death-queue", "x-first-death-exchange", "x-last-death-reason",

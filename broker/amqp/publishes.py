@@ -34,8 +34,7 @@ from leveret.broker.amqp.properties import (
 )
 
 PERSISTENT_MODE = 2
-LARGE = 1024 * 1024
-"""Size in bytes from which a body is assembled as a `LargeBody`."""
+LARGE = 1024 * 1024  # size in bytes from which a body is assembled as a `LargeBody`
 _STEP = 128 * 1024
 _pack_frame = Struct(">BHI").pack
 ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO | FLAG_CONTINUATION

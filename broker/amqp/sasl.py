@@ -10,8 +10,7 @@ from leveret.broker.amqp.errors import MalformedResponse, MalformedTable, Unknow
 from leveret.broker.amqp.tables import decode_fields
 from leveret.broker.auth.passwords import Password
 
-Credentials = tuple[str, Password]
-"""User name and password."""
+Credentials = tuple[str, Password]  # user name and password
 
 
 def plain(response: str) -> Credentials:
@@ -45,8 +44,7 @@ def amqplain(response: str) -> Credentials:
 
 ANONYMOUS = "ANONYMOUS"
 """A login without credentials, as the user of the configuration; its response does not matter (RFC 4505)."""
-EXTERNAL = "EXTERNAL"
-"""A login by the certificate of a TLS client (`broker.auth.external`)."""
+EXTERNAL = "EXTERNAL"  # A login by the certificate of a TLS client (`broker.auth.external`)
 
 MECHANISMS: dict[str, Callable[[str], Credentials]] = {"PLAIN": plain, "AMQPLAIN": amqplain}
 """Supported mechanisms, in the order of RabbitMQ's configuration."""

@@ -19,8 +19,7 @@ from typing import Any, cast
 
 from leveret.broker.amqp.errors import MalformedTable, TableTooLarge
 
-Field = tuple[str, Any]
-"""RabbitMQ's name of the type, and the value."""
+Field = tuple[str, Any]  # RabbitMQ's name of the type, and the value
 
 Table = dict[str, Field]
 """Field names to fields, in wire order. Must not be shared while it may still be modified."""
@@ -28,11 +27,9 @@ Table = dict[str, Field]
 INTEGERS = frozenset(("byte", "short", "signedint", "long", "unsignedbyte", "unsignedshort", "unsignedint"))
 """The types of integers."""
 
-MAX_DEPTH = 32
-"""Maximum nesting of tables and arrays, the outermost included."""
+MAX_DEPTH = 32  # maximum nesting of tables and arrays, the outermost included
 
-MAX_ENTRIES = 4096
-"""Maximum number of values in a table, those in nested tables and arrays included."""
+MAX_ENTRIES = 4096  # maximum number of values in a table, those in nested tables and arrays included
 
 MAX_APART = 16_384
 """Maximum number of values in the fields that the broker adds to headers; these do not count in `MAX_ENTRIES`."""
@@ -58,8 +55,7 @@ _NUMBERS: dict[str, tuple[bytes, struct.Struct]] = {
     name: (bytes((tag,)), packing) for tag, (name, packing) in _FIXED.items()
 }
 
-_SIZES = [0] * 256
-"""Size in octets of a value including its tag, by tag; 0 where a length follows."""
+_SIZES = [0] * 256  # size in octets of a value including its tag, by tag; 0 where a length follows
 for _tag, (_, _packing) in _FIXED.items():
     _SIZES[_tag] = 1 + _packing.size
 _SIZES[ord("V")], _SIZES[ord("t")], _SIZES[ord("D")] = 1, 2, 6

@@ -18,28 +18,20 @@ from leveret.broker.process.shares import origin
 K = TypeVar("K")
 V = TypeVar("V")
 
-MOST_TIMES = 8
-"""Maximum delay of a refusal, as a multiple of the first; each failure doubles it."""
-FORGET_SECONDS = 300.0
-"""Seconds without a failure after which earlier ones are forgotten."""
+MOST_TIMES = 8  # maximum delay of a refusal, as a multiple of the first; each failure doubles it
+FORGET_SECONDS = 300.0  # seconds without a failure after which earlier ones are forgotten
 REMEMBERED = 10_000
 """Maximum number of pairs, or addresses, that are remembered; beyond it the oldest are forgotten."""
-SOURCES = 1_000
-"""Maximum number of sources whose logins are counted; beyond it the oldest are forgotten."""
-SHOWN = 128
-"""Maximum number of characters of a name in a log line."""
+SOURCES = 1_000  # maximum number of sources whose logins are counted; beyond it the oldest are forgotten
+SHOWN = 128  # maximum number of characters of a name in a log line
 
 
 class TooManyFailuresError(LoginRefusedError):
-    """A login was refused without looking at its password, because too many from the address have failed.
-
-    Attributes:
-        seconds: time for which that will be so.
-    """
+    """A login was refused without looking at its password, because too many from the address have failed."""
 
     def __init__(self, name: str, seconds: float) -> None:
         super().__init__(f"user '{name}' - too many logins from this address have failed")
-        self.seconds = seconds
+        self.seconds = seconds  # time for which that will be so
 
 
 def _put_last(table: dict[K, V], key: K, value: V, most: int) -> None:
@@ -67,10 +59,8 @@ class LoginThrottle:
         self._period = period
         self._failed: dict[tuple[str, str], tuple[int, float]] = {}
         """By address and name: the multiple of the delay at the last failure, and its time."""
-        self._failures: dict[str, deque[float]] = {}
-        """By origin: the times of its last failures."""
-        self._welcome: dict[tuple[str, str], None] = {}
-        """Pairs of origin and name that have logged in."""
+        self._failures: dict[str, deque[float]] = {}  # by origin: the times of its last failures
+        self._welcome: dict[tuple[str, str], None] = {}  # pairs of origin and name that have logged in
 
     def failed(self, address: str, name: str, now: float) -> int:
         """Record a refused login; return its delay as a multiple of the delay of a first refusal.

@@ -23,8 +23,7 @@ log = logging.getLogger("leveret.definitions")
 Matcher = Callable[[bytes], object]
 """Searches the octets of a name; the result is true if the pattern matches."""
 
-MAX_OCTETS = 1024
-"""Maximum length of a pattern, in octets of UTF-8, before variables are substituted."""
+MAX_OCTETS = 1024  # maximum length of a pattern, in octets of UTF-8, before variables are substituted
 
 _MEMORY = 8 * 1024 * 1024  # of a compiled pattern, in bytes
 _SHOWN = 200  # maximum number of characters of a pattern in an error text
@@ -111,8 +110,7 @@ class Patterns:
         return search
 
 
-_REMEMBERED = 1024
-"""Maximum number of cached matchers."""
+_REMEMBERED = 1024  # maximum number of cached matchers
 
 
 def any_name(_name: bytes) -> bool:

@@ -25,8 +25,7 @@ MD5: Final = "rabbit_password_hashing_md5"
 _DIGESTS = {SHA256: "sha256", SHA512: "sha512", MD5: "md5"}
 _SALT_SIZE = 4
 
-ALGORITHMS: Final = frozenset(_DIGESTS)
-"""The names of all algorithms."""
+ALGORITHMS: Final = frozenset(_DIGESTS)  # the names of all algorithms
 
 
 class Password:

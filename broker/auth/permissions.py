@@ -20,8 +20,7 @@ from leveret.broker.errors import NotYet
 Kind = Literal["configure", "write", "read"]
 TopicKind = Literal["write", "read"]
 
-DEFAULT_EXCHANGE = "amq.default"
-"""The name of the default exchange in permission checks."""
+DEFAULT_EXCHANGE = "amq.default"  # the name of the default exchange in permission checks
 
 _CACHED_NAMES = 1024
 """Maximum number of cached results per permission; it is bounded because clients choose the names."""
@@ -140,33 +139,20 @@ class TopicPermissions:
 
 
 class Question(NamedTuple):
-    """A question to the backends: may the user do this?
+    """A question to the backends: may the user do this?"""
 
-    Attributes:
-        kind: configure, write or read.
-        what: exchange or queue.
-        name: its name; '' is the default exchange.
-        key: the routing key, or None if the question is not about one.
-    """
-
-    kind: str
-    what: str
-    name: str
-    key: str | None = None
+    kind: str  # configure, write or read
+    what: str  # exchange or queue
+    name: str  # its name; '' is the default exchange
+    key: str | None = None  # the routing key, or None if the question is not about one
 
 
 class Decision(NamedTuple):
-    """The answer.
+    """The answer."""
 
-    Attributes:
-        is_allowed: True if the user may.
-        fault: what follows the text of the refusal if a backend could not decide; '' otherwise.
-        is_unreachable: True if it could not be reached.
-    """
-
-    is_allowed: bool
-    fault: str = ""
-    is_unreachable: bool = False
+    is_allowed: bool  # True if the user may
+    fault: str = ""  # what follows the text of the refusal if a backend could not decide; '' otherwise
+    is_unreachable: bool = False  # True if it could not be reached
 
 
 ALLOWED = Decision(True)

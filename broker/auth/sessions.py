@@ -19,32 +19,22 @@ from leveret.broker.process.shares import Shares
 
 MOST = 1000
 """Maximum number of sessions; a further one replaces the oldest of the user who has most, by the last use."""
-MOST_OF_ONE = 20
-"""Maximum number of sessions of one user."""
-TOKEN_OCTETS = 32
-"""Random octets of a token."""
-LONGEST_TOKEN = 64
-"""Characters of the longest text that can be a token."""
+MOST_OF_ONE = 20  # maximum number of sessions of one user
+TOKEN_OCTETS = 32  # random octets of a token
+LONGEST_TOKEN = 64  # characters of the longest text that can be a token
 
 
 EARLY_SECONDS = 60.0
 """Time before the end of a login at which it is renewed; a quarter of its time if that is shorter."""
-AGAIN_SECONDS = 5.0
-"""Time between two attempts to renew one login."""
+AGAIN_SECONDS = 5.0  # time between two attempts to renew one login
 
 
 class Renewal(NamedTuple):
-    """A way to renew the login of a session.
+    """A way to renew the login of a session."""
 
-    Attributes:
-        secret: the refresh token.
-        due: seconds of the wall clock since the epoch at which the login is to be renewed.
-        peer: address of the client at the login.
-    """
-
-    secret: Password
-    due: float
-    peer: str
+    secret: Password  # the refresh token
+    due: float  # seconds of the wall clock since the epoch at which the login is to be renewed
+    peer: str  # address of the client at the login
 
 
 class _Session(NamedTuple):

@@ -31,19 +31,13 @@ class LoopbackOnlyError(LoginRefusedError):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user who may log in by password.
+    """A user who may log in by password."""
 
-    Attributes:
-        name: user name of the login.
-        password_hash: see `broker.auth.passwords`; '' refuses every password.
-        tags: administrator, monitoring, policymaker, management, impersonator or any other, in the order given.
-        hashing_algorithm: RabbitMQ's name of the hash algorithm.
-    """
-
-    name: str
-    password_hash: str = field(repr=False)
+    name: str  # user name of the login
+    password_hash: str = field(repr=False)  # see `broker.auth.passwords`; '' refuses every password
     tags: tuple[str, ...] = ()
-    hashing_algorithm: str = SHA256
+    """Administrator, monitoring, policymaker, management, impersonator or any other, in the order given."""
+    hashing_algorithm: str = SHA256  # RabbitMQ's name of the hash algorithm
 
     @property
     def is_foreign(self) -> bool:
@@ -62,19 +56,13 @@ class User:
 
 
 class Login(NamedTuple):
-    """A user as one backend knows it.
+    """A user as one backend knows it."""
 
-    Attributes:
-        name: name of the user, which may be another than that of the login.
-        tags: the tags that this backend gives.
-        data: what the backend needs to decide about the user later; only it looks at it.
-        expires: seconds of the wall clock since the epoch at which the login ends; None for never.
-    """
-
-    name: str
-    tags: tuple[str, ...] = ()
-    data: Any = None
+    name: str  # name of the user, which may be another than that of the login
+    tags: tuple[str, ...] = ()  # the tags that this backend gives
+    data: Any = None  # what the backend needs to decide about the user later; only it looks at it
     expires: float | None = None
+    """Seconds of the wall clock since the epoch at which the login ends; None for never."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,8 +188,7 @@ class Users:
         self.generation = 0
         self.listener: RightsListener | None = None
         self.patterns = patterns or Patterns()
-        self.passwords = PasswordPolicy()
-        """The rules for new passwords."""
+        self.passwords = PasswordPolicy()  # the rules for new passwords
         self.loopback_users = frozenset(loopback_users)
         self._users: dict[str, User] = {}
         self._permissions: dict[tuple[str, str], Permissions] = {}

@@ -52,8 +52,7 @@ from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message
 
 _FEW_CONSUMERS = 64
-MANY_OPEN = 32
-"""Open publishes of a channel from which on its confirms may wait for others."""
+MANY_OPEN = 32  # open publishes of a channel from which on its confirms may wait for others
 
 
 class Channel:
@@ -103,8 +102,7 @@ class Channel:
     )
 
     consumer_class: type[Consumer] = Consumer
-    gets_from_paused = False
-    """True if `get` takes messages of paused queues, too."""
+    gets_from_paused = False  # True if `get` takes messages of paused queues, too
 
     def __init__(self, number: int, host: ChannelHost) -> None:
         self.number = number
@@ -114,8 +112,7 @@ class Channel:
         self.frame_max = host.frame_max or 1 << 62
         # consuming
         self.consumers: dict[str, Consumer] = {}
-        self.got = 0
-        """Number of unacked messages fetched by `basic.get`."""
+        self.got = 0  # number of unacked messages fetched by `basic.get`
         self.unacked: MutableMapping[int, Record] = {}
         self.delivery_tag = 0
         self.settlements = Settlements()
@@ -127,8 +124,7 @@ class Channel:
         self.confirms: ChannelConfirms | None = None
         self.confirm_ages: ConfirmTimeouts | None = None
         self.confirm_times = ConfirmTimes()
-        self.numbered: Route | None = None
-        """Route of the last publish of this turn with a sequence number."""
+        self.numbered: Route | None = None  # route of the last publish of this turn with a sequence number
         self.tx: Transaction | None = None
         self.committing: Transaction | None = None
         """The transaction that is being committed; the connection executes nothing else meanwhile."""
@@ -143,24 +139,19 @@ class Channel:
         """Number of keys in CC and BCC of the publish that waits for a decision, whose permission is known."""
         self._preparing: tuple[bytes, Iterator[None]] | None = None
         """An address whose route takes long to find, and the remaining steps of finding it."""
-        self.packed = 0
-        """Number of parts that are joined already, or too large to be worth joining."""
-        self.missing = 0
-        """Octets of the body still missing; -1 while the content header is awaited."""
+        self.packed = 0  # number of parts that are joined already, or too large to be worth joining
+        self.missing = 0  # octets of the body still missing; -1 while the content header is awaited
         # counters
         self.published = 0
         self.delivered = 0
         self.acked = 0
         self.returned = 0
-        self.dropped = 0
-        """Unroutable messages that were not mandatory."""
+        self.dropped = 0  # unroutable messages that were not mandatory
         self.got_ack = 0
         self.got_auto = 0
         self.get_empty = 0
-        self.delivered_auto = 0
-        """Deliveries with automatic acks to consumers that were cancelled."""
-        self.redelivered = 0
-        """Redeliveries by `basic.get`, and to consumers that were cancelled."""
+        self.delivered_auto = 0  # deliveries with automatic acks to consumers that were cancelled
+        self.redelivered = 0  # redeliveries by `basic.get`, and to consumers that were cancelled
         self._final_confirm_counts = (0, 0, 0)
         """Confirm counters at the time of closing: numbers assigned, confirmed, nacked."""
 

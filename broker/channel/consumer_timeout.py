@@ -24,8 +24,7 @@ from leveret.broker.queue.arguments import QUORUM
 from leveret.broker.queue.consumer import Consumer
 
 _SCAN_LIMIT = 4096  # maximum number of deliveries scanned in one check
-MARKS = 1000
-"""Approximate number of marks kept, whatever the timeout."""
+MARKS = 1000  # approximate number of marks kept, whatever the timeout
 _NO_TIMEOUT: Final = -1
 
 
@@ -42,10 +41,8 @@ class ConsumerTimeouts:
         self._overdue: dict[Consumer, OverdueDeliveries] = {}
         self._times = array("d")
         self._tags = array("Q")
-        self._longest = 0
-        """The longest timeout seen, in ms: of marks older than that only one is needed."""
-        self._begin = 0
-        """Number of deliveries that the next scan skips."""
+        self._longest = 0  # the longest timeout seen, in ms: of marks older than that only one is needed
+        self._begin = 0  # number of deliveries that the next scan skips
 
     def overdue(
         self,

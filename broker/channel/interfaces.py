@@ -18,8 +18,7 @@ Record = tuple[Receiver, int]
 """An unacked delivery: its consumer or `GetRecipient` (which knows the queue), and its seq_id in the queue."""
 Outcome = int | None
 """The settlement of a delivery: None for acked, false for discarded, true for given back (nack, recover), `FAILED`."""
-FAILED: Final = 2
-"""A delivery that was rejected with requeue, or lost by its consumer."""
+FAILED: Final = 2  # A delivery that was rejected with requeue, or lost by its consumer
 
 
 class ChannelHost(Protocol):

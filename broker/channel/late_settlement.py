@@ -91,5 +91,4 @@ class OverdueDeliveries:
         """Do nothing: the consumer is woken with the last settlement."""
 
 
-Receiver = Consumer | GetRecipient | OverdueDeliveries
-"""The consumer of a delivery, or what stands for it."""
+Receiver = Consumer | GetRecipient | OverdueDeliveries  # the consumer of a delivery, or what stands for it

@@ -21,8 +21,7 @@ from leveret.broker.errors import AMQPError, precondition_failed
 from leveret.broker.queue.interfaces import OwningQueue
 from leveret.broker.queue.queue import Queue
 
-PIECE = 1024
-"""Number of deliveries settled between two checks of the time."""
+PIECE = 1024  # number of deliveries settled between two checks of the time
 End = Callable[[Queue, Sequence[int], Outcome], object]
 """Has messages leave the unacked ones of their queue, which may be their end (`Transaction.end`)."""
 
@@ -65,8 +64,7 @@ class Settlements:
     __slots__ = ("_first_tag", "steps")
 
     def __init__(self) -> None:
-        self._first_tag = 1
-        """Lower bound of the unacked delivery tags."""
+        self._first_tag = 1  # lower bound of the unacked delivery tags
         self.steps: Iterator[None] | None = None
 
     def settle(

@@ -36,8 +36,7 @@ from leveret.storage.message import Message, Persistent
 
 MOST_OPERATIONS = 100_000
 """Maximum number of publishes, each counted once for each of its queues, and settlements of a transaction."""
-Publishes = list[tuple[Sequence[Queue], Message, bool, bool]]
-"""Queues, message, mandatory, persistent."""
+Publishes = list[tuple[Sequence[Queue], Message, bool, bool]]  # queues, message, mandatory, persistent
 NO_EFFECT = "nothing of the transaction took effect"
 
 
@@ -62,30 +61,20 @@ class Transaction:
 
     def __init__(self) -> None:
         self.publishes: Publishes = []
-        self.settled: list[tuple[int, Record, Outcome]] = []
-        """Delivery tag, record and outcome."""
-        self.octets = 0
-        """Total size of the contents of the publishes, in bytes."""
-        self._copies = 0
-        """Number of queues of each publish, added up; at least one each."""
-        self._largest = 0
-        """Size of the largest content, in bytes."""
+        self.settled: list[tuple[int, Record, Outcome]] = []  # delivery tag, record and outcome
+        self.octets = 0  # total size of the contents of the publishes, in bytes
+        self._copies = 0  # number of queues of each publish, added up; at least one each
+        self._largest = 0  # size of the largest content, in bytes
         self._files: BodyFiles | None = None
         """The files of very large bodies, if there are any, from `tx.commit` on."""
-        self._steps: Iterator[bool] | None = None
-        """The remaining steps of its commit, once that has begun."""
-        self._is_waiting = False
-        """True if the next one waits for deferred queues."""
-        self._is_stored = False
-        """True if queues store some of its publishes."""
-        self._joined: list[Promise] = []
-        """Publishers of messages that it ends, who wait until it is safe."""
-        self._fault: Exception | None = None
-        """An internal error in one of its steps."""
+        self._steps: Iterator[bool] | None = None  # the remaining steps of its commit, once that has begun
+        self._is_waiting = False  # True if the next one waits for deferred queues
+        self._is_stored = False  # True if queues store some of its publishes
+        self._joined: list[Promise] = []  # publishers of messages that it ends, who wait until it is safe
+        self._fault: Exception | None = None  # an internal error in one of its steps
         self._is_handed_over = False
         """True once everything was passed to the queues; those that are deferred have not journaled it yet."""
-        self._is_whole = True
-        """False if a queue has refused a message, or was deleted before the commit."""
+        self._is_whole = True  # False if a queue has refused a message, or was deleted before the commit
 
     def publish(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool

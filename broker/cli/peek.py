@@ -21,8 +21,7 @@ from leveret.broker.cli.target import (
     with_where,
 )
 
-KEY = 24
-"""Width of the columns of routing keys and queues."""
+KEY = 24  # width of the columns of routing keys and queues
 COLUMNS = {
     "number": "#",
     "state": "state",

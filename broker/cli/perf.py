@@ -19,8 +19,7 @@ from leveret.broker.perf.measurement import Interval, Result
 from leveret.broker.perf.report import Report
 from leveret.broker.perf.run import Run
 
-SELECT_CONNECTIONS = 900
-"""Connections that select() supports, besides the other files of the process."""
+SELECT_CONNECTIONS = 900  # connections that select() supports, besides the other files of the process
 _COUNT = click.IntRange(min=0)
 
 

@@ -43,8 +43,7 @@ _logger = logging.getLogger(logs.LOGGER_NAME)
 REFRESH_SECONDS: Final = 1.0
 """Time for which definitions that were read from the copy are shown without another look."""
 
-ANSWER_SECONDS: Final = 0.05
-"""Time for the answer to an operator who wants another node to lead."""
+ANSWER_SECONDS: Final = 0.05  # time for the answer to an operator who wants another node to lead
 
 RELEASED_AT: Final = "LEVERET_RELEASED_AT"
 """Variable of the environment that tells the next image of this process when it gave the lease back, by the keeper's
@@ -163,8 +162,7 @@ class Standby:
         self._refreshing = asyncio.Lock()
         self._rows: list[tuple[bytes, bytes]] = []
         self._due = 0.0
-        self._broker: Any = None
-        """A `WaitingBroker`, once it listens."""
+        self._broker: Any = None  # A `WaitingBroker`, once it listens
 
     async def start(self) -> None:
         """Listen where the configuration says so. Raises StartupError if that is impossible."""
@@ -245,10 +243,8 @@ class _Leadership:
             keeper.environment, config.storage, ram_limit=ram_limit, epoch=keeper.opened.result(), log=keeper
         )
         self.stale: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.ending = asyncio.Event()
-        """Set when the broker is to end."""
-        self.is_transfer = False
-        """True if an operator wants another node to lead, and this one to go on."""
+        self.ending = asyncio.Event()  # set when the broker is to end
+        self.is_transfer = False  # True if an operator wants another node to lead, and this one to go on
         self._server: ReplicatedServer | None = None
         control.on_transfer = self._transfer
 

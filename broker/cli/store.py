@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from leveret.broker.cli.ctl.client import ApiClient
 
 _ROOT = Path(leveret.__file__).parent.parent
-POLL_SECONDS = (0.05, 1.0)
-"""Time between two questions about a backup to the broker: at first, and at most."""
+POLL_SECONDS = (0.05, 1.0)  # time between two questions about a backup to the broker: at first, and at most
 
 
 @click.group(cls=Group)

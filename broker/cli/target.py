@@ -14,8 +14,7 @@ from leveret.broker.cli.ctl.command import broker_options, client_of
 from leveret.broker.cli.ctl.errors import CtlError
 from leveret.broker.cli.ctl.output import aligned, printable
 
-BODY = 60
-"""Characters of a body in a table."""
+BODY = 60  # characters of a body in a table
 
 
 def _not_empty(_context: click.Context, _parameter: click.Parameter, where: str | None) -> str:

@@ -16,8 +16,7 @@ from leveret.broker.cli.ctl.output import printable
 from leveret.broker.cli.entry import Group
 from leveret.broker.cli.target import Target, moment, table, with_target, with_where
 
-POLL_SECONDS = (0.02, 0.5)
-"""Time between two questions to the broker: at first, and at most."""
+POLL_SECONDS = (0.02, 0.5)  # time between two questions to the broker: at first, and at most
 _DONE = {"move": "moved", "copy": "copied", "discard": "discarded", "retry": "retried", "replay": "replayed"}
 DEAD_LETTERS = {
     "vhost": "vhost",

@@ -30,8 +30,7 @@ from leveret.broker.client.uri import Address
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 CLOSE_SECONDS: Final = 2.0
-HIGH_WATER: Final = 256 * 1024
-"""Bytes that may wait for the socket before `is_writable` is False."""
+HIGH_WATER: Final = 256 * 1024  # bytes that may wait for the socket before `is_writable` is False
 PIECE: Final = 64 * 1024
 """Bytes that are processed at once; what a read has beyond waits for others if that has taken `SLICE_NS`."""
 SLICE_NS: Final = 2_000_000
@@ -45,36 +44,27 @@ def clock() -> int:
 
 
 class Client(asyncio.Protocol):
-    """One connection. Await `connect`, then `call`.
-
-    Attributes:
-        failed: fails with a ClientError once the connection, or a channel without a call, was closed.
-        blocked: reason if the broker blocks this connection, otherwise None.
-        is_writable: False while more than `HIGH_WATER` bytes wait for the socket.
-        is_paused: True while nothing is read.
-        server: product and version of the broker.
-        frame_max: negotiated maximum size of a frame, in bytes.
-        reads: number of reads so far.
-        on_ready: called when more can be written: after each read, when the socket is writable, when unblocked.
-        on_blocked: called with the reason, or None, when the broker blocks or unblocks the connection.
-    """
+    """One connection. Await `connect`, then `call`."""
 
     def __init__(self, incoming: Incoming, options: Options = DEFAULT) -> None:
         self.incoming = incoming
         self._options = options
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails with a ClientError once the connection, or a channel without a call, was closed."""
         self.failed.add_done_callback(_ignore)
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.blocked: str | None = None
-        self.is_writable = True
-        self.is_paused = False
+        self.blocked: str | None = None  # reason if the broker blocks this connection, otherwise None
+        self.is_writable = True  # False while more than `HIGH_WATER` bytes wait for the socket
+        self.is_paused = False  # True while nothing is read
         self._unread = b""
         """Bytes that were read and are not processed yet: the socket is not read as long as there are some."""
-        self.server = Product("", "")
-        self.frame_max = FRAME_MAX
-        self.reads = 0
+        self.server = Product("", "")  # product and version of the broker
+        self.frame_max = FRAME_MAX  # negotiated maximum size of a frame, in bytes
+        self.reads = 0  # number of reads so far
         self.on_ready: Callable[[], None] = _nothing
+        """Called when more can be written: after each read, when the socket is writable, when unblocked."""
         self.on_blocked: Callable[[str | None], None] = _nothing
+        """Called with the reason, or None, when the broker blocks or unblocks the connection."""
         self._transport: asyncio.Transport
         self._calls: dict[int, deque[tuple[asyncio.Future[Any], Collection[str]]]] = {}
         """By channel: the replies that are waited for, and the methods that are one."""
@@ -386,8 +376,7 @@ def _ignore(future: "asyncio.Future[Any]") -> None:
         future.exception()
 
 
-SILENT_TICKS = 4
-"""Half intervals without input after which the broker counts as gone (spec 4.2.7)."""
+SILENT_TICKS = 4  # half intervals without input after which the broker counts as gone (spec 4.2.7)
 
 
 class Heartbeats:

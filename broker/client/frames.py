@@ -22,38 +22,27 @@ from leveret.broker.amqp.fastpath import (
 )
 from leveret.broker.client.errors import UnreachableError
 
-METHOD_AT = 7
-"""Position of class and method number in a method frame."""
+METHOD_AT = 7  # position of class and method number in a method frame
 FIELDS_AT = 11
-FIRST_FRAME_MAX = 8192
-"""Maximum size of a frame before `connection.tune`, in bytes."""
-MOST_UNASKED = 1000
-"""Maximum number of unrequested frames a second; 256 bytes of a method count as one, too."""
-SMALL_PIECE = 1024
-"""Bytes of a piece of a body below which it counts among these, unless it is the last one."""
+FIRST_FRAME_MAX = 8192  # maximum size of a frame before `connection.tune`, in bytes
+MOST_UNASKED = 1000  # maximum number of unrequested frames a second; 256 bytes of a method count as one, too
+SMALL_PIECE = 1024  # bytes of a piece of a body below which it counts among these, unless it is the last one
 _SECOND = 1_000_000_000
 _KINDS = frozenset((TYPE_METHOD, TYPE_HEADER, TYPE_BODY, TYPE_HEARTBEAT))
 
-Received = tuple[int, Frame]
-"""A channel number, and a method that arrived on it."""
+Received = tuple[int, Frame]  # A channel number, and a method that arrived on it
 
 
 class Incoming:
-    """The receiving side of a connection; subclasses handle deliveries and confirms.
-
-    Attributes:
-        frame_max: maximum size of a frame in bytes, with a grace of eight, as brokers grant it to clients.
-    """
+    """The receiving side of a connection; subclasses handle deliveries and confirms."""
 
     def __init__(self) -> None:
         self.frame_max = FIRST_FRAME_MAX
-        self._rest = bytearray()
-        """The beginning of a frame."""
-        self._wanted = 0
-        """The bytes of that frame, or of its head as long as its size is not known."""
+        """Maximum size of a frame in bytes, with a grace of eight, as brokers grant it to clients."""
+        self._rest = bytearray()  # the beginning of a frame
+        self._wanted = 0  # the bytes of that frame, or of its head as long as its size is not known
         self._second = 0
-        self._unasked = 0
-        """Unrequested frames of that second."""
+        self._unasked = 0  # unrequested frames of that second
         self._replies: list[bytes] = []
 
     def feed(self, data: bytes, now: int) -> list[Received]:

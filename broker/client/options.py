@@ -11,8 +11,7 @@ from leveret.broker.amqp.tables import encode_table
 
 FRAME_MAX = 131_072
 CHANNEL_MAX = 2047
-CALL_SECONDS = 10.0
-"""Default time for the broker to accept a connection or to reply to a method."""
+CALL_SECONDS = 10.0  # default time for the broker to accept a connection or to reply to a method
 PLAIN, AMQPLAIN, EXTERNAL = "PLAIN", "AMQPLAIN", "EXTERNAL"
 
 

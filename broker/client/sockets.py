@@ -82,8 +82,7 @@ def _identity(sock: socket.socket) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-MOST = 64
-"""Contexts that are kept for the next connection."""
+MOST = 64  # contexts that are kept for the next connection
 
 
 class _Made(NamedTuple):

@@ -16,8 +16,7 @@ from leveret.broker.amqp.tables import string_text
 from leveret.broker.client.options import AMQPLAIN, EXTERNAL, PLAIN, TLS, Options
 
 PORTS = {"amqp": 5672, "amqps": 5671}
-HEARTBEAT = 10
-"""Default heartbeat of RabbitMQ's client, in seconds."""
+HEARTBEAT = 10  # default heartbeat of RabbitMQ's client, in seconds
 TIMEOUT_MS = 60_000
 _MECHANISMS = {"plain": PLAIN, "amqplain": AMQPLAIN, "external": EXTERNAL}
 _MOST_PORT = 65_535
@@ -72,23 +71,14 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A broker to connect to, as a shovel names it.
+    """A broker to connect to, as a shovel names it."""
 
-    Attributes:
-        shown: the URI without login and query, as RabbitMQ shows it.
-        vhost: the virtual host.
-        user: name of the user; None for none, which only the broker itself accepts.
-        password: None if there is none.
-        address: None for the broker itself.
-        options: options of the connection.
-    """
-
-    shown: str
-    vhost: str
-    user: str | None
-    password: str | None
-    address: Address | None
-    options: Options
+    shown: str  # the URI without login and query, as RabbitMQ shows it
+    vhost: str  # the virtual host
+    user: str | None  # name of the user; None for none, which only the broker itself accepts
+    password: str | None  # None if there is none
+    address: Address | None  # None for the broker itself
+    options: Options  # options of the connection
 
     def __repr__(self) -> str:
         return f"<endpoint {self.shown}>"
@@ -155,20 +145,16 @@ def _reason(uri: str, error: ValueError) -> str:
 
 
 class _Query:
-    """The query of a URI.
-
-    Attributes:
-        given: the first value of each name.
-        mechanisms: the values of `auth_mechanism`.
-    """
+    """The query of a URI."""
 
     def __init__(self, text: str) -> None:
         self._items = [each.partition("=") for each in text.split("&")] if text else []
         pairs = [(name, value) for name, sign, value in self._items if sign]
-        self.given: dict[str, str] = {}
+        self.given: dict[str, str] = {}  # the first value of each name
         for name, value in pairs:
             self.given.setdefault(name, value)
         self.mechanisms = [value for name, value in pairs if name == "auth_mechanism"]
+        """The values of `auth_mechanism`."""
 
     def fault(self, kind: str, name: str, reason: str) -> MalformedUriError:
         """Return the fault of a value, with the query as Erlang prints it, without a password in it."""

@@ -46,8 +46,7 @@ PERMITTED: Final = {
     "deprecated_features.permit.global_qos": ("compatibility.global_qos", "ignored"),
 }
 """RabbitMQ's keys of features that it may deny, and the keys and values that do so here."""
-OLDER_PORT: Final = 15672
-"""Its default port, with TLS too."""
+OLDER_PORT: Final = 15672  # its default port, with TLS too
 
 
 def written_settings(

@@ -18,8 +18,7 @@ from typing import Any, Final
 from leveret.broker.config.values import Listener, Setting, read_text
 from leveret.broker.erlang_terms import Atom, parsed, parsed_several, written
 
-SUFFIX: Final = ".config"
-"""The ending of files in the form of Erlang."""
+SUFFIX: Final = ".config"  # the ending of files in the form of Erlang
 _PREFIXES: Final[Mapping[str, str]] = {
     "rabbit": "",
     "rabbitmq_management": "management.",
@@ -59,8 +58,7 @@ _RENAMED: Final = (
     (re.compile(r"auth_ldap\.(\w+)_access_query$"), r"auth_ldap.queries.\1_access"),
     (re.compile(r"auth_ldap\.tag_queries$"), "auth_ldap.queries.tags"),
 )
-_UNDEFINED: Final = {"consumer_timeout": "0"}
-"""Values that `undefined` stands for: no limit."""
+_UNDEFINED: Final = {"consumer_timeout": "0"}  # values that `undefined` stands for: no limit
 _PAIR: Final = 2
 
 

@@ -25,8 +25,7 @@ _NOTHING: Final = {"limit": "infinity", "file": "false", "user": "none"}
 """Words for no value in a file, by the kind of a key."""
 _SIZES: Final = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"), (1, ""))
 _TIMES: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms"))
-_LEAST_SIZE: Final = 65536
-"""Smaller sizes are shown in bytes."""
+_LEAST_SIZE: Final = 65536  # smaller sizes are shown in bytes
 
 
 def _topics() -> Iterator[Topic]:
@@ -157,21 +156,16 @@ _CLEARED: Final = frozenset({"listeners.tcp", "listeners.ssl", "loopback_users"}
 
 
 class Draft:
-    """The values of the settings that are added.
-
-    Attributes:
-        values: parsed values by the attribute of their key, or by its name if it has none.
-        problems: a sentence for each thing that is wrong.
-        warnings: a sentence for each thing that an operator should know.
-    """
+    """The values of the settings that are added."""
 
     __slots__ = ("_families", "_table", "problems", "values", "warnings")
 
     def __init__(self, problems: list[str], warnings: list[str]) -> None:
         self._table = KeyTable()
-        self.problems = problems
-        self.warnings = warnings
+        self.problems = problems  # a sentence for each thing that is wrong
+        self.warnings = warnings  # a sentence for each thing that an operator should know
         self.values: dict[str, Any] = {}
+        """Parsed values by the attribute of their key, or by its name if it has none."""
         self._families: dict[str, dict[str, Any]] = {}  # row with $name → name → parsed value
 
     def add(self, setting: Setting) -> None:

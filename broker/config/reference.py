@@ -38,8 +38,7 @@ MOST_USED: Final[Mapping[str, str]] = {
 """Keys that most configurations set, the first of them first, each with its meaning in a few words."""
 
 MASK: Final = "***"
-NEAR: Final = 3
-"""Names that are suggested for a key that does not exist."""
+NEAR: Final = 3  # names that are suggested for a key that does not exist
 _SIMILAR: Final = 0.5
 _VERY_SIMILAR: Final = 0.8
 _SETTING_CELLS: Final = 43

@@ -62,8 +62,7 @@ SILENT_TICKS_UNREAD = 8
 
 EXPIRED = "credential expired"
 """Reason of the end of a connection whose token has expired; RabbitMQ's words where it ends one for that."""
-TOPOLOGY_CLASSES = (40, 50)
-"""exchange and queue: the classes of methods that write metadata."""
+TOPOLOGY_CLASSES = (40, 50)  # exchange and queue: the classes of methods that write metadata
 TOOK_EFFECT = "the change took effect, and will be stored when there is space again"
 _CLOSE = (10 << 16 | 50).to_bytes(4, "big")
 _CLOSE_OK = (10 << 16 | 51).to_bytes(4, "big")
@@ -148,10 +147,8 @@ class Connection(ReceiveLoop):
         self.auth_mechanism = ""
         self.is_own = False
         """True for a connection of a shovel of this broker, which says itself what is wrong."""
-        self.tls: Peer | None = None
-        """Facts about its TLS; None without."""
-        self.connected_at = 0
-        """Time at which it was opened, milliseconds since the epoch."""
+        self.tls: Peer | None = None  # facts about its TLS; None without
+        self.connected_at = 0  # time at which it was opened, milliseconds since the epoch
         self.capabilities: frozenset[str] = frozenset()
         self.notifies_cancel = False
         self.frame_max = 0
@@ -160,17 +157,13 @@ class Connection(ReceiveLoop):
         self.close_reason = ""
         self.paused_at = float("-inf")
         """Time at which it was last paused for flow control; infinite while it waits for the disk."""
-        self.pace: PublishPace | None = None
-        """The pace of its publishes; None until there is a limit."""
-        self.sent = 0
-        """Number of flushes so far that had something to send."""
-        self.channels_gone = ChannelCounts()
-        """Counters of its closed channels."""
+        self.pace: PublishPace | None = None  # the pace of its publishes; None until there is a limit
+        self.sent = 0  # number of flushes so far that had something to send
+        self.channels_gone = ChannelCounts()  # counters of its closed channels
         self.reads = 0
         self.octets_in = 0
         self.octets_out = 0
-        self.bucket = -1
-        """Position of this connection in the server's timer wheel; used only there."""
+        self.bucket = -1  # position of this connection in the server's timer wheel; used only there
         self._silent_ticks = 0
         self._last_input_at = 0.0
         self._tick_due = 0.0

@@ -48,8 +48,7 @@ class ConnectionTracking:
         self._channel_max = channel_max
         self._share = None if most_sockets is None else max(1, most_sockets - most_sockets // 10)
         self.connections: set[Any] = set()
-        self.connections_of_users: Counter[str] = Counter()
-        """Number of connections by user."""
+        self.connections_of_users: Counter[str] = Counter()  # number of connections by user
         self.channels_of_users: Counter[str] = Counter()
         self.channel_count = 0
         self.connections_opened = self.connections_closed = 0

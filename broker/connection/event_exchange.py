@@ -31,15 +31,13 @@ log = logging.getLogger("leveret")
 EXCHANGE = "amq.rabbitmq.event"
 MOST_WAITING = 10_000
 """Events that may wait to be published; only one step that changes a great many objects has more."""
-MOST_OCTETS = 16 << 20
-"""Sum of their octets."""
+MOST_OCTETS = 16 << 20  # sum of their octets
 _VERSION: Final[Field] = "longstr", "{0,9,1}"
 _NETWORK: Final[Field] = "longstr", "network"
 _EMPTY: Final[Field] = "longstr", ""
 LARGEST: Final = 16 << 10
 """Octets of one header: a header frame cannot be split, and clients refuse frames above their limit."""
-LEFT_OUT: Final = "(left out)"
-"""Stands for what is larger, or has no form in AMQP."""
+LEFT_OUT: Final = "(left out)"  # stands for what is larger, or has no form in AMQP
 
 
 class Event(NamedTuple):

@@ -30,22 +30,16 @@ from leveret.broker.connection.state import OPEN
 from leveret.broker.queue.queue import Queue, RunListener
 from leveret.broker.vhost.copies import AT_ONCE
 
-HIGH = 1000
-"""Ready messages from which a publisher is paused."""
-LOW = 250
-"""Ready messages at which it resumes."""
+HIGH = 1000  # ready messages from which a publisher is paused
+LOW = 250  # ready messages at which it resumes
 PAUSE_SECONDS = 0.01
-BACKOFF_SECONDS = 0.02
-"""Time without further pauses on a queue after the first pause that did not help."""
-BACKOFF_LIMIT = 1.0
-"""Maximum of that time after further ineffective pauses."""
-PACED_READ_LIMIT = 16 * 1024
-"""Bytes per read from a publisher that is being paced."""
+BACKOFF_SECONDS = 0.02  # time without further pauses on a queue after the first pause that did not help
+BACKOFF_LIMIT = 1.0  # maximum of that time after further ineffective pauses
+PACED_READ_LIMIT = 16 * 1024  # bytes per read from a publisher that is being paced
 LIGHT_OCTETS = 32 * 1024
 """Bytes per read up to which a publisher counts as light: 1 MB/s, if the loop reads it every 30 ms."""
 DRAIN_SECONDS = 0.2
-NEGLIGIBLE_SECONDS = 0.001
-"""Remainder of a wait for which no further timer is worth while."""
+NEGLIGIBLE_SECONDS = 0.001  # remainder of a wait for which no further timer is worth while
 _LOOK_AT = 16  # consumers
 _BRISK_SHARE = 12
 _BRISK_MESSAGES = 2500  # messages that a publisher at full speed could have sent during a pause

@@ -26,8 +26,7 @@ from leveret.broker.vhost.vhost import VHost
 if TYPE_CHECKING:
     from leveret.broker.auth.backends.access_control import AccessControl
 
-HELD_OCTETS = 1024 * 1024
-"""Bytes of incomplete publishes that a connection may hold while memory is short."""
+HELD_OCTETS = 1024 * 1024  # bytes of incomplete publishes that a connection may hold while memory is short
 
 
 def server_properties(cluster_name: str, version: str) -> dict[str, object]:

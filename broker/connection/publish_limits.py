@@ -18,25 +18,17 @@ from typing import Final, NamedTuple
 
 from leveret.broker.auth.users import UserLimits, VHostLimits
 
-BURST_SECONDS: Final = 1.0
-"""Time whose worth a bucket holds."""
-STEP_SECONDS: Final = 0.1
-"""Time whose worth is read at once."""
-LOOK_SECONDS: Final = 1.0
-"""Longest pause after which the limits are looked at again: they may have changed."""
-LEAST_READ: Final = 512
-"""Least octets of a read."""
-FIRST_READ: Final = 4096
-"""Octets of a read before the size of messages is known."""
+BURST_SECONDS: Final = 1.0  # time whose worth a bucket holds
+STEP_SECONDS: Final = 0.1  # time whose worth is read at once
+LOOK_SECONDS: Final = 1.0  # longest pause after which the limits are looked at again: they may have changed
+LEAST_READ: Final = 512  # least octets of a read
+FIRST_READ: Final = 4096  # octets of a read before the size of messages is known
 TELL_SECONDS: Final = 2.0
 """Time for which a connection must have been slowed down without a break before its client is notified."""
-BREAK_SECONDS: Final = 0.25
-"""Time without a pause that is a break."""
-TELL_AGAIN_SECONDS: Final = 10.0
-"""Least time between two `connection.blocked` for a limit."""
+BREAK_SECONDS: Final = 0.25  # time without a pause that is a break
+TELL_AGAIN_SECONDS: Final = 10.0  # least time between two `connection.blocked` for a limit
 
-MOST_BUCKETS: Final = 1024
-"""Buckets above which unused ones are forgotten."""
+MOST_BUCKETS: Final = 1024  # buckets above which unused ones are forgotten
 
 
 class PublishLimits(NamedTuple):
@@ -64,8 +56,7 @@ class Bucket:
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
-        self._paid = -inf
-        """Time at which all tokens taken so far are paid for."""
+        self._paid = -inf  # time at which all tokens taken so far are paid for
 
     def take(self, count: float, now: float) -> float:
         """Take tokens, also more than there are; returns the time at which they are paid for."""
@@ -84,8 +75,7 @@ class Bucket:
         return self._paid
 
 
-Pair = tuple[Bucket | None, Bucket | None]
-"""The buckets for messages and for octets; None for no limit."""
+Pair = tuple[Bucket | None, Bucket | None]  # the buckets for messages and for octets; None for no limit
 
 
 class Buckets:
@@ -127,14 +117,11 @@ class PublishPace:
         self._messages: list[Bucket] = []
         self._octets: list[Bucket] = []
         self._size = 0.0
-        self._unfinished = 0
-        """Octets since the last message, which may be those of a large one."""
+        self._unfinished = 0  # octets since the last message, which may be those of a large one
         self._since = self._ended = -inf
         self._told_at = -inf
-        self.names: tuple[str, ...] = ()
-        """Descriptions of the limits that apply, for the client."""
-        self.until = -inf
-        """Time at which the connection is read again."""
+        self.names: tuple[str, ...] = ()  # descriptions of the limits that apply, for the client
+        self.until = -inf  # time at which the connection is read again
         self.is_told = False
         """True if the client was sent `connection.blocked` for a limit, and no `connection.unblocked` since."""
 

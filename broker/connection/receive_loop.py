@@ -81,8 +81,7 @@ _REPEAT_LIMIT = 65536  # largest message in octets whose prefix is remembered
 _PARTS_LIMIT = 256  # body frames after which small ones are joined
 _PACK_OCTETS = 4096  # if they have no more octets than this
 _WOVEN_OCTETS = 16384  # of publishes that interrupt each other, after which they may no longer do so
-_PIECE_OCTETS = 16384
-"""Size in bytes from which a part of a body frame is taken before the rest has arrived."""
+_PIECE_OCTETS = 16384  # size in bytes from which a part of a body frame is taken before the rest has arrived
 _NEVER: tuple[()] = ()  # no input starts with it
 _Found = tuple[Channel, Route]
 _Repeat = tuple[bytes | tuple[()], int, int, Channel | None, Route | None, bool, _Found | None]
@@ -204,8 +203,7 @@ class ReceiveLoop:
         self._demands: dict[bytes, PropertyDemands | None] = {}
         self._repeat: _Repeat = _NO_REPEAT
         self._content: _Content = _NO_CONTENT
-        self._contents: dict[int, _Content] = {}
-        """Former values of `_content`, by channel."""
+        self._contents: dict[int, _Content] = {}  # former values of `_content`, by channel
         self._heads: dict[bytes, tuple[bytes, int, PropertyDemands | None]] = {}
         """Header frames with body size and what they require, of publishes that other channels have interrupted."""
         self._seen_router = -1
@@ -223,17 +221,14 @@ class ReceiveLoop:
         self._current = (0, 0)
         self.published_to: Sequence[Queue] = ()
         """The queues of the last route published to in the last read, for flow control."""
-        self.published = False
-        """True if the last read had a publish, or some of its content."""
+        self.published = False  # True if the last read had a publish, or some of its content
         self.has_declared = False
         """True if a declaration, binding or deletion has stopped the last read, because the disk has a backlog."""
-        self.heartbeats = 0
-        """Number of reads that were a heartbeat and nothing else."""
+        self.heartbeats = 0  # number of reads that were a heartbeat and nothing else
         self.stalled = False
         """True if the last read is unfinished because its replies are large or its time slice was over: the driver must
         call `receive(b"")` when they have been written and `Turn.when_caught_up`, and reads nothing before."""
-        self.blocked = False
-        """True while it waits for an alarm to clear; nothing more is read."""
+        self.blocked = False  # True while it waits for an alarm to clear; nothing more is read
         self.pending_reply: PendingReply | None = None
         """The pending reply that reading waits for; the driver reads nothing meanwhile."""
 

@@ -17,22 +17,14 @@ from typing import Any, NamedTuple
 
 from leveret.broker.amqp.commands import Connection as Wire
 
-HEADER = "header"
-"""Before the protocol header."""
-STARTING = "starting"
-"""Start is sent, start-ok awaited."""
-TUNING = "tuning"
-"""Tune is sent, tune-ok awaited."""
-OPENING = "opening"
-"""Tune-ok is received, open awaited."""
-OPEN = "open"
-"""Open-ok is sent: channels may be opened."""
-CLOSING = "closing"
-"""`connection.close` is sent, close-ok awaited."""
-CLOSED = "closed"
-"""All input is discarded; the socket is closed when everything is written, or by the client."""
-LOST = "lost"
-"""The socket is closed."""
+HEADER = "header"  # before the protocol header
+STARTING = "starting"  # start is sent, start-ok awaited
+TUNING = "tuning"  # tune is sent, tune-ok awaited
+OPENING = "opening"  # tune-ok is received, open awaited
+OPEN = "open"  # open-ok is sent: channels may be opened
+CLOSING = "closing"  # `connection.close` is sent, close-ok awaited
+CLOSED = "closed"  # all input is discarded; the socket is closed when everything is written, or by the client
+LOST = "lost"  # the socket is closed
 
 
 class State(NamedTuple):
@@ -40,8 +32,7 @@ class State(NamedTuple):
 
     accepts: tuple[type, ...]
     """Methods on channel 0 that are executed; others are errors, or ignored once `connection.close` was sent."""
-    following: frozenset[str]
-    """States that may come next."""
+    following: frozenset[str]  # states that may come next
     reports_errors: bool = False
     """True if a client's error is reported with `connection.close`; otherwise the socket is closed without a word."""
 
@@ -56,8 +47,7 @@ STATES: dict[str, State] = {
     CLOSED: State((), frozenset({CLOSED, LOST})),
     LOST: State((), frozenset()),
 }
-HANDSHAKE = frozenset({HEADER, STARTING, TUNING, OPENING})
-"""The states of the handshake."""
+HANDSHAKE = frozenset({HEADER, STARTING, TUNING, OPENING})  # the states of the handshake
 
 FLOW_SECONDS = 5.0
 """Time for which a connection counts as paced: RabbitMQ's, because the pauses themselves are too short to be seen."""

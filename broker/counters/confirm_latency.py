@@ -14,27 +14,20 @@ from leveret.confirm.channel_confirms import ChannelConfirms
 
 WATCHED_CONFIRMS = 8
 """Maximum number of pending samples of a channel; beyond it every other sample is dropped."""
-SHARE = 3
-"""The wait is at most this part of the mean latency."""
-LEAST_US, MOST_US = 10_000, 100_000
-"""Microseconds of a wait; a shorter one gathers too little."""
+SHARE = 3  # the wait is at most this part of the mean latency
+LEAST_US, MOST_US = 10_000, 100_000  # microseconds of a wait; a shorter one gathers too little
 
 
 class ConfirmTimes:
-    """Confirm latency samples of one channel in confirm mode.
-
-    Attributes:
-        due: sequence number from which on the next sample is taken.
-        watched: unconfirmed samples: number, confirm mode, time of the publish (ns), count of numbers represented.
-    """
+    """Confirm latency samples of one channel in confirm mode."""
 
     __slots__ = ("_every", "_last", "_place", "due", "watched")
 
     def __init__(self) -> None:
-        self.due = 1
+        self.due = 1  # sequence number from which on the next sample is taken
         self.watched: list[tuple[int, str, int, int]] = []
-        self._last = 0
-        """The last number represented by the samples so far."""
+        """Unconfirmed samples: number, confirm mode, time of the publish (ns), count of numbers represented."""
+        self._last = 0  # the last number represented by the samples so far
         self._every = SAMPLE_EVERY
         self._place = 0
 

@@ -22,10 +22,8 @@ from leveret.broker.counters.histogram import Histogram, Latency
 SAMPLE_EVERY = 17
 """One in so many messages is sampled, and at most one per turn; fewer in a long queue. A prime, because otherwise a
 publisher that alternates between 2, 4 or 16 destinations would always be sampled at the same one."""
-WATCHED_MESSAGES = 64
-"""Maximum number of pending samples of a queue; beyond it every other sample is dropped."""
-MOST_EVENTS = 10_000
-"""Maximum number of events kept for the export; further ones are only counted."""
+WATCHED_MESSAGES = 64  # maximum number of pending samples of a queue; beyond it every other sample is dropped
+MOST_EVENTS = 10_000  # maximum number of events kept for the export; further ones are only counted
 _NOT_PAGED = (0, 0, 0)
 _GOLDEN = 0x9E3779B1
 """2^32 divided by the golden ratio: its multiples are spread evenly over the 32-bit integers."""
@@ -42,18 +40,14 @@ def one_of(last: int, count: int, place: int) -> int:
 
 
 class Latencies:
-    """Latencies of the node, and the durations that end with the current turn.
-
-    Attributes:
-        confirm: time from publish to confirm, by confirm mode.
-        loop_lag: delay of the event loop's timers.
-    """
+    """Latencies of the node, and the durations that end with the current turn."""
 
     __slots__ = ("_ending", "_turning", "confirm", "loop_lag")
 
     def __init__(self) -> None:
         self.confirm: defaultdict[str, Latency] = defaultdict(Latency)
-        self.loop_lag = Latency()
+        """Time from publish to confirm, by confirm mode."""
+        self.loop_lag = Latency()  # delay of the event loop's timers
         self._ending: list[tuple[Histogram | Latency, int, int]] = []
         self._turning: list[QueueMeter] = []
 
@@ -98,8 +92,7 @@ class Events:
 
     def __init__(self) -> None:
         self._events: list[BrokerEvent] = []
-        self.lost = 0
-        """Number of events dropped because there were too many."""
+        self.lost = 0  # number of events dropped because there were too many
 
     def add(self, event: BrokerEvent) -> None:
         """Keep an event, or only count it if there are `MOST_EVENTS` already."""
@@ -161,16 +154,13 @@ class QueueMeter:
     _left: int = 0
     """The last number represented by the samples so far, of those delivered and, below, of those settled."""
     _settled: int = 0
-    _since_probe: int = 0
-    """Deliveries settled since the last ack was timed."""
-    _discarded: int = 0
-    """Messages that left the queue without an ack."""
+    _since_probe: int = 0  # deliveries settled since the last ack was timed
+    _discarded: int = 0  # messages that left the queue without an ack
     _waiting: deque[tuple[int, int, int]] = field(default_factory=deque)
     """Watched messages that are ready: number, time of arrival, and the last number that each represents."""
     _leaving: deque[tuple[int, int, int]] = field(default_factory=deque)
     """Watched messages that are no longer ready, but not settled yet."""
-    _probe: tuple[Any, int] | None = None
-    """The delivery whose ack is being timed: its key and time."""
+    _probe: tuple[Any, int] | None = None  # the delivery whose ack is being timed: its key and time
 
     def __post_init__(self, now: int) -> None:
         self._at = now

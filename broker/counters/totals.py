@@ -35,24 +35,16 @@ class ChannelCounts(NamedTuple):
 
     published: int = 0
     confirmed: int = 0
-    returned: int = 0
-    """Unroutable mandatory messages."""
-    dropped: int = 0
-    """Unroutable messages that were not mandatory."""
-    delivered_ack: int = 0
-    """Messages delivered to consumers with manual acks."""
-    delivered_auto: int = 0
-    """Messages delivered to consumers with automatic acks."""
+    returned: int = 0  # unroutable mandatory messages
+    dropped: int = 0  # unroutable messages that were not mandatory
+    delivered_ack: int = 0  # messages delivered to consumers with manual acks
+    delivered_auto: int = 0  # messages delivered to consumers with automatic acks
     got_ack: int = 0
-    got_auto: int = 0
-    """Messages fetched by `basic.get`: with manual (`got_ack`) and with automatic acks."""
-    get_empty: int = 0
-    """Number of `basic.get` that found no message."""
-    redelivered: int = 0
-    """Deliveries, by `basic.get` too, of messages that had been delivered before."""
+    got_auto: int = 0  # messages fetched by `basic.get`: with manual (`got_ack`) and with automatic acks
+    get_empty: int = 0  # number of `basic.get` that found no message
+    redelivered: int = 0  # deliveries, by `basic.get` too, of messages that had been delivered before
     acked: int = 0
-    numbered: int = 0
-    """Messages published in confirm mode."""
+    numbered: int = 0  # messages published in confirm mode
     nacked: int = 0
 
     @property
@@ -71,23 +63,17 @@ class QueueCounts(NamedTuple):
     got_auto: int = 0
     get_empty: int = 0
     redelivered: int = 0
-    settled: int = 0
-    """Messages that consumers have acked: not those that were discarded instead."""
-    forwarded: int = 0
-    """Published messages that came as dead letters."""
-    lost: int = 0
-    """Light deliveries that were requeued: their publishes were nacked."""
+    settled: int = 0  # messages that consumers have acked: not those that were discarded instead
+    forwarded: int = 0  # published messages that came as dead letters
+    lost: int = 0  # light deliveries that were requeued: their publishes were nacked
     expired: int = 0
-    dropped: int = 0
-    """Messages dropped because of the length limit."""
+    dropped: int = 0  # messages dropped because of the length limit
     rejected: int = 0
-    dead_lettered: int = 0
-    """Expired, dropped and rejected messages that were dead-lettered."""
+    dead_lettered: int = 0  # expired, dropped and rejected messages that were dead-lettered
     cycled: int = 0
     """Copies of these that were dropped, as the queue for them was one in which they had died: a dead-letter cycle."""
     purged: int = 0
-    repeated: int = 0
-    """Publishes dropped because the queue knew their ids."""
+    repeated: int = 0  # publishes dropped because the queue knew their ids
 
     @property
     def got(self) -> int:
@@ -120,8 +106,7 @@ class QueueTally:
     got_ack: int = 0
     got_auto: int = 0
     get_empty: int = 0
-    discarded: int = 0
-    """Messages counted as acked that were discarded instead."""
+    discarded: int = 0  # messages counted as acked that were discarded instead
     expired: int = 0
     dropped: int = 0
     rejected: int = 0
@@ -133,17 +118,14 @@ class QueueTally:
 
 
 class Sizes:
-    """Histogram of message sizes, in bytes of the body.
-
-    Attributes:
-        fresh: messages by size that are in no bucket yet. The receive loop updates it directly, and must call `fold`
-            when it has more than `MOST_SIZES` entries.
-    """
+    """Histogram of message sizes, in bytes of the body."""
 
     __slots__ = ("_counts", "_octets", "fresh")
 
     def __init__(self) -> None:
         self.fresh: defaultdict[int, int] = defaultdict(int)
+        """Messages by size that are in no bucket yet. The receive loop updates it directly, and must call `fold` when
+        it has more than `MOST_SIZES` entries."""
         self._counts = [0] * (len(SIZE_BOUNDS) + 1)
         self._octets = 0
 
@@ -179,25 +161,20 @@ class Totals:
 
     connections: ConnectionCounts = field(default_factory=ConnectionCounts)
     channels: ChannelCounts = field(default_factory=ChannelCounts)
-    queues: dict[str, QueueCounts] = field(default_factory=dict)
-    """Counters of deleted queues, by queue type."""
+    queues: dict[str, QueueCounts] = field(default_factory=dict)  # counters of deleted queues, by queue type
     transitions: dict[str, int] = field(default_factory=dict)
     """Changes of state (in memory, on disk) of messages of deleted queues, by kind."""
-    queues_declared: int = 0
-    """Counts over all vhosts, deleted ones included; as the next two."""
+    queues_declared: int = 0  # counts over all vhosts, deleted ones included; as the next two
     queues_created: int = 0
     queues_deleted: int = 0
-    lost: int = 0
-    """Light deliveries that were requeued after their queue was deleted."""
+    lost: int = 0  # light deliveries that were requeued after their queue was deleted
     dead_letters: dict[tuple[str, str], int] = field(default_factory=dict)
     """Dead-lettered messages, by queue type and reason."""
     sizes: Sizes = field(default_factory=Sizes)
     auth_succeeded: int = 0
     auth_failed: int = 0
-    pauses_queue: int = 0
-    """Pauses of publishers because of a queue."""
-    pauses_disk: int = 0
-    """Pauses of publishers because of the disk."""
+    pauses_queue: int = 0  # pauses of publishers because of a queue
+    pauses_disk: int = 0  # pauses of publishers because of the disk
 
     def connection_closed(self, counts: ConnectionCounts) -> None:
         """Add the counters of a closed connection; must be called once for each."""

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 CALM_ROUNDS = 2
 """Iterations of the loop without any work or input after which nothing is under way: sockets are polled in each."""
-READ_SECONDS = 0.0005
-"""Interval of checks whether the reader's thread has finished."""
+READ_SECONDS = 0.0005  # interval of checks whether the reader's thread has finished
 _TICK = round(TICK_SECONDS * SECOND)
 _LATE = (
     1e-6  # seconds by which ticks are late, because the products and quotients of their times are not exact
@@ -50,12 +49,10 @@ log = logging.getLogger("leveret")
 T = TypeVar("T")
 
 STOPPED = "the broker was stopped during the call"
-CANCEL_SECONDS = 0.1
-"""Interval between two attempts to end a stop whose disk has failed."""
+CANCEL_SECONDS = 0.1  # interval between two attempts to end a stop whose disk has failed
 STOP_SECONDS = 0.25
 """Time for clients to answer `connection.close`: one in a thread of its own may not be reading at all."""
-GONE_SECONDS = 5.0
-"""Longest wait for the sockets of a server that was cut off."""
+GONE_SECONDS = 5.0  # longest wait for the sockets of a server that was cut off
 
 
 class Answer(Generic[T]):
@@ -155,8 +152,7 @@ class EmbeddedLoop(Loop):
     """An event loop that others wait for."""
 
     _turn_ended: asyncio.Future[None] | None = None
-    is_over = False
-    """True after the stop of its server."""
+    is_over = False  # True after the stop of its server
 
     async def finish_jobs(self) -> None:
         """Wait until no work is deferred any more. Raises ClosedBrokerError if the server ends before that."""
@@ -212,11 +208,9 @@ class EmbeddedServer(Server):
     ) -> None:
         self.vhost_class = partial(RecordedVHost, recorder)
         self.channel_class = partial(FaultyChannel, recorder)
-        self._awaited: set[asyncio.Future[Any]] = set()
-        """Futures that callers of the application wait for."""
+        self._awaited: set[asyncio.Future[Any]] = set()  # futures that callers of the application wait for
         self.faults = faults
-        self.held_confirms: dict[FaultyChannel, None] = {}
-        """Channels with confirms that are held."""
+        self.held_confirms: dict[FaultyChannel, None] = {}  # channels with confirms that are held
         self._beats: dict[Connection, float] = {}
         """By connection, while the time stands still: the real time of its last heartbeat."""
         super().__init__(config, disk, time)

@@ -17,10 +17,8 @@ AFTER_CONFIRM: Final = "after-confirm"
 MID_BODY: Final = "mid-body"
 MOMENTS: Final = (BEFORE_CONFIRM, AFTER_CONFIRM, MID_BODY)
 """Moments at which a connection can be dropped, besides at once."""
-SHARE_OF_DUPLICATES = 0.25
-"""Share of the messages that a hostile broker delivers twice."""
-LONGEST_DISTANCE = 3
-"""Maximum number of younger messages that are delivered in between."""
+SHARE_OF_DUPLICATES = 0.25  # share of the messages that a hostile broker delivers twice
+LONGEST_DISTANCE = 3  # maximum number of younger messages that are delivered in between
 
 
 class FaultState(msgspec.Struct, eq=False):
@@ -126,8 +124,7 @@ class Duplicates:
     __slots__ = ("_delivered", "_waiting")
 
     def __init__(self) -> None:
-        self._delivered = 0
-        """Number of first deliveries."""
+        self._delivered = 0  # number of first deliveries
         self._waiting: dict[int, int] = {}
         """By seq_id, the number of first deliveries after which a message is due."""
 
@@ -165,10 +162,8 @@ class SingleConfirms:
     """Takes the confirms of a channel apart: one for each publish, in an order chosen by a seed."""
 
     def __init__(self) -> None:
-        self._low = 0
-        """All numbers up to here have been confirmed or nacked."""
-        self._told: set[int] = set()
-        """Those above."""
+        self._low = 0  # all numbers up to here have been confirmed or nacked
+        self._told: set[int] = set()  # those above
 
     def told(self, confirms: Sequence[tuple[int, bool, bool]], channel: int, seed: str) -> list[bytes]:
         """Return the frames for confirms, given as delivery tag, multiple, ack; without a seed only record them."""

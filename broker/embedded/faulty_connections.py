@@ -152,10 +152,8 @@ class HostileConsumer(Consumer, RunListener):
 
 _ACK = 60 << 16 | 80
 _NACK = 60 << 16 | 120
-PIECES_A_SECOND = 20
-"""Pieces in which a slow consumer takes its bytes."""
-LEAST_PIPE = 1024
-"""Bytes that a slow consumer may have on their way, at least; else those of a second."""
+PIECES_A_SECOND = 20  # pieces in which a slow consumer takes its bytes
+LEAST_PIPE = 1024  # bytes that a slow consumer may have on their way, at least; else those of a second
 
 
 class FaultyHost(Protocol):
@@ -319,12 +317,10 @@ class FaultyDriver(SocketDriver):
     def __init__(self, gate: Gate) -> None:
         super().__init__(gate)
         self._faults = cast("FaultyHost", gate.node).faults
-        self.is_severed = False
-        """True if the connection is to be dropped after the next flush."""
+        self.is_severed = False  # True if the connection is to be dropped after the next flush
         self._pipe: deque[tuple[float, bytes]] = deque()
         """Octets on their way, with the times at which they arrive."""
-        self._free_at = 0.0
-        """Time at which a slow consumer has taken everything."""
+        self._free_at = 0.0  # time at which a slow consumer has taken everything
         self._timer: TimerHandle | None = None
         self._is_choked = False
         self._is_finishing = False

@@ -152,8 +152,7 @@ def _sections(source: type) -> str:
 
 log = logging.getLogger("leveret")
 
-CALL_SECONDS = 60
-"""Time for the thread to answer a call, in seconds: it is far more than any call takes."""
+CALL_SECONDS = 60  # time for the thread to answer a call, in seconds: it is far more than any call takes
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

@@ -30,10 +30,8 @@ from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Envelope, Exchange
 from leveret.storage.message import Message
 
-MOST_MESSAGES: Final = 100_000
-"""Messages in all records of a broker."""
-MOST_OCTETS: Final = 64 << 20
-"""Sum of their bodies in bytes."""
+MOST_MESSAGES: Final = 100_000  # messages in all records of a broker
+MOST_OCTETS: Final = 64 << 20  # sum of their bodies in bytes
 
 
 class Record(msgspec.Struct):
@@ -53,8 +51,7 @@ class Recorder:
     def __init__(self, *, records_all: bool = False) -> None:
         self.records_all = records_all
         self._records: dict[tuple[str, str], Record] = {}
-        self._order: deque[Record] = deque()
-        """The record of each message, the oldest first."""
+        self._order: deque[Record] = deque()  # the record of each message, the oldest first
         self._octets = 0
         self._vhosts: set[str] = set()
 
@@ -129,8 +126,7 @@ class RecordedChannel(Channel):
     def __init__(self, recorder: Recorder, number: int, host: Any) -> None:
         super().__init__(number, host)
         self._recorder = recorder
-        self._queues: Sequence[Queue] = ()
-        """Queues of the last publish: chance may have chosen them."""
+        self._queues: Sequence[Queue] = ()  # queues of the last publish: chance may have chosen them
 
     def find_route(self, address: bytes, bits: int) -> Route:
         """Find the route of a publish; it is not plain while something is recorded."""
@@ -191,8 +187,7 @@ class RecordedVHost(VHost):
 
 # -- assertions -------------------------------------------------------------------------------------------------------
 
-SHOWN_MESSAGES: Final = 5
-"""Messages in the text of an error, the latest."""
+SHOWN_MESSAGES: Final = 5  # messages in the text of an error, the latest
 _SHOWN_OCTETS: Final = 200
 
 

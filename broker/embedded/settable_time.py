@@ -17,8 +17,7 @@ from leveret.broker.scheduling.time_source import TimerHandle, TimeSource
 
 log = logging.getLogger("leveret")
 
-MILLISECOND = 1_000_000
-"""Nanoseconds of a millisecond."""
+MILLISECOND = 1_000_000  # nanoseconds of a millisecond
 SECOND = 1_000_000_000
 
 
@@ -56,8 +55,7 @@ class SettableTime(TimeSource):
         self._heap: list[tuple[int, int, Entry]] = []
         self._count = 0
         self._handle: TimerHandle | None = None
-        self._is_moving = False
-        """True while timers are called by who moves the time, and not by the loop."""
+        self._is_moving = False  # True while timers are called by who moves the time, and not by the loop
 
     def attach(self, loop: Any) -> None:
         """Use this event loop from now on, for another server; timers of the last one are dropped."""

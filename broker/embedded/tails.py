@@ -13,8 +13,7 @@ from leveret.broker.embedded.embedded_server import EmbeddedServer
 if TYPE_CHECKING:
     from leveret.broker.administration.tailing import Follower, Line
 
-LOOK_SECONDS = 1.0
-"""Time between two looks whether the broker still runs."""
+LOOK_SECONDS = 1.0  # time between two looks whether the broker still runs
 
 
 class AsyncTail:

@@ -36,8 +36,7 @@ from leveret.broker.statistics.rows import ChannelLevels, all_of, channel_levels
 from leveret.exchanges.base import Exchange
 from leveret.storage.queues.backing_queue import PagingCounts
 
-FULL_MS = 60_000
-"""Interval after which an object gets a row even if unchanged."""
+FULL_MS = 60_000  # interval after which an object gets a row even if unchanged
 T = TypeVar("T")
 
 

@@ -16,20 +16,13 @@ from operator import itemgetter
 from leveret.exchanges.base import Exchange, Tally
 from leveret.exchanges.topic import TopicTrie
 
-MOST = 64
-"""Maximum number of binding keys with rows per exchange."""
+MOST = 64  # maximum number of binding keys with rows per exchange
 _MANY = 4096  # counts between two yields
 _STEP = 32  # routing keys, destinations or binding keys between two yields
 
 
 class Patterns:
-    """Counts of messages that the binding keys of one topic exchange have matched.
-
-    Attributes:
-        counts: number by binding key, as far as known.
-        most_matched: the binding keys that matched most messages, with their counts, at the end of `count`.
-        missed: messages whose keys were not tracked: the maximum error of every count.
-    """
+    """Counts of messages that the binding keys of one topic exchange have matched."""
 
     __slots__ = (
         "_counted",
@@ -51,9 +44,10 @@ class Patterns:
         self._recent: list[tuple[int, Tally]] = []
         """The increments of the last count, with the tallies of single keys."""
         self._is_short = False
-        self.counts: dict[str, int] = {}
-        self.missed = 0
+        self.counts: dict[str, int] = {}  # number by binding key, as far as known
+        self.missed = 0  # messages whose keys were not tracked: the maximum error of every count
         self.most_matched: list[tuple[str, int]] = []
+        """The binding keys that matched most messages, with their counts, at the end of `count`."""
 
     def count(self, exchange: Exchange, generation: int) -> Iterator[None]:
         """Count the messages published since the last time; yields where a pause is possible.

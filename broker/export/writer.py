@@ -35,16 +35,12 @@ from leveret.broker.statistics.node_figures import process_figures
 
 log = logging.getLogger("leveret.export")
 
-STEP_SECONDS = 0.002
-"""Maximum time for which a step keeps the loop busy."""
-RETRY_SECONDS = 60.0
-"""Delay after writing has failed."""
-TIDY_SECONDS = 3600.0
-"""Interval of checks for files that are old enough to be removed."""
+STEP_SECONDS = 0.002  # maximum time for which a step keeps the loop busy
+RETRY_SECONDS = 60.0  # delay after writing has failed
+TIDY_SECONDS = 3600.0  # interval of checks for files that are old enough to be removed
 _DAY_MS = 86_400_000
 HOUR = "dt=%Y-%m-%d/hour=%H"
-UNFINISHED = ".tmp"
-"""Suffix of unfinished files; their names begin with a dot, so that readers ignore them."""
+UNFINISHED = ".tmp"  # suffix of unfinished files; their names begin with a dot, so that readers ignore them
 FINISHED = ".jsonl"
 _TABLE_OF = {table.struct: name for name, table in TABLES.items()}
 
@@ -94,8 +90,7 @@ class _File:
     hour: str
     since: int
     rows: int = 0
-    size: int = 0
-    """Bytes of whole rows."""
+    size: int = 0  # bytes of whole rows
 
 
 @dataclass(slots=True)
@@ -103,8 +98,7 @@ class _Batch:
     """The rows of one round for one file."""
 
     octets: bytearray = field(default_factory=bytearray)
-    rows: int = 0
-    """Number of rows; counting lines afterwards would keep the loop busy."""
+    rows: int = 0  # number of rows; counting lines afterwards would keep the loop busy
 
 
 class Export:
@@ -126,10 +120,8 @@ class Export:
         """Descriptor of the lock file that reserves the folders of this node; None while they are not reserved."""
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None]
-        self.failed = False
-        """True if the last attempt to write has failed."""
-        self._lost = 0
-        """Number of rows that could not be written."""
+        self.failed = False  # True if the last attempt to write has failed
+        self._lost = 0  # number of rows that could not be written
         broker.context.events = self._events = Events()
 
     @property

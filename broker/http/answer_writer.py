@@ -20,16 +20,11 @@ InTurn = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 SLICE = 2_000_000
 """Nanoseconds for which one request is worked on, or its answer is made, before others have a turn."""
-OCTETS = 64 * 1024
-"""Octets that are written at once."""
-IDLE_SECONDS = 15.0
-"""Time without octets after which an answer shows that it goes on."""
-LOOK_SECONDS = 1.0
-"""Time between two looks whether the reader is still there."""
-WRITE_SECONDS = 60.0
-"""Time after which a reader that does not read is cut off."""
-LAST_SECONDS = 0.5
-"""Time while the broker stops after which one that does not read is cut off."""
+OCTETS = 64 * 1024  # octets that are written at once
+IDLE_SECONDS = 15.0  # time without octets after which an answer shows that it goes on
+LOOK_SECONDS = 1.0  # time between two looks whether the reader is still there
+WRITE_SECONDS = 60.0  # time after which a reader that does not read is cut off
+LAST_SECONDS = 0.5  # time while the broker stops after which one that does not read is cut off
 
 
 class AnswerWriter:

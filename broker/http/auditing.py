@@ -27,8 +27,7 @@ _SHOWN: Final = frozenset({
     "tags", "tracing", "type", "users", "value", "vhost", "where", "write",
 })  # fmt: skip
 """Keys of bodies whose values are recorded. Others may be payloads, passwords or hashes."""
-_NOTED: Final = ("password", "password_hash")
-"""Keys of bodies of which only is recorded that they were there."""
+_NOTED: Final = ("password", "password_hash")  # keys of bodies of which only is recorded that they were there
 _QUOTED: Final = re.compile(r"\"[^\"]*\"|'[^']*'")
 _NAMES: Final = (
     "name", "policy", "user", "queue", "exchange", "connection", "channel", "limit", "transfer", "node", "destination",
@@ -36,8 +35,7 @@ _NAMES: Final = (
 """Names in paths that name the object, the first that there is."""
 _SERVER_ERROR: Final = 500
 _ERROR: Final = 400
-_LOGINS: Final = frozenset({"/api/login", "/api/leveret/oauth"})
-"""Paths at which users log in to the page."""
+_LOGINS: Final = frozenset({"/api/login", "/api/leveret/oauth"})  # paths at which users log in to the page
 
 
 def audited_event(path: str, method: str, operation: Operation) -> str:

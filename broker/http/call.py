@@ -20,14 +20,11 @@ from leveret.broker.http.errors import ApiError, bad_request, not_authorised, no
 from leveret.broker.http.feeds import Topic
 from leveret.broker.vhost.parameter_checks import MAX_DEPTH, is_too_deep
 
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that change nothing."""
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})  # methods that change nothing
 TRUE = {"true": True, "false": False}
 DIGITS = 20
-SMALL = 1024
-"""Octets of a body that may be no more than space."""
-_LINE = 80
-"""Characters of a line in which Erlang prints a term."""
+SMALL = 1024  # octets of a body that may be no more than space
+_LINE = 80  # characters of a line in which Erlang prints a term
 _ENCODED_TWICE = (
     "invalid payload: the request body JSON-decoded to a string. Is the input doubly-JSON-encoded?"
 )
@@ -96,23 +93,16 @@ class Events(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """An answer that goes on until its reader leaves.
-
-    Attributes:
-        pieces: its octets; None where others may have a turn, b"" if there are none at the moment.
-        when_there: has a function called once there are more.
-        close: must be called when the reader has left, or the answer has ended.
-        content_type: the type of its octets.
-        idle: octets that are sent when there were none for some time, so that a reader that has left is noticed.
-        last: octets that end it when the broker stops.
-    """
+    """An answer that goes on until its reader leaves."""
 
     pieces: Iterator[bytes | None]
-    when_there: Callable[[Callable[[], object]], object]
-    close: Callable[[], object]
-    content_type: str
+    """Its octets; None where others may have a turn, b"" if there are none at the moment."""
+    when_there: Callable[[Callable[[], object]], object]  # has a function called once there are more
+    close: Callable[[], object]  # must be called when the reader has left, or the answer has ended
+    content_type: str  # the type of its octets
     idle: bytes
-    last: bytes
+    """Octets that are sent when there were none for some time, so that a reader that has left is noticed."""
+    last: bytes  # octets that end it when the broker stops
 
 
 class Done(NamedTuple):

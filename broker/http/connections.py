@@ -27,12 +27,9 @@ def headers_of(request: web.BaseRequest) -> dict[str, str]:
 class Use(IntEnum):
     """The use of a connection: if one is closed for another, it is one of the first use that there is."""
 
-    IDLE = 0
-    """It has had an answer, and no request since."""
-    UNKNOWN = 1
-    """It has sent no request, or one without a login, perhaps a part of it."""
-    AT_WORK = 2
-    """A request with a login is being answered."""
+    IDLE = 0  # it has had an answer, and no request since
+    UNKNOWN = 1  # it has sent no request, or one without a login, perhaps a part of it
+    AT_WORK = 2  # A request with a login is being answered
 
 
 class Connections:
@@ -117,8 +114,7 @@ async def content_of(request: Any, most: int) -> tuple[bytes, bool]:
     return bytes(buffer), True
 
 
-Subscribe = Callable[[Callable[[Any], object]], object]
-"""Has a function called once with what is waited for."""
+Subscribe = Callable[[Callable[[Any], object]], object]  # has a function called once with what is waited for
 
 
 async def called(subscribe: Subscribe) -> Any:

@@ -38,27 +38,20 @@ from leveret.broker.scheduling.node_context import INTERNAL, OPERATOR
 PREFIX = "/api/"
 HEADERS = {"cache-control": "no-cache", "vary": "accept, accept-encoding, origin"}
 JSON = "application/json"
-MOST_DECISIONS = 64
-"""Maximum number of permissions that a request waits for, one after the other."""
+MOST_DECISIONS = 64  # maximum number of permissions that a request waits for, one after the other
 
 
 class Response(NamedTuple):
-    """A response, without the length; its pieces are None where others may have a turn.
-
-    Attributes:
-        delay: seconds to wait before it is sent.
-        stream: the body instead of `pieces`, if it has no end; must be closed.
-        events: instead of a body, events that go on until the client leaves; None for none.
-        octets: what the pieces keep in memory until they are written, as far as it is much.
-    """
+    """A response, without the length; its pieces are None where others may have a turn."""
 
     status: int
     headers: Mapping[str, str]
     pieces: Iterator[bytes | None]
-    delay: float = 0.0
-    stream: Stream | None = None
+    delay: float = 0.0  # seconds to wait before it is sent
+    stream: Stream | None = None  # the body instead of `pieces`, if it has no end; must be closed
     events: Events | None = None
-    octets: int = 0
+    """Instead of a body, events that go on until the client leaves; None for none."""
+    octets: int = 0  # what the pieces keep in memory until they are written, as far as it is much
 
 
 class Admitted(NamedTuple):

@@ -16,16 +16,12 @@ from leveret.broker.http.feeds import Feed
 from leveret.broker.process.shares import Shares
 
 log = logging.getLogger("leveret.management")
-STREAMS = 50
-"""Maximum number of streams; further ones are refused. One user may have a quarter of them."""
-SLICE = 1_000_000
-"""Nanoseconds of a slice of a pass."""
+STREAMS = 50  # Maximum number of streams; further ones are refused. One user may have a quarter of them
+SLICE = 1_000_000  # nanoseconds of a slice of a pass
 SILENCE_SECONDS = 15.0
 """Time after which a comment is sent, so that proxies do not take the connection for dead."""
-RENEWAL_SECONDS = 5.0
-"""Time between two checks whether the user may still see what it watches."""
-WRITE_SECONDS = 30.0
-"""Time that a client may take to read a piece."""
+RENEWAL_SECONDS = 5.0  # time between two checks whether the user may still see what it watches
+WRITE_SECONDS = 30.0  # time that a client may take to read a piece
 _COMMENT = b": \n\n"
 _END = b"event: end\ndata: {}\n\n"
 
@@ -38,13 +34,10 @@ class EventStreams:
         self._in_turn = in_turn
         self._feeds: dict[Any, Feed] = {}
         self._sampling: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
-        """Set, and replaced, at the end of each pass."""
-        self._begun = asyncio.Event()
-        """Set when there is a new feed."""
+        self._news = asyncio.Event()  # set, and replaced, at the end of each pass
+        self._begun = asyncio.Event()  # set when there is a new feed
         self._closing = False
-        self.places = Shares(STREAMS)
-        """The owners of the streams."""
+        self.places = Shares(STREAMS)  # the owners of the streams
 
     async def close(self) -> None:
         """End all streams."""

@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-PIECE = 200
-"""Rows of an event."""
-SHARE = 100
-"""A pass follows no sooner than so many times as long as the last one took."""
+PIECE = 200  # rows of an event
+SHARE = 100  # A pass follows no sooner than so many times as long as the last one took
 EVENTS_OCTETS = 1 << 20
 """Maximum octets of the events of a feed that are kept for those who have the pass before."""
 
@@ -26,22 +24,15 @@ Reading = Iterable[tuple[Hashable, Any] | None]
 
 
 class Topic(NamedTuple):
-    """Something that can be watched: the source of the rows of a feed.
+    """Something that can be watched: the source of the rows of a feed."""
 
-    Attributes:
-        name: the name of its events.
-        key: what its rows depend on, beside the name: who may see them.
-        read: reads the rows.
-        columns: the names of the values of a row, of which the first are the key; () for a topic with one row, which
-            is an object.
-        seconds: time between two passes at least.
-    """
-
-    name: str
-    key: Hashable
-    read: Callable[[], Reading]
+    name: str  # the name of its events
+    key: Hashable  # what its rows depend on, beside the name: who may see them
+    read: Callable[[], Reading]  # reads the rows
     columns: tuple[str, ...] = ()
-    seconds: float = 1.0
+    """The names of the values of a row, of which the first are the key; () for a topic with one row, which is an
+    object."""
+    seconds: float = 1.0  # time between two passes at least
 
     @property
     def identity(self) -> tuple[str, Hashable]:
@@ -68,25 +59,18 @@ class Feed:
     Args:
         topic: the topic.
         wall_clock: returns milliseconds since the epoch.
-
-    Attributes:
-        number: number of passes that are over.
-        due: seconds of a monotonic clock at which the next pass may begin.
-        watchers: how many there are; the owner counts.
-        is_broken: True if reading the topic has failed.
     """
 
     def __init__(self, topic: Topic, wall_clock: Callable[[], int]) -> None:
         self.topic = topic
-        self.number = 0
-        self.due = 0.0
-        self.watchers = 0
-        self.is_broken = False
+        self.number = 0  # number of passes that are over
+        self.due = 0.0  # seconds of a monotonic clock at which the next pass may begin
+        self.watchers = 0  # how many there are; the owner counts
+        self.is_broken = False  # True if reading the topic has failed
         self._wall_clock = wall_clock
         self._at = 0
         self._rows: dict[Hashable, _Row] = {}
-        self._events: deque[tuple[int, list[bytes]]] = deque()
-        """Events of the last passes with their numbers."""
+        self._events: deque[tuple[int, list[bytes]]] = deque()  # events of the last passes with their numbers
         self._whole: tuple[int, list[bytes]] = (0, [])
         """The events with all rows as of a pass, made when they are first needed."""
 

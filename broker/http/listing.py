@@ -29,19 +29,13 @@ from leveret.broker.statistics.series import Ranges, Span
 
 PAGE_SIZE = 100
 MOST_PAGE_SIZE = 500
-MOST_PATTERN = 1024
-"""Maximum length of a pattern in characters."""
-STEP = 16
-"""Items that are looked at in one step."""
-RUN = 256
-"""Items that are sorted in one step."""
-MERGED = 64
-"""Items that are merged in one step."""
-PIECE = 64 * 1024
-"""Octets of an encoded list that are written together."""
+MOST_PATTERN = 1024  # maximum length of a pattern in characters
+STEP = 16  # items that are looked at in one step
+RUN = 256  # items that are sorted in one step
+MERGED = 64  # items that are merged in one step
+PIECE = 64 * 1024  # octets of an encoded list that are written together
 
-ABSENT = msgspec.UNSET
-"""Value of a key that an item does not have."""
+ABSENT = msgspec.UNSET  # value of a key that an item does not have
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 Fields = Mapping[str, Callable[[Any], Any]] | None
@@ -50,8 +44,7 @@ Fields = Mapping[str, Callable[[Any], Any]] | None
 # -- JSON in pieces ---------------------------------------------------------------------------------------------------
 
 
-TEXT_STEP: Final = 48 * 1024
-"""Octets that are encoded at once."""
+TEXT_STEP: Final = 48 * 1024  # octets that are encoded at once
 Parts = Callable[[], Iterable[bytes | memoryview]]
 """Returns the octets of a body in parts, each time from the beginning."""
 
@@ -395,14 +388,11 @@ def _items(
 # -- lists that were sent a moment ago --------------------------------------------------------------------------------
 
 
-MOST_OCTETS = 32 << 20
-"""Maximum octets of all lists together; a longer list is not kept."""
+MOST_OCTETS = 32 << 20  # maximum octets of all lists together; a longer list is not kept
 MOST_LISTS = 64
-LEAST_ROWS = 1000
-"""Rows up to which a list is made again for each request."""
+LEAST_ROWS = 1000  # rows up to which a list is made again for each request
 FACTOR = 5
-MOST_SECONDS = 5.0
-"""Maximum age of a list in seconds, from when it was begun."""
+MOST_SECONDS = 5.0  # maximum age of a list in seconds, from when it was begun
 
 
 class _Kept:
@@ -424,8 +414,7 @@ class ListCache:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._lists: dict[Hashable, _Kept] = {}
-        self.octets = 0
-        """Octets in use."""
+        self.octets = 0  # octets in use
 
     def __len__(self) -> int:
         return len(self._lists)

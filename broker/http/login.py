@@ -53,8 +53,7 @@ class UndecidedLogin(Exception):  # noqa: N818 - not an error: backends have to 
         self.vhost = vhost
 
 
-Verdict = BackendUser | LoginRefusedError
-"""A decision of backends about a login."""
+Verdict = BackendUser | LoginRefusedError  # A decision of backends about a login
 
 
 def only_vhost(path: str, names: Mapping[str, str]) -> str | None:

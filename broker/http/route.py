@@ -23,12 +23,9 @@ _BAD_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 class Scope(StrEnum):
     """The objects that an operation concerns, beside the tag that its user needs."""
 
-    NONE = "none"
-    """No vhost, or those that the user may see: the handler shows no others."""
-    VHOST = "vhost"
-    """The vhost of the path: the user must have permissions in it or be an administrator."""
-    VISIBLE = "visible"
-    """The vhost of the path: as above, and monitoring users see it, too."""
+    NONE = "none"  # no vhost, or those that the user may see: the handler shows no others
+    VHOST = "vhost"  # the vhost of the path: the user must have permissions in it or be an administrator
+    VISIBLE = "visible"  # the vhost of the path: as above, and monitoring users see it, too
     CLIENT = "client"
     """The vhost of the path, with the permissions that a client of the user would need there."""
 
@@ -37,10 +34,8 @@ class Work(StrEnum):
     """The cost of an operation: each kind has places of its own, so that none of them waits for another."""
 
     SHORT = "short"
-    LONG = "long"
-    """It may take seconds: a search, an import."""
-    BODIES = "bodies"
-    """Its answer has bodies of messages, which are in memory until it is written."""
+    LONG = "long"  # it may take seconds: a search, an import
+    BODIES = "bodies"  # its answer has bodies of messages, which are in memory until it is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,39 +67,25 @@ def exact_body(call: Call, keys: Collection[Key]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method of a path.
+    """A method of a path."""
 
-    Attributes:
-        handler: answers; raises `ApiError` or an error of the service layer.
-        doc: one sentence for the reference.
-        needs: the right that the user needs; None if no login is needed.
-        scope: the objects concerned.
-        body: keys of the body.
-        query: parameters of the query beside those of all lists.
-        statuses: the statuses of success.
-        work: what it costs.
-        is_large: True if the body may be large, and the handler reads it in steps.
-        is_long: True if the work may take minutes, and must not be cut off.
-        is_stored: False if the operation changes nothing on disk, so that its answer need not wait for that.
-        is_audited: True if it is recorded although it changes nothing, because it shows messages.
-        state: returns what it changes, as a value of JSON, for the audit log; None if that is not recorded.
-        kind: JSON type of the answer with status 200; text for one that is not JSON, events for a stream of them.
-    """
-
-    handler: Handler
-    doc: str
-    needs: Right | None = Right.MANAGEMENT
-    scope: Scope = Scope.NONE
-    body: tuple[Key, ...] = ()
-    query: tuple[Key, ...] = ()
-    statuses: tuple[int, ...] = (200,)
-    work: Work = Work.SHORT
-    is_large: bool = False
-    is_long: bool = False
-    is_audited: bool = False
+    handler: Handler  # answers; raises `ApiError` or an error of the service layer
+    doc: str  # one sentence for the reference
+    needs: Right | None = Right.MANAGEMENT  # the right that the user needs; None if no login is needed
+    scope: Scope = Scope.NONE  # the objects concerned
+    body: tuple[Key, ...] = ()  # keys of the body
+    query: tuple[Key, ...] = ()  # parameters of the query beside those of all lists
+    statuses: tuple[int, ...] = (200,)  # the statuses of success
+    work: Work = Work.SHORT  # what it costs
+    is_large: bool = False  # True if the body may be large, and the handler reads it in steps
+    is_long: bool = False  # True if the work may take minutes, and must not be cut off
+    is_audited: bool = False  # True if it is recorded although it changes nothing, because it shows messages
     is_stored: bool = True
+    """False if the operation changes nothing on disk, so that its answer need not wait for that."""
     state: Callable[[Call], Any] | None = None
+    """Returns what it changes, as a value of JSON, for the audit log; None if that is not recorded."""
     kind: str = "object"
+    """JSON type of the answer with status 200; text for one that is not JSON, events for a stream of them."""
 
 
 @dataclass(frozen=True, slots=True)

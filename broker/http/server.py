@@ -57,26 +57,19 @@ AT_WORK = 16
 """Maximum number of requests of each kind of work (`route.Work`) that are answered at once; the others wait."""
 SHARES = {Work.SHORT: AT_WORK // 4, Work.LONG: AT_WORK // 4, Work.BODIES: 1}
 """Maximum number of those of one user; of a client that has not logged in, if no login is needed."""
-PLACE_SECONDS = 15.0
-"""Time that a request waits for a place."""
+PLACE_SECONDS = 15.0  # time that a request waits for a place
 CONNECTIONS = 64
 """Maximum number of connections of each listener; for a further one the address that has most loses one."""
-LARGE_BODY = 10_000_000
-"""Maximum octets of the body of an import or a publish, as in RabbitMQ."""
+LARGE_BODY = 10_000_000  # maximum octets of the body of an import or a publish, as in RabbitMQ
 BODY = 256 * 1024
 """Maximum octets of other bodies, which are decoded in one step; so many are read without a place at work."""
-BODY_WITHOUT_LOGIN = 16 * 1024
-"""Maximum octets of the body of a request that needs no login."""
+BODY_WITHOUT_LOGIN = 16 * 1024  # maximum octets of the body of a request that needs no login
 TOO_MANY = "too many requests of this kind are being answered, or their answers are not read; try again later"
 TOO_LARGE = "Exceeded HTTP request body size limit"
-REQUEST_SECONDS = 30.0
-"""Maximum duration of a request, with its body and its response."""
-LONG_SECONDS = 600.0
-"""Maximum duration of an import: cut off, it would leave half of its changes."""
-IDLE_SECONDS = 60.0
-"""Maximum time between two requests of a connection."""
-STOP_SECONDS = 1.0
-"""Time that the shutdown waits for responses in progress."""
+REQUEST_SECONDS = 30.0  # maximum duration of a request, with its body and its response
+LONG_SECONDS = 600.0  # maximum duration of an import: cut off, it would leave half of its changes
+IDLE_SECONDS = 60.0  # maximum time between two requests of a connection
+STOP_SECONDS = 1.0  # time that the shutdown waits for responses in progress
 
 
 class StaleError(ConnectionError):
@@ -109,8 +102,7 @@ class ManagementServer:
         self._listeners: list[asyncio.Server | Acceptor] = []
         self._sampling = Sampling(broker, broker.statistics)
         self._event_streams = EventStreams(broker, self._in_turn)
-        self.address = ("", 0)
-        """The bound address."""
+        self.address = ("", 0)  # the bound address
 
     async def start(self, host: str, port: int) -> None:
         """Start listening on TCP; port 0 picks a free one. Raises OSError for an address that is not available."""

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 NAME = "ctl.sock"
-SHORT = 100
-"""Octets of the path of a socket that every system takes (104 on macOS, 108 on Linux)."""
+SHORT = 100  # octets of the path of a socket that every system takes (104 on macOS, 108 on Linux)
 
 
 def bind_in(sock: socket.socket, directory: Path, name: str) -> None:

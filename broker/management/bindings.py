@@ -21,10 +21,8 @@ ROUTES = Routes("bindings", scope=Scope.VHOST)
 _BODY = (Key("routing_key", doc="empty by default"), Key("arguments", "object"))
 _TO_QUEUE = "bindings/{vhost}/e/{source}/q/{queue}"
 _TO_EXCHANGE = "bindings/{vhost}/e/{source}/e/{exchange}"
-DEFAULT_EXCHANGE = "amq.default"
-"""Name of the default exchange in paths."""
-STEP = 64
-"""Bindings that are compared in one step."""
+DEFAULT_EXCHANGE = "amq.default"  # name of the default exchange in paths
+STEP = 64  # bindings that are compared in one step
 _ORDER = ("vhost", "source", "destination", "routing_key", "properties_key")
 
 

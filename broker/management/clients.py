@@ -17,8 +17,7 @@ from leveret.broker.management.client_fields import (
 )
 
 ROUTES = Routes("connections")
-CLOSED = "Closed via management plugin"
-"""RabbitMQ's default reason."""
+CLOSED = "Closed via management plugin"  # RabbitMQ's default reason
 _DENIED = "User not authorised to access object"
 
 

@@ -30,8 +30,7 @@ from leveret.broker.statistics.statistics import named, summed
 from leveret.broker.vhost.vhost import VHost
 
 ROUTES = Routes("overview")
-STEP = 50
-"""Queues that are read in one step."""
+STEP = 50  # queues that are read in one step
 MOST_TOPICS = 8
 _COLUMNS = """
     vhost name type features state policy consumers capacity
@@ -44,8 +43,7 @@ _NODE = """
 """
 _LATENCIES = (0.5, 0.99)
 
-Vhosts = tuple[str, ...] | None
-"""Names of the vhosts that are shown; None for all, and the node."""
+Vhosts = tuple[str, ...] | None  # names of the vhosts that are shown; None for all, and the node
 
 
 @ROUTES.get(

@@ -23,8 +23,7 @@ from leveret.broker.http.login import (
 from leveret.broker.http.route import Routes, required
 
 ROUTES = Routes("login")
-HERE = "127.0.0.1"
-"""The address of the operator, for what needs one."""
+HERE = "127.0.0.1"  # the address of the operator, for what needs one
 
 
 @ROUTES.get("auth", needs=None)

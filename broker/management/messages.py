@@ -48,8 +48,7 @@ BODY_KEYS = (
     Key("encoding", doc="`auto` (text if it is UTF-8) or `base64`"),
 )
 """Keys of queries for messages that are shown."""
-MOST_OCTETS = 64 * 1024 * 1024
-"""Bytes of bodies after which no further message is fetched by one request."""
+MOST_OCTETS = 64 * 1024 * 1024  # bytes of bodies after which no further message is fetched by one request
 _NUMBERS = ("delivery_mode", "priority", "timestamp")
 _TEXTS = (
     "app_id", "cluster_id", "content_encoding", "content_type", "correlation_id", "expiration", "message_id",

@@ -25,10 +25,8 @@ R = TypeVar("R")
 T = TypeVar("T")
 Fields = Mapping[str, Callable[[Queue], Any]]
 
-QUEUE_OCTETS = 2000
-"""Estimated memory of an empty queue in bytes."""
-MESSAGE_OCTETS = 300
-"""Estimated memory of a message in bytes, beside its content."""
+QUEUE_OCTETS = 2000  # estimated memory of an empty queue in bytes
+MESSAGE_OCTETS = 300  # estimated memory of a message in bytes, beside its content
 _NO_COLLECTIONS = dict.fromkeys(
     ("fullsweep_after", "max_heap_size", "min_bin_vheap_size", "min_heap_size", "minor_gcs"), 0
 )
@@ -38,10 +36,8 @@ ERLANG: Mapping[str, Callable[[Any], Any]] = {
     "reductions_details": lambda _each: NO_RATE,
 }
 """The figures about an Erlang process, which clients expect."""
-_UNDEFINED = "undefined"
-"""RabbitMQ's text for a position that does not exist."""
-IDLE_TICKS = 2
-"""Samples without a change after which a queue or a channel is idle."""
+_UNDEFINED = "undefined"  # RabbitMQ's text for a position that does not exist
+IDLE_TICKS = 2  # samples without a change after which a queue or a channel is idle
 _DECLARED = (
     *("arguments", "auto_delete", "durable", "exclusive", "name", "node", "state", "type", "vhost"),
     *("leader", "members", "online"),

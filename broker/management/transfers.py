@@ -25,8 +25,7 @@ from leveret.broker.transfer.retry import MOST_RETRIES
 ROUTES = Routes("transfers")
 _ACCEPTED = 202
 Body = dict[str, Any]
-Starter = Callable[..., int]
-"""Starts a transfer of a queue, given the call and its body; returns its number."""
+Starter = Callable[..., int]  # starts a transfer of a queue, given the call and its body; returns its number
 _CHOSEN = (
     Key("where", doc="the condition that messages must meet; all if it is not given"),
     Key("limit", "integer", doc="maximum number of messages"),

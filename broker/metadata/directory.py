@@ -13,8 +13,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.vhost.vhost import VHost
 
-CLUSTER_NAME = "cluster_name"
-"""The global parameter that is the name of the cluster."""
+CLUSTER_NAME = "cluster_name"  # the global parameter that is the name of the cluster
 CLUSTER_ID = "internal_cluster_id"
 """The global parameter that is the id of the cluster: made at the first start, as by RabbitMQ."""
 
@@ -33,12 +32,6 @@ class Directory:
         default_queue_type: that of vhosts for which none is given.
         cluster_tags: the tags of the cluster.
         make_vhost: makes a vhost that is not recorded.
-
-    Attributes:
-        vhosts: the vhosts by name.
-        on_add: called with each vhost that is added.
-        skipped: number of definitions, and parts of them, that imports have left out.
-
     """
 
     def __init__(
@@ -53,10 +46,10 @@ class Directory:
         cluster_tags: Mapping[str, str] = _NO_TAGS,
     ) -> None:
         self.definitions, self.users, self.patterns = definitions, users, patterns
-        self.vhosts: dict[str, VHost] = {}
+        self.vhosts: dict[str, VHost] = {}  # the vhosts by name
         self.global_parameters = StoredGlobalParameters(definitions)
-        self.on_add: Callable[[VHost], object] | None = None
-        self.skipped = 0
+        self.on_add: Callable[[VHost], object] | None = None  # called with each vhost that is added
+        self.skipped = 0  # number of definitions, and parts of them, that imports have left out
         self._loop = loop
         self.default_queue_type = default_queue_type
         self._cluster_tags = cluster_tags

@@ -54,8 +54,7 @@ from leveret.storage.store.metadata_rows import (
 
 TABLE = "defs"
 _NO_ARGUMENTS = encode_table({})
-_PIECE = 256
-"""Rows deleted between two checks of the time slice."""
+_PIECE = 256  # rows deleted between two checks of the time slice
 
 
 class NullJournal:
@@ -100,8 +99,7 @@ class Definitions:
         self._journal = journal
         self._next_id = next_id
         self._context = context or NodeContext()
-        self.recording = True
-        """False while objects are restored from the rows."""
+        self.recording = True  # False while objects are restored from the rows
 
     def tell(self, kind: str, vhost: str, name: str, *subject: Any) -> None:
         """Tell of a change (`NodeContext.tell`), unless it is restored."""

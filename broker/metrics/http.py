@@ -44,12 +44,9 @@ CONNECTIONS = 32
 They and the backlog are fewer than the descriptors that `broker.network.gate.RESERVED_FILES` leaves.
 """
 BACKLOG = 16
-IDLE_SECONDS = 180.0
-"""Maximum time between two requests of a connection."""
-STOP_SECONDS = 1.0
-"""Time that the shutdown waits for responses in progress."""
-STALL_SECONDS = 5.0
-"""Delay of the event loop from which the broker counts as dead."""
+IDLE_SECONDS = 180.0  # maximum time between two requests of a connection
+STOP_SECONDS = 1.0  # time that the shutdown waits for responses in progress
+STALL_SECONDS = 5.0  # delay of the event loop from which the broker counts as dead
 
 
 class Monitor:

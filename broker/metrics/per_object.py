@@ -20,8 +20,7 @@ class Group(NamedTuple):
     labels: tuple[str, ...]
     columns: Sequence[Column]
     prefix: str = "rabbitmq_"
-    always: bool = True
-    """True if it is included when no group is requested."""
+    always: bool = True  # True if it is included when no group is requested
 
 
 DELIVERIES: Mapping[str, tuple[str, str]] = {
@@ -56,8 +55,7 @@ def queue_type_label(kind: str) -> str:
 
 
 QUEUE_LABELS = ("vhost", "queue")
-TARGET_LABELS = ("queue_vhost", "queue")
-"""RabbitMQ's label names where exchanges have a vhost as well."""
+TARGET_LABELS = ("queue_vhost", "queue")  # RabbitMQ's label names where exchanges have a vhost as well
 QUEUE_INFO: Group = Group("", (*QUEUE_LABELS, "queue_type", "membership"), (
     gauge("queue_info", "1 for each queue, with its type and membership", lambda _: 1, adds_up=False),
 ))  # fmt: skip

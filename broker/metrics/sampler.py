@@ -41,12 +41,9 @@ from leveret.broker.statistics.rows import (
 )
 from leveret.broker.vhost.vhost import VHost
 
-STEP = 100
-"""Queues, channels or connections that are visited in one step."""
-NAMES = 10
-"""Names matched against a pattern in one step: the worst pattern takes a millisecond for each."""
-Rows = list[tuple[str, Any]]
-"""Formatted labels, each with its object."""
+STEP = 100  # queues, channels or connections that are visited in one step
+NAMES = 10  # names matched against a pattern in one step: the worst pattern takes a millisecond for each
+Rows = list[tuple[str, Any]]  # formatted labels, each with its object
 
 
 class Identity(NamedTuple):

@@ -32,10 +32,8 @@ from leveret.broker.regular_expressions import compiled
 from leveret.broker.statistics.node_figures import Process
 from leveret.broker.vhost.vhost import VHost
 
-PATTERN_OCTETS = 512
-"""Maximum length of a pattern for queue names."""
-PATTERN_MEMORY = 16_384
-"""Maximum memory in bytes of a compiled pattern, which bounds the time of a match."""
+PATTERN_OCTETS = 512  # maximum length of a pattern for queue names
+PATTERN_MEMORY = 16_384  # maximum memory in bytes of a compiled pattern, which bounds the time of a match
 RABBITMQ, DETAILED = "rabbitmq_", "rabbitmq_detailed_"
 
 

@@ -9,15 +9,13 @@ from typing import Any, NamedTuple
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COUNTER, GAUGE, UNTYPED, HISTOGRAM = "counter", "gauge", "untyped", "histogram"
-LINES = 1000
-"""Samples per piece: about a millisecond."""
+LINES = 1000  # samples per piece: about a millisecond
 
 Sample = tuple[str, str, float | None]
 """Suffix of the family's name (`_bucket`), formatted labels, and value; None if there is none."""
 
 
-Read = str | Callable[[Any], Any]
-"""Path of attributes to a value, or a function that returns it."""
+Read = str | Callable[[Any], Any]  # path of attributes to a value, or a function that returns it
 
 
 class Column(NamedTuple):

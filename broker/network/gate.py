@@ -20,17 +20,13 @@ log = logging.getLogger("leveret.connection")
 
 READ_SIZE = 128 * 1024  # larger reads make the pipeline with clients coarse, smaller ones cost system calls
 WRITE_HIGH = 1024 * 1024
-PROXY_SECONDS = 10.0
-"""Time for the header of a proxy if there is no time limit of the handshake."""
-RESERVED_FILES = 64
-"""File descriptors that are for something else than clients."""
+PROXY_SECONDS = 10.0  # time for the header of a proxy if there is no time limit of the handshake
+RESERVED_FILES = 64  # file descriptors that are for something else than clients
 HALF_OPEN_SHARE = 4
 """Divisor of the limit of file descriptors for the number of clients that have not logged in."""
-UNSENT_SHARE = 4
-"""Divisor of the memory limit for the default limit on data that clients do not read."""
+UNSENT_SHARE = 4  # divisor of the memory limit for the default limit on data that clients do not read
 UNSENT_LEAST = 16 * 1024 * 1024
-UNSENT_SECONDS = 1.0
-"""Interval of checks of that data."""
+UNSENT_SECONDS = 1.0  # interval of checks of that data
 
 
 class Gate:
@@ -66,10 +62,8 @@ class Gate:
         """Seconds for the last bytes to be acknowledged before a socket is reset; None to close without a reset."""
         self.send_timeout = config.send_timeout if config.send_timeout_close else None
         """Seconds after which a client that does not read is disconnected; None for never."""
-        self.drivers: set[Any] = set()
-        """The drivers of all open sockets (`CheckedDriver`)."""
-        self.all_closed = asyncio.Event()
-        """Set whenever the last socket is closed."""
+        self.drivers: set[Any] = set()  # the drivers of all open sockets (`CheckedDriver`)
+        self.all_closed = asyncio.Event()  # set whenever the last socket is closed
         self.certificates = Certificates(node.audit)
         self.unsent_answers: list[Callable[[], Iterable[Unsent]]] = []
         self.most_sockets = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES)

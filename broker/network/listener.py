@@ -37,20 +37,12 @@ _OUT_OF = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Accepted(NamedTuple):
-    """An accepted socket, which has no driver yet.
+    """An accepted socket, which has no driver yet."""
 
-    Attributes:
-        sock: the socket.
-        origin: where the client is (`shares.origin`).
-        tls: the certificates of the listener; None for one without TLS.
-        header: a proxy's information about the client; None without a proxy.
-
-    """
-
-    sock: socket.socket
-    origin: str
-    tls: "Credentials | None"
-    header: Header | None = None
+    sock: socket.socket  # the socket
+    origin: str  # where the client is (`shares.origin`)
+    tls: "Credentials | None"  # the certificates of the listener; None for one without TLS
+    header: Header | None = None  # a proxy's information about the client; None without a proxy
 
 
 class Listeners:
@@ -62,11 +54,6 @@ class Listeners:
         log_refusal: logs that a client was refused: its address, the name of its connection, the reason.
         proxy_seconds: time for the header of the PROXY protocol; None if clients connect without a proxy.
         handshake_rate: clients with TLS that are accepted per second, after as many at once; None for no limit.
-
-    Attributes:
-        addresses: the bound addresses of plain listeners.
-        tls_addresses: those of listeners with TLS.
-
     """
 
     def __init__(
@@ -79,8 +66,8 @@ class Listeners:
     ) -> None:
         self._proxy_seconds = proxy_seconds
         self._handshake_bucket = None if handshake_rate is None else Bucket(handshake_rate)
-        self.addresses: list[tuple[str, int]] = []
-        self.tls_addresses: list[tuple[str, int]] = []
+        self.addresses: list[tuple[str, int]] = []  # the bound addresses of plain listeners
+        self.tls_addresses: list[tuple[str, int]] = []  # those of listeners with TLS
         self._half_open = half_open
         self._make_driver = make_driver
         self._log_refusal = log_refusal

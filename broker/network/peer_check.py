@@ -13,8 +13,7 @@ from leveret.broker.connection.connection import Connection
 from leveret.broker.network import socket_state
 from leveret.broker.network.proxy_protocol import Header
 
-CHECK_SECONDS = 0.5
-"""Interval between two checks of a connection."""
+CHECK_SECONDS = 0.5  # interval between two checks of a connection
 BLOCKED_CHECKS = 2
 """Checks in a row of a connection blocked by an alarm after which it is closed if its client has gone."""
 WAITING_CHECKS = 60  # for any other wait: replies to earlier requests are still computed
@@ -24,14 +23,11 @@ class CheckedDriver(Protocol):
     """The driver of a connection."""
 
     connection: Connection
-    origin: str
-    """The origin whose half-open place it holds; '' once it has none."""
-    header: Header | None
-    """The client's addresses from a proxy's header; None without a proxy."""
+    origin: str  # the origin whose half-open place it holds; '' once it has none
+    header: Header | None  # the client's addresses from a proxy's header; None without a proxy
     half_open_until: float
     """Earliest time (`time_source`) at which that place is released, even if the client disconnects earlier."""
-    resumed: int
-    """Number of times that it has resumed processing buffered input."""
+    resumed: int  # number of times that it has resumed processing buffered input
 
     @property
     def reading(self) -> bool:
@@ -58,8 +54,7 @@ class PeerCheck:
 
     def __init__(self) -> None:
         self._steps = 0
-        self._idle_checks = 0
-        """Checks in a row that have found it not read and without progress."""
+        self._idle_checks = 0  # checks in a row that have found it not read and without progress
         self._taken = 0
         self._taken_at = 0.0
         self._arrived = 0

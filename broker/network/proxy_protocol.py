@@ -8,8 +8,7 @@ import re
 import struct
 from typing import Final, NamedTuple
 
-LONGEST_LINE: Final = 107
-"""Maximum octets of a header of version 1."""
+LONGEST_LINE: Final = 107  # maximum octets of a header of version 1
 LONGEST: Final = 4096
 """Maximum octets of a header of version 2: addresses, and what proxies add about TLS or their network."""
 _SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"

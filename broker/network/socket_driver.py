@@ -151,8 +151,7 @@ class SocketDriver(asyncio.BufferedProtocol):
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._loop = gate.loop
-        self.origin = ""
-        """The origin whose half-open place it holds; '' once it has none."""
+        self.origin = ""  # the origin whose half-open place it holds; '' once it has none
         self.header: Header | None = None
         """The client's addresses from a proxy's header; None without a proxy."""
         self.half_open_until = 0.0
@@ -163,15 +162,12 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._waiting = 0
         self._full_since = 0
         """Start of the current series of reads that have filled the buffer; 0 if the last one did not."""
-        self._read_number = gate.loop.turn.reads
-        """`Turn.reads` after the last read."""
-        self._gathered = 0
-        """Size in bytes of the last read while the turn has not processed it yet."""
+        self._read_number = gate.loop.turn.reads  # `Turn.reads` after the last read
+        self._gathered = 0  # size in bytes of the last read while the turn has not processed it yet
         self._close: LingeringClose | None = None
         self._peer_check = PeerCheck()
         self.resumed = 0
-        self.read_limit = len(gate.read_buffer)
-        """Maximum number of bytes per read."""
+        self.read_limit = len(gate.read_buffer)  # maximum number of bytes per read
         self._flow = FlowControl(gate.node, self)
 
     def __repr__(self) -> str:

@@ -15,10 +15,8 @@ from typing import NamedTuple
 
 STATIC = Path(__file__).parent / "static"
 DOCUMENT = "index.html"
-PROGRAM = "app.js"
-"""The module that the document loads."""
-PAGES = "pages.js"
-"""The module that loads a page when it is shown."""
+PROGRAM = "app.js"  # the module that the document loads
+PAGES = "pages.js"  # the module that loads a page when it is shown
 FOR_EVER = "public, max-age=31536000, immutable"
 ASK_AGAIN = "no-cache"
 TYPES = {
@@ -28,8 +26,7 @@ TYPES = {
     ".svg": "image/svg+xml",
 }
 _HASH_DIGITS = 16
-_FOLDER = b"static/"
-"""The name in the document of the folder of the files."""
+_FOLDER = b"static/"  # the name in the document of the folder of the files
 _MODULES, _PAGES = b"<!-- modules -->", b"<!-- pages -->"
 _PAGE = re.compile(rb'^  "?([a-z-]+)"?: \(\) => import\("(\./[^"]+)"\),$', re.MULTILINE)
 _IMPORT = re.compile(rb'^import .*?from "(\./[^"]+|\.\./[^"]+)";$', re.MULTILINE)

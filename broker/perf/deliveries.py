@@ -18,8 +18,7 @@ from leveret.broker.perf.producer import MARK_SIZE, record
 
 BASIC_DELIVER = Basic.Deliver.index
 BODY_AT = 7
-TAG_SIZE = 9
-"""Bytes of the delivery tag and the redelivered bit."""
+TAG_SIZE = 9  # bytes of the delivery tag and the redelivered bit
 
 _unpack_tag = struct.Struct(">Q?").unpack_from
 _unpack_due = struct.Struct(">Q").unpack_from
@@ -51,8 +50,7 @@ class Deliveries(Incoming):
         self._head = self._middle = b""
         self._stride = 0
         self._is_first_frame = False
-        self._whole_body = 0
-        """Size of the body, in bytes, that the last content header declares."""
+        self._whole_body = 0  # size of the body, in bytes, that the last content header declares
 
     def skip(self, data: bytes, at: int, now: int) -> int:
         """Process deliveries of the known layout, from `at` on."""

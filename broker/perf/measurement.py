@@ -124,14 +124,11 @@ class Measurement:
         self.tally = tally
         self.began = self.ended = began
         self.intervals: list[Interval] = []
-        self.blocked_reason: str | None = None
-        """Reason of the last time that the broker blocked a connection."""
-        self._blocked = 0
-        """Number of connections that are blocked now."""
+        self.blocked_reason: str | None = None  # reason of the last time that the broker blocked a connection
+        self._blocked = 0  # number of connections that are blocked now
         self._blocked_since = began
         self._blocked_time = 0
-        self._was_blocked = False
-        """A connection was blocked at some time of this interval."""
+        self._was_blocked = False  # A connection was blocked at some time of this interval
         self.since = began
         self._before = _counts(tally)
         self._at_end = self._before

@@ -21,8 +21,7 @@ from leveret.broker.perf.measurement import NANOSECONDS, Tally
 
 BASIC_NACK = Basic.Nack.index
 BASIC_RETURN = Basic.Return.index
-BATCH = 128
-"""Maximum number of messages of a write."""
+BATCH = 128  # maximum number of messages of a write
 BATCH_BYTES = 64 * 1024
 MILLION = 1_000_000
 MARK_SIZE = 4
@@ -69,8 +68,7 @@ class Schedule:
         # An integer, so that `count` and `due` agree to the nanosecond.
         self._rate = max(1, round(rate * MILLION))
         self.began = began
-        self.total: int | None = None
-        """Number of messages of the whole run; None if it has no end."""
+        self.total: int | None = None  # number of messages of the whole run; None if it has no end
         if seconds:
             self.total = self.count(began + round(seconds * NANOSECONDS) - 1)
 
@@ -111,12 +109,9 @@ class Producer:
         self.schedule = schedule
         size = len(templates[0].before) + len(templates[0].after) + STAMP_SIZE - MARK_SIZE
         self._batch = max(1, min(BATCH, BATCH_BYTES // size))
-        self._dues: dict[int, int] = {}
-        """Due times of unconfirmed messages, by sequence number."""
-        self._oldest = 1
-        """All messages before this sequence number are settled."""
-        self.sent = 0
-        """Number of messages handed out by `take`."""
+        self._dues: dict[int, int] = {}  # due times of unconfirmed messages, by sequence number
+        self._oldest = 1  # all messages before this sequence number are settled
+        self.sent = 0  # number of messages handed out by `take`
 
     @property
     def unconfirmed(self) -> int:
@@ -220,8 +215,7 @@ class Confirms(Incoming):
     def __init__(self, tally: Tally) -> None:
         super().__init__()
         self._tally = tally
-        self.producer: Producer | None = None
-        """The producer on channel 1; None until it is set up."""
+        self.producer: Producer | None = None  # the producer on channel 1; None until it is set up
 
     def handle(self, index: int, data: bytes, at: int, now: int) -> bool:
         """Count a confirm or a return."""

@@ -7,8 +7,7 @@ from leveret.broker.client.options import Product
 from leveret.broker.perf.load import Load
 from leveret.broker.perf.measurement import Interval, Percentiles, Result
 
-HEADER_EVERY = 20
-"""Lines between two headers."""
+HEADER_EVERY = 20  # lines between two headers
 PERCENTILES = ("min", "mean", "p50", "p90", "p95", "p99", "p999", "max")
 
 

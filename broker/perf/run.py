@@ -18,14 +18,11 @@ from leveret.broker.perf.measurement import NANOSECONDS, Interval, Measurement, 
 from leveret.broker.perf.producer import MARK_SIZE, Confirms, Producer, Schedule, template
 
 OPTIONS: Final = Options(product="leveret perf")
-DRAIN_SECONDS: Final = 5.0
-"""Time for messages and confirms to arrive after the producers have stopped."""
+DRAIN_SECONDS: Final = 5.0  # time for messages and confirms to arrive after the producers have stopped
 QUIET_SECONDS: Final = 0.25
 """Time without a delivery after which no more is expected, if others may publish to or consume from the queues."""
-SHORTEST_INTERVAL: Final = 0.1
-"""Least length in seconds of the last interval."""
-CONNECTING: Final = 32
-"""Number of connections that are opened at a time."""
+SHORTEST_INTERVAL: Final = 0.1  # least length in seconds of the last interval
+CONNECTING: Final = 32  # number of connections that are opened at a time
 LEAST_WAIT: Final = 0.0002
 """Seconds between two writes of a paced producer, at least: so often can a loop of Python wake up."""
 
@@ -94,8 +91,7 @@ class Run:
         on_interval: Callable[[Interval], None],
         tls: TLS | None = None,
     ) -> None:
-        self.error: ClientError | None = None
-        """The error that ended the run, if any."""
+        self.error: ClientError | None = None  # the error that ended the run, if any
         self._load = load
         self._address = address
         self._options = replace(OPTIONS, tls=tls)

@@ -21,8 +21,7 @@ from struct import Struct
 from time import monotonic_ns
 from typing import Self
 
-PAGE = 4096
-"""Bytes of which the place and the size of a write are multiples."""
+PAGE = 4096  # bytes of which the place and the size of a write are multiples
 HELD_NS = 250_000
 """Nanoseconds that a submission may take: above, the file system seems to wait for the disk in it."""
 HELD_PART = 20
@@ -46,10 +45,8 @@ _TELL_EVENTFD = 1
 _REQUEST = Struct("<QIIHhIQQqQII")
 """struct iocb: data, key, rw_flags, opcode, priority, descriptor, buffer, bytes, offset, reserved, flags, eventfd."""
 _WHAT = Struct("<IQQq")
-_WHAT_AT = 20
-"""The part of it that is new each time, from the descriptor to the offset."""
-_EVENT = Struct("<QQqq")
-"""struct io_event: data, request, result, second result."""
+_WHAT_AT = 20  # the part of it that is new each time, from the descriptor to the offset
+_EVENT = Struct("<QQqq")  # struct io_event: data, request, result, second result
 
 Done = Callable[[OSError | None], object]
 
@@ -76,8 +73,7 @@ class AsyncWrites:
         self._buffer = mmap.mmap(-1, size)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._buffer))
         self._event = ctypes.create_string_buffer(_EVENT.size)
-        self._size = 0
-        """Bytes that are being written; 0 if none are."""
+        self._size = 0  # bytes that are being written; 0 if none are
         self._done: Done | None = None
         self._not_before = 0
         self._context = ctypes.c_ulong(0)

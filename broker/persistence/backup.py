@@ -28,16 +28,13 @@ from leveret.storage.store.environment import Environment
 log = logging.getLogger("leveret.storage")
 
 SUFFIX = ".partial"
-MARK = "unfinished-backup"
-"""Name of a file in the directory of an unfinished backup."""
+MARK = "unfinished-backup"  # name of a file in the directory of an unfinished backup
 _LOCK = "leveret.lock"
 WATCH_SECONDS = 1.0
 STALL_SECONDS = 60.0
 """Time without progress after which a backup is cancelled, because the state that it copies keeps free pages."""
-UNATTENDED_SECONDS = 30.0
-"""Time after which a backup is cancelled if its command has stopped to ask for it."""
-STOP_SECONDS = 5.0
-"""Time that the broker's stop waits for a cancelled backup to remove its files."""
+UNATTENDED_SECONDS = 30.0  # time after which a backup is cancelled if its command has stopped to ask for it
+STOP_SECONDS = 5.0  # time that the broker's stop waits for a cancelled backup to remove its files
 
 
 @contextlib.contextmanager
@@ -160,10 +157,8 @@ class RunningBackup:
     ) -> None:
         self.dest = dest
         self.state = BackupState.RUNNING
-        self.error = ""
-        """The reason if it has failed."""
-        self.copied: Copied | None = None
-        """The result if it is done."""
+        self.error = ""  # the reason if it has failed
+        self.copied: Copied | None = None  # the result if it is done
         self.over = asyncio.Event()
         self._data_dir = environment.data_dir
         self._environment = environment
@@ -174,8 +169,7 @@ class RunningBackup:
         self._reason = ""
         self._pace = Pace(rate, self._cancelled.wait)
         self._backup: Backup | None = None
-        self._moment: Moment | None = None
-        """The open state; used by the writer's thread."""
+        self._moment: Moment | None = None  # the open state; used by the writer's thread
         self._began = self._attended = loop.time()
         self._ended = 0.0
         self._seen = (-1, 0.0)

@@ -37,38 +37,29 @@ from leveret.storage.store.redo_log import LogEntry
 
 log = logging.getLogger("leveret.storage")
 
-MIN_GAP = 0.002
-"""Minimum time between the starts of two commits under load."""
+MIN_GAP = 0.002  # minimum time between the starts of two commits under load
 WAITS = 6
 """Waits of confirms for others (`broker.counters.confirm_latency`) between the starts of two commits under load:
 twice the mean latency of confirms."""
-MOST_GAP = 0.2
-"""Maximum of that time; RabbitMQ 3.6 flushed every 200 ms."""
-BUSY_OPERATIONS = 16
-"""Operations in a batch from which the broker counts as loaded."""
+MOST_GAP = 0.2  # maximum of that time; RabbitMQ 3.6 flushed every 200 ms
+BUSY_OPERATIONS = 16  # operations in a batch from which the broker counts as loaded
 IDLE_ROUNDS = 2
 """Iterations of the loop without a turn after which it is idle: input of one iteration is processed in the next."""
 LAZY_SECONDS = 0.1
-SWEEP_SECONDS = 0.01
-"""Delay of a commit that only continues the deletion of messages."""
-LAZY_OCTETS = 1024 * 1024
-"""Bytes above which a commit is not delayed."""
+SWEEP_SECONDS = 0.01  # delay of a commit that only continues the deletion of messages
+LAZY_OCTETS = 1024 * 1024  # bytes above which a commit is not delayed
 PAGE_OCTETS = 1024 * 1024
 """Bytes of transient messages paged by one commit, because confirms wait for the whole commit."""
 LAZY_PAGE_OCTETS = 256 * 1024
 LAZY_PAGES = 64
 """Bytes and number of transient messages above which their paging is not delayed: begin and end of a commit are steps
 of the event loop, of half a millisecond each for 1,000 messages. Where more is paged, more waits for each commit."""
-RETRY_SECONDS = 1.0
-"""Delay after a commit that found the disk full."""
-NEVER_SECONDS = 24 * 3600.0
-"""Delay of what a broker that ends need not do."""
-BACKLOG_HIGH = 8 * 1024 * 1024
-"""Bytes waiting for the disk from which publishers are not read."""
+RETRY_SECONDS = 1.0  # delay after a commit that found the disk full
+NEVER_SECONDS = 24 * 3600.0  # delay of what a broker that ends need not do
+BACKLOG_HIGH = 8 * 1024 * 1024  # bytes waiting for the disk from which publishers are not read
 LIGHT_FACTOR = 2
 """Factor on these limits for light publishers, which should not wait because others publish much."""
-MAX_RECORDS = 32768
-"""Maximum number of persistent copies waiting for the disk, as in RabbitMQ's journal."""
+MAX_RECORDS = 32768  # maximum number of persistent copies waiting for the disk, as in RabbitMQ's journal
 FILES_HIGH = 64 * 1024 * 1024
 """Bytes of bodies waiting for files of their own from which publishers are not read; `LIGHT_FACTOR` applies."""
 FILES_AT_ONCE = 16
@@ -95,8 +86,7 @@ class FileRemovals:
         self._path_of = path_of
         self._held: list[int] | None = None
         """Files that wait for the end of a backup's step; None without a backup."""
-        self.pending: set[asyncio.Future[None]] = set()
-        """Removals that are under way."""
+        self.pending: set[asyncio.Future[None]] = set()  # removals that are under way
 
     def remove(self, msg_id: int) -> None:
         """Remove the file of a body, now or after the backup that may need it."""
@@ -146,7 +136,7 @@ class Committer:
         min_gap: seconds between two commits under load. A value above `MIN_GAP` is cut short when the broker is idle.
     """
 
-    def __init__(  # noqa: PLR0915 - all it has, in one place
+    def __init__(
         self,
         environment: Environment,
         journal: Journal,
@@ -174,52 +164,36 @@ class Committer:
             None if environment.store.redo is None else AsyncWrites.open(loop, MOST_LOGGED_OCTETS)
         )
         """Writes entries of the redo log without the writer, where that is possible."""
-        self._is_logging = False
-        """True while it writes one: the writer has no job then."""
-        self._jobs_behind: list[tuple[Job, JobDone]] = []
-        """Jobs for the writer that wait for that."""
+        self._is_logging = False  # True while it writes one: the writer has no job then
+        self._jobs_behind: list[tuple[Job, JobDone]] = []  # jobs for the writer that wait for that
         self._timer: TimerHandle | None = None
         self._due = 0.0
         self._started = 0.0
         self._began = 0
         self._busy = False
-        self._is_watching = False
-        """True while the iterations of the loop are checked for idleness."""
-        self._had_turn = False
-        """True if there was a turn since the last check."""
+        self._is_watching = False  # True while the iterations of the loop are checked for idleness
+        self._had_turn = False  # True if there was a turn since the last check
         self._idle_rounds = 0
         self._full = False
         self._lacks_page_room = False
         """True from the time when transient messages found no space until all of them have been paged."""
-        self._page_due = 0.0
-        """Earliest time of the next paging."""
-        self.is_held = False
-        """True while a commit, or a file, waits for deferred queues."""
+        self._page_due = 0.0  # earliest time of the next paging
+        self.is_held = False  # True while a commit, or a file, waits for deferred queues
         self._stopping = False
-        self.is_ended = False
-        """True once its threads have ended."""
-        self._last_try = True
-        """True if a full disk is retried once more at shutdown."""
+        self.is_ended = False  # True once its threads have ended
+        self._last_try = True  # True if a full disk is retried once more at shutdown
         self._stopped: asyncio.Event | None = None
-        self._files: dict[int, asyncio.Task[None]] = {}
-        """Tasks writing files, by msg_id."""
-        self._no_room: set[int] = set()
-        """Files for which there was no space at the last try."""
-        self._retries: set[asyncio.Future[None]] = set()
-        """Wait for the next try to write a file."""
+        self._files: dict[int, asyncio.Task[None]] = {}  # tasks writing files, by msg_id
+        self._no_room: set[int] = set()  # files for which there was no space at the last try
+        self._retries: set[asyncio.Future[None]] = set()  # wait for the next try to write a file
         self._file_threads = ThreadPoolExecutor(FILES_AT_ONCE, "leveret-files")
         self.removals = FileRemovals(loop, self._file_threads, environment.bodies.path)
-        self._lacks_descriptors = False
-        """True if the last file had to wait for a file descriptor."""
+        self._lacks_descriptors = False  # True if the last file had to wait for a file descriptor
         # counters
-        self.slowest = 0.0
-        """Duration of the slowest commit in seconds."""
-        self.duration = Latency()
-        """Durations of commits, from the cut to the end of the callback in the loop."""
-        self.sizes = Sizes()
-        """Sizes of commits in bytes."""
-        self.files = 0
-        """Number of files written."""
+        self.slowest = 0.0  # duration of the slowest commit in seconds
+        self.duration = Latency()  # durations of commits, from the cut to the end of the callback in the loop
+        self.sizes = Sizes()  # sizes of commits in bytes
+        self.files = 0  # number of files written
 
     # -- when -------------------------------------------------------------------------------------------------------
 

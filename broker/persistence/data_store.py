@@ -59,12 +59,9 @@ _CHECKED = ("publish", "publish_delivered", "fetch", "ack", "requeue", "purge", 
 class DiskUsage(NamedTuple):
     """Disk usage in bytes."""
 
-    free: int
-    """Space for further data: free on the file system, and unused in the data file."""
-    file: int
-    """Disk space taken by the data file; its size may be larger, where holes were punched."""
-    unused: int
-    """The part of it that is unused and will be reused."""
+    free: int  # space for further data: free on the file system, and unused in the data file
+    file: int  # disk space taken by the data file; its size may be larger, where holes were punched
+    unused: int  # the part of it that is unused and will be reused
 
     @property
     def garbage_fraction(self) -> float:
@@ -173,8 +170,7 @@ class DataStore:
         """Number of commits by which the oldest read transaction was behind at the last check (`disk_usage`)."""
         self._ids = count((boot << 32) + 1)
         self.first_seq = boot << 40
-        self.is_recovered = False
-        """True once queues have the messages of the last run."""
+        self.is_recovered = False  # True once queues have the messages of the last run
         self._paging_due = 0.0
         self._damage_log: DamageLog | None = None
         self._queue_class = _checking(self.queue_class) if config.check_invariants else self.queue_class

@@ -16,10 +16,8 @@ from leveret.storage.store.lmdb_transactions import LmdbEnvironment
 
 log = logging.getLogger("leveret.storage")
 
-PATIENCE = 600.0
-"""Seconds for which the file must have had too much garbage."""
-PAUSE = 0.05
-"""Seconds between two steps."""
+PATIENCE = 600.0  # seconds for which the file must have had too much garbage
+PAUSE = 0.05  # seconds between two steps
 
 
 class SpaceReclaim:
@@ -47,11 +45,9 @@ class SpaceReclaim:
         self._loop = loop
         self._fraction = fraction
         self._worth = worth
-        self._since: float | None = None
-        """Time since when there was too much, None if there is not."""
+        self._since: float | None = None  # time since when there was too much, None if there is not
         self._given = 0
-        self._reserve: set[int] = set()
-        """Free pages that are allocated on disk, until space is returned."""
+        self._reserve: set[int] = set()  # free pages that are allocated on disk, until space is returned
         self._is_busy = self._is_refused = self._stopped = False
 
     def update(self, octets: int, garbage_fraction: float, now: float) -> None:

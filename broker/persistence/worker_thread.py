@@ -21,8 +21,7 @@ class WorkerThread:
         self._host = host
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._loop = loop
-        self.pending = 0
-        """Number of submitted jobs whose results were not reported yet."""
+        self.pending = 0  # number of submitted jobs whose results were not reported yet
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 

@@ -19,27 +19,21 @@ from leveret.broker.process.logs import JSON_ESCAPES
 
 MOST_ENTRIES: Final = 8192
 """Entries that may wait to be written; each has at most 32 KiB, and most less than one."""
-TEXT_LIMIT: Final = 512
-"""Characters of one text of an entry; longer ones are cut."""
-DETAIL_LIMIT: Final = 2048
-"""Octets of the detail of an entry; a larger one is left out."""
+TEXT_LIMIT: Final = 512  # characters of one text of an entry; longer ones are cut
+DETAIL_LIMIT: Final = 2048  # octets of the detail of an entry; a larger one is left out
 STATE_LIMIT: Final = 2048
 """Octets of the state before a change, and of that after it; a larger one is left out."""
 MOST_VALUES: Final = 1024
 """Values at any depth of one value of an entry; one with more is left out without looking at all of them."""
-LEFT_OUT: Final = {"left_out": "too large"}
-"""Stands for what an entry has no room for."""
-REPEAT_SECONDS: Final = 60.0
-"""Time in which equal events are recorded only once."""
+LEFT_OUT: Final = {"left_out": "too large"}  # stands for what an entry has no room for
+REPEAT_SECONDS: Final = 60.0  # time in which equal events are recorded only once
 REMEMBERED: Final = 4096
 """Events whose repetitions are counted; beyond it the oldest are written and forgotten."""
-LOSS: Final = "audit.entries_lost"
-"""The event that tells how many entries were dropped."""
+LOSS: Final = "audit.entries_lost"  # the event that tells how many entries were dropped
 
 _SECRET: Final = ("pass", "secret", "token", "hash", "uri", "credential")
 """Parts of the names of values that are never recorded."""
-MASK: Final = "***"
-"""Stands for a secret."""
+MASK: Final = "***"  # stands for a secret
 SHORTEST: Final = 3
 """Characters of the shortest secret that is looked for in a text: a shorter one is a part of many words."""
 

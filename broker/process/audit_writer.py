@@ -12,10 +12,8 @@ from leveret.broker.process.logs import RotatedFile
 
 log = logging.getLogger("leveret")
 
-RETRY_SECONDS: Final = 1.0
-"""Time between two attempts to write to a disk that is full."""
-STOP_SECONDS: Final = 5.0
-"""Time that the last entries may take."""
+RETRY_SECONDS: Final = 1.0  # time between two attempts to write to a disk that is full
+STOP_SECONDS: Final = 5.0  # time that the last entries may take
 
 
 class AuditWriter:

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-SECONDS = 10.0
-"""Default time for files to be read."""
+SECONDS = 10.0  # default time for files to be read
 
 
 def started(work: Callable[[], T]) -> "asyncio.Future[T]":

@@ -18,22 +18,16 @@ from typing import Final
 # A collection of new objects examines 2,500 (0.3 to 0.5 ms), or those created in a part of a tick if the broker uses
 # much memory. The other numbers keep the interpreter from ever starting one of older objects by itself.
 THRESHOLDS: Final = (2_500, 2**31 - 1, 2**31 - 1)
-NEW, ALL = 0, 2
-"""The generations of the interpreter that are collected."""
+NEW, ALL = 0, 2  # the generations of the interpreter that are collected
 FEW_BLOCKS = 300_000
 """Allocated memory blocks, beyond those at the start, up to which a full collection takes at most 10 to 20 ms."""
-VERY_FEW_BLOCKS = 30_000
-"""Those up to which it takes at most 2 ms."""
-FULL_SECONDS = 5.0
-"""Seconds between two full collections while there are few objects."""
-BUSY_SECONDS = 60.0
-"""Those while there are more than very few, and clients would have to wait."""
-BUSY_READS = 20
-"""Reads from sockets since the last tick beyond which clients would have to wait."""
+VERY_FEW_BLOCKS = 30_000  # those up to which it takes at most 2 ms
+FULL_SECONDS = 5.0  # seconds between two full collections while there are few objects
+BUSY_SECONDS = 60.0  # those while there are more than very few, and clients would have to wait
+BUSY_READS = 20  # reads from sockets since the last tick beyond which clients would have to wait
 COLLECTIONS = 8
 """Collections of new objects in a tick if the broker uses much memory; beside busy clients there is one anyway."""
-LOADED_MOST = 200_000
-"""Maximum number of blocks that count as code loaded at once."""
+LOADED_MOST = 200_000  # maximum number of blocks that count as code loaded at once
 MUCH_MEMORY = 64 * 1024 * 1024
 """Memory in use, in bytes, from which new objects are collected `COLLECTIONS` times a tick.
 
@@ -43,12 +37,7 @@ consumed as fast as it grows, that may be after hundreds of thousands of objects
 
 
 class Collector:
-    """Decides when garbage is collected; must be created before there are messages.
-
-    Attributes:
-        is_loaded: True if `collect_new` must be called between two ticks, so that there are `COLLECTIONS` in a tick.
-
-    """
+    """Decides when garbage is collected; must be created before there are messages."""
 
     __slots__ = ("_before", "_count_at", "_full_at", "_loaded", "_reads", "_runs", "is_loaded")
 
@@ -57,11 +46,11 @@ class Collector:
         self._full_at: float | None = None
         self._count_at = 0.0
         """Time from which blocks are counted again: beside a million messages that takes 60 us."""
-        self._loaded: list[int] = []
-        """Blocks of code that was loaded and is not excluded yet."""
+        self._loaded: list[int] = []  # blocks of code that was loaded and is not excluded yet
         self._reads = 0
         self._runs = False
         self.is_loaded = False
+        """True if `collect_new` must be called between two ticks, so that there are `COLLECTIONS` in a tick."""
 
     def start(self) -> None:
         """Take over from the interpreter's collector, and exclude the objects that exist now."""

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 
-REMEMBERED = 10_000
-"""Maximum number of keys that are remembered; beyond it the oldest are forgotten."""
-SECONDS = 1.0
-"""The time in which lines are counted."""
+REMEMBERED = 10_000  # maximum number of keys that are remembered; beyond it the oldest are forgotten
+SECONDS = 1.0  # the time in which lines are counted
 
 
 class LogLimit:

@@ -18,20 +18,12 @@ _WHEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A recurring point in time; fields that are None match any value.
+    """A recurring point in time; fields that are None match any value."""
 
-    Attributes:
-        minute: minute of every hour.
-        weekday: day of the week; 0 is Sunday.
-        day: day of the month.
-        hour: 0 to 23.
-
-    """
-
-    minute: int | None = None
-    weekday: int | None = None
-    day: int | None = None
-    hour: int = 0
+    minute: int | None = None  # minute of every hour
+    weekday: int | None = None  # day of the week; 0 is Sunday
+    day: int | None = None  # day of the month
+    hour: int = 0  # 0 to 23
 
     @classmethod
     def parsed(cls, text: str) -> "When":
@@ -66,20 +58,12 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Settings of log rotation; with the defaults files are never rotated.
+    """Settings of log rotation; with the defaults files are never rotated."""
 
-    Attributes:
-        size: size in bytes from which a file is rotated; 0 for no limit.
-        when: times at which a file is rotated; '' for never (see `When.parsed`).
-        count: number of rotated files to keep.
-        compress: true to compress rotated files.
-
-    """
-
-    size: int = 0
-    when: str = ""
-    count: int = 5
-    compress: bool = False
+    size: int = 0  # size in bytes from which a file is rotated; 0 for no limit
+    when: str = ""  # times at which a file is rotated; '' for never (see `When.parsed`)
+    count: int = 5  # number of rotated files to keep
+    compress: bool = False  # true to compress rotated files
 
 
 def put_aside(file: Path, count: int) -> None:

@@ -76,8 +76,7 @@ JSON_ESCAPES: Final = {
 }
 
 
-_RETRY_SECONDS = 60.0
-"""Seconds until the next attempt after a file could not be rotated."""
+_RETRY_SECONDS = 60.0  # seconds until the next attempt after a file could not be rotated
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -163,8 +162,7 @@ class RotatedFile(logging.FileHandler):
         self._rotation = rotation
         self._when = When.parsed(rotation.when) if rotation.when else None
         self._due = self._following()
-        self._retry = 0.0
-        """Time before which a failed rotation is not retried."""
+        self._retry = 0.0  # time before which a failed rotation is not retried
         self._compressing: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -19,10 +19,8 @@ import os
 import sys
 from typing import Any
 
-KEPT_BLOCK = 2 * 1024 * 1024
-"""Size in bytes from which a freed block is returned to the system at once."""
-KEPT_END = 8 * 1024 * 1024
-"""Free bytes at the end of the heap from which they are returned at once."""
+KEPT_BLOCK = 2 * 1024 * 1024  # size in bytes from which a freed block is returned to the system at once
+KEPT_END = 8 * 1024 * 1024  # free bytes at the end of the heap from which they are returned at once
 KEPT_ENTRY, KEPT_ENTRIES = 16 * 1024 * 1024, 64 * 1024 * 1024
 """Both sizes for a replicated log: entries and what is read of them have megabytes, and are copied several times."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3

@@ -13,46 +13,27 @@ from typing import Final, NamedTuple
 
 from leveret.broker.process.logs import LEVELS, LOGGER_NAME, escaped, level_name, message_of
 
-KEPT: Final = 1000
-"""Maximum number of lines."""
-MOST_TEXT: Final = 4000
-"""Maximum number of characters of a line; the rest is left out."""
-_CREDENTIALS: Final = re.compile(r"://[^\s/@]*:[^\s/@]*@")
-"""User and password in a URI."""
+KEPT: Final = 1000  # maximum number of lines
+MOST_TEXT: Final = 4000  # maximum number of characters of a line; the rest is left out
+_CREDENTIALS: Final = re.compile(r"://[^\s/@]*:[^\s/@]*@")  # user and password in a URI
 
 
 class LogLine(NamedTuple):
-    """A line of the log.
+    """A line of the log."""
 
-    Attributes:
-        number: 1 for the first since the process has begun, and so on.
-        time: when, in milliseconds since the epoch.
-        level: RabbitMQ's name of the level.
-        category: the part of the broker, such as `connection`; '' for none.
-        text: the message without control characters; a traceback follows in lines of its own.
-
-    """
-
-    number: int
-    time: int
-    level: str
-    category: str
-    text: str
+    number: int  # 1 for the first since the process has begun, and so on
+    time: int  # when, in milliseconds since the epoch
+    level: str  # RabbitMQ's name of the level
+    category: str  # the part of the broker, such as `connection`; '' for none
+    text: str  # the message without control characters; a traceback follows in lines of its own
 
 
 class Found(NamedTuple):
-    """Lines that were asked for.
+    """Lines that were asked for."""
 
-    Attributes:
-        lines: the lines, the oldest first.
-        last: number of the newest line that there is, of any level: what to ask after next.
-        missed: number of lines of any level that are no longer kept, of those that were asked for.
-
-    """
-
-    lines: Sequence[LogLine]
-    last: int
-    missed: int
+    lines: Sequence[LogLine]  # the lines, the oldest first
+    last: int  # number of the newest line that there is, of any level: what to ask after next
+    missed: int  # number of lines of any level that are no longer kept, of those that were asked for
 
 
 class RecentLog(logging.Handler):
@@ -134,5 +115,4 @@ class RecentLog(logging.Handler):
         return Found(found[-count:], last, missed)
 
 
-RECENT: Final = RecentLog()
-"""The log of this process."""
+RECENT: Final = RecentLog()  # the log of this process

@@ -21,19 +21,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-DISK_FREE_LIMIT = 50_000_000
-"""Default of the limit of the disk alarm, in bytes."""
-CLEARED_BELOW = 0.95
-"""Fraction of the memory limit below which its alarm is cleared."""
-FREE_AGAIN = 1.05
-"""Multiple of the disk limit that must be free before its alarm is cleared."""
-FAST_RATE = 250_000_000
-"""Assumed maximum rate at which a disk is filled, in bytes per second, as in RabbitMQ."""
+DISK_FREE_LIMIT = 50_000_000  # default of the limit of the disk alarm, in bytes
+CLEARED_BELOW = 0.95  # fraction of the memory limit below which its alarm is cleared
+FREE_AGAIN = 1.05  # multiple of the disk limit that must be free before its alarm is cleared
+FAST_RATE = 250_000_000  # assumed maximum rate at which a disk is filled, in bytes per second, as in RabbitMQ
 NEXT_LOOK = 0.5
 """Fraction of the distance to the limit that may be used up by the next check at that rate. RabbitMQ's is 2: there a
 disk that is filled at half that rate is full before the next check."""
-DISK_SECONDS = (0.1, 10.0)
-"""Minimum and maximum seconds between two checks of the disk, as in RabbitMQ."""
+DISK_SECONDS = (0.1, 10.0)  # minimum and maximum seconds between two checks of the disk, as in RabbitMQ
 Unsent = tuple[int, Callable[[str], object]]
 """Octets that wait in memory for a client, and what disconnects it for a reason."""
 RAISED_SECONDS = 1.0
@@ -144,10 +139,8 @@ class DiskAlarm:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.raised = False
-        self.free: int | None = None
-        """Bytes that were free at the last check; None before the first."""
-        self.full = False
-        """True if the last commit found no space, whatever the file system reports as free."""
+        self.free: int | None = None  # bytes that were free at the last check; None before the first
+        self.full = False  # True if the last commit found no space, whatever the file system reports as free
 
     def check(self, free: int) -> bool:
         """Compare the bytes free now; return true if that raised or cleared the alarm."""

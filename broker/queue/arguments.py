@@ -62,8 +62,7 @@ MESSAGE_ID, BODY, HEADER = "message_id", "body", "header:"
 """Values of `x-deduplicate`; the last is the beginning of those that name a header."""
 DEDUPLICATE_MODES = WINDOW, QUEUED, RUNNING = "window", "queued", "running"
 """Values of `x-deduplicate-mode` (`broker.queue.deduplication`)."""
-MOST_WINDOW_MS = 30 * 24 * 60 * 60 * 1000
-"""Thirty days: the maximum of `x-deduplicate-for`."""
+MOST_WINDOW_MS = 30 * 24 * 60 * 60 * 1000  # thirty days: the maximum of `x-deduplicate-for`
 
 _UNDEFINED = ("longstr", "undefined")
 _DEAD_LETTER_KEY = "x-dead-letter-routing-key"
@@ -188,10 +187,8 @@ class _QueueType(NamedTuple):
 
     module: str
     arguments: frozenset[str]
-    compared: tuple[str, ...]
-    """Arguments that a redeclaration must repeat, in the order of RabbitMQ's checks."""
-    foreign: frozenset[str]
-    """Arguments of other types, which are refused."""
+    compared: tuple[str, ...]  # arguments that a redeclaration must repeat, in the order of RabbitMQ's checks
+    foreign: frozenset[str]  # arguments of other types, which are refused
     consume_arguments: frozenset[str]
     foreign_consume_arguments: frozenset[str]
 
@@ -284,8 +281,7 @@ OF_OTHERS: Final = {
 """Arguments that other brokers' queues have and ours do not, and whose they are; RabbitMQ 3.13 refuses none of them."""
 _MOST_COMPARED = 8
 """Maximum number of unknown arguments that are compared with the known ones, which takes a while."""
-_LONGEST = 64
-"""Maximum length of such a name."""
+_LONGEST = 64  # maximum length of such a name
 _SIMILAR = 0.75
 _TIMEOUT: Final = "x-consumer-timeout"
 _QUORUM_TIMEOUTS: Final = ("x-consumer-disconnected-timeout", _TIMEOUT)
@@ -381,8 +377,7 @@ class Priorities(NamedTuple):
         return partial(priority, default=self.default) if self.default else priority
 
 
-STRICT: Final = Priorities(31, 4)
-"""Those of quorum queues in RabbitMQ 4.3."""
+STRICT: Final = Priorities(31, 4)  # those of quorum queues in RabbitMQ 4.3
 
 
 def priorities_of(arguments: Table, *, strict: bool = False) -> Priorities:

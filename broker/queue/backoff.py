@@ -2,34 +2,27 @@
 
 from typing import NamedTuple
 
-TYPES = ("all", "failed", "returned", "disabled")
-"""Values of `delayed-retry-type`."""
+TYPES = ("all", "failed", "returned", "disabled")  # values of `delayed-retry-type`
 KEYS = tuple(f"delayed-retry-{each}" for each in ("type", "min", "max", "multiplier", "jitter"))
 """Settings of policies, and with `x-` before their names arguments, that give the delays."""
-_LONGEST = 1 << 56
-"""Milliseconds of the longest delay, whatever the multiplier."""
+_LONGEST = 1 << 56  # milliseconds of the longest delay, whatever the multiplier
 _BITS = 32
 _GOLDEN = 0x9E3779B9
 """The golden ratio, as a fraction of 2^32: its multiples are spread evenly between whole numbers."""
 
 
 class Backoff(NamedTuple):
-    """The delays of retries, as RabbitMQ 4.3 computes them but for multiplier and jitter.
-
-    Attributes:
-        type: which messages wait: 'failed' deliveries (rejected, or lost by their consumer), those that a consumer has
-            'returned' (nack, recover), or 'all'.
-        least: milliseconds before the first retry.
-        most: maximum of milliseconds.
-        multiplier: what each delay is multiplied by for the next; None to add `least` instead.
-        jitter: the percentage by which a delay may be shorter, so that messages that failed together come back apart.
-    """
+    """The delays of retries, as RabbitMQ 4.3 computes them but for multiplier and jitter."""
 
     type: str
-    least: int
-    most: int
+    """Which messages wait: 'failed' deliveries (rejected, or lost by their consumer), those that a consumer has
+    'returned' (nack, recover), or 'all'."""
+    least: int  # milliseconds before the first retry
+    most: int  # maximum of milliseconds
     multiplier: int | None = None
+    """What each delay is multiplied by for the next; None to add `least` instead."""
     jitter: int = 0
+    """The percentage by which a delay may be shorter, so that messages that failed together come back apart."""
 
     def delay(self, failures: int, *, failed: bool, seq_id: int = 0) -> int:
         """Return the milliseconds that a message waits which has failed so often; 0 for none.

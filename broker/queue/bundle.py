@@ -16,8 +16,7 @@ from struct import Struct
 
 from leveret.storage.message import Message, Persistent, header_frame, unpack_body
 
-BUNDLE_OCTETS = 256 * 1024
-"""Bytes of records above which a bundle takes no more messages."""
+BUNDLE_OCTETS = 256 * 1024  # bytes of records above which a bundle takes no more messages
 ALONE_OCTETS = 64 * 1024
 """Bytes of a record from which a message is in no bundle: to copy it would cost more than a bundle saves."""
 _ADDRESS = b"\0\0"
@@ -31,8 +30,7 @@ _HEADER, _BODY, _END = 2, 3, 0xCE
 _HEADER_OCTETS = 14
 _RECORD = Struct(">HHI")
 _pack_record = _RECORD.pack
-RECORD_OCTETS = _RECORD.size
-"""Bytes of a record before its address."""
+RECORD_OCTETS = _RECORD.size  # bytes of a record before its address
 _RECORDS_AT = _HEAD.size
 
 

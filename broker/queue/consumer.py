@@ -79,10 +79,8 @@ class Consumer:
         self.cancelled = False
         # counters
         self.delivered = 0
-        self.redelivered = 0
-        """Deliveries of messages that had been delivered before, to any consumer."""
-        self.returned = 0
-        """Deliveries that were requeued or rejected."""
+        self.redelivered = 0  # deliveries of messages that had been delivered before, to any consumer
+        self.returned = 0  # deliveries that were requeued or rejected
         self._heads: dict[int, bytes] = {}
         """The deliver method before the delivery tag, by the size of the address; an address has at most 512 bytes."""
         self._latest: tuple[bytes | None, bytes, bytes] = _NONE

@@ -30,14 +30,6 @@ class ConsumerRotation:
     """All consumers of a queue, and the rotation of those that can take a message.
 
     Iterating yields the consumers in the order in which they were added, whether they can take a message or not.
-
-    Attributes:
-        single_active: true if one consumer at a time gets messages (`x-single-active-consumer`).
-        ready: consumers that can take a message, in the order in which they are served; some may be cancelled.
-        cancelled: number of cancelled consumers in `ready`; `sweep` removes them.
-        active: with `single_active`, the active consumer. The others wait outside the rotation.
-        exclusive: the exclusive consumer, or None.
-        is_paused: true between `pause` and `unpause`.
     """
 
     __slots__ = (
@@ -59,24 +51,24 @@ class ConsumerRotation:
 
     def __init__(self, *, single_active: bool = False) -> None:
         self.single_active = single_active
+        """True if one consumer at a time gets messages (`x-single-active-consumer`)."""
         self._consumers = _NOBODY
         self.ready = _NOBODY_READY
-        self.cancelled = 0
+        """Consumers that can take a message, in the order in which they are served; some may be cancelled."""
+        self.cancelled = 0  # number of cancelled consumers in `ready`; `sweep` removes them
         self.active: Consumer | None = None
-        self.exclusive: Consumer | None = None
+        """With `single_active`, the active consumer. The others wait outside the rotation."""
+        self.exclusive: Consumer | None = None  # the exclusive consumer, or None
         self._waiting = _NOBODY_WAITING
         """Heap of the consumers that wait to become active, by priority, then age; some may be cancelled."""
-        self._added = 0
-        """Number of consumers that have been added to `_waiting`."""
+        self._added = 0  # number of consumers that have been added to `_waiting`
         self._prioritised = False
         """True if some consumer has (or had) a priority other than 0, so that `ready` is ordered by priority."""
         self._is_alike: bool | None = None
         """Result of `_are_alike`; None if consumers were added or removed since."""
-        self.is_paused = False
-        self._suspensions = 0
-        """Number of reasons to hold back the consumers, the pause among them."""
-        self._held_back = _NOBODY
-        """Consumers that would be in the rotation if the queue were not suspended."""
+        self.is_paused = False  # true between `pause` and `unpause`
+        self._suspensions = 0  # number of reasons to hold back the consumers, the pause among them
+        self._held_back = _NOBODY  # consumers that would be in the rotation if the queue were not suspended
         self._capacity = 1.0
 
     def __len__(self) -> int:

@@ -21,10 +21,8 @@ from itertools import islice
 from leveret.broker.queue.interfaces import OwningQueue, ParentVHost
 from leveret.storage.message import Message
 
-STEP = 64
-"""Number of messages whose bodies are fetched together."""
-ENOUGH = 256
-"""Length of the line from which the queue stops expiry and drops, to keep few messages in memory."""
+STEP = 64  # number of messages whose bodies are fetched together
+ENOUGH = 256  # length of the line from which the queue stops expiry and drops, to keep few messages in memory
 
 
 class DeadLetterLine:
@@ -38,8 +36,7 @@ class DeadLetterLine:
     def __init__(self, queue: OwningQueue, vhost: ParentVHost) -> None:
         self._queue = queue
         self._vhost = vhost
-        self._line: deque[tuple[str, deque[int]]] = deque()
-        """Runs of messages discarded for the same reason."""
+        self._line: deque[tuple[str, deque[int]]] = deque()  # runs of messages discarded for the same reason
         self.wants_time = False
 
     def __bool__(self) -> bool:

@@ -30,8 +30,7 @@ class DeliveryLimit:
         self.tells_failures = tells_failures
         self.most: int | None = None
         self._ready: dict[int, int] = {}
-        self._unacked: dict[int, int] = {}
-        """Requeue counts of ready and of unacked messages, by seq_id."""
+        self._unacked: dict[int, int] = {}  # requeue counts of ready and of unacked messages, by seq_id
 
     def configure(self, most: int | None) -> None:
         """Apply a changed limit."""

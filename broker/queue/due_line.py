@@ -42,10 +42,8 @@ if TYPE_CHECKING:
     from leveret.storage.journal.journal import Journal
     from leveret.storage.store.environment import FileSnapshot
 
-RUN_BUDGET = 200
-"""Messages that one run releases: a few milliseconds of work before other queues run."""
-PIECE = 256
-"""Messages that a look decodes between two checks of the time."""
+RUN_BUDGET = 200  # messages that one run releases: a few milliseconds of work before other queues run
+PIECE = 256  # messages that a look decodes between two checks of the time
 LONGEST_TIMER = 24 * 60 * 60 * 1000
 """Milliseconds after which a timer fires at the latest: event loops count no centuries."""
 
@@ -97,8 +95,7 @@ class DueLine:
     durable = True
     saves_all = False
     limits = None
-    keeps_rest_on_disk = True
-    """False if memory has all messages, whatever there is on disk."""
+    keeps_rest_on_disk = True  # False if memory has all messages, whatever there is on disk
 
     def __init__(self, turn: Turn, context: NodeContext, disk: DelayDisk | None) -> None:
         self.turn = turn
@@ -110,10 +107,8 @@ class DueLine:
         """Number of the last message; increases, also over restarts."""
         self._timer: Timer | None = None
         self._put: list[Due] = []
-        self._taken: list[Due] = []
-        """Messages that this turn has stored, and whose rows it has deleted."""
-        self._moving = 0
-        """Messages that were released and whose rows are still needed."""
+        self._taken: list[Due] = []  # messages that this turn has stored, and whose rows it has deleted
+        self._moving = 0  # messages that were released and whose rows are still needed
         self._waiting: list[Awaited] = []
         """The publishers that wait for a confirm of messages that this turn has stored."""
         self._stopped = False

@@ -13,8 +13,7 @@ from leveret.broker.amqp.tables import INTEGERS, Field, Table
 DELIVER_AT, DELAY = "x-deliver-at", "x-delay"
 _NOTHING: Field = ("void", None)
 _NUMBERS = INTEGERS | {"double", "float"}
-LATEST = 2**63 - 1
-"""The latest time (epoch ms) of a held message."""
+LATEST = 2**63 - 1  # the latest time (epoch ms) of a held message
 _YEAR_10000 = 253_402_300_800_000
 _MILLISECONDS = 100_000_000_000
 """Numbers from this on are milliseconds (since March 1973), lower ones are seconds (until the year 5138)."""

@@ -16,8 +16,7 @@ from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.wall_timers import Timer
 from leveret.storage.message import Message
 
-STEP = 256
-"""Messages discarded between two checks of the time."""
+STEP = 256  # messages discarded between two checks of the time
 
 
 class Expiry:
@@ -30,8 +29,7 @@ class Expiry:
         self._parent = parent
         self._clock = parent.context.clock
         self.settings = NO_SETTINGS
-        self.has_expired = False
-        """True if the head has expired, but the queue had no time to discard it."""
+        self.has_expired = False  # True if the head has expired, but the queue had no time to discard it
         self.ended: int | None = None
         """Time of the deletion of the queue (epoch ms): messages that expire later are not dead-lettered."""
         self._last_used = self._clock()

@@ -99,8 +99,7 @@ class RetainedMessages(Protocol):
 
     settings: QueueSettings
     backing: BackingQueue
-    message_count: int
-    """Number of acked messages."""
+    message_count: int  # number of acked messages
 
     @property
     def is_counted(self) -> bool:

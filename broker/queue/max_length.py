@@ -14,8 +14,7 @@ from leveret.broker.queue.interfaces import OwningQueue
 from leveret.broker.queue.settings import DROP_HEAD, NO_SETTINGS, QueueSettings
 from leveret.storage.message import Message
 
-FULL, TOO_LARGE = "full", "too large"
-"""Reasons for which a queue cannot take a message."""
+FULL, TOO_LARGE = "full", "too large"  # reasons for which a queue cannot take a message
 
 
 class MaxLength:
@@ -26,17 +25,14 @@ class MaxLength:
     def __init__(self, queue: OwningQueue) -> None:
         self._queue = queue
         self.settings = NO_SETTINGS
-        self.max_octets: int | None = None
-        """The limit in bytes."""
+        self.max_octets: int | None = None  # the limit in bytes
         self.lines: tuple[DueLine, ...] = ()
         """Messages that are held or wait for a retry: they count like ready ones for the number, not for the bytes."""
-        self.can_exceed = False
-        """True if the queue drops messages over a limit."""
+        self.can_exceed = False  # True if the queue drops messages over a limit
         self._octets = 0
         self._size_count: Iterator[int] | None = None
         """Iterator over the sizes still to be added for messages that were ready before the limit was set."""
-        self._lost = 0
-        """Bytes that the backing queue had lost as damaged when `_octets` was last corrected."""
+        self._lost = 0  # bytes that the backing queue had lost as damaged when `_octets` was last corrected
 
     def configure(self, settings: QueueSettings) -> None:
         """Apply changed settings."""

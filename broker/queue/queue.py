@@ -7,7 +7,7 @@ otherwise kept by the backing queue), then the ready messages. `consumers` choos
 
 Hot path: see docs/performance.md.
 """
-# ruff: noqa: C901, PLR0912, PLR0915 - hot: one flat function is several times cheaper than small ones
+# ruff: noqa: C901, PLR0912 - hot: one flat function is several times cheaper than small ones
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -39,10 +39,8 @@ from leveret.storage.queues.backing_queue import BackingQueue, Fetched
 from leveret.storage.queues.queue_ids import is_retained
 
 _NOBODY: Mapping[int, Due] = MappingProxyType({})
-_NOT_YET = Fetched((), [], redelivered=False)
-"""Result of `get` while it has to wait."""
-RUN_BUDGET = 4096
-"""Maximum number of messages that a queue delivers in one turn before others run."""
+_NOT_YET = Fetched((), [], redelivered=False)  # result of `get` while it has to wait
+RUN_BUDGET = 4096  # maximum number of messages that a queue delivers in one turn before others run
 SMALL = 4096
 """Contents of up to this many bytes are small: a queue that has only such ones need not know their sizes."""
 
@@ -128,16 +126,12 @@ class Queue:
         self.auto_delete = auto_delete
         self.arguments = arguments or {}
         self.type = queue_type(self.arguments)
-        self.saves_all = self.type == QUORUM
-        """True if all messages are stored on disk, persistent or not."""
-        self.deleted = False
-        """True once the queue is deleted and can no longer be found."""
-        self.finished = False
-        """True once the deleted queue is empty: it has no messages left to discard."""
+        self.saves_all = self.type == QUORUM  # True if all messages are stored on disk, persistent or not
+        self.deleted = False  # True once the queue is deleted and can no longer be found
+        self.finished = False  # True once the deleted queue is empty: it has no messages left to discard
         self._parent = parent
         self.settings = NO_SETTINGS
-        self.limits: QueueLimits | None = None
-        """Limits and expiry; None while there are none."""
+        self.limits: QueueLimits | None = None  # limits and expiry; None while there are none
         self.consumers = ConsumerRotation(
             single_active=self.arguments.get("x-single-active-consumer") == ("bool", True)
         )
@@ -147,8 +141,7 @@ class Queue:
         """True if some message in the inbox is persistent, and the queue durable."""
         self.acks: list[int] = []
         self.touched = False
-        self.largest = 0
-        """Size in bytes of the largest content since the queue was last empty, if over 4 KiB."""
+        self.largest = 0  # size in bytes of the largest content since the queue was last empty, if over 4 KiB
         self.run_listeners = _NO_LISTENERS
         self.finish_callbacks: tuple[Callable[[], object], ...] = ()
         self.moving = 0
@@ -157,8 +150,7 @@ class Queue:
         self.no_pause_until = 0.0
         """Time (monotonic seconds) until which publishers are not paused for this queue (`connection.flow_control`)."""
         self.ineffective_pauses = 0
-        self.publishers_paused_at = float("-inf")
-        """Time at which a publisher was last paused for this queue."""
+        self.publishers_paused_at = float("-inf")  # time at which a publisher was last paused for this queue
         self.drain_began = (0.0, 0)
         """Start of the wait for full sockets, and the number of deliveries at that time."""
         # counters

@@ -30,8 +30,7 @@ from leveret.broker.queue.queue import SMALL, Queue
 from leveret.broker.queue.settings import QueueSettings
 from leveret.storage.message import Message
 
-GATHERING = 100
-"""Milliseconds that messages may wait for others of their bundle."""
+GATHERING = 100  # milliseconds that messages may wait for others of their bundle
 
 
 class RetainedExpiry(Expiry):
@@ -113,23 +112,15 @@ class RetainedQueue(Queue):
         """Number of acked messages, those of bundles included; at least so many if `is_counted` is false."""
         self._sizes: deque[tuple[int, int]] = deque()
         """Bytes of bodies, and numbers of acked messages, of the messages at the tail that came in this run."""
-        self._damaged = 0
-        """Known damage in this queue: lost messages leave no gap among the sizes."""
+        self._damaged = 0  # known damage in this queue: lost messages leave no gap among the sizes
 
-        self._gathered: list[Message] = []
-        """Messages, all alike, that wait for others of their bundle."""
-        self._likeness: tuple[Any, ...] = ()
-        """That of all of them; first whether they are written."""
-        self._share = 0
-        """Bytes that their bundle may have."""
-        self._is_timed = False
-        """True if a timer ends their wait."""
-        self._is_awaited = False
-        """True if the next commit does."""
-        self._gathered_at = 0
-        """Time (epoch ms) of the last ack of one of them; 0 if it is unknown."""
-        self.acked_at = 0
-        """That of the messages that the next run appends; 0 for the current time."""
+        self._gathered: list[Message] = []  # messages, all alike, that wait for others of their bundle
+        self._likeness: tuple[Any, ...] = ()  # that of all of them; first whether they are written
+        self._share = 0  # bytes that their bundle may have
+        self._is_timed = False  # True if a timer ends their wait
+        self._is_awaited = False  # True if the next commit does
+        self._gathered_at = 0  # time (epoch ms) of the last ack of one of them; 0 if it is unknown
+        self.acked_at = 0  # that of the messages that the next run appends; 0 for the current time
 
     @property
     def is_counted(self) -> bool:

@@ -35,8 +35,7 @@ from leveret.confirm.promise import joined
 from leveret.storage.message import Message, Moved, Persistent, header_frame, moving
 from leveret.storage.queues.backing_queue import Fetched
 
-STEP = 512
-"""Number of messages between two checks of the time."""
+STEP = 512  # number of messages between two checks of the time
 _PERSISTENT = 2
 HAS_EXPIRATION, LARGE, DISK_FULL = "own expiration", "too large", "disk full"
 """Causes for which an acked message is not retained."""
@@ -68,17 +67,13 @@ class Retention:
     def __init__(self, queue: OwningQueue, retained: RetainedMessages, blob_threshold: int) -> None:
         self._queue = queue
         self._blob_threshold = blob_threshold
-        self._line: deque[int] = deque()
-        """Acked messages that are neither retained nor removed."""
+        self._line: deque[int] = deque()  # acked messages that are neither retained nor removed
         self._tied: set[int] = set()
         """Those that leave in one commit with the messages published in their place, retained or not."""
-        self._moving = 0
-        """Messages whose bodies are being written to files for their copies."""
-        self._safe: list[int] = []
-        """Those whose copies are settled."""
+        self._moving = 0  # messages whose bodies are being written to files for their copies
+        self._safe: list[int] = []  # those whose copies are settled
         self._is_closed = False
-        self._is_waiting = False
-        """True if the next run of the queue runs this."""
+        self._is_waiting = False  # True if the next run of the queue runs this
         self._callbacks: list[Callable[[], object]] = []
         self.retained = retained
         self.skipped: Counter[str] = Counter()

@@ -47,10 +47,8 @@ class Retries(DueLine):
         super().__init__(turn, context, disk)
         self._queue = queue
         self.number = retained_qid(queue.qid)
-        self.waiting: dict[int, Due] = {}
-        """Unacked messages that wait, by seq_id."""
-        self._expected: dict[int, Due] = {}
-        """Messages from before the start that were not fetched since."""
+        self.waiting: dict[int, Due] = {}  # unacked messages that wait, by seq_id
+        self._expected: dict[int, Due] = {}  # messages from before the start that were not fetched since
         self._back: list[int] = []
         self.watches = False
         """True if fetched messages may have to be set aside: none may be removed from the queue before that."""

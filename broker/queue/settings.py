@@ -24,65 +24,43 @@ from leveret.broker.queue.due_time import DELAY, DELIVER_AT
 from leveret.confirm.modes import STANDARD, effective_mode
 
 DROP_HEAD, _, REJECT_PUBLISH_DLX = OVERFLOWS
-RETAIN_OCTETS = 128 * 1024 * 1024
-"""Default of `retain_octets`: the largest message fits."""
-DEDUPLICATE_MS = 10 * 60 * 1000
-"""Default of `deduplicate_for` in the mode `window`."""
+RETAIN_OCTETS = 128 * 1024 * 1024  # default of `retain_octets`: the largest message fits
+DEDUPLICATE_MS = 10 * 60 * 1000  # default of `deduplicate_for` in the mode `window`
 COUNTED = 1 << 62
 """Delivery limit of quorum queues that have none: deliveries are counted and reported to consumers, never limited."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """Settings of a queue; None is no limit, or not set.
+    """Settings of a queue; None is no limit, or not set."""
 
-    Attributes:
-        message_ttl: time to live of messages in ms, from their arrival.
-        expires: time in ms after which the unused queue is deleted.
-        max_length: maximum number of ready messages.
-        max_octets: maximum total body size of ready messages in bytes.
-        overflow: overflow behaviour of a full queue: drop the head, or reject publishes.
-        dead_letter_exchange: exchange for discarded messages; '' is the default exchange.
-        dead_letter_routing_key: routing key of dead letters; None for that of the message.
-        delivery_limit: number of times a message may be requeued before it is discarded; `COUNTED` for no limit.
-        consumer_timeout: time in ms that a delivery may stay unacked; 0 for no limit, None for the broker's default.
-        lazy: true to keep as little as possible in memory.
-        confirm_mode: the effective confirm mode, one of `confirm.modes.CONFIRM_MODES`; it may differ from the
-            requested one (`queue_settings`).
-        retain_for: time in ms for which acked messages are retained for a replay; 0 to retain none.
-        retain_octets: maximum total body size of retained messages in bytes.
-        allow_hold: true to hold messages with `x-deliver-at` or `x-delay` until then.
-        hold_until_header: name of another header with such a time; None for none.
-        max_held: maximum number of held messages.
-        retry: the delays of requeued messages; None to deliver them again at once.
-        deduplicate: what the id of a message is, so that the queue takes it once: 'message_id', 'body', or a header as
-            'header:NAME'; None to take all.
-        deduplicate_mode: one of `arguments.DEDUPLICATE_MODES`.
-        deduplicate_for: time in ms for which an id is known, from the publish or, in the mode `running`, from the end
-            of its message.
-
-    """
-
-    message_ttl: int | None = None
-    expires: int | None = None
-    max_length: int | None = None
-    max_octets: int | None = None
-    overflow: str = DROP_HEAD
-    dead_letter_exchange: str | None = None
-    dead_letter_routing_key: str | None = None
+    message_ttl: int | None = None  # time to live of messages in ms, from their arrival
+    expires: int | None = None  # time in ms after which the unused queue is deleted
+    max_length: int | None = None  # maximum number of ready messages
+    max_octets: int | None = None  # maximum total body size of ready messages in bytes
+    overflow: str = DROP_HEAD  # overflow behaviour of a full queue: drop the head, or reject publishes
+    dead_letter_exchange: str | None = None  # exchange for discarded messages; '' is the default exchange
+    dead_letter_routing_key: str | None = None  # routing key of dead letters; None for that of the message
     delivery_limit: int | None = None
+    """Number of times a message may be requeued before it is discarded; `COUNTED` for no limit."""
     consumer_timeout: int | None = None
-    lazy: bool = False
+    """Time in ms that a delivery may stay unacked; 0 for no limit, None for the broker's default."""
+    lazy: bool = False  # true to keep as little as possible in memory
     confirm_mode: str = STANDARD
-    retain_for: int = 0
-    retain_octets: int = RETAIN_OCTETS
-    allow_hold: bool = False
-    hold_until_header: str | None = None
-    max_held: int | None = None
-    retry: Backoff | None = None
+    """The effective confirm mode, one of `confirm.modes.CONFIRM_MODES`; it may differ from the requested one
+    (`queue_settings`)."""
+    retain_for: int = 0  # time in ms for which acked messages are retained for a replay; 0 to retain none
+    retain_octets: int = RETAIN_OCTETS  # maximum total body size of retained messages in bytes
+    allow_hold: bool = False  # true to hold messages with `x-deliver-at` or `x-delay` until then
+    hold_until_header: str | None = None  # name of another header with such a time; None for none
+    max_held: int | None = None  # maximum number of held messages
+    retry: Backoff | None = None  # the delays of requeued messages; None to deliver them again at once
     deduplicate: str | None = None
-    deduplicate_mode: str = RUNNING
+    """The id of a message, so that the queue takes it once: 'message_id', 'body', or a header as 'header:NAME';
+    None to take all."""
+    deduplicate_mode: str = RUNNING  # one of `arguments.DEDUPLICATE_MODES`
     deduplicate_for: int = 0
+    """Time in ms for which an id is known, from the publish or, in the mode `running`, from the end of its message."""
 
     @property
     def hold_headers(self) -> tuple[str, ...]:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from leveret.broker.replication.engine import NO_HASH, Entry, Position
 
-EMPTY = 0
-"""An entry without a payload: its answer settles what was found before it."""
+EMPTY = 0  # an entry without a payload: its answer settles what was found before it
 BATCHES = 1
 CHUNK = 2
 _KINDS = frozenset({EMPTY, BATCHES, CHUNK})
@@ -30,8 +29,7 @@ class Batch(NamedTuple):
     payload: bytes
     named: tuple[int, ...] = ()
     """Ids of the bodies, logged before in chunks, that the batch refers to: they belong to the state from now on."""
-    dropped: tuple[int, ...] = ()
-    """Ids of such bodies that no batch will name."""
+    dropped: tuple[int, ...] = ()  # ids of such bodies that no batch will name
 
 
 class BodyChunk(NamedTuple):

@@ -16,8 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-NO_HASH = bytes(32)
-"""Chain hash before the first entry."""
+NO_HASH = bytes(32)  # chain hash before the first entry
 
 
 class NoAnswerError(Exception):
@@ -33,8 +32,7 @@ class Position:
     hash: bytes
 
 
-ORIGIN = Position(0, 0, NO_HASH)
-"""The place before the first entry."""
+ORIGIN = Position(0, 0, NO_HASH)  # the place before the first entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +42,10 @@ class Entry:
     index: int
     epoch: int
     holder: bytes
-    settled: int
-    """The highest index whose answer the leader had when it made this entry."""
-    kind: int
-    """One of `chain.EMPTY`, `chain.BATCHES` and `chain.CHUNK`."""
+    settled: int  # the highest index whose answer the leader had when it made this entry
+    kind: int  # one of `chain.EMPTY`, `chain.BATCHES` and `chain.CHUNK`
     payload: bytes
-    hash: bytes
-    """Chain hash: of the hash before it, and of everything above."""
+    hash: bytes  # chain hash: of the hash before it, and of everything above
 
     @property
     def position(self) -> Position:
@@ -62,23 +57,17 @@ class Lease(NamedTuple):
     """The one row that decides who may append."""
 
     epoch: int
-    holder: bytes
-    """Random id of the holder, new for each epoch; empty if the lease was released."""
-    counter: int
-    """Rises with each append and renewal."""
-    last: int
-    """Index of the last entry."""
-    settled: int
-    """The highest index that a leader had the answer of."""
-    octets: int
-    """Bytes of all entries since the first."""
+    holder: bytes  # random id of the holder, new for each epoch; empty if the lease was released
+    counter: int  # rises with each append and renewal
+    last: int  # index of the last entry
+    settled: int  # the highest index that a leader had the answer of
+    octets: int  # bytes of all entries since the first
     name: str
     """Name of the node that took it; of the wanted successor once it is released, which may be empty."""
     address: str
 
 
-FREE = Lease(0, b"", 0, 0, 0, 0, "", "")
-"""The lease of a new log."""
+FREE = Lease(0, b"", 0, 0, 0, 0, "", "")  # the lease of a new log
 
 
 class Proof(NamedTuple):
@@ -86,8 +75,7 @@ class Proof(NamedTuple):
 
     standbys: str
     """The engine's setting of what must have a change before it is answered; empty: nothing but the machine itself."""
-    timeline: int
-    """Rises with each promotion of a standby."""
+    timeline: int  # rises with each promotion of a standby
 
 
 class Snapshot(NamedTuple):
@@ -97,10 +85,8 @@ class Snapshot(NamedTuple):
     position: Position
     chunks: int
     octets: int
-    hash: bytes
-    """SHA-256 over the SHA-256 of each chunk, in order."""
-    log_octets: int
-    """`Lease.octets` when it was begun."""
+    hash: bytes  # SHA-256 over the SHA-256 of each chunk, in order
+    log_octets: int  # `Lease.octets` when it was begun
 
 
 class Member(NamedTuple):
@@ -108,10 +94,8 @@ class Member(NamedTuple):
 
     name: str
     address: str
-    position: Position
-    """The place up to which it has applied the log."""
-    counter: int = 0
-    """Rises with each report; set by the engine."""
+    position: Position  # the place up to which it has applied the log
+    counter: int = 0  # rises with each report; set by the engine
 
 
 # -- requests ---------------------------------------------------------------------------------------------------------
@@ -153,8 +137,7 @@ class Read(NamedTuple):
     """Read the entries behind an index, at least one if there is one. Answered by `Found`."""
 
     after: int
-    octets: int
-    """Bytes of payload from which no further entry is read."""
+    octets: int  # bytes of payload from which no further entry is read
 
 
 class Trim(NamedTuple):
@@ -243,10 +226,8 @@ class Found(NamedTuple):
     previous: Position | None
     """The place behind the entry before them; None if it is trimmed, or behind the end of the log."""
     entries: tuple[Entry, ...]
-    trimmed: int
-    """Index of the last entry that is trimmed."""
-    timeline: int
-    """As in `Proof`."""
+    trimmed: int  # index of the last entry that is trimmed
+    timeline: int  # as in `Proof`
 
 
 class Trimmed(NamedTuple):

@@ -32,18 +32,13 @@ class Follower:
     """A copy of the log's state; `position` is that of the copy on disk."""
 
     def __init__(self, position: Position) -> None:
-        self.position = position
-        """The place up to which the copy is applied and on disk."""
+        self.position = position  # the place up to which the copy is applied and on disk
         self._tail: deque[Entry] = deque()
-        self.end = position
-        """The place up to which the log is read."""
-        self.settled = position.index
-        """The highest index known to be settled."""
+        self.end = position  # the place up to which the log is read
+        self.settled = position.index  # the highest index known to be settled
         self.tail_octets = 0
-        self._applying: Position | None = None
-        """The place behind the entries that are being applied."""
-        self.is_checked = False
-        """True once a read has shown that the copy fits the log."""
+        self._applying: Position | None = None  # the place behind the entries that are being applied
+        self.is_checked = False  # True once a read has shown that the copy fits the log
 
     def read(self, found: Found) -> Fit:
         """Take the answer to a read of what follows `end`. Raises BadEntryError: an entry is damaged."""

@@ -26,13 +26,10 @@ from leveret.storage.store.replica import Part, ReplicaEnvironment, begin_restor
 log = logging.getLogger("leveret.replication")
 
 TICK_SECONDS = 0.2
-RETRY_SECONDS = 1.0
-"""Time after which an apply that found the disk full is retried."""
+RETRY_SECONDS = 1.0  # time after which an apply that found the disk full is retried
 SNAPSHOT_RETRY_SECONDS = 60.0
-HAND_OVER_SECONDS = 10.0
-"""Time for the database to take the lease back."""
-CLOSE_SECONDS = 5.0
-"""Time for the connections to the database to close."""
+HAND_OVER_SECONDS = 10.0  # time for the database to take the lease back
+CLOSE_SECONDS = 5.0  # time for the connections to the database to close
 WHOLE_OCTETS = 4 * MEBIBYTE
 """Size from which a batch goes through the log in pieces, between which the lease is renewed."""
 _ID_OCTETS = 16
@@ -108,10 +105,8 @@ class Keeper:
         """Resolved with the reason once a node that has led leads no more."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Has the exception after which the node cannot go on."""
-        self.successor = ""
-        """The node to hand over to; empty for any."""
-        self.has_handed_over = False
-        """True once the broker has asked to hand over, after which it ends."""
+        self.successor = ""  # the node to hand over to; empty for any
+        self.has_handed_over = False  # True once the broker has asked to hand over, after which it ends
         self._loop = asyncio.get_running_loop()
         self._disk = ThreadPoolExecutor(1, "leveret-copy")
         self._copying = ThreadPoolExecutor(1, "leveret-snapshot")
@@ -123,19 +118,15 @@ class Keeper:
         self._ticker: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
         """Wakes the lane that reads before the next tick does."""
-        self._batches: dict[int, _Calls] = {}
-        """By ticket."""
-        self._pieces: dict[int, tuple[int, _Calls]] = {}
-        """By ticket: the number of a batch in pieces."""
+        self._batches: dict[int, _Calls] = {}  # by ticket
+        self._pieces: dict[int, tuple[int, _Calls]] = {}  # by ticket: the number of a batch in pieces
         self._to_apply: deque[tuple[int, Callable[[], object]]] = deque()
         """Index up to which the log must be applied, and what to call then."""
         self._handling = False
-        self._is_resting = False
-        """True once nothing is begun any more."""
+        self._is_resting = False  # True once nothing is begun any more
         self._forgetting: dict[str, list[Callable[[None], object]]] = {}
         """By name of a member: what to call once it is removed."""
-        self.append_seconds = 0.0
-        """Duration of the last append."""
+        self.append_seconds = 0.0  # duration of the last append
         self._is_answered = [True, True]
         self._reported_damage = ""
         engines[READ].listen(self._told)

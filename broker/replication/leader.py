@@ -51,12 +51,10 @@ class Leader:
         self.epoch = lease.epoch
         self.holder = lease.holder
         self._settings = settings
-        self._tail = tail
-        """The place behind the last entry that was made."""
+        self._tail = tail  # the place behind the last entry that was made
         self.settled = settled
         self._unsettled: deque[tuple[engine.Entry, tuple[int, ...]]] = deque()
-        self._sent = tail.index
-        """Entries up to this index need not be sent, again or at all."""
+        self._sent = tail.index  # entries up to this index need not be sent, again or at all
         self._is_begun = False
         self._batches: deque[tuple[chain.Batch, int]] = deque()
         self._bodies: deque[_Body] = deque()
@@ -64,13 +62,10 @@ class Leader:
         self._body_is_next = False
         self._numbers = 0
         self._ids = 0
-        self.waiting_octets = 0
-        """Bytes of batches and bodies in no entry yet."""
+        self.waiting_octets = 0  # bytes of batches and bodies in no entry yet
         self._timeline = timeline
-        self._asked = taken
-        """Time at which the request under way was made."""
-        self.renewed = taken
-        """Time at which the last request that renewed the lease was made."""
+        self._asked = taken  # time at which the request under way was made
+        self.renewed = taken  # time at which the last request that renewed the lease was made
         self._last_tick = taken
         self._may_renew = True
         self._successor: str | None = None
@@ -78,10 +73,8 @@ class Leader:
         self.is_released = False
         self.is_unsafe = False
         """True if the last answer did not count, because no standby had to have the change."""
-        self.reason = ""
-        """The reason for which this node leads no more; empty while it does."""
-        self.logged: list[int] = []
-        """Tickets whose entries are settled since this list was last emptied."""
+        self.reason = ""  # the reason for which this node leads no more; empty while it does
+        self.logged: list[int] = []  # tickets whose entries are settled since this list was last emptied
         self.entries: list[engine.Entry] = []
         """Entries that are settled since this list was last emptied, in order."""
 

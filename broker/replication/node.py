@@ -116,8 +116,7 @@ class TooShort(NamedTuple):
     """The log has become shorter than the copies of all nodes: an operator has to look; see `Node.accept_log`."""
 
     last: int
-    applied: int
-    """Index up to which this node has applied it."""
+    applied: int  # index up to which this node has applied it
 
 
 Event = (
@@ -164,30 +163,23 @@ class Node:
         self.candidate = Candidate(name, self._settings)
         self.roll = Roll(name, self._settings)
         self.leader: Leader | None = None
-        self.events: list[Event] = []
-        """For the host, which empties it after each call."""
+        self.events: list[Event] = []  # for the host, which empties it after each call
         self._under_way: list[engine.Request | None] = [None, None]
         self._not_before = [now, now]
-        self.next_read = now
-        """Time from which a waiting node reads the log."""
-        self._is_told = False
-        """True if there was news since the last read was asked for."""
+        self.next_read = now  # time from which a waiting node reads the log
+        self._is_told = False  # True if there was news since the last read was asked for
         self._news_at = -inf
         """Time from which the last news is a reason to read: any user of the database can send some."""
-        self._pause = self._settings.poll
-        """Time between two reads of a waiting node."""
+        self._pause = self._settings.poll  # time between two reads of a waiting node
         self._next_report = now
         self._timeline = 0
         self._next_trim = now
         self._trimmed = 0
         self._take_asked = now
-        self._own_entry = 0
-        """Index of the first entry of this node's epoch."""
+        self._own_entry = 0  # index of the first entry of this node's epoch
         self._applying_since: float | None = None
-        self._apply_from = 0
-        """Bytes of entries from which any are applied."""
-        self._snapshot: engine.Snapshot | None = None
-        """The complete one, as far as this node knows."""
+        self._apply_from = 0  # bytes of entries from which any are applied
+        self._snapshot: engine.Snapshot | None = None  # the complete one, as far as this node knows
         self._is_snapshot_known = False
         self._making: snapshots.Making | None = None
         self._is_making_asked = False
@@ -198,8 +190,7 @@ class Node:
         """True while the log is shorter than the copies of all nodes, which was reported to the operator."""
         self._ends: deque[int] = deque(maxlen=3)
         """Indexes up to which the log was settled at the last reports of this node, while it leads."""
-        self._to_forget: list[str] = []
-        """Names of the members to remove."""
+        self._to_forget: list[str] = []  # names of the members to remove
         self.lag = Lag()
         self.obstacle = ""
         """The reason for which the lease was not taken, or is not renewed; empty if there is none."""

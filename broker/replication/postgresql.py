@@ -18,8 +18,7 @@ from leveret.broker.replication.postgresql_servers import Servers
 
 SEGMENT_OCTETS = 64 * 1024 * 1024
 SEGMENT_ENTRIES = 100_000
-DROP_LOCK = "200ms"
-"""Time for which a drop waits for readers of the table, and others wait behind it."""
+DROP_LOCK = "200ms"  # time for which a drop waits for readers of the table, and others wait behind it
 LOOK_SECONDS = 5.0
 """Time without an answer after which a newer server is looked for: a primary that another one has replaced waits for
 its standbys for ever."""
@@ -38,8 +37,7 @@ class News:
 
     def __init__(self, told: Callable[[], object]) -> None:
         self._told = told
-        self._watched = -1
-        """Descriptor of the socket that is watched; negative for none."""
+        self._watched = -1  # descriptor of the socket that is watched; negative for none
 
     async def begin(self, connection: Any, channel: str) -> None:
         """Have the server notify a new connection."""
@@ -73,8 +71,7 @@ class PostgreSQLDriver:
         self._servers = servers
         self._log = log
         self._released = sql.released(log)
-        self._timeline = 0
-        """Of the server that it is connected to."""
+        self._timeline = 0  # of the server that it is connected to
         self._segment_octets = segment_octets
         self._connection: Any = None
         self._under_way: asyncio.Task[engine.Answer] | None = None

@@ -14,8 +14,7 @@ from leveret.broker.replication.engine import Entry
 
 VERSION = 2
 
-PART_OCTETS = 256 * 1024
-"""Bytes of a row: a larger entry is several rows of one transaction."""
+PART_OCTETS = 256 * 1024  # bytes of a row: a larger entry is several rows of one transaction
 
 LEASE = "epoch, holder, counter, last, settled, total, name, address"
 TIMELINE = "('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"

@@ -16,10 +16,8 @@ from leveret.broker.replication.postgresql_schema import TIMELINE
 
 log = logging.getLogger("leveret.replication")
 
-CONNECT_SECONDS: Final = 5
-"""Time for a server to take a connection, and then to tell its timeline."""
-OTHERS_SECONDS: Final = 0.5
-"""Time for the other servers to answer, once one has."""
+CONNECT_SECONDS: Final = 5  # time for a server to take a connection, and then to tell its timeline
+OTHERS_SECONDS: Final = 0.5  # time for the other servers to answer, once one has
 _ASK: Final = f"select case when pg_is_in_recovery() then 0 else {TIMELINE} end"
 
 
@@ -41,8 +39,7 @@ class Servers:
                 "messages; set sslmode=verify-full in replication.url",
                 ", ".join(far),
             )
-        self.newest = 0
-        """The highest timeline that was seen; 0 with one server, which is not asked."""
+        self.newest = 0  # the highest timeline that was seen; 0 with one server, which is not asked
 
     @property
     def are_several(self) -> bool:

@@ -8,38 +8,27 @@ MEBIBYTE = 1024 * 1024
 class Settings(NamedTuple):
     """Times in seconds of the node's own clock, which goes on while the machine sleeps; sizes in bytes."""
 
-    renewal: float = 1.0
-    """Time after the last renewal at which the next one is due."""
+    renewal: float = 1.0  # time after the last renewal at which the next one is due
     freshness: float = 3.5
     """Age of the last renewal from which a leader answers nothing more. Far enough below `expiry` for clocks that
     differ by 1 %: the leader counts from before its request, a candidate from after it saw the result."""
-    expiry: float = 5.0
-    """Time without any change of the lease after which a candidate takes it."""
-    loop_stall: float = 1.0
-    """Pause of the event loop after which no renewal follows."""
-    stall_timeout: float = 10.0
-    """Duration of an apply after which a leader hands over."""
-    poll: float = 0.2
-    """Interval of a waiting node's reads when there is nothing to read for a while."""
+    expiry: float = 5.0  # time without any change of the lease after which a candidate takes it
+    loop_stall: float = 1.0  # pause of the event loop after which no renewal follows
+    stall_timeout: float = 10.0  # duration of an apply after which a leader hands over
+    poll: float = 0.2  # interval of a waiting node's reads when there is nothing to read for a while
     busy_poll: float = 0.05
     """Interval of its reads while there is something to read in each, but less than `read_octets`. Long enough for
     several entries to be read and applied together; short enough for a lease that is given back to be seen soon."""
-    retry: float = 0.2
-    """Pause after a request without an answer."""
-    report: float = 2.0
-    """Interval of reports of a node about itself."""
-    member_lost: float = 8.0
-    """Time without a report after which a member counts as down."""
-    member_forgotten: float = 24 * 3600.0
-    """Time without a report after which the leader forgets a member."""
+    retry: float = 0.2  # pause after a request without an answer
+    report: float = 2.0  # interval of reports of a node about itself
+    member_lost: float = 8.0  # time without a report after which a member counts as down
+    member_forgotten: float = 24 * 3600.0  # time without a report after which the leader forgets a member
     max_batch: int = 256 * 1024
     """Size up to which batches are grouped into one entry; a larger batch goes alone."""
-    chunk: int = MEBIBYTE
-    """Size of the pieces of large bodies."""
+    chunk: int = MEBIBYTE  # size of the pieces of large bodies
     snapshot_chunk: int = 128 * 1024
     """Size of the pieces of snapshots: an entry of the log waits in the engine behind one of them at most."""
-    read_octets: int = 4 * MEBIBYTE
-    """Size from which one read takes no further entry."""
+    read_octets: int = 4 * MEBIBYTE  # size from which one read takes no further entry
     tail_octets: int = 8 * MEBIBYTE
     """Bytes read and not applied from which a waiting node reads no more, unless all of it waits to be settled."""
     apply_octets: int = 4 * MEBIBYTE

@@ -7,8 +7,7 @@ from itertools import islice
 from leveret.broker.replication.engine import Complete, Lease, Member, Position, PutChunk, Snapshot
 from leveret.broker.replication.settings import Settings
 
-HURRIED = 8
-"""Pieces of a chunk of a snapshot that falls behind the growth of the log."""
+HURRIED = 8  # pieces of a chunk of a snapshot that falls behind the growth of the log
 PAUSES = 2.0
 """Pause behind a chunk, in multiples of the time that the engine has taken for it: a third of what it can do at most
 goes to a snapshot, however fast it is."""
@@ -111,8 +110,7 @@ class Fetching:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._hash = sha256()
-        self.number = 0
-        """The next chunk to read."""
+        self.number = 0  # the next chunk to read
 
     def take(self, data: bytes) -> None:
         """Take the chunk that was asked for."""

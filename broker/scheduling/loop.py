@@ -25,23 +25,17 @@ class Loop:
     Args:
         time_source: the time of everything that happens after a time.
         slow_step: processor time in nanoseconds from which a step is logged; 0 for never.
-
-    Attributes:
-        turn: what is to be done in this turn, and the jobs left for later steps.
-        context: clock, timers, counters and latencies of the node.
-        ticks: the deadlines and heartbeats of connections.
-        ticked: time of the last tick; infinite before the first.
-
     """
 
     def __init__(self, time_source: TimeSource, slow_step: int = 0) -> None:
         self.time_source = time_source
         self.turn = Turn(TimeSlices(self.monotonic, self.used, slow_step))
-        self.context = NodeContext(time_source.wall)
+        """The work of this turn, and the jobs left for later steps."""
+        self.context = NodeContext(time_source.wall)  # clock, timers, counters and latencies of the node
         for mode in CONFIRM_MODES:
             self.context.latencies.confirm[mode] = Latency()
-        self.ticks = TimerWheel(0.0)
-        self.ticked = inf
+        self.ticks = TimerWheel(0.0)  # the deadlines and heartbeats of connections
+        self.ticked = inf  # time of the last tick; infinite before the first
         self.timeouts: Callable[[float], object]
         """Carries out what is due by the time source; called every tick."""
         self.on_tick: list[Callable[[float], object]] = []
@@ -51,14 +45,11 @@ class Loop:
         self.storage_failed: Callable[[BaseException], object]
         """Called when the disk has failed: nothing may be confirmed any more."""
         self._loop: asyncio.AbstractEventLoop
-        self.began = 0.0
-        """Time of the start."""
+        self.began = 0.0  # time of the start
         self._tick_due = 0
         self._ticker: asyncio.TimerHandle | None = None
-        self._timer: TimerHandle | None = None
-        """Runs the timers of the wall clock."""
-        self._withheld: asyncio.TimerHandle | None = None
-        """Sends the confirms that are withheld."""
+        self._timer: TimerHandle | None = None  # runs the timers of the wall clock
+        self._withheld: asyncio.TimerHandle | None = None  # sends the confirms that are withheld
         self._waiting_for_disk: list[Callable[[], object]] = []
         self._is_turn_scheduled = self._are_jobs_scheduled = False
         self._confirm_wait = ConfirmWait()

@@ -11,10 +11,8 @@ from leveret.broker.counters.sampling import BrokerEvent, Events, Latencies
 from leveret.broker.counters.totals import Totals
 from leveret.broker.scheduling.wall_timers import Timers
 
-INTERNAL = "rmq-internal"
-"""The acting user of what the broker does by itself, in RabbitMQ's words."""
-OPERATOR = "rmq-cli"
-"""The acting user of what the operator on the host does, in RabbitMQ's words."""
+INTERNAL = "rmq-internal"  # the acting user of what the broker does by itself, in RabbitMQ's words
+OPERATOR = "rmq-cli"  # the acting user of what the operator on the host does, in RabbitMQ's words
 
 Y = TypeVar("Y")
 S = TypeVar("S")
@@ -33,29 +31,20 @@ class NodeContext:
 
     Args:
         clock: returns the wall-clock time (epoch ms), which is also the time of the timers.
-
-    Attributes:
-        timers: timers of the wall clock, used for expiry.
-        totals: counters of closed connections and channels and of deleted queues.
-        latencies: latencies of a sample of messages.
-        actor: name of the user on whose behalf the current step changes something.
-
     """
 
     __slots__ = ("actor", "clock", "events", "feed", "latencies", "now", "timers", "totals")
 
     def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
         self.clock = clock
-        self.now = 0
-        """Start of the current turn, in nanoseconds of a monotonic clock; set by the drivers."""
-        self.timers = Timers()
-        self.totals = Totals()
-        self.latencies = Latencies()
+        self.now = 0  # start of the current turn, in nanoseconds of a monotonic clock; set by the drivers
+        self.timers = Timers()  # timers of the wall clock, used for expiry
+        self.totals = Totals()  # counters of closed connections and channels and of deleted queues
+        self.latencies = Latencies()  # latencies of a sample of messages
         self.events: Events | None = None
         """Collects events of queues, exchanges and connections; None without an export."""
-        self.feed: EventFeed | None = None
-        """Publishes events as messages; None without an event exchange."""
-        self.actor = INTERNAL
+        self.feed: EventFeed | None = None  # publishes events as messages; None without an event exchange
+        self.actor = INTERNAL  # name of the user on whose behalf the current step changes something
 
     def note(self, kind: str, vhost: str, name: str, *subject: Any, **detail: str) -> None:
         """Record an event for the export, if there is one (`export.tables.EVENTS`), and tell of it (`tell`)."""

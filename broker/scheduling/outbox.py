@@ -7,8 +7,7 @@ from typing import Protocol
 
 from leveret.broker.scheduling.turn import Flushable, Turn
 
-OUTBOX_LIMIT = 256 * 1024
-"""Bytes that the deliveries of one turn may put into an outbox."""
+OUTBOX_LIMIT = 256 * 1024  # bytes that the deliveries of one turn may put into an outbox
 
 
 class Parkable(Protocol):
@@ -43,8 +42,7 @@ class Outbox:
         self._driver = driver
         self.limit = limit
         self.frames: list[bytes | memoryview] = []
-        self.pending = 0
-        """Bytes added by deliveries since the last flush."""
+        self.pending = 0  # bytes added by deliveries since the last flush
         self.scheduled = False
         self.full = False
         self.transport_full = False

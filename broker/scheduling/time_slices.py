@@ -19,8 +19,7 @@ _UNWATCHED = 1 << 62
 SLICE = 5_000_000
 """Maximum duration of a step in nanoseconds. Several kinds of steps can run between two of the same connection."""
 
-SHARE = SLICE // 4
-"""Nanoseconds of a step for which one job runs before the next one."""
+SHARE = SLICE // 4  # nanoseconds of a step for which one job runs before the next one
 
 SAMPLE = 200_000
 """Nanoseconds for which a reading of the CPU time is used again: a system call, ten times as slow as the clock."""
@@ -50,15 +49,6 @@ class TimeSlices:
         clock: returns nanoseconds of a monotonic clock.
         used: returns the CPU time of the thread in nanoseconds.
         slow: CPU time in nanoseconds from which a step is logged as slow; 0 for never.
-
-    Attributes:
-        clock: as given.
-        latest: the job (its name) or queue that ran last, as a likely cause of a slow step.
-        longest: CPU time in nanoseconds of the longest step since `watch`; up to `SAMPLE` too much, as it may count
-            short steps before it.
-        longest_step: description of that step.
-        on_waiting: called when a job waits and none did before; the driver must then call `run` in a later step.
-
     """
 
     __slots__ = (
@@ -84,23 +74,26 @@ class TimeSlices:
         used: Callable[[], int] = _stopped_clock,
         slow: int = 0,
     ) -> None:
-        self.clock = clock
+        self.clock = clock  # as given
         self._used = used
         self._slow = slow
         self._began = clock()
         self._used_before = 0
-        self._sampled = self._began - SAMPLE
-        """Time at which `_used_before` was read."""
+        self._sampled = self._began - SAMPLE  # time at which `_used_before` was read
         self._deadline = self._began + SLICE
         self._short = _UNWATCHED
         """Steps no longer than this by the clock need not be checked; their CPU time cannot be longer either."""
         self.longest = 0
-        self.longest_step = ""
+        """CPU time in nanoseconds of the longest step since `watch`; up to `SAMPLE` too much, as it may count short
+        steps before it."""
+        self.longest_step = ""  # description of that step
         self._jobs: deque[tuple[Iterator[None], str]] = deque()
         self._later: deque[tuple[Iterator[None], str]] = deque()
         """Callbacks that join the jobs when the next step for jobs begins."""
         self.latest: object = ""
+        """The job (its name) or queue that ran last, as a likely cause of a slow step."""
         self.on_waiting: Callable[[], object] = _ignored
+        """Called when a job waits and none did before; the driver must then call `run` in a later step."""
 
     def __len__(self) -> int:
         """Return the number of waiting jobs."""

@@ -18,8 +18,7 @@ log = logging.getLogger("leveret.queue")
 
 GATHER_OCTETS = 256 * 1024
 """Bytes of reads whose effects wait for the same run of the turn, at most, and the last read."""
-GATHER_NS = 2_000_000
-"""Nanoseconds from the first of these reads after which a further one runs the turn."""
+GATHER_NS = 2_000_000  # nanoseconds from the first of these reads after which a further one runs the turn
 INPUT_PRIORITY_NS = 50_000_000
 """Nanoseconds for which arrivals go before other deferred work; after that the other work gets the time of one step."""
 
@@ -137,16 +136,12 @@ class Turn:
     def __init__(self, slices: TimeSlices | None = None) -> None:
         self.slices = TimeSlices() if slices is None else slices
         self.queues: list[Runnable] = []
-        self.reads = 0
-        """Number of reads from sockets so far."""
-        self.heartbeats = 0
-        """Number of those that were a heartbeat and nothing else."""
-        self.is_shared = False
-        """True if many sockets have taken turns since the driver has reset this."""
+        self.reads = 0  # number of reads from sockets so far
+        self.heartbeats = 0  # number of those that were a heartbeat and nothing else
+        self.is_shared = False  # True if many sockets have taken turns since the driver has reset this
         self.confirm_wait = 0
         """Nanoseconds for which confirms of channels with many open publishes wait for others; set by the driver."""
-        self.withheld_since = 0
-        """Time (ns) at which the first of `withheld` began to wait."""
+        self.withheld_since = 0  # time (ns) at which the first of `withheld` began to wait
         self.channels: list[Confirming] = []
         self.withheld: dict[Confirming, None] = {}
         """Channels whose confirms wait; the driver must call `send_withheld` after `confirm_wait`."""
@@ -163,15 +158,12 @@ class Turn:
         """Transactions of which a part is executed: all of each goes into one commit."""
         self.settling: dict[Settling, None] = {}
         """Queues with acks that have no effect yet: the commit of a transaction waits for them."""
-        self._reads: list[Read] = []
-        """Reads that the next run tells."""
+        self._reads: list[Read] = []  # reads that the next run tells
         self._gathered_octets = self._gathered_since = 0
-        self._paused_jobs: list[tuple[Iterator[None], str]] = []
-        """Jobs that write nothing more until then."""
+        self._paused_jobs: list[tuple[Iterator[None], str]] = []  # jobs that write nothing more until then
         self._deferred_input: deque[Runnable] = deque()
         """Touched queues with acks or arrivals that were deferred because the step was over; a job runs them."""
-        self._stored: set[Runnable] = set()
-        """Those of them whose input is written to disk."""
+        self._stored: set[Runnable] = set()  # those of them whose input is written to disk
         self._not_stored: set[Runnable] = set()
         """Other durable ones: they may get such input while they are deferred."""
         self._deferred_others: OrderedDict[Runnable, None] = OrderedDict()

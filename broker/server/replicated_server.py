@@ -18,8 +18,7 @@ from leveret.broker.replication.control import Control
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.server.server import Server
 
-GOODBYE_SECONDS: Final = 0.3
-"""Time for clients to answer the close of their connections."""
+GOODBYE_SECONDS: Final = 0.3  # time for clients to answer the close of their connections
 _REASON: Final = "CONNECTION_FORCED - this node leads no more"
 _CLOSE: Final = encode_method(0, make(Wire.Close, int(ReplyCode.CONNECTION_FORCED), _REASON, 0, 0))
 
@@ -29,10 +28,8 @@ class LeadingLoop(Loop):
 
     may_answer: Callable[[], bool]
     """Returns whether the lease is fresh; asked at the end of each turn, before anything is written."""
-    on_stale: Callable[[], object]
-    """Called once it is not."""
-    is_deposed = False
-    """True once nothing may be written any more."""
+    on_stale: Callable[[], object]  # called once it is not
+    is_deposed = False  # True once nothing may be written any more
 
     def may_write(self) -> bool:
         """Return whether anything may be written to clients now."""

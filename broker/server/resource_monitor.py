@@ -30,10 +30,8 @@ log = logging.getLogger("leveret.connection")
 MEMORY_SECONDS = 1.0
 RELEASE_SECONDS = (8.0, 20.0)
 """Intervals at which pages are released without an alarm: on a calm broker, and on a busy one."""
-RELEASE_OCTETS = 16 * 1024 * 1024
-"""Growth of memory in use since the start from which that is done."""
-CALM = 0.5
-"""Processor load, as a share of one processor, below which the broker is calm."""
+RELEASE_OCTETS = 16 * 1024 * 1024  # growth of memory in use since the start from which that is done
+CALM = 0.5  # processor load, as a share of one processor, below which the broker is calm
 RELIEF_SECONDS = 2.0
 """Time for which the memory alarm must last before connections are closed for the memory they hold."""
 
@@ -60,16 +58,14 @@ class ResourceMonitor:
     ) -> None:
         self.memory = MemoryAlarm(memory_limit)
         self.disk = DiskAlarm(disk_limit)
-        self.disk_usage: DiskUsage | None = None
-        """The result of the last check of the disk."""
+        self.disk_usage: DiskUsage | None = None  # the result of the last check of the disk
         self._host = host
         self._store = disk
         self._allocator = allocator or Allocator()
         self._memory_due = 0.0
         self._raised_at = 0.0
         self._is_calibrated = False
-        self._kept = 0
-        """Bytes of the kernel's figure that are known to contain no objects."""
+        self._kept = 0  # bytes of the kernel's figure that are known to contain no objects
         self._lowest = 0
         self._processor = 0.0
         self._released_at = 0.0

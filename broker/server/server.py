@@ -65,8 +65,7 @@ loop_log = logging.getLogger("leveret")
 queue_log = logging.getLogger("leveret.queue")
 storage_log = logging.getLogger("leveret.storage")
 
-ERROR_LINES = 10
-"""Lines of the log within a second about errors of one user from one address."""
+ERROR_LINES = 10  # lines of the log within a second about errors of one user from one address
 CLUSTER_ID_OCTETS = 16
 MOST_ROWS = 50_000
 """Changes of metadata that wait for a full disk; all of them are retried together, a few hundred bytes each."""
@@ -200,8 +199,7 @@ class Server(AdministeredBroker):
         )
         self.node_name = config.node_name
         self.shovels = ShovelLoader(self, is_enabled=config.shovel.enabled)
-        self.goes_on = False
-        """True if the process goes on, as a node that waits, once the server is stopped."""
+        self.goes_on = False  # True if the process goes on, as a node that waits, once the server is stopped
         self.process = self.cluster = None
         self._overdue = PeriodicSweep(lambda: self.clients.connections, Connection.close_overdue)
         self._queue_checks = PeriodicSweep(self._all_queues, self._check_queue)

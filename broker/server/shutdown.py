@@ -20,14 +20,10 @@ _Commits = deque[tuple["asyncio.Future[bool]", int]]
 
 log = logging.getLogger("leveret.connection")
 
-STOP_SECONDS = 5.0
-"""Time for clients to answer `connection.close`."""
-BEHIND_SECONDS = 0.05
-"""Pause in which a replicated log is applied that has come far ahead of the copy."""
-CUT_SECONDS = 0.001
-"""Interval of looks whether a commit is on its way."""
-ABORT_SECONDS = 1.0
-"""Time for the sockets of those that did not to be closed."""
+STOP_SECONDS = 5.0  # time for clients to answer `connection.close`
+BEHIND_SECONDS = 0.05  # pause in which a replicated log is applied that has come far ahead of the copy
+CUT_SECONDS = 0.001  # interval of looks whether a commit is on its way
+ABORT_SECONDS = 1.0  # time for the sockets of those that did not to be closed
 
 
 class Shutdown:
@@ -122,8 +118,7 @@ class Shutdown:
             log.info("writing unconfirmed messages of consumer-ack queues to disk: messages=%d", total)
         loop = asyncio.get_running_loop()
         journal = disk.journal
-        commits: _Commits = deque()
-        """Commits that go on while the next messages are moved."""
+        commits: _Commits = deque()  # commits that go on while the next messages are moved
         uncommitted = 0
         for flush in flushes:
             while flush.left:

@@ -20,10 +20,8 @@ from leveret.storage.queues.backing_queue import BackingQueue, Fetched
 from leveret.storage.queues.priority_queue import PriorityQueue, parts
 from leveret.storage.queues.variable_queue import VariableQueue
 
-STEP = 4096
-"""Messages that are moved in one step."""
-STEP_OCTETS = 512 * 1024
-"""Approximate bytes of messages that end a step earlier."""
+STEP = 4096  # messages that are moved in one step
+STEP_OCTETS = 512 * 1024  # approximate bytes of messages that end a step earlier
 COMMIT_OCTETS = 3 * 1024 * 1024
 """Bytes of moved messages from which they are committed. With what a step adds, less than a replicated log takes in one
 piece."""
@@ -47,10 +45,8 @@ class ShutdownFlush:
         self._blob_threshold = blob_threshold
         self.left = part.ready_count + self._is_discarding
         """Messages that were not moved yet; at least 1 while others wait to be dead-lettered."""
-        self._rotated = 0
-        """Messages that were moved, and are behind them."""
-        self._watermark = 0
-        """Limit up to which messages may have been delivered before."""
+        self._rotated = 0  # messages that were moved, and are behind them
+        self._watermark = 0  # limit up to which messages may have been delivered before
 
     @classmethod
     def all_of(cls, queue: Queue, blob_threshold: int) -> Iterator["ShutdownFlush"]:

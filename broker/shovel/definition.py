@@ -13,8 +13,7 @@ from leveret.broker.vhost.shovel_keys import NEVER, QUEUE_LENGTH, uris
 
 PREFETCH = 1000
 RECONNECT_SECONDS = 1
-AS_LONG = -1
-"""As many messages as the queue has at the start."""
+AS_LONG = -1  # as many messages as the queue has at the start
 _AFTER: Mapping[Any, int | None] = {NEVER: None, QUEUE_LENGTH: AS_LONG}
 ON_CONFIRM, ON_PUBLISH, NO_ACK = "on-confirm", "on-publish", "no-ack"
 
@@ -144,11 +143,9 @@ SHOVELLED = b"x-shovelled"
 TIMESTAMP = b"x-shovelled-timestamp"
 INVALID = b"x-invalid-headers"
 _ARRAY = b"A"
-_LENGTH_SIZE = 5
-"""Bytes of the type and the length of an array."""
+_LENGTH_SIZE = 5  # bytes of the type and the length of an array
 
-Rewrite = Callable[[bytes], bytes]
-"""Given the payload of a content header, returns the changed one."""
+Rewrite = Callable[[bytes], bytes]  # given the payload of a content header, returns the changed one
 
 
 def rewriting(

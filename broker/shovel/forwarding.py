@@ -39,13 +39,10 @@ from leveret.broker.shovel.definition import ON_CONFIRM, ON_PUBLISH, Rewrite
 CHANNEL = 1
 BASIC_DELIVER = Basic.Deliver.index
 BASIC_NACK = Basic.Nack.index
-PREFIXES = 1024
-"""Addresses whose publish frames are kept."""
-HEAD = 22
-"""Bytes of a content header frame up to the flags of its properties, with those."""
+PREFIXES = 1024  # addresses whose publish frames are kept
+HEAD = 22  # bytes of a content header frame up to the flags of its properties, with those
 PAYLOAD_AT = 7
-LEAST_HEADER = 14
-"""Bytes of the payload of a content header without properties."""
+LEAST_HEADER = 14  # bytes of the payload of a content header without properties
 MOST_GAPS = 65_536
 """Messages that may be confirmed before one that was published earlier: their numbers are kept."""
 
@@ -57,13 +54,6 @@ class Forwarding:
     """The messages under way between two channels.
 
     Publishes have this exchange and routing key; None for those of each message.
-
-    Attributes:
-        rewrite: changes the properties of messages; None if they stay as they are.
-        most: number of messages after which no more are published; None for no limit.
-        published: number of messages that were begun to be published.
-        settled: number of those that need no more: confirmed, or published where nothing is confirmed.
-        refused: number of those that the destination has nacked; they return to their queue.
     """
 
     def __init__(self, ack_mode: str, exchange: str | None, routing_key: str | None) -> None:
@@ -71,17 +61,18 @@ class Forwarding:
         self._exchange = exchange
         self._routing_key = routing_key
         self.rewrite: Rewrite | None = None
+        """Changes the properties of messages; None if they stay as they are."""
         self.most: int | None = None
-        self.published = 0
+        """Number of messages after which no more are published; None for no limit."""
+        self.published = 0  # number of messages that were begun to be published
         self.settled = 0
-        self.refused = 0
+        """Number of those that need no more: confirmed, or published where nothing is confirmed."""
+        self.refused = 0  # number of those that the destination has nacked; they return to their queue
         self._prefixes: dict[bytes, bytes] = {}
         self._publishes: list[bytes] = []
         self._settlements: list[bytes] = []
-        self._low = 0
-        """All sequence numbers up to this one are confirmed or nacked."""
-        self._above: set[int] = set()
-        """Those beyond that are, too."""
+        self._low = 0  # all sequence numbers up to this one are confirmed or nacked
+        self._above: set[int] = set()  # those beyond that are, too
         self._ack_up_to = 0
         """The last delivery up to which all others are to be acked at once, 0 for none: it was confirmed in order."""
 
@@ -229,10 +220,8 @@ class Deliveries(Incoming):
         self._is_open = False
         """True between a delivery that is passed on frame by frame and the end of its content."""
         self._is_passed = True
-        self._missing = -1
-        """Bytes of the body that are missing; -1 before the header."""
-        self.is_consuming = False
-        """True once a consumer was asked for: before that, nothing may be delivered."""
+        self._missing = -1  # bytes of the body that are missing; -1 before the header
+        self.is_consuming = False  # True once a consumer was asked for: before that, nothing may be delivered
 
     @property
     def is_open(self) -> bool:

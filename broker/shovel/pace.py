@@ -33,8 +33,7 @@ MOST_NS: Final = 2_000_000
 """Nanoseconds of processor time that count, at most: others may use much of the loop, and must not stop the shovel."""
 SHARED_AMONG: Final = 2
 """Number of waiting shovels that divide these nanoseconds, at most: a part is about what a step of a shovel takes."""
-BESIDE_NS: Final = 1_000_000_000
-"""Nanoseconds after a read of another client for which there are others."""
+BESIDE_NS: Final = 1_000_000_000  # nanoseconds after a read of another client for which there are others
 
 
 def _busy_reads(connection: Connection) -> int:
@@ -48,8 +47,7 @@ class OwnReads:
 
     def __init__(self) -> None:
         self._connections: set[Connection] = set()
-        self._ended = 0
-        """Reads of connections that were removed."""
+        self._ended = 0  # reads of connections that were removed
 
     def add(self, connection: Connection) -> None:
         """Count the reads of a connection from now on."""
@@ -80,8 +78,7 @@ class Pace:
         self._used = used
         self._reads = reads
         self._beside_until = 0
-        self._rests: deque[int] = deque()
-        """Times at which rests are over, ascending."""
+        self._rests: deque[int] = deque()  # times at which rests are over, ascending
 
     def rest(self, used: int, reads: int, now: int) -> int:
         """Return the nanoseconds until the next step of the shovel that has just done one; 0 for no rest.
@@ -108,8 +105,7 @@ class Pace:
 _BILLION = 1_000_000_000
 _pack_times = Struct("@llll").pack
 """`struct itimerspec`: seconds and nanoseconds of an interval, here 0, and of the first time."""
-_OCTETS = 8
-"""Bytes that are read from a timer that was due."""
+_OCTETS = 8  # bytes that are read from a timer that was due
 
 
 class Timer:

@@ -29,8 +29,7 @@ from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger("leveret.shovel")
 
-DRAIN_SECONDS = 3.0
-"""Time for the destination to confirm what is under way when a shovel is stopped."""
+DRAIN_SECONDS = 3.0  # time for the destination to confirm what is under way when a shovel is stopped
 HOLD_SECONDS = 1.0
 """Pause after the destination has refused messages, which return to their queue and would come again at once."""
 _NOT_FOUND = 404
@@ -73,8 +72,7 @@ class Session:
         self._timer = Timer(self._rested)
         self._is_resting = False
         self._clients: list[Client] = []
-        self._own: list[Connection] = []
-        """The broker's side of the connections to itself."""
+        self._own: list[Connection] = []  # the broker's side of the connections to itself
         self._source: Client
         self._target: Client
         self._tag = ""

@@ -22,8 +22,7 @@ from leveret.broker.vhost.shovel_keys import PROTOCOL
 
 log = logging.getLogger("leveret.shovel")
 
-STOP_SECONDS = 6.0
-"""Time for a shovel to end in order."""
+STOP_SECONDS = 6.0  # time for a shovel to end in order
 REPEAT_SECONDS = 60.0
 """Time for which a failure with the reason of the last one is not logged again: by default it fails each second."""
 
@@ -40,11 +39,6 @@ class Worker:
     """One shovel, which runs from `start` to `stop`.
 
     If it has a limit, `on_complete` is called once all messages are moved.
-
-    Attributes:
-        state: its state.
-        reason: why it is terminated; '' otherwise.
-        since: time of the last change of the state, in milliseconds since the epoch.
     """
 
     def __init__(
@@ -58,9 +52,10 @@ class Worker:
         self._host = host
         self._shared = shared
         self._on_complete = on_complete
-        self.state = State.STARTING
-        self.reason = ""
+        self.state = State.STARTING  # its state
+        self.reason = ""  # why it is terminated; '' otherwise
         self.since = host.wall_clock()
+        """Time of the last change of the state, in milliseconds since the epoch."""
         self._moved = 0
         self._left: int | None = None
         self.session: Session | None = None
@@ -68,8 +63,7 @@ class Worker:
         self._is_stopping = False
         self._logged = ("", -inf)
         """Reason of the last failure that was logged, and its time by the clock of the loop."""
-        self._announced = -inf
-        """The time at which its beginning was logged."""
+        self._announced = -inf  # the time at which its beginning was logged
 
     def start(self, after: "asyncio.Task[None] | None" = None) -> None:
         """Start; `after`: the end of the shovel that had this name before."""

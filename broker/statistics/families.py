@@ -54,8 +54,7 @@ def _live_channel_row(channel: Channel) -> Row:
 NO_CHANNEL = channel_row(ChannelCounts())
 connection_row: Callable[[Connection | ConnectionCounts], Row] = attrgetter("octets_in", "octets_out")
 """Returns the row of a connection, or of several together."""
-churn: Callable[[Any], Row] = attrgetter(*CHURN.values())
-"""Returns the counters of a broker for `CHURN`."""
+churn: Callable[[Any], Row] = attrgetter(*CHURN.values())  # returns the counters of a broker for `CHURN`
 
 _DELIVER_GET = {"deliver_get": ("deliver", "deliver_no_ack", "get", "get_no_ack")}
 _WITH_SUMS = {**_DELIVER_GET, "messages": LENGTHS}

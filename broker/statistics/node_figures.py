@@ -46,10 +46,8 @@ class Process(NamedTuple):
     max_files: int
     user_seconds: float
     system_seconds: float
-    began: float = 0.0
-    """Start of the broker; Unix time in seconds."""
-    rss: int = 0
-    """Resident memory in bytes."""
+    began: float = 0.0  # start of the broker; Unix time in seconds
+    rss: int = 0  # resident memory in bytes
 
 
 def process_figures() -> Process:

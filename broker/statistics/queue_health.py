@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 OK: Final = "ok"
 WARNING: Final = "warning"
 CRITICAL: Final = "critical"
-GROWTH_SECONDS = 15
-"""Time over which a queue must have become longer to be one that grows."""
-STUCK_SECONDS = 60
-"""Time without a delivery or an ack after which consumers that hold messages are stuck."""
+GROWTH_SECONDS = 15  # time over which a queue must have become longer to be one that grows
+STUCK_SECONDS = 60  # time without a delivery or an ack after which consumers that hold messages are stuck
 GROWTH, GROWTH_SHARE = 0.5, 0.05
 """Messages a second, and share of those that come in, from which a queue grows."""
 READS_PER_DELIVERED = 2

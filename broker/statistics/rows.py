@@ -35,18 +35,12 @@ class QueueLevels(NamedTuple):
     delta: int = 0
     promises: int = 0
     """Publish sequence numbers that wait for consumers of this queue, including those of light deliveries."""
-    forsaken: int = 0
-    """1 if any do, and the queue has no consumer."""
-    unserved: int = 0
-    """1 if messages wait for a consumer that is not there (`statistics.queue_health`)."""
-    retained: int = 0
-    """Acked messages that are retained."""
-    retained_octets: int = 0
-    """Bytes of their bodies."""
-    held: int = 0
-    """Messages that are held until their time."""
-    ids: int = 0
-    """Ids of messages that the queue knows."""
+    forsaken: int = 0  # 1 if any do, and the queue has no consumer
+    unserved: int = 0  # 1 if messages wait for a consumer that is not there (`statistics.queue_health`)
+    retained: int = 0  # acked messages that are retained
+    retained_octets: int = 0  # bytes of their bodies
+    held: int = 0  # messages that are held until their time
+    ids: int = 0  # ids of messages that the queue knows
 
     @property
     def messages(self) -> int:
@@ -74,16 +68,14 @@ class ChannelLevels(NamedTuple):
     acks_uncommitted: int = 0
     prefetch: int = 0
     global_prefetch: int = 0
-    publishers: int = 0
-    """1 for a channel that has published."""
+    publishers: int = 0  # 1 for a channel that has published
 
 
 class ConnectionLevels(NamedTuple):
     """Current levels of a connection."""
 
     channels: int = 0
-    pending: int = 0
-    """Frames that have not been passed to the socket."""
+    pending: int = 0  # frames that have not been passed to the socket
 
 
 Numbers = TypeVar(
@@ -98,8 +90,7 @@ class Row(NamedTuple):
     levels: Any
     transitions: Mapping[str, int] = {}
     """Messages of a queue that changed their state in memory and on disk, by kind."""
-    capacity: float = 0.0
-    """The consumer capacity of a queue; 0 for a sum."""
+    capacity: float = 0.0  # the consumer capacity of a queue; 0 for a sum
 
 
 def queue_row(queue: Queue) -> Row:

@@ -8,10 +8,8 @@ from leveret.broker.connection.node import Node
 from leveret.broker.process.resource_alarms import open_files
 from leveret.broker.statistics.statistics import Statistics
 
-SLICE = 1_000_000
-"""Nanoseconds of a slice."""
-START_SECONDS = 0.1
-"""Time between two looks whether the broker has started."""
+SLICE = 1_000_000  # nanoseconds of a slice
+START_SECONDS = 0.1  # time between two looks whether the broker has started
 
 
 class Sampling:

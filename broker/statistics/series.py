@@ -29,19 +29,12 @@ GLOBAL = (Tier(5, 122), Tier(60, 62), Tier(600, 50), Tier(1800, 49))
 
 
 class Ticks(NamedTuple):
-    """The clock of all samples.
+    """The clock of all samples."""
 
-    Attributes:
-        number: number of the last tick.
-        at: its time by a monotonic clock, seconds.
-        wall: its time, milliseconds since the epoch.
-        interval: seconds between two ticks.
-    """
-
-    number: int
-    at: float
-    wall: int
-    interval: float
+    number: int  # number of the last tick
+    at: float  # its time by a monotonic clock, seconds
+    wall: int  # its time, milliseconds since the epoch
+    interval: float  # seconds between two ticks
 
     def step(self, tier: Tier) -> int:
         """Return how many ticks are between two rows of a ring."""
@@ -56,8 +49,7 @@ class Ring:
     _most: int
     _values: "array[int]" = field(default_factory=lambda: array("Q"))
     _next: int = 0
-    newest: int = 0
-    """Multiple of the step at which the newest row was taken."""
+    newest: int = 0  # multiple of the step at which the newest row was taken
 
     def __len__(self) -> int:
         return len(self._values) // self._width
@@ -103,8 +95,7 @@ class Series:
     since: int = 0
     changed: int = 0
     changed_wall: int = 0
-    _base: Row = ()
-    """Row of the time before the rings."""
+    _base: Row = ()  # row of the time before the rings
     _rings: tuple[Ring, ...] = ()
 
     def add(self, row: Row, now: float, ticks: Ticks, tiers: tuple[Tier, ...]) -> None:
@@ -164,8 +155,7 @@ class Series:
 
 
 NO_RATE: Mapping[str, Any] = {"rate": 0.0}
-LATE = 2.0
-"""Intervals after which the last sample is too old for a rate."""
+LATE = 2.0  # intervals after which the last sample is too old for a rate
 
 
 class Span(NamedTuple):
@@ -185,21 +175,14 @@ class Ranges(NamedTuple):
 
 
 class Family(NamedTuple):
-    """The values that are sampled of a kind of object.
+    """The values that are sampled of a kind of object."""
 
-    Attributes:
-        tiers: retention.
-        columns: names of the values of a row, in order.
-        sums: values that are sums of others, by name, with the names of those.
-        stats: names of the first values, those of `message_stats`.
-        read: returns the row of an object at this moment.
-    """
-
-    tiers: tuple[Tier, ...]
-    columns: tuple[str, ...]
+    tiers: tuple[Tier, ...]  # retention
+    columns: tuple[str, ...]  # names of the values of a row, in order
     sums: Mapping[str, tuple[str, ...]] = {}
-    stats: tuple[str, ...] = ()
-    read: Callable[[Any], Row] = tuple
+    """Values that are sums of others, by name, with the names of those."""
+    stats: tuple[str, ...] = ()  # names of the first values, those of `message_stats`
+    read: Callable[[Any], Row] = tuple  # returns the row of an object at this moment
 
     def reader(self, name: str) -> Callable[[Sequence[int]], int]:
         """Return a function that returns a value of a row."""

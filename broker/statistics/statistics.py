@@ -16,8 +16,7 @@ from leveret.broker.statistics.node_figures import disk_counts, node_counts
 from leveret.broker.statistics.series import LATE, NO_RATE, Family, Row, Series, Span, Ticks, details
 from leveret.broker.vhost.vhost import VHost
 
-STEP = 50
-"""Objects that are visited in one step, some hundred microseconds."""
+STEP = 50  # objects that are visited in one step, some hundred microseconds
 T = TypeVar("T")
 Read = Callable[[Sequence[int]], int]
 Totals = Generator[None, None, Row]
@@ -36,10 +35,8 @@ class Statistics:
         self._origin: float | None = None
         self._series: dict[Any, Series] = {}
         """Samples of queues, channels, connections, exchanges and vhosts, and of the broker and the node."""
-        self.is_sampled = False
-        """True while a `Sampling` runs: of several listeners only the first has one."""
-        self.files = 0
-        """Open file descriptors; the sampler reads their number, which takes long."""
+        self.is_sampled = False  # True while a `Sampling` runs: of several listeners only the first has one
+        self.files = 0  # open file descriptors; the sampler reads their number, which takes long
         self._readers: dict[tuple[int, str], Read] = {}
         self._nothing: dict[int, dict[str, Any]] = {}
         """`message_stats` of an object that has done nothing, by its kind."""

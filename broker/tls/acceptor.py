@@ -19,8 +19,7 @@ log = logging.getLogger("leveret.tls")
 HANDSHAKES = 16
 """Maximum number of handshakes at work; a further one replaces the oldest of the address that has most of them."""
 PAUSE_SECONDS = 1.0  # after an accept that failed for lack of system resources
-LOG_SECONDS = 1.0
-"""Time between two lines about handshakes that failed."""
+LOG_SECONDS = 1.0  # time between two lines about handshakes that failed
 _NOT_TLS = {
     "WRONG_VERSION_NUMBER",
     "HTTP_REQUEST",
@@ -93,16 +92,12 @@ class Acceptor:
         make: makes the protocol of a new connection.
         tls: the certificates.
         use: what the listener is for, for the log.
-
-    Attributes:
-        sockets: the listening socket.
-
     """
 
     def __init__(
         self, sock: socket.socket, make: Callable[[], asyncio.BaseProtocol], tls: Credentials, use: str
     ) -> None:
-        self.sockets = (sock,)
+        self.sockets = (sock,)  # the listening socket
         self._make = make
         self._tls = tls
         self._use = use

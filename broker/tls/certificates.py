@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.tls")
 
-HOUR: Final = 3600.0
-"""Interval of looks for certificates that end soon if nothing is read again."""
+HOUR: Final = 3600.0  # interval of looks for certificates that end soon if nothing is read again
 
 
 class Certificates:

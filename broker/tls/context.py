@@ -22,11 +22,9 @@ class Context(ssl.SSLContext):
     """A context, and what it demands of clients beyond OpenSSL's checks."""
 
     demands_certificate = False
-    verifies = False
-    """True if a certificate that a client presents was issued by a CA of the configuration."""
+    verifies = False  # True if a certificate that a client presents was issued by a CA of the configuration
     depth: int | None = None
-    checks = False
-    """True if there is something to check at the end of a handshake."""
+    checks = False  # True if there is something to check at the end of a handshake
 
     def refusal(self, handshake: Any) -> str:
         """Return the reason to refuse a client after its handshake; '' for none.

@@ -22,8 +22,7 @@ from leveret.broker.tls.options import TLSFileError, TLSOptions
 
 log = logging.getLogger("leveret.tls")
 
-SOON = (1, 7, 30)
-"""Days before the end of a certificate at which a warning is logged."""
+SOON = (1, 7, 30)  # days before the end of a certificate at which a warning is logged
 _DAY = 86400.0
 
 

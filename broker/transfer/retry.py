@@ -21,15 +21,11 @@ from leveret.broker.transfer.destinations import FORBIDDEN, Destination, Resolve
 from leveret.storage.message import Message
 
 HEADER = "x-leveret-retries"
-_END = 253_402_300_800
-"""Seconds from 1970 to the year 10000, which no calendar here has."""
-_MOST_COUNTED = (1 << 63) - 1
-"""Greatest number that a header can say."""
-MOST_RETRIES = 5
-"""Default of the number of retries after which a message stays."""
+_END = 253_402_300_800  # seconds from 1970 to the year 10000, which no calendar here has
+_MOST_COUNTED = (1 << 63) - 1  # greatest number that a header can say
+MOST_RETRIES = 5  # default of the number of retries after which a message stays
 NO_DEATH, GONE, USED_UP = "no x-death", "origin does not exist", "retries used up"
-CLAIMED = "x-death was written by a client"
-"""Causes for which a message stays."""
+CLAIMED = "x-death was written by a client"  # causes for which a message stays
 
 
 class Death(NamedTuple):

@@ -36,14 +36,10 @@ from leveret.confirm.promise import joined
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Peeked, Piece, Read
 
-BATCH = 256
-"""Maximum number of messages that are moved in one step."""
-_LOOKED_AT = 16
-"""Messages between two checks of the time while they are compared with the condition."""
-_FULL_MS = 500
-"""Milliseconds until a full disk is retried."""
-_BATCHES = 10
-"""Batches a second of a transfer with a rate, if that is high enough."""
+BATCH = 256  # maximum number of messages that are moved in one step
+_LOOKED_AT = 16  # messages between two checks of the time while they are compared with the condition
+_FULL_MS = 500  # milliseconds until a full disk is retried
+_BATCHES = 10  # batches a second of a transfer with a rate, if that is high enough
 RETURNS = "returns to its queue"
 
 
@@ -88,27 +84,18 @@ class Host(Protocol):
 
 
 class Wish(NamedTuple):
-    """A transfer as it was asked for.
-
-    Attributes:
-        destination: the destination; None to discard.
-        where: the condition; None for all messages.
-        limit: maximum number of messages; None for no limit.
-        rate: maximum number of messages a second; 0 for no limit.
-        is_dry: True to count only.
-        blob_threshold: bytes from which a content is written to a file of its own.
-        refusal: returns why its user may not go on, '' if that is allowed; raises NotYet if it has to be asked.
-    """
+    """A transfer as it was asked for."""
 
     action: Action
     source: Queue
-    destination: Destination | None
-    where: Callable[[Peeked], bool] | None = None
-    limit: int | None = None
-    rate: int = 0
-    is_dry: bool = False
-    blob_threshold: int = 1 << 62
+    destination: Destination | None  # the destination; None to discard
+    where: Callable[[Peeked], bool] | None = None  # the condition; None for all messages
+    limit: int | None = None  # maximum number of messages; None for no limit
+    rate: int = 0  # maximum number of messages a second; 0 for no limit
+    is_dry: bool = False  # True to count only
+    blob_threshold: int = 1 << 62  # bytes from which a content is written to a file of its own
     refusal: Callable[[], str] = str
+    """Returns why its user may not go on, '' if that is allowed; raises NotYet if it has to be asked."""
 
 
 class Room:
@@ -177,8 +164,7 @@ class Transfer:
         self.ended: int | None = None
         self.on_ended: Callable[[], object] = str
         self._room = Room(wish.source)
-        self._due = 0
-        """Time (epoch ms) before which the rate allows no further batch."""
+        self._due = 0  # time (epoch ms) before which the rate allows no further batch
         self._undecided: NotYet | None = None  # whether the next message may go where it should
         self._answer: Any = None
         self._timer: Timer | None = None

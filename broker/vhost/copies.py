@@ -44,10 +44,8 @@ from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.promise import Promise
 from leveret.storage.message import Message, Moved, Persistent, Promised, moving
 
-AT_ONCE = 2048
-"""Number of queues from which a message is delivered in several steps."""
-PIECE = 256
-"""Number of queues per step: each of them may have to create its expiration state."""
+AT_ONCE = 2048  # number of queues from which a message is delivered in several steps
+PIECE = 256  # number of queues per step: each of them may have to create its expiration state
 
 
 def saved_among(queues: Sequence[Queue], *, persistent: bool) -> tuple[Queue, ...]:
@@ -96,16 +94,12 @@ class Copies:
         blob_threshold: int = 0,
     ) -> None:
         self._promise = promise
-        self._promised: Promised | None = None
-        """The copy of queues that confirm on consumer acks."""
-        self._saved: Persistent | None = None
-        """The copy of durable queues, if they store it."""
+        self._promised: Promised | None = None  # the copy of queues that confirm on consumer acks
+        self._saved: Persistent | None = None  # the copy of durable queues, if they store it
         self._awaits = awaits and promise is not None
         self._nacks = nacks
-        self.is_finished = False
-        """True if no further queue gets it."""
-        self.is_taken = True
-        """True while no queue has refused it."""
+        self.is_finished = False  # True if no further queue gets it
+        self.is_taken = True  # True while no queue has refused it
         others = [queue for queue in queues if not queue.awaits_consumers] if self._awaits else queues
         if is_stored_by(others, persistent=persistent):
             if isinstance(message, Persistent):
@@ -115,8 +109,7 @@ class Copies:
                 if promise is not None:
                     promise.open += 1
                 message = self._saved = moving(message, blob_threshold, on_safe, promise)
-        self.message = message
-        """The copy of all other queues."""
+        self.message = message  # the copy of all other queues
 
     @property
     def is_stored(self) -> bool:
@@ -225,8 +218,7 @@ class Deliveries:
 
         A message leaves it when all queues have it; while there is one, a step for it is running or scheduled.
         """
-        self._stored = 0
-        """Number of messages in it that concern the disk."""
+        self._stored = 0  # number of messages in it that concern the disk
         self.touched = False
 
     def add(

@@ -63,8 +63,7 @@ from leveret.storage.message import Message
 
 log = logging.getLogger("leveret.queue")
 
-MOST_DEATHS = 256
-"""Default of the maximum number of x-death entries in a dead letter."""
+MOST_DEATHS = 256  # default of the maximum number of x-death entries in a dead letter
 _MOST_VALUES = MAX_APART - 100
 """Maximum number of values in `x-death`, so that a client can publish a delivered message again."""
 _COUNTS_OR_TIMES = INTEGERS | {"timestamp"}
@@ -73,15 +72,12 @@ _NOTHING: Field = ("void", None)
 _MAX_COUNT = 2**63 - 1
 _ORIGINAL = b"original-expiration"
 _FIELDS = (b"count", b"reason", b"queue", b"time", b"exchange", b"routing-keys")
-_OWN = frozenset((_FIELDS, (_ORIGINAL, *_FIELDS)))
-"""Field names of deaths that the broker has written."""
+_OWN = frozenset((_FIELDS, (_ORIGINAL, *_FIELDS)))  # field names of deaths that the broker has written
 _OWN_TAGS = tuple(b"lSSTSA")
 _LONGSTR = ord("S")
-_VARIANTS = frozenset(b"LtFA")
-"""Tags of values that clients may encode differently from the broker."""
+_VARIANTS = frozenset(b"LtFA")  # tags of values that clients may encode differently from the broker
 
-Death = tuple[str, str]
-"""Queue and reason."""
+Death = tuple[str, str]  # queue and reason
 
 
 class Rewritten:
@@ -334,8 +330,7 @@ def _since_reject(deaths: Sequence[Death]) -> set[str]:
 class Cycles:
     """Drops dead letters that would cycle, and logs each cycle once (rabbit_dead_letter:detect_cycles/3)."""
 
-    MAX_LOGGED = 1000
-    """Maximum number of cycles that are logged: clients can create any number of them."""
+    MAX_LOGGED = 1000  # maximum number of cycles that are logged: clients can create any number of them
 
     def __init__(self) -> None:
         self._logged: set[int] = set()

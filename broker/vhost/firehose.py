@@ -33,10 +33,8 @@ from leveret.storage.queues.backing_queue import Fetched
 EXCHANGE = "amq.rabbitmq.trace"
 MOST_WAITING = 1000
 """Number of traced messages that wait to be published, from which deliveries are held back."""
-MOST_OCTETS = 16 << 20
-"""Sum of their contents in bytes, likewise."""
-MOST_NAMES = 1000
-"""Queues of a publish that are named."""
+MOST_OCTETS = 16 << 20  # sum of their contents in bytes, likewise
+MOST_NAMES = 1000  # queues of a publish that are named
 _OWN = bytes((len(EXCHANGE),)) + EXCHANGE.encode()
 """Beginning of the addresses of messages that came by the trace exchange."""
 

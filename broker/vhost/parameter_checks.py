@@ -9,20 +9,17 @@ from typing import Any
 
 from leveret.broker.amqp.tables import binary_text, float_text, string_text
 
-SHOVEL = "shovel"
-"""The component of parameters that are shovels."""
+SHOVEL = "shovel"  # the component of parameters that are shovels
 _MAX_CHARACTER = 255
 
-Check = Callable[[str, Any], Iterable[str]]
-"""Validator: given a key and its value, yields the errors found."""
+Check = Callable[[str, Any], Iterable[str]]  # validator: given a key and its value, yields the errors found
 
 
 class ParameterError(ValueError):
     """A parameter or policy cannot be set or cleared; the text is RabbitMQ's."""
 
 
-MAX_DEPTH = 64
-"""Maximum nesting depth of objects and lists in values set from outside."""
+MAX_DEPTH = 64  # maximum nesting depth of objects and lists in values set from outside
 
 
 def is_too_deep(value: Any) -> bool:

@@ -39,8 +39,7 @@ from leveret.confirm.promise import Promise
 from leveret.exchanges.base import Exchange, Tally
 from leveret.storage.message import Message, Persistent, Promised
 
-UNKNOWN: Any = object()
-"""Requirements that are not known yet."""
+UNKNOWN: Any = object()  # requirements that are not known yet
 WIDE = 16
 """Queues per message from which a scan checks its time slice after each message; below, reads are small enough."""
 

@@ -24,8 +24,7 @@ from leveret.exchanges.recent_history import NO_STORE, RecentHistoryExchange
 from leveret.exchanges.router import Router
 from leveret.storage.message import Message
 
-MOST_OCTETS: Final = 64 << 20
-"""Maximum size in bytes of all messages that are kept in one virtual host."""
+MOST_OCTETS: Final = 64 << 20  # maximum size in bytes of all messages that are kept in one virtual host
 _NO_STORE = NO_STORE.encode()
 log = logging.getLogger("leveret.queue")
 
@@ -73,8 +72,7 @@ class RecentHistory(ExchangeTap):
         self._length = exchange.length
         self._deliveries = Deliveries(histories.turn)
         self._messages: deque[Message] = deque()
-        self.octets = 0
-        """Their size in bytes."""
+        self.octets = 0  # their size in bytes
         self._is_cut = False
 
     @property

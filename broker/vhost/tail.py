@@ -25,10 +25,8 @@ from leveret.exchanges.router import Router
 from leveret.exchanges.topic import TopicTrie
 from leveret.storage.message import Message
 
-MOST_WAITING: Final = 10_000
-"""Maximum number of messages that wait for the reader."""
-MOST_OCTETS: Final = 16 << 20
-"""Maximum sum of their contents in bytes; a single larger one is kept, too."""
+MOST_WAITING: Final = 10_000  # maximum number of messages that wait for the reader
+MOST_OCTETS: Final = 16 << 20  # maximum sum of their contents in bytes; a single larger one is kept, too
 EVERYTHING = "#"
 """The pattern that all routing keys match."""
 
@@ -98,8 +96,7 @@ class Tail(ExchangeTap):
             self._trie = TopicTrie()
             self._trie.add(pattern, True)
         self._clock = clock
-        self._items: deque[Published | int] = deque()
-        """Messages, and between them numbers of lost ones."""
+        self._items: deque[Published | int] = deque()  # messages, and between them numbers of lost ones
         self._octets = 0
         self._on_arrival: Callable[[], object] | None = None
 

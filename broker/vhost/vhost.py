@@ -123,8 +123,7 @@ class VHost:
         limits_classic = compatibility.arguments == "3.13"
         self.policies = Policies(name, self.reconfigure, patterns, limits_classic=limits_classic)
         self.parameters = VHostParameters(name)
-        self._policies_changed = 0
-        """Number of policy changes so far."""
+        self._policies_changed = 0  # number of policy changes so far
         self._is_reconfiguring = False
         self.router = router = Router()
         router.on_deleted = self._exchange_deleted
@@ -142,17 +141,14 @@ class VHost:
         self._is_deleting = False
         self.reply_queues = ReplyQueues(self._make_reply_queue, router)
         self.connection_count = 0
-        self.channels_gone = ChannelCounts()
-        """Counters of closed channels."""
-        self.connections_gone = ConnectionCounts()
-        """Counters of closed connections."""
+        self.channels_gone = ChannelCounts()  # counters of closed channels
+        self.connections_gone = ConnectionCounts()  # counters of closed connections
         self._turn = turn
         self.context = context
         self._limits = limits
         self.object_limits = object_limits or ObjectLimits({})
         self._make_backing = make_backing
-        self.disk = delay_disk
-        """Writes bodies to files; None without a data directory."""
+        self.disk = delay_disk  # writes bodies to files; None without a data directory
         self._dead_lettering = DeadLettering(
             router.get,
             self.route_anyway,

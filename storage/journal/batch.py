@@ -30,12 +30,9 @@ from leveret.storage.journal.reads import Range
 from leveret.storage.message_ids import TABLE as IDS
 
 VERSION = 1
-COMPRESSED: Final = 2
-"""Version of a layout that has all else compressed."""
-COMPRESSED_FROM: Final = 64 * 1024
-"""Bytes from which a batch may be compressed."""
-SAMPLE_OCTETS: Final = 8 * 1024
-"""Bytes from the middle of a batch that are compressed first."""
+COMPRESSED: Final = 2  # version of a layout that has all else compressed
+COMPRESSED_FROM: Final = 64 * 1024  # bytes from which a batch may be compressed
+SAMPLE_OCTETS: Final = 8 * 1024  # bytes from the middle of a batch that are compressed first
 SAMPLE_SHARE: Final = 0.8
 """Share of its size that the sample must shrink to: what does not is compressed ten times as slowly, and in vain."""
 _LEVEL = 1
@@ -68,25 +65,17 @@ class Journaled(Protocol):
 class Changes(msgspec.Struct, eq=False):
     """The changes of one commit to one environment."""
 
-    bodies: list[tuple[int, bytes]] = []
-    """Contents by msg_id; an empty one is in a file."""
-    refs: list[tuple[bytes, bytes]] = []
-    """Reference counts of msg_ids with more than one record."""
+    bodies: list[tuple[int, bytes]] = []  # contents by msg_id; an empty one is in a file
+    refs: list[tuple[bytes, bytes]] = []  # reference counts of msg_ids with more than one record
     shared: dict[int, tuple[bytes, int]] = {}
     """Contents of paged messages that several queues share, by msg_id, with the number of new references to each; a
     content may be on disk already, for records written earlier."""
-    plans: list[Plan] = []
-    """Blocks to be written."""
-    marks: list[tuple[bytes, bytes]] = []
-    """Bitmaps of blocks."""
-    merges: list[tuple[bytes, bytes]] = []
-    """Bits to set in bitmaps that may have other bits set on disk."""
-    deletes: list[bytes] = []
-    """Keys of blocks to delete."""
-    unmarks: list[bytes] = []
-    """Keys of those of them that have bitmaps."""
-    unrefs: list[int] = []
-    """msg_ids that lose one reference."""
+    plans: list[Plan] = []  # blocks to be written
+    marks: list[tuple[bytes, bytes]] = []  # bitmaps of blocks
+    merges: list[tuple[bytes, bytes]] = []  # bits to set in bitmaps that may have other bits set on disk
+    deletes: list[bytes] = []  # keys of blocks to delete
+    unmarks: list[bytes] = []  # keys of those of them that have bitmaps
+    unrefs: list[int] = []  # msg_ids that lose one reference
     sweeps: list[Range] = []
     moves: "Changes | None" = None
     """Deletions of records that this commit writes elsewhere, and of their queues; never applied without those
@@ -130,20 +119,15 @@ class Batch(NamedTuple):
     entries: list[tuple[Journaled, list[Entry]]]
     acked: list[tuple[Block, list[int]]]
     """Dead records that this batch writes to bitmaps, by block, except those in `moved`."""
-    moved: list[tuple[Block, list[int]]]
-    """Dead records, by block, whose messages live on in other queues."""
+    moved: list[tuple[Block, list[int]]]  # dead records, by block, whose messages live on in other queues
     waiters: list[Callable[[bool], object]]
     late_waiters: list[Callable[[bool], object]]
     """Callbacks that waited for an earlier batch, and then for ends that are in this one."""
-    copies: int
-    """Number of messages that it writes, in all queues."""
+    copies: int  # number of messages that it writes, in all queues
     octets: int
-    pages: bool
-    """True if it may touch the environment of paged messages."""
-    memory: int = 0
-    """Bytes that the journal counts for it while it is not on disk."""
-    records: int = 0
-    """Copies of persistent messages that the journal counts for it."""
+    pages: bool  # True if it may touch the environment of paged messages
+    memory: int = 0  # bytes that the journal counts for it while it is not on disk
+    records: int = 0  # copies of persistent messages that the journal counts for it
 
     @property
     def needs_sync(self) -> bool:
@@ -190,8 +174,7 @@ class LoggedChanges(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return max([header.last - header.first for header in headers])
 
 
-encode_changes = msgspec.msgpack.Encoder().encode
-"""Return changes as bytes."""
+encode_changes = msgspec.msgpack.Encoder().encode  # return changes as bytes
 _decode = msgspec.msgpack.Decoder(LoggedChanges).decode
 
 

@@ -62,23 +62,19 @@ _RECORD_HEAD = Struct(">II").pack
 _RECORD_START = Struct(">II").unpack_from
 _RECORD_REST = Struct(">QQBBH")
 _pack_rest = _RECORD_REST.pack
-RECORD = Struct(">IIQQBBH")
-"""Fixed part of a record, before its address."""
+RECORD = Struct(">IIQQBBH")  # fixed part of a record, before its address
 _RECORD_OCTETS = RECORD.size
-REFERENCE = Struct(">QQ")
-"""Reference to a content that is stored elsewhere."""
+REFERENCE = Struct(">QQ")  # reference to a content that is stored elsewhere
 _CRC = Struct(">I").pack
 _KEY = Struct(">QQ")
 _RETURN = Struct(">HI")
-RETURN_OCTETS = _RETURN.size
-"""Bytes of a delivery count after a bitmap."""
+RETURN_OCTETS = _RETURN.size  # bytes of a delivery count after a bitmap
 FAILURE_BITS: Final = 32
 FAILURES: Final = (1 << FAILURE_BITS) - 1
 """The bits of a delivery count that say how many deliveries failed; those above say how many came back otherwise."""
 _BOTH = 1 << 31
 """Marks a count on disk with both: 15 bits of the others, then 16 of failures. Without it all are failures."""
-NO_RETURNS: dict[int, int] = EmptyDict()
-"""Shared by all blocks without delivery counts."""
+NO_RETURNS: dict[int, int] = EmptyDict()  # shared by all blocks without delivery counts
 
 pack_key = _KEY.pack
 unpack_key = _KEY.unpack
@@ -117,8 +113,7 @@ class Block:
         self.live = count
         self.away = 0
         self.acked: list[int] = []
-        self.bits = 0
-        """The bitmap on disk, or in the current batch."""
+        self.bits = 0  # the bitmap on disk, or in the current batch
         self.returns = NO_RETURNS
         self.marked = False
         """True if it has a bitmap on disk or in the current batch, or may have one since its part of the delta was
@@ -129,14 +124,11 @@ class Block:
         to read it."""
         self.home: dict[int, Block] | None = None
         """The queue's table of blocks with records in the delta, if this block is in it."""
-        self.has_bad_bitmap = False
-        """True if a read has found its bitmap damaged, and counted that."""
-        self.dirty = False
-        """True if it is on the journal's list."""
+        self.has_bad_bitmap = False  # True if a read has found its bitmap damaged, and counted that
+        self.dirty = False  # True if it is on the journal's list
         self.moved: list[int] | None = None
         """Those of them whose messages live on in other queues: both changes go to disk in one commit."""
-        self.paged = paged
-        """True if it is in the environment of paged transient messages."""
+        self.paged = paged  # True if it is in the environment of paged transient messages
 
     @property
     def noted(self) -> int:
@@ -183,23 +175,19 @@ class Entry:
 
     block: Block
     index: int
-    body: int
-    """Body size in bytes; set while `message` is None."""
+    body: int  # body size in bytes; set while `message` is None
 
     def __init__(
         self, seq_id: int, message: Message | None, size: int, *, durable: bool, expires: int = 0
     ) -> None:
         self.seq_id = seq_id
-        self.expires = expires
-        """Time at which the queue has to discard it (epoch ms); 0 for never."""
+        self.expires = expires  # time at which the queue has to discard it (epoch ms); 0 for never
         self.durable = durable
         self.message = message
-        self.size = size
-        """Bytes of the content, frames included: the memory that the body takes."""
+        self.size = size  # bytes of the content, frames included: the memory that the body takes
         self.state = NEW
         self.evict = False
-        self.msg_id = 0
-        """Id of the content, if it is not in the record."""
+        self.msg_id = 0  # id of the content, if it is not in the record
         # set once the entry is in a batch: block, index
 
     def forget(self) -> None:
@@ -210,8 +198,7 @@ class Entry:
             self.message = None
 
 
-_PIECE = 1024
-"""Messages whose bytes are counted in one step."""
+_PIECE = 1024  # messages whose bytes are counted in one step
 
 
 def octets_in_pieces(items: Sequence[Message | Entry]) -> Iterator[int]:
@@ -264,10 +251,8 @@ class Plan(NamedTuple):
 
     block: Block
     entries: Sequence[Entry]
-    octets: int
-    """Its approximate size in bytes."""
-    contents: int
-    """Size of the contents of its messages in bytes, wherever they are stored."""
+    octets: int  # its approximate size in bytes
+    contents: int  # size of the contents of its messages in bytes, wherever they are stored
 
 
 def plan_blocks(
@@ -518,10 +503,8 @@ def pack_bits(key: bytes, count: int, bits: int, returns: Mapping[int, int] = NO
 class Bitmap(NamedTuple):
     """A decoded bitmap."""
 
-    dead: int = 0
-    """One bit per index, set if the record is dead."""
-    returns: dict[int, int] = NO_RETURNS
-    """Delivery counts by index."""
+    dead: int = 0  # one bit per index, set if the record is dead
+    returns: dict[int, int] = NO_RETURNS  # delivery counts by index
     is_damaged: bool = False
     """True if it differs from the one written for its block. Then it has no bits and no counts: settled messages are
     delivered again, marked redelivered, and none is lost."""

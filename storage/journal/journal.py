@@ -118,8 +118,7 @@ class Journal:
 
     def __init__(self, first_msg_id: int = 1, embed_below: int = EMBED_BELOW) -> None:
         self.embed_below = embed_below
-        self.shared = SharedBodies(self.next_msg_id)
-        """Bodies that are paged once for several queues."""
+        self.shared = SharedBodies(self.next_msg_id)  # bodies that are paged once for several queues
         self.files: dict[int, tuple[Persistent, list[tuple[Journaled, Entry]]]] = {}
         """Bodies to be written to files, by msg_id."""
         self._file_waiters: list[tuple[set[int], Callable[[bool], object]]] = []
@@ -131,11 +130,9 @@ class Journal:
         self._dirty: list[Block] = []
         self._paging: dict[Journaled, None] = {}
         """Queues with entries to be written by the next cut that pages."""
-        self._paged_dirty: list[Block] = []
-        """Dirty blocks for such a cut."""
+        self._paged_dirty: list[Block] = []  # dirty blocks for such a cut
         self._unrefs: list[int] = []
-        self._paged_unrefs: list[int] = []
-        """msg_ids that lose one reference, in each environment."""
+        self._paged_unrefs: list[int] = []  # msg_ids that lose one reference, in each environment
         self._moved_refs: list[int] = []
         self._sweeps: list[Range] = []
         self._paged_sweeps: list[Range] = []
@@ -147,39 +144,29 @@ class Journal:
         """Callbacks that wait for ends that could be noted only when a commit was done, and are not cut yet."""
         self._postponed = 0
         """Number of batches, those that are settled next, whose callbacks wait for such ends, too."""
-        self.in_flight: Batch | None = None
-        """The current batch: the one that is settled next."""
-        self.following: Batch | None = None
-        """A batch that was cut while another one is in flight."""
+        self.in_flight: Batch | None = None  # the current batch: the one that is settled next
+        self.following: Batch | None = None  # A batch that was cut while another one is in flight
         self.is_logged_first = False
         """True if every batch is in a replicated log when it is settled, and not on disk before `applied`."""
         self._unapplied: deque[tuple[list[tuple[Journaled, list[Entry]]], int, int]] = deque()
         """Entries of batches that are settled and not applied, with the bytes and records that each counts for."""
-        self.octets_unapplied = 0
-        """Bytes of batches that are settled and not applied."""
+        self.octets_unapplied = 0  # bytes of batches that are settled and not applied
         self.octets = 0
         """Approximate bytes of memory that wait for a cut; some entries may be settled already."""
         self.octets_in_flight = 0
         """Bytes of batches that are cut and not settled, and of those that are not applied."""
-        self.records = 0
-        """Copies of persistent messages that wait for a cut; some may be settled already."""
+        self.records = 0  # copies of persistent messages that wait for a cut; some may be settled already
         self.records_in_flight = 0
         self.octets_to_page = 0
         """Bytes of transient messages among those that wait, or waited for an earlier cut."""
-        self.messages_to_page = 0
-        """Number of these messages."""
-        self.blob_octets = 0
-        """Bytes of bodies whose files are not written yet."""
-        self.urgent = False
-        """True if a caller waits for a noted change."""
+        self.messages_to_page = 0  # number of these messages
+        self.blob_octets = 0  # bytes of bodies whose files are not written yet
+        self.urgent = False  # True if a caller waits for a noted change
         # counters
         self.commits = 0
-        self.written = 0
-        """Copies of persistent messages written."""
-        self.paged_out = 0
-        """Copies of transient messages written."""
-        self.early = 0
-        """Copies of persistent messages that were settled before they were written."""
+        self.written = 0  # copies of persistent messages written
+        self.paged_out = 0  # copies of transient messages written
+        self.early = 0  # copies of persistent messages that were settled before they were written
         self.octets_written = 0
 
     # -- notes ------------------------------------------------------------------------------------------------------
@@ -649,8 +636,7 @@ class Journal:
     def _note_again(self, batch: Batch, error: DiskFullError, state: int) -> None:
         """Settle the part of a batch that found space, in this state, and note the rest again."""
         not_written: set[int] = set()
-        not_paged: Counter[int] = Counter()
-        """Dead records that were to refer to a body and do not, by msg_id."""
+        not_paged: Counter[int] = Counter()  # dead records that were to refer to a body and do not, by msg_id
         for queue, entries in batch.entries:
             is_paged = entries[0].block.paged
             if (error.paged if is_paged else error.durable) is Done.ALL:

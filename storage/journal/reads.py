@@ -23,8 +23,7 @@ class RawBlock(NamedTuple):
     paged: bool
     key: bytes
     value: bytes
-    dead: bytes | None
-    """The bitmap of its dead records, if there is one."""
+    dead: bytes | None  # the bitmap of its dead records, if there is one
 
 
 class Loaded(NamedTuple):
@@ -50,14 +49,11 @@ class LoadRequest(NamedTuple):
 
     queue: Loading
     ranges: tuple[Range, ...]
-    limit: int
-    """Bytes after which the read may stop, if there is only one range."""
-    what: str
-    """The kind of read; used by the queue only."""
+    limit: int  # bytes after which the read may stop, if there is only one range
+    what: str  # the kind of read; used by the queue only
     entries: Sequence[Entry] = ()
     """Entries whose bodies are requested: all of them were on disk at the time of the request."""
-    horizon: int = 0
-    """Messages of the delta before this seq_id were on disk at the time of the request."""
+    horizon: int = 0  # messages of the delta before this seq_id were on disk at the time of the request
 
 
 class Reads:
@@ -66,9 +62,6 @@ class Reads:
     __slots__ = ("blocks", "bodies", "messages")
 
     def __init__(self) -> None:
-        self.messages = 0
-        """Messages whose bodies were read into memory."""
-        self.blocks = 0
-        """Blocks read for them."""
-        self.bodies = 0
-        """Bodies stored apart from their records that were read as well."""
+        self.messages = 0  # messages whose bodies were read into memory
+        self.blocks = 0  # blocks read for them
+        self.bodies = 0  # bodies stored apart from their records that were read as well

@@ -13,8 +13,7 @@ from sys import getrefcount
 
 from leveret.storage.message import Message
 
-OVERHEAD = 256
-"""Approximate bytes of memory of an alpha besides its content."""
+OVERHEAD = 256  # approximate bytes of memory of an alpha besides its content
 PLACE = 16
 """The part of it that each queue has for itself where a message is shared: the message's place in a deque."""
 PRUNE_OCTETS = 4 * 1024 * 1024

@@ -43,45 +43,31 @@ class PagingCounts(NamedTuple):
     are None if there are several levels, because each has its own.
     """
 
-    ram_msg_count: int = 0
-    """Number of ready messages whose body is in memory."""
-    ram_ack_count: int = 0
-    """Number of unacked messages whose body is in memory."""
+    ram_msg_count: int = 0  # number of ready messages whose body is in memory
+    ram_ack_count: int = 0  # number of unacked messages whose body is in memory
     ram_octets: int = 0
     """Content bytes of ready messages in memory; 0 if they are not counted, because none can be paged."""
-    unacked_octets: int = 0
-    """Approximate content bytes of unacked messages in memory; 0 likewise."""
+    unacked_octets: int = 0  # approximate content bytes of unacked messages in memory; 0 likewise
     delta_octets: int = 0
     away_octets: int = 0
     unacked_away_octets: int = 0
-    target_ram_count: float = inf
-    """Number of messages that may be in memory."""
-    ingress_rate: float = 0.0
-    """Average messages published per second."""
-    egress_rate: float = 0.0
-    """Average messages fetched per second."""
-    ack_ingress_rate: float = 0.0
-    """Average messages per second that became unacked, less those requeued."""
-    ack_egress_rate: float = 0.0
-    """Average messages acked per second."""
+    target_ram_count: float = inf  # number of messages that may be in memory
+    ingress_rate: float = 0.0  # average messages published per second
+    egress_rate: float = 0.0  # average messages fetched per second
+    ack_ingress_rate: float = 0.0  # average messages per second that became unacked, less those requeued
+    ack_egress_rate: float = 0.0  # average messages acked per second
     q1: int = 0
     q2: int = 0
     q3: int = 0
-    q4: int = 0
-    """Requeued messages are included."""
+    q4: int = 0  # requeued messages are included
     delta: int = 0
-    delta_transient: int = 0
-    """Transient messages among those in the delta."""
-    delta_start: int | None = None
-    """Position at which the delta begins; None if it is empty."""
-    delta_stop: int | None = None
-    """Position after its last one."""
-    next_seq: int | None = 0
-    """Position of the next message to be published."""
+    delta_transient: int = 0  # transient messages among those in the delta
+    delta_start: int | None = None  # position at which the delta begins; None if it is empty
+    delta_stop: int | None = None  # position after its last one
+    next_seq: int | None = 0  # position of the next message to be published
     next_deliver: int | None = 0
     """Position of the first message that was never fetched, or of the next one to be published."""
-    transitions: Mapping[str, int] = NO_TRANSITIONS
-    """Messages that changed their state so far, by kind."""
+    transitions: Mapping[str, int] = NO_TRANSITIONS  # messages that changed their state so far, by kind
 
     @classmethod
     def sum_of(cls, counts: "Sequence[PagingCounts]") -> "PagingCounts":
@@ -101,22 +87,14 @@ _POSITIONS = ("delta_start", "delta_stop", "next_seq", "next_deliver")
 
 
 class Peeked(NamedTuple):
-    """A message as a look has found it.
+    """A message as a look has found it."""
 
-    Attributes:
-        seq_id: its position in the queue; in a `ConsumerAckQueue`, in the queue that this wraps.
-        message: the message.
-        redelivered: whether the next delivery will be marked as redelivered.
-        expires: time at which it expires (epoch ms), 0 for never.
-        returns: its delivery count from before the start, if the queue has not taken it over yet (`take_returns`).
-
-    """
-
-    seq_id: int
-    message: Message
-    redelivered: bool
-    expires: int
+    seq_id: int  # its position in the queue; in a `ConsumerAckQueue`, in the queue that this wraps
+    message: Message  # the message
+    redelivered: bool  # whether the next delivery will be marked as redelivered
+    expires: int  # time at which it expires (epoch ms), 0 for never
     returns: int = 0
+    """Its delivery count from before the start, if the queue has not taken it over yet (`take_returns`)."""
 
 
 class Look(NamedTuple):
@@ -126,28 +104,22 @@ class Look(NamedTuple):
     unacked: list[Peeked]
 
 
-Read = Callable[[], Any]
-"""A read, to be called in a thread that may wait for the disk."""
+Read = Callable[[], Any]  # A read, to be called in a thread that may wait for the disk
 Peeking = Generator[Read | None, Any, Look]
 """A look in steps: it yields None after each piece of work, or a read whose result must be sent back."""
 
 
 class Piece(NamedTuple):
-    """A part of a walk's messages, as they were at the time of the look. It must be used before the walk goes on.
+    """A part of a walk's messages, as they were at the time of the look. It must be used before the walk goes on."""
 
-    Attributes:
-        messages: ready messages, in the order of the queue.
-        prepare: called with the first and the last seq_id that are to be withdrawn; returns whether `withdraw` can take
-            everything between them now. If not, it must be called again, in another step.
-        withdraw: takes those messages with the given seq_ids that are still ready; returns their seq_ids, ascending.
-            They are unacked then. One that is requeued comes first, and not at its old place. From the first one that
-            was paged to disk meanwhile they are left, and the walk shows them once more.
-
-    """
-
-    messages: list[Peeked]
+    messages: list[Peeked]  # ready messages, in the order of the queue
     prepare: Callable[[int, int], bool]
+    """Called with the first and the last seq_id that are to be withdrawn; returns whether `withdraw` can take
+    everything between them now. If not, it must be called again, in another step."""
     withdraw: Callable[[Collection[int]], list[int]]
+    """Takes those messages with the given seq_ids that are still ready; returns their seq_ids, ascending. They are
+    unacked then. One that is requeued comes first, and not at its old place. From the first one that was paged to
+    disk meanwhile they are left, and the walk shows them once more."""
 
 
 Walk = Generator[Read | Piece | None, Any, None]
@@ -155,20 +127,13 @@ Walk = Generator[Read | Piece | None, Any, None]
 
 
 class Portion(NamedTuple):
-    """Some messages of a queue, as they were at one moment.
+    """Some messages of a queue, as they were at one moment."""
 
-    Attributes:
-        messages: the messages; there may be none although others follow.
-        at: where the next portion begins; None if this is the end.
-
-    """
-
-    messages: list[Peeked]
-    at: int | None
+    messages: list[Peeked]  # the messages; there may be none although others follow
+    at: int | None  # where the next portion begins; None if this is the end
 
 
-PortionSteps = Generator[Read | None, Any, Portion]
-"""The look at a portion in steps, as `Peeking`."""
+PortionSteps = Generator[Read | None, Any, Portion]  # the look at a portion in steps, as `Peeking`
 
 
 class Inspection(Protocol):

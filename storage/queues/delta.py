@@ -9,8 +9,7 @@ from leveret.storage.empty import EmptyDict
 from leveret.storage.journal.blocks import Bitmap, Block, Entry, Header
 from leveret.storage.journal.reads import RawBlock
 
-_BITS = 4096
-"""Positions in one bitmap of `Gaps`."""
+_BITS = 4096  # positions in one bitmap of `Gaps`
 
 
 class Gaps:
@@ -49,8 +48,7 @@ class Gaps:
         return Gaps(dict(self._bitmaps))
 
 
-NO_GAPS = Gaps(EmptyDict())
-"""Shared by all queues from which nothing was withdrawn."""
+NO_GAPS = Gaps(EmptyDict())  # shared by all queues from which nothing was withdrawn
 
 
 class Delta:
@@ -59,10 +57,8 @@ class Delta:
     __slots__ = ("blocks", "count", "gaps", "octets", "octets_paged", "paged", "start", "stop", "twice")
 
     def __init__(self) -> None:
-        self.blocks: dict[int, Block] = {}
-        """Blocks with records in the delta that are known in memory."""
-        self.gaps = NO_GAPS
-        """Positions of withdrawn messages, at least those behind the head of the queue."""
+        self.blocks: dict[int, Block] = {}  # blocks with records in the delta that are known in memory
+        self.gaps = NO_GAPS  # positions of withdrawn messages, at least those behind the head of the queue
         self.clear()
 
     def clear(self) -> None:
@@ -70,8 +66,7 @@ class Delta:
         self.start = self.count = self.stop = 0
         self.octets = self.paged = self.octets_paged = 0
         """Body bytes of all messages; the number of the transient ones, and their body bytes."""
-        self.twice = 0
-        """Messages that may be counted twice, because a bitmap was damaged."""
+        self.twice = 0  # messages that may be counted twice, because a bitmap was damaged
 
     @property
     def positions(self) -> range:
@@ -138,5 +133,4 @@ class Delta:
         self.gaps.add(seq_id)
 
 
-NO_DELTA = Delta()
-"""Of queues that are in memory only."""
+NO_DELTA = Delta()  # of queues that are in memory only

@@ -32,8 +32,7 @@ from leveret.storage.queues.peek import headed, message_of, ranges_of, slot_of
 from leveret.storage.queues.requeued import Item
 from leveret.storage.queues.sub_queues import NO_ENTRIES
 
-AHEAD_LOADS = 16
-"""Maximum bytes read ahead of a consumer, in loads; one load may come on top."""
+AHEAD_LOADS = 16  # maximum bytes read ahead of a consumer, in loads; one load may come on top
 _seq_id = attrgetter("seq_id")
 
 
@@ -315,8 +314,7 @@ class Reading(Paging):
             for entry in request.entries
             if entry.message is None and entry.state == STORED
         }
-        places: dict[int, int] = {}
-        """Bits of the requested records, by their block's slot."""
+        places: dict[int, int] = {}  # bits of the requested records, by their block's slot
         for entry in waiting.values():
             slot = entry.block.slot
             places[slot] = places.get(slot, 0) | 1 << entry.index

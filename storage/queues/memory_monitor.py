@@ -24,19 +24,14 @@ from leveret.storage.queues.variable_queue import VariableQueue
 
 T = TypeVar("T")
 
-INTERVAL = 2.5
-"""Seconds between two updates, as in RabbitMQ."""
-LEAST = 1024 * 1024
-"""Minimum bytes allowed to each queue as long as there are no targets."""
+INTERVAL = 2.5  # seconds between two updates, as in RabbitMQ
+LEAST = 1024 * 1024  # minimum bytes allowed to each queue as long as there are no targets
 _LEAST_SHARE = 4
 """With targets, no queue gets less than its even share divided by this, or `LEAST` if that is less."""
-_IDLE = 0.01
-"""Messages per second below which a queue's rates are ignored."""
+_IDLE = 0.01  # messages per second below which a queue's rates are ignored
 _ALLOWANCE = 0.95
-_SAMPLE = 8
-"""Messages sampled from each part of a queue to estimate how much memory it shares with others."""
-_AT_ONCE = 16
-"""Queues processed in one step."""
+_SAMPLE = 8  # messages sampled from each part of a queue to estimate how much memory it shares with others
+_AT_ONCE = 16  # queues processed in one step
 
 
 class _Look:
@@ -49,10 +44,8 @@ class _Look:
         self.messages = queue.ram_msg_count + queue.ram_ack_count
         self.octets: float = memory_of(queue)
         self.rate = queue.rates.total
-        self.share = 1.0
-        """The queue's own fraction of its bytes."""
-        self.wanted = 0.0
-        """Bytes that the messages of its target would take."""
+        self.share = 1.0  # the queue's own fraction of its bytes
+        self.wanted = 0.0  # bytes that the messages of its target would take
 
 
 class MemoryMonitor:
@@ -70,8 +63,7 @@ class MemoryMonitor:
         self._pager = pager
         self.limit = limit
         self._fixed = fixed_target
-        self.used = 0
-        """Approximate bytes that messages took at the last update."""
+        self.used = 0  # approximate bytes that messages took at the last update
         self.desired_duration = inf
 
     def look(self, now: float) -> None:

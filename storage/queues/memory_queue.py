@@ -20,8 +20,7 @@ from leveret.storage.queues.backing_queue import Fetched, PagingCounts, Peeked, 
 from leveret.storage.queues.peek import AHEAD, ALWAYS, PREPARED, Looks, Part, Places, dense
 from leveret.storage.queues.requeued import NONE_REQUEUED, Requeued
 
-_NOTHING: deque[Message] = EmptyDeque()
-"""Shared by all queues that never kept a message."""
+_NOTHING: deque[Message] = EmptyDeque()  # shared by all queues that never kept a message
 
 
 def _accept(messages: Collection[Message]) -> None:

@@ -17,15 +17,13 @@ LOAD_OCTETS = 256 * 1024
 """Bytes after which one load stops. One step of the event loop takes its result: for 1 MiB of messages of 1 KB that was
 the longest step of a queue that is drained, 2.4 ms."""
 
-LARGE = 4096
-"""Length of a run of messages that takes about a millisecond to free."""
+LARGE = 4096  # length of a run of messages that takes about a millisecond to free
 
 
 _PIECE = 500
 
 
-Releasable = deque[Any] | Requeued[Any] | MutableMapping[int, Any]
-"""A run of messages, or a table of them."""
+Releasable = deque[Any] | Requeued[Any] | MutableMapping[int, Any]  # A run of messages, or a table of them
 
 
 def release_at_once(run: Releasable) -> None:
@@ -107,12 +105,9 @@ class Pager:
         """Opens a snapshot of the files; set by the owner of the files."""
         self.active: set[Any] = set()
         """`VariableQueue`s that had a backlog since the memory monitor's last update."""
-        self.read_delta = Reads()
-        """Reads of deltas, which return positions and bodies together."""
-        self.read_entries = Reads()
-        """Reads for betas and gammas, whose positions were in memory."""
-        self.waiting: dict[Any, None] = {}
-        """Queues that have more to page than the journal had space for."""
+        self.read_delta = Reads()  # reads of deltas, which return positions and bodies together
+        self.read_entries = Reads()  # reads for betas and gammas, whose positions were in memory
+        self.waiting: dict[Any, None] = {}  # queues that have more to page than the journal had space for
 
     @property
     def may_page(self) -> bool:

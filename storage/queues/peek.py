@@ -58,19 +58,13 @@ from leveret.storage.queues.requeued import Item, size_of, trimmed
 T = TypeVar("T")
 Steps = Generator[Read | None, Any, T]
 
-ALWAYS: Final = inf
-"""`redelivered_below` of messages that will all be marked as redelivered."""
+ALWAYS: Final = inf  # `redelivered_below` of messages that will all be marked as redelivered
 AHEAD: Final = 1 << 64
-PIECE = 256
-"""Messages between two checks of the time, and per read of bodies."""
-PREPARED = 2048
-"""Maximum number of messages that one step moves to where they have positions."""
-PORTION_OCTETS = 1024 * 1024
-"""Content bytes after which a portion ends."""
-READ_OCTETS = 64 * 1024
-"""Bytes after which the read of a portion of the delta stops."""
-_WINDOW = 512
-"""Positions of the delta that a portion covers on the way to the head."""
+PIECE = 256  # messages between two checks of the time, and per read of bodies
+PREPARED = 2048  # maximum number of messages that one step moves to where they have positions
+PORTION_OCTETS = 1024 * 1024  # content bytes after which a portion ends
+READ_OCTETS = 64 * 1024  # bytes after which the read of a portion of the delta stops
+_WINDOW = 512  # positions of the delta that a portion covers on the way to the head
 _NO_LIMIT = 1 << 62
 
 _seq_id = attrgetter("seq_id")
@@ -87,18 +81,12 @@ class Snapshot(Protocol):
 
 
 class Part(NamedTuple):
-    """Messages of a queue that memory knows, ascending by position.
-
-    Attributes:
-        between: returns positions and items of those from a position to before another, as `dense` does.
-        redelivered_below: those with a lower position will be marked as redelivered.
-        ahead: `AHEAD` if they are in front of messages with lower positions.
-
-    """
+    """Messages of a queue that memory knows, ascending by position."""
 
     between: "Callable[..., tuple[Sequence[int], Sequence[Item]]]"
-    redelivered_below: float = 0
-    ahead: int = 0
+    """Returns positions and items of those from a position to before another, as `dense` does."""
+    redelivered_below: float = 0  # those with a lower position will be marked as redelivered
+    ahead: int = 0  # `AHEAD` if they are in front of messages with lower positions
 
 
 def dense(
@@ -127,8 +115,7 @@ def _some(run: deque[T], start: int, stop: int) -> list[T]:
         run.rotate(start)
 
 
-_UNACKED = Part(partial(dense, deque(), 0), ALWAYS)
-"""Messages that are in no part: the unacked ones."""
+_UNACKED = Part(partial(dense, deque(), 0), ALWAYS)  # messages that are in no part: the unacked ones
 
 
 class Run(NamedTuple):
@@ -150,10 +137,8 @@ class Stretch(NamedTuple):
     """Messages of a delta at one moment: memory has not even their positions."""
 
     whole: Range
-    segment: int
-    """Number of positions that are read at once."""
-    octets: int
-    """Bytes after which a read stops."""
+    segment: int  # number of positions that are read at once
+    octets: int  # bytes after which a read stops
     redelivered_below: float
     blocks: Mapping[int, tuple[int, Mapping[int, int]]]
     """Dead records and delivery counts of the known blocks, by their slot."""

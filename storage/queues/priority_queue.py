@@ -82,14 +82,12 @@ class PriorityQueue(Generic[Level]):
         self.qid = qid
         self._default = default
         self.on_loaded: Callable[[], object] = never
-        self.levels: dict[int, Level] = {}
-        """Levels that ever had a message."""
+        self.levels: dict[int, Level] = {}  # levels that ever had a message
         self.ready_count = 0
         self.expiring = False
         self._lazy = False
         self._counts_returns = False
-        self._filled = 0
-        """Bit n is set if level n has ready messages."""
+        self._filled = 0  # bit n is set if level n has ready messages
 
     # -- levels -----------------------------------------------------------------------------------------------------
 

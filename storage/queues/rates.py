@@ -10,10 +10,8 @@ from array import array
 from bisect import bisect_right
 from math import exp, inf, log
 
-HALF_LIFE = 5.0
-"""Half-life of a rate in seconds."""
-MARKS = 256
-"""Maximum number of marks."""
+HALF_LIFE = 5.0  # half-life of a rate in seconds
+MARKS = 256  # maximum number of marks
 
 
 class Arrivals:

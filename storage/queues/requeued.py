@@ -21,8 +21,7 @@ from leveret.storage.message import Message
 Item = Message | Entry
 T = TypeVar("T", bound=Item)
 
-CHUNK = 512
-"""Messages in a chunk; one that grows to twice as many is split."""
+CHUNK = 512  # messages in a chunk; one that grows to twice as many is split
 
 
 def size_of(item: Item) -> int:
@@ -190,8 +189,7 @@ class Requeued(Generic[T]):
         return item
 
 
-NONE_REQUEUED: Requeued[Any] = Requeued(EmptyDeque())
-"""Shared by all queues without such messages."""
+NONE_REQUEUED: Requeued[Any] = Requeued(EmptyDeque())  # shared by all queues without such messages
 
 
 def _last(chunk: _Chunk[Any]) -> int:

@@ -48,13 +48,10 @@ from leveret.storage.queues.peek import (
 from leveret.storage.queues.rates import Rates
 from leveret.storage.queues.requeued import NONE_REQUEUED, Item, Requeued, size_of
 
-SAMPLE = 1024
-"""Maximum number of entries to inspect; of more than that a sample is used."""
+SAMPLE = 1024  # maximum number of entries to inspect; of more than that a sample is used
 
-NOTHING: deque[Item] = EmptyDeque()
-"""Shared by all queues without alphas."""
-NO_ENTRIES: deque[Entry] = EmptyDeque()
-"""Shared by all queues without betas and gammas."""
+NOTHING: deque[Item] = EmptyDeque()  # shared by all queues without alphas
+NO_ENTRIES: deque[Entry] = EmptyDeque()  # shared by all queues without betas and gammas
 
 
 class SubQueues(Looks):
@@ -140,15 +137,13 @@ class SubQueues(Looks):
         self._q4_first = self._q1_first = self.next_seq = next_seq
         self._q4_counted = False
         """True if `ram_octets` includes q4. For a short q4 of small messages counting costs more than it is worth."""
-        self._run_entries = 0
-        """Entries in q4 and q1, whose items are bare messages otherwise."""
+        self._run_entries = 0  # entries in q4 and q1, whose items are bare messages otherwise
         self.ready_count = 0
         # the unacked
         self._unacked: MutableMapping[int, Item] = {}
         self._unacked_out: MutableMapping[int, Entry] = {}
         """Unacked messages that need no body in memory; a few still have it, until their commit."""
-        self._unacked_entries = 0
-        """Number of entries in both tables of unacked messages."""
+        self._unacked_entries = 0  # number of entries in both tables of unacked messages
         self.redelivered_below = 0
         """Messages with a lower seq_id may have been delivered before the broker was started."""
         # disk
@@ -156,8 +151,7 @@ class SubQueues(Looks):
         self.journal_paged: list[Entry] = []
         self.journal_returns: dict[int, int] = NO_RETURNS
         """Delivery counts of requeued messages that are not on disk yet, by seq_id, if counted."""
-        self.counts_returns = False
-        """True if delivery counts are kept."""
+        self.counts_returns = False  # True if delivery counts are kept
         self.stored_returns: dict[int, int] = NO_RETURNS
         """Delivery counts of messages read from disk and not fetched since, by seq_id."""
         self.journaled = False
@@ -169,20 +163,17 @@ class SubQueues(Looks):
         """True if messages on disk were requested, since the start or since the queue was last emptied."""
         self._starved = False
         """True if a fetch of the head returned nothing; `on_loaded` will be called when a load is done."""
-        self._ahead = 0
-        """Entries at the head of q3 that are known to have their body."""
+        self._ahead = 0  # entries at the head of q3 that are known to have their body
         # memory
         self.lazy = False
         self.target_ram_count = inf
         self.ram_limit = pager.ram_limit
-        self.ram_octets = 0
-        """Content bytes of ready messages in memory."""
+        self.ram_octets = 0  # content bytes of ready messages in memory
         self.away_octets = 0
         """Content bytes of ready messages whose position is in memory, and whose body is not."""
         self.unacked_octets = 0
         """Approximate content bytes of unacked messages in memory: acked ones count with the average size."""
-        self.unacked_away_octets = 0
-        """Content bytes of unacked messages that need no body in memory."""
+        self.unacked_away_octets = 0  # content bytes of unacked messages that need no body in memory
         self._evicting = 0
         """The part of it that only waits for its commit: entries of q3 and q2 that are to be evicted."""
         # counters
@@ -191,10 +182,8 @@ class SubQueues(Looks):
         the start, and of lost or purged messages. A requeue takes from it, so that the message counts again."""
         self.acked = 0
         self.damaged = 0
-        self.lost_octets = 0
-        """Body bytes of ready messages that could not be read."""
-        self.expiring = False
-        """True if any message that was published or recovered has an expiry time."""
+        self.lost_octets = 0  # body bytes of ready messages that could not be read
+        self.expiring = False  # True if any message that was published or recovered has an expiry time
         self.rates = Rates()
         self.transitions: dict[str, int] | None = None
 

@@ -73,8 +73,7 @@ from leveret.storage.queues.withdrawal import Withdrawal
 _seq_id = itemgetter(0)
 UNCOUNTED = 1024
 """Small messages (4 KiB at most) that a queue may have in memory before it counts their bytes."""
-_SAMPLE = 64
-"""Maximum number of members in a sample that estimates the number of some of them."""
+_SAMPLE = 64  # maximum number of members in a sample that estimates the number of some of them
 
 
 class VariableQueue(Reading):

@@ -42,32 +42,22 @@ from leveret.storage.store.lmdb_file import DataFile
 from leveret.storage.store.lmdb_transactions import LmdbEnvironment, forget_log, unused_octets
 from leveret.storage.store.read_only import opened
 
-STEP_SECONDS = 1.0
-"""Time for which a state is kept, if its list of free pages is read in a fraction of it."""
-_READING_SHARE = 4
-"""Minimum length of a step as a multiple of the time to read that list."""
-_WINDOW = 5
-"""Steps after which the progress is evaluated."""
-_NET_SHARE = 4
-"""A copy keeps up if the rest shrinks by at least this fraction (1 / n) of the copied bytes."""
-_RAISES = 8
-"""Number of times that the limit is doubled before the last state is kept until it is copied."""
-ROOM = 16 * 1024 * 1024
-"""Bytes that a backup leaves free on its disk in any case."""
+STEP_SECONDS = 1.0  # time for which a state is kept, if its list of free pages is read in a fraction of it
+_READING_SHARE = 4  # minimum length of a step as a multiple of the time to read that list
+_WINDOW = 5  # steps after which the progress is evaluated
+_NET_SHARE = 4  # A copy keeps up if the rest shrinks by at least this fraction (1 / n) of the copied bytes
+_RAISES = 8  # number of times that the limit is doubled before the last state is kept until it is copied
+ROOM = 16 * 1024 * 1024  # bytes that a backup leaves free on its disk in any case
 
 _BODY = re.compile("[0-9a-f]{16}")
-PIECE = 1024 * 1024
-"""Bytes that are read, and written, at once."""
+PIECE = 1024 * 1024  # bytes that are read, and written, at once
 FLUSHED = 4 * 1024 * 1024
 """Bytes of a file that are flushed together: a commit waits for data that the file system has to write before its
 own."""
-_ROOTS = 2
-"""Pages at the beginning of the file that are no part of its trees."""
-_MERGED = 65536
-"""Entries of a map that are computed at once."""
+_ROOTS = 2  # pages at the beginning of the file that are no part of its trees
+_MERGED = 65536  # entries of a map that are computed at once
 _NUMBER = Struct("=Q")
-_TRANSACTION = 16 + 128
-"""Offset of a root page's transaction."""
+_TRANSACTION = 16 + 128  # offset of a root page's transaction
 _BURST_SECONDS = 0.1
 """Time that may be caught up after a delay, so that a limit of the speed holds for any longer time."""
 _WORK_SECONDS = 0.002
@@ -93,8 +83,7 @@ class Pace:
 
     def __init__(self, rate: int, wait: Callable[[float], bool]) -> None:
         self.rate = rate
-        self.octets = 0
-        """Bytes copied so far."""
+        self.octets = 0  # bytes copied so far
         self._wait = wait
         self._due = monotonic()
         self._worked_since = monotonic()
@@ -151,8 +140,7 @@ class Moment:
             """The data file as of this state, which only one thread may use."""
             if self.file.meta.transaction != self._txn.id():
                 raise StorageError(f"the root page of {path} is not the one in use")
-            self.root = self.file.root_page()
-            """The bytes of the root page."""
+            self.root = self.file.root_page()  # the bytes of the root page
             self.listed = unused_octets(env, self._txn, tables.values()) // self.file.meta.page_size
             """Number of pages that are free or belong to the list of free pages, as LMDB counts them."""
             stack.pop_all()
@@ -231,10 +219,8 @@ class Source(Protocol):
 class Copied(NamedTuple):
     """Result of a backup."""
 
-    octets: int
-    """Bytes that were copied, including those that were copied again."""
-    files: int
-    """Bodies in files of their own."""
+    octets: int  # bytes that were copied, including those that were copied again
+    files: int  # bodies in files of their own
 
 
 class Stopped:
@@ -296,14 +282,10 @@ class PageCopy:
         self._pace = pace
         self._buffer = memoryview(bytearray(PIECE))
         self._moment: Moment
-        self._used = bytearray()
-        """For each page of the state 1 if the state uses it, else 0."""
-        self._wanted = bytearray()
-        """For each page 1 if it is used and not copied yet."""
-        self._at = 0
-        """The page before which nothing is wanted in this pass."""
-        self.passes = 0
-        """The number of times that the end of the file was reached with pages left before it."""
+        self._used = bytearray()  # for each page of the state 1 if the state uses it, else 0
+        self._wanted = bytearray()  # for each page 1 if it is used and not copied yet
+        self._at = 0  # the page before which nothing is wanted in this pass
+        self.passes = 0  # the number of times that the end of the file was reached with pages left before it
 
     @property
     def left(self) -> int:
@@ -408,8 +390,7 @@ class BodyCopies:
         self._target = target
         self._pace = pace
         self._copied: set[str] = set()
-        self._pieces: Generator[None] | None = None
-        """The rest of the file that is being copied."""
+        self._pieces: Generator[None] | None = None  # the rest of the file that is being copied
 
     @property
     def copied(self) -> list[str]:
@@ -501,8 +482,7 @@ class Backup:
         self._pace = pace
         self._reserve = max(reserve, ROOM)
         self._raises = 0
-        self.total = 0
-        """Bytes to copy, as far as known; 0 at first."""
+        self.total = 0  # bytes to copy, as far as known; 0 at first
 
     def run(self) -> Copied:
         """Copy everything and flush it; a part stays in `target` if that fails.

@@ -35,8 +35,7 @@ _PIECE = 4 * 1024 * 1024
 own."""
 _NO_FILE = frozenset((errno.EIO, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EISDIR))
 """Errors of a file that cannot be read, or of a name that is none of a regular file."""
-_WAIT_SECONDS = 0.1
-"""Seconds to wait for a file descriptor before the next try."""
+_WAIT_SECONDS = 0.1  # seconds to wait for a file descriptor before the next try
 
 
 def body_checksum(msg_id: int, content: bytes, store: bytes = b"") -> bytes:

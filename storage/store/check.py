@@ -77,8 +77,7 @@ class Finding(NamedTuple):
 
     where: str
     text: str
-    damage: bool = True
-    """False for leftovers that the next start removes."""
+    damage: bool = True  # False for leftovers that the next start removes
 
 
 class QueueStats(NamedTuple):
@@ -88,14 +87,11 @@ class QueueStats(NamedTuple):
     vhost: str
     name: str
     messages: int
-    octets: int
-    """Bytes of content, including bodies stored apart."""
+    octets: int  # bytes of content, including bodies stored apart
     blocks: int
-    dead: int
-    """Records that are settled and still take space."""
+    dead: int  # records that are settled and still take space
     dead_octets: int
-    retained: bool = False
-    """True if these are the messages that the queue retains after their acks."""
+    retained: bool = False  # True if these are the messages that the queue retains after their acks
 
 
 class Stats(NamedTuple):
@@ -108,13 +104,11 @@ class Stats(NamedTuple):
     bodies: int
     files: int
     definitions: int
-    delayed: int
-    """Delayed messages that are not due yet."""
+    delayed: int  # delayed messages that are not due yet
     starts: int
     clean: bool
     file_size: int
-    unused: int
-    """Bytes of the file in free pages."""
+    unused: int  # bytes of the file in free pages
     dead_octets: int
     garbage_fraction: float
 
@@ -129,10 +123,8 @@ class _Queue:
 
     def __init__(self) -> None:
         self.messages = self.octets = self.blocks = self.dead = self.dead_octets = 0
-        self.reach = -1
-        """The highest seq_id so far."""
-        self.seen: set[int] = set()
-        """seq_ids of blocks that overlap the one with the highest seq_id."""
+        self.reach = -1  # the highest seq_id so far
+        self.seen: set[int] = set()  # seq_ids of blocks that overlap the one with the highest seq_id
 
 
 class Check:

@@ -52,22 +52,17 @@ from leveret.storage.store.store_header import PLACE
 
 WORTH_OCTETS = 64 * 1024 * 1024
 """Size in bytes of a file from which compaction at start-up may be worth the time."""
-LEFT_BEHIND = "data.mdb.new"
-"""Name of the file that a compaction writes; an interrupted one leaves it behind."""
-OLD_LOG = "redo.log.old"
-"""Name of a redo log that `reset_log` has put aside."""
-AT_ONCE = 32 * 1024 * 1024
-"""Approximate bytes copied in one transaction."""
+LEFT_BEHIND = "data.mdb.new"  # name of the file that a compaction writes; an interrupted one leaves it behind
+OLD_LOG = "redo.log.old"  # name of a redo log that `reset_log` has put aside
+AT_ONCE = 32 * 1024 * 1024  # approximate bytes copied in one transaction
 
 
 class Garbage(NamedTuple):
     """Garbage in a data file; sizes in bytes."""
 
     file: int
-    unused: int
-    """Bytes in free pages."""
-    dead: int
-    """Bytes in records of settled messages."""
+    unused: int  # bytes in free pages
+    dead: int  # bytes in records of settled messages
 
     @property
     def fraction(self) -> float:
@@ -80,8 +75,7 @@ class Compacted(NamedTuple):
 
     before: int
     after: int
-    records: int
-    """Dead records that were left out."""
+    records: int  # dead records that were left out
 
 
 def measure(data_dir: Path) -> Garbage:

@@ -66,16 +66,13 @@ Row = tuple[str, bytes, bytes | None]
 class Written(NamedTuple):
     """Result of a batch that is safe."""
 
-    unlink: list[int]
-    """Files that are no longer referenced."""
-    is_logged: bool
-    """True if the batch is in the redo log, and in the tables later."""
+    unlink: list[int]  # files that are no longer referenced
+    is_logged: bool  # True if the batch is in the redo log, and in the tables later
     applied: int
     """Number of batches that were only logged, and have been written to the tables since the last result."""
 
 
-LOGGED = Written([], is_logged=True, applied=0)
-"""The result of most small batches."""
+LOGGED = Written([], is_logged=True, applied=0)  # the result of most small batches
 
 
 class Environment:
@@ -89,8 +86,7 @@ class Environment:
     Raises UnknownFormatError for data of another format, StorageError if it cannot be opened.
     """
 
-    is_replica = False
-    """True for a copy of a replicated log."""
+    is_replica = False  # True for a copy of a replicated log
     bodies_class: type[Bodies] = Bodies
 
     def __init__(self, data_dir: Path, *, sync: bool = True) -> None:
@@ -109,10 +105,8 @@ class Environment:
             self.paged = LmdbEnvironment(data_dir / "paged", _PAGED_TABLES, self.damages, sync=False)
         except (lmdb.Error, OSError) as error:
             raise unusable(f"cannot open the data in {data_dir}", error) from None
-        self._is_marked = False
-        """True if the mark of a clean stop is in the file."""
-        self._is_full = False
-        """True if the last commit found no space."""
+        self._is_marked = False  # True if the mark of a clean stop is in the file
+        self._is_full = False  # True if the last commit found no space
         self.saved: Saved | None = None
         """State saved by the clean stop before this start; None if there is none."""
         self._gone_lines: list[tuple[str, int]] = []
@@ -596,8 +590,7 @@ class FileSnapshot:
     def __init__(self, environments: Iterable[LmdbEnvironment], bodies: Bodies) -> None:
         self._bodies = bodies
         self._opened: list[tuple[LmdbEnvironment, Any]] = []
-        self._lock = Lock()
-        """Held for the moments in which a read begins or ends."""
+        self._lock = Lock()  # held for the moments in which a read begins or ends
         self._is_read = self._is_closed = False
         try:
             for table in environments:

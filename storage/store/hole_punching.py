@@ -27,8 +27,7 @@ from leveret.storage.errors import DamagedError
 from leveret.storage.store.lmdb_file import DataFile
 from leveret.storage.store.lmdb_transactions import LmdbEnvironment, unused_octets
 
-RUN = 16
-"""Minimum run of neighbouring pages for a hole: many small holes would fragment the file."""
+RUN = 16  # minimum run of neighbouring pages for a hole: many small holes would fragment the file
 RESERVE = 16 * 1024 * 1024
 """Bytes of free pages that keep their disk blocks: deletions need them when the disk is full."""
 _KEEP_SIZE, _PUNCH_HOLE = 1, 1 | 2
@@ -38,10 +37,8 @@ _KEEP_SIZE, _PUNCH_HOLE = 1, 1 | 2
 class Given(NamedTuple):
     """Result of one step."""
 
-    octets: int
-    """Bytes in holes, including those that were holes already."""
-    after: int
-    """The last transaction whose pages were visited, for the next step."""
+    octets: int  # bytes in holes, including those that were holes already
+    after: int  # the last transaction whose pages were visited, for the next step
     more: bool
 
 

@@ -32,8 +32,7 @@ _NUMBER = Struct("=Q")
 _OVERFLOW = Struct("=QHHI")  # as a page; number of pages, including this one
 _P_BRANCH, _P_LEAF, _P_OVERFLOW, _P_META = 1, 2, 4, 8
 _F_BIGDATA, _F_SUBDATA = 1, 2
-_DEPTH = 32
-"""Maximum depth of LMDB's trees."""
+_DEPTH = 32  # maximum depth of LMDB's trees
 
 
 class Meta(NamedTuple):
@@ -46,8 +45,7 @@ class Meta(NamedTuple):
     overflow_pages: int
     entries: int
     root: int
-    main: int
-    """The root of the tree that has the roots of the tables."""
+    main: int  # the root of the tree that has the roots of the tables
     last_page: int
     transaction: int
 

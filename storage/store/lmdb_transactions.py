@@ -64,8 +64,7 @@ TABLES = (
 )
 """The tables of the environment with what survives the end of the broker."""
 MAP_SIZE = 1 << 40
-LEAST_MAP = 1 << 30
-"""Bytes of a map below which an environment is not opened."""
+LEAST_MAP = 1 << 30  # bytes of a map below which an environment is not opened
 SWEEP_WORK = 1000
 """Maximum number of blocks, and of separate bodies, that one commit deletes for all sweeps, plus at most one block's;
 later commits delete the rest. Callbacks that wait for the commit wait for this, too. The pages that a commit frees are
@@ -76,15 +75,12 @@ thread that commits waits for the interpreter at each of three or four calls a b
 
 _DAMAGE = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.VersionMismatchError)
 """Errors that are due to the contents of the file."""
-_LOCK_OCTETS = 4096
-"""Bytes of the lock file: space for more readers than there are."""
+_LOCK_OCTETS = 4096  # bytes of the lock file: space for more readers than there are
 
-_GIVEN_UP_SECONDS = 10.0
-"""Maximum seconds that a reader waits until a failed environment is open again."""
+_GIVEN_UP_SECONDS = 10.0  # maximum seconds that a reader waits until a failed environment is open again
 
 _U64 = Struct(">Q")
-_SPAN = b"span"
-"""Key, in the table `meta`, of the maximum number of seq_ids that a block spans."""
+_SPAN = b"span"  # key, in the table `meta`, of the maximum number of seq_ids that a block spans
 _SWEEP_KEY = Struct(">QQ")
 """Key of an unfinished sweep: the queue, and the first sequence number. Its value is where the sweep stops."""
 _DONTNEED = 4  # MADV_DONTNEED, the same on every Linux
@@ -130,24 +126,18 @@ class LmdbEnvironment:
         self._flushes_roots = flushes_roots
         self._in_use = threading.Condition()
         """Held by threads other than the writer's while they read, and while the file is reopened."""
-        self._unsure_page = -1
-        """A root page that may differ on disk from the one in memory."""
+        self._unsure_page = -1  # A root page that may differ on disk from the one in memory
         _reserve_lock(path / "lock.mdb")
         self._open()
-        self.span = self._read_span()
-        """Maximum number of seq_ids that any block spans."""
-        self.unfinished: list[Range] = []
-        """Sweeps that are committed as done and not yet finished."""
+        self.span = self._read_span()  # maximum number of seq_ids that any block spans
+        self.unfinished: list[Range] = []  # sweeps that are committed as done and not yet finished
         self._work_left = SWEEP_WORK
         self._sweep_until: float | None = None
         """Time (monotonic) at which this commit's sweeps end; None before its first sweep."""
-        self.unlink: list[int] = []
-        """Files whose last reference was removed by the current commit."""
+        self.unlink: list[int] = []  # files whose last reference was removed by the current commit
         self.commits = 0
-        self.redo: RedoLog | None = None
-        """The redo log, if small batches are logged first."""
-        self.applied = 0
-        """Number of logged batches that were written since it was set to 0."""
+        self.redo: RedoLog | None = None  # the redo log, if small batches are logged first
+        self.applied = 0  # number of logged batches that were written since it was set to 0
 
     def _open(self) -> None:
         # meminit is left on: without it the unused parts of pages have freed memory of the process, as passwords.

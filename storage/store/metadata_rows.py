@@ -43,8 +43,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """One row: a subclass for each kind, which is the first byte of the key."""
 
     kind: ClassVar[bytes]
-    key_fields: ClassVar[tuple[str, ...]] = ()
-    """The fields, of bytes, that identify a relation."""
+    key_fields: ClassVar[tuple[str, ...]] = ()  # the fields, of bytes, that identify a relation
 
     def key(self) -> bytes:
         """Return the key of the row."""

@@ -13,10 +13,8 @@ from leveret.storage.store.lmdb_file import refuse_cut_off, refuse_links
 from leveret.storage.store.lmdb_transactions import TABLES, open_mapped, unusable
 from leveret.storage.store.store_header import check_format, format_of
 
-ROWS = 500
-"""Rows of definitions per transaction."""
-TRIES = 6
-"""Maximum number of attempts to read all rows in parts."""
+ROWS = 500  # rows of definitions per transaction
+TRIES = 6  # maximum number of attempts to read all rows in parts
 
 
 def has_data(data_dir: Path) -> bool:

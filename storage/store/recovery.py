@@ -44,8 +44,7 @@ _QID = Struct(">Q")
 _STATE = Struct(">QQQQQB")
 _EXPIRING, _ALWAYS = 1, 2  # flags: some message expires; set in every row
 _COUNT = Struct(">I")
-PIECE = 1024 * 1024
-"""Bytes per read ahead."""
+PIECE = 1024 * 1024  # bytes per read ahead
 _PAGE = 4096
 
 
@@ -55,11 +54,9 @@ class Recovered(NamedTuple):
     messages: int
     first: int
     stop: int
-    octets: int
-    """Bytes of all bodies."""
+    octets: int  # bytes of all bodies
     redelivered_below: int
-    expiring: bool = False
-    """True if any message has an expiry time."""
+    expiring: bool = False  # True if any message has an expiry time
 
 
 def read_state(key: bytes, value: bytes, saved: Saved) -> Recovered:

@@ -37,18 +37,13 @@ from leveret.storage.store.store_header import Owner, read_owner, seal, unseal
 
 log = logging.getLogger("leveret.storage")
 
-NAME = "redo.log"
-"""Name of the file, next to the data file."""
-ROW = b"redo"
-"""Key, in the table `meta`, of the place in the log that the data file has reached."""
-SIZE = 1024 * 1024
-"""Bytes of the log, with its header."""
-PAGE = 4096
-"""An entry begins at a multiple of this number of bytes."""
+NAME = "redo.log"  # name of the file, next to the data file
+ROW = b"redo"  # key, in the table `meta`, of the place in the log that the data file has reached
+SIZE = 1024 * 1024  # bytes of the log, with its header
+PAGE = 4096  # an entry begins at a multiple of this number of bytes
 RESERVE = 7 * 1024 * 1024
 """Bytes behind it: more than the data file needs for all rows of the log, each on a page of its own."""
-MOST_ROWS = 512
-"""Maximum number of rows that wait for the data file: the next commit writes them, too."""
+MOST_ROWS = 512  # maximum number of rows that wait for the data file: the next commit writes them, too
 MOST_SECONDS = 1.0
 """Time after which something that waits is to be written to the data file with the next batch."""
 
@@ -61,25 +56,20 @@ _HEADER = Struct(">8sI8s8sQ")  # magic, checksum, ids of store and log, number o
 _HEADER_MAGIC = b"leveret\n"
 _ENTRY = Struct(">4sIQQI")
 """Of an entry: the id of the log, checksum, number, transaction of the data file on which it rests, bytes."""
-_ID = 4
-"""Bytes of the id of the log there."""
+_ID = 4  # bytes of the id of the log there
 _ALIKE = 2
 """Of an entry that is not whole, id, number and transaction: if so many are right, it was to be the next one."""
 _PLACE = Struct(">B8sQ?")
-_LAYOUT = 2
-"""The layout of the file, and the only one that is read."""
+_LAYOUT = 2  # the layout of the file, and the only one that is read
 _NUMBERS = Struct(">QQI")
 
 
 class Place(NamedTuple):
     """A place in a log."""
 
-    log: bytes
-    """The id of the log, eight bytes."""
-    number: int
-    """The number of the last entry before it."""
-    is_in_use: bool = False
-    """True if there may be entries behind it."""
+    log: bytes  # the id of the log, eight bytes
+    number: int  # the number of the last entry before it
+    is_in_use: bool = False  # True if there may be entries behind it
 
     @classmethod
     def new(cls) -> Self:
@@ -125,10 +115,8 @@ class Left(NamedTuple):
     """Batches that a broker that was killed has only logged."""
 
     batches: list[bytes]
-    place: Place
-    """The place behind them."""
-    is_cut_off: bool
-    """True if another one follows that is not whole."""
+    place: Place  # the place behind them
+    is_cut_off: bool  # True if another one follows that is not whole
 
 
 def left_behind(folder: Path, txn: Any, meta: Any) -> Left | None:
@@ -256,13 +244,10 @@ class LogEntry(NamedTuple):
     """A batch on its way into the log."""
 
     changes: LoggedChanges
-    rows: int
-    """Number of rows that it changes."""
+    rows: int  # number of rows that it changes
     octets: bytes
-    at: int
-    """Its place in the file: a multiple of `PAGE`."""
-    direct: int
-    """The file, open as `RedoLog.direct`."""
+    at: int  # its place in the file: a multiple of `PAGE`
+    direct: int  # the file, open as `RedoLog.direct`
 
 
 class RedoLog:
@@ -282,28 +267,21 @@ class RedoLog:
         self._folder = folder
         self._owner = owner
         self._transaction = transaction
-        self._rests_on = 0
-        """The data file's last transaction, since the log has begun again."""
+        self._rests_on = 0  # the data file's last transaction, since the log has begun again
         self._log = place.log
         self._seed = crc32(place.log)
-        self._number = place.number
-        """The number of the last entry."""
+        self._number = place.number  # the number of the last entry
         self._reached = place.number
         self._descriptor = -1
         self.direct = -1
         """The file, each write to which is flushed (O_DSYNC) and goes around the page cache (O_DIRECT); -1 if it is not
         open, or that is not possible."""
-        self._is_refused = False
-        """True if the file could not be opened at the last try."""
-        self._since = 0.0
-        """Time (monotonic) of the oldest entry that waits."""
-        self._at = PAGE
-        """Bytes of the file that are in use."""
-        self._is_in_use = False
-        """True if the data file says so: nothing is logged before."""
+        self._is_refused = False  # True if the file could not be opened at the last try
+        self._since = 0.0  # time (monotonic) of the oldest entry that waits
+        self._at = PAGE  # bytes of the file that are in use
+        self._is_in_use = False  # True if the data file says so: nothing is logged before
         self._rows = 0
-        self.waiting: list[LoggedChanges] = []
-        """Changes that are not in the data file yet, the oldest first."""
+        self.waiting: list[LoggedChanges] = []  # changes that are not in the data file yet, the oldest first
         self.flushes = 0
 
     @property

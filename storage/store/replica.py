@@ -42,10 +42,8 @@ class NotReplicatedError(StorageError):
 class Part(NamedTuple):
     """The place of a piece of a batch."""
 
-    batch: int
-    """Its number."""
-    offset: int
-    """Bytes before the piece."""
+    batch: int  # its number
+    offset: int  # bytes before the piece
     is_last: bool
 
 
@@ -60,10 +58,8 @@ class ReplicaEnvironment(Environment):
     def __init__(self, data_dir: Path, *, sync: bool = True) -> None:
         for name in (SNAPSHOT, RESTORED):
             shutil.rmtree(data_dir / name, ignore_errors=True)
-        self._copying = Lock()
-        """Held while a snapshot is copied, and while the file is closed."""
-        self._reading = Lock()
-        """Held while definitions are read, and while the file is closed."""
+        self._copying = Lock()  # held while a snapshot is copied, and while the file is closed
+        self._reading = Lock()  # held while definitions are read, and while the file is closed
         self._is_closed = False
         super().__init__(data_dir, sync=sync)
         self._place: bytes | None = None

@@ -37,10 +37,8 @@ PLACE = b"replicated"
 STORE = b"store"
 BOOT = b"boot"
 CLEAN = b"clean"
-FORMAT = 2
-"""The format that this version reads and writes."""
-NEEDED = "0.2.0"
-"""The first version that reads `FORMAT`."""
+FORMAT = 2  # the format that this version reads and writes
+NEEDED = "0.2.0"  # the first version that reads `FORMAT`
 FORMAT_ROW = f"{FORMAT} (needs leveret {NEEDED} or newer)".encode()
 FORMAT_KEY = b"format"
 _NEVER = (1 << 64) - 1
@@ -112,10 +110,8 @@ def format_of(txn: Any, meta: Any) -> bytes | None:
 class Owner(NamedTuple):
     """The data that a file belongs to."""
 
-    store: bytes
-    """The id of the store, eight bytes; empty before its first start."""
-    boot: int
-    """The number of the last start."""
+    store: bytes  # the id of the store, eight bytes; empty before its first start
+    boot: int  # the number of the last start
 
 
 def read_owner(txn: Any, meta: Any) -> Owner:
@@ -132,8 +128,7 @@ def read_owner(txn: Any, meta: Any) -> Owner:
 class Saved(NamedTuple):
     """The mark of a clean stop, which describes the rows that it has saved."""
 
-    boot: int
-    """The start that saved them."""
+    boot: int  # the start that saved them
     queues: int
 
     def row(self) -> bytes:
@@ -152,14 +147,10 @@ def read_saved(value: bytes) -> Saved:
 class Started(NamedTuple):
     """Result of a start's first transaction."""
 
-    owner: Owner
-    """The store, and the number of this start."""
-    was_clean: bool
-    """True if the previous start ended by a clean stop with an intact mark, or there was none."""
-    is_marked: bool
-    """True if the mark of a clean stop is in the file."""
-    saved: Saved | None
-    """The contents of the mark; None if there is none, or it is damaged."""
+    owner: Owner  # the store, and the number of this start
+    was_clean: bool  # True if the previous start ended by a clean stop with an intact mark, or there was none
+    is_marked: bool  # True if the mark of a clean stop is in the file
+    saved: Saved | None  # the contents of the mark; None if there is none, or it is damaged
 
 
 def begin(txn: Any, db: Mapping[str, Any], data_dir: Path) -> Started:

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.connection")
 
-VHOSTS_AT_ONCE = 16
-"""Questions about vhosts that one request of the management API has under way."""
+VHOSTS_AT_ONCE = 16  # questions about vhosts that one request of the management API has under way
 
 
 class _RightsByVHost(dict[str, Rights]):

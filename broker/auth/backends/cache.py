@@ -16,10 +16,8 @@ from leveret.broker.auth.users import Login, LoginRefusedError
 
 T = TypeVar("T")
 
-ENTRIES = 100_000
-"""Maximum number of decisions; beyond it the oldest are forgotten."""
-_FORGOTTEN_AT_ONCE = 8
-"""Decisions that are over, or too many, and are forgotten when one comes."""
+ENTRIES = 100_000  # maximum number of decisions; beyond it the oldest are forgotten
+_FORGOTTEN_AT_ONCE = 8  # decisions that are over, or too many, and are forgotten when one comes
 
 
 class CacheBackend(Wrapper):

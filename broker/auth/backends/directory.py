@@ -19,14 +19,11 @@ from leveret.broker.auth.backends.backend import BackendError, UnreachableError
 from leveret.broker.auth.backends.ldap_queries import Entries, UndecidedError, escaped_in_condition, ldap3
 from leveret.broker.auth.backends.settings import LDAPSettings
 
-SUCCESS, SIZE_LIMIT, NO_SUCH_OBJECT = 0, 4, 32
-"""Codes of results (RFC 4511, appendix A)."""
+SUCCESS, SIZE_LIMIT, NO_SUCH_OBJECT = 0, 4, 32  # codes of results (RFC 4511, appendix A)
 FAILURES: Final = frozenset({1, 2, 3, 7, 8, 11, 12, 13, 51, 52, 54, 80})
 """Results that do not follow from the values of a question: the directory, or the settings, are at fault."""
-MOST_ENTRIES: Final = 200
-"""Maximum number of entries of a search."""
-MOST_VALUES: Final = 1000
-"""Maximum number of values of an attribute that are looked at."""
+MOST_ENTRIES: Final = 200  # maximum number of entries of a search
+MOST_VALUES: Final = 1000  # maximum number of values of an attribute that are looked at
 
 
 class Question:

@@ -29,14 +29,10 @@ from leveret.broker.process.shares import Shares
 T = TypeVar("T")
 log = logging.getLogger("leveret.connection")
 
-FAILURES = 5
-"""Callers for whom a backend could not be reached, after which it counts as down."""
-WINDOW = 10.0
-"""Seconds within which they have to happen."""
-PAUSE = 5.0
-"""Seconds for which a backend that is down is not asked."""
-LOG_SECONDS = 1.0
-"""Seconds between two log lines about failures."""
+FAILURES = 5  # callers for whom a backend could not be reached, after which it counts as down
+WINDOW = 10.0  # seconds within which they have to happen
+PAUSE = 5.0  # seconds for which a backend that is down is not asked
+LOG_SECONDS = 1.0  # seconds between two log lines about failures
 
 
 CALLER: Final[ContextVar[tuple[str, str]]] = ContextVar("caller", default=("", ""))
@@ -48,19 +44,16 @@ class NotAskedError(UnreachableError):
 
 
 class Counted(Wrapper):
-    """A backend whose questions are counted.
-
-    Attributes:
-        outcomes: numbers of questions by outcome: allowed, refused, failed, and not asked because it is down.
-        seconds: time that all questions have taken, with the time that they waited for their turn.
-    """
+    """A backend whose questions are counted."""
 
     def __init__(self, backend: Backend, now: Callable[[], float]) -> None:
         super().__init__(backend)
         self._now = now
         self.module = backend.module
         self.outcomes = {"allowed": 0, "refused": 0, "failed": 0, "not_asked": 0}
+        """Numbers of questions by outcome: allowed, refused, failed, and not asked because it is down."""
         self.seconds = 0.0
+        """Time that all questions have taken, with the time that they waited for their turn."""
 
     async def _put(self, question: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
         del question

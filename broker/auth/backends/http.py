@@ -24,10 +24,8 @@ from leveret.broker.tls.named_certificates import client_context, load_certifica
 log = logging.getLogger("leveret.connection")
 
 SUCCESS = frozenset({200, 201})
-CONNECTIONS = 8
-"""Maximum number of connections to the service."""
-MOST_OCTETS = 8192
-"""Maximum length of an answer."""
+CONNECTIONS = 8  # maximum number of connections to the service
+MOST_OCTETS = 8192  # maximum length of an answer
 
 
 class HTTPBackend(RemoteBackend):

@@ -43,20 +43,13 @@ page_log = logging.getLogger("leveret.management")
 OLD_SECONDS: Final = 3600.0
 """Age at which keys are fetched again, if the issuer does not say how long they are good (`Cache-Control`), and its
 addresses."""
-LEAST_SECONDS, MOST_SECONDS = 60.0, 86400.0
-"""Bounds of what the issuer says."""
-UNKNOWN_SECONDS: Final = 60.0
-"""Least time between two attempts because of unknown keys."""
-FAILED_SECONDS: Final = 5.0
-"""Time after a failed attempt in which there is no other."""
-FETCH_SECONDS: Final = 5.0
-"""Maximum duration of an attempt."""
-MOST_OCTETS: Final = 256 * 1024
-"""Maximum length of a document of the issuer."""
-MOST_ANSWER: Final = 64 * 1024
-"""Maximum length of an answer about a login."""
-AT_ONCE: Final = 16
-"""Codes that are exchanged at once; further ones are refused."""
+LEAST_SECONDS, MOST_SECONDS = 60.0, 86400.0  # bounds of what the issuer says
+UNKNOWN_SECONDS: Final = 60.0  # least time between two attempts because of unknown keys
+FAILED_SECONDS: Final = 5.0  # time after a failed attempt in which there is no other
+FETCH_SECONDS: Final = 5.0  # maximum duration of an attempt
+MOST_OCTETS: Final = 256 * 1024  # maximum length of a document of the issuer
+MOST_ANSWER: Final = 64 * 1024  # maximum length of an answer about a login
+AT_ONCE: Final = 16  # codes that are exchanged at once; further ones are refused
 _MAX_AGE: Final = re.compile(r'(?:^|[\s,])max-age\s*=\s*"?(\d{1,12})')
 _UNCACHED: Final = re.compile(r"(?:^|[\s,])no-(?:cache|store)")
 _LONGEST: Final = 4096
@@ -180,17 +173,12 @@ def good_for(caching: str) -> float:
 
 
 class Endpoints(NamedTuple):
-    """Addresses of the provider.
+    """Addresses of the provider."""
 
-    Attributes:
-        authorization: where the browser is sent.
-        token: where a code is exchanged.
-        methods: ways in which a client may show its secret there; () if the provider does not say.
-    """
-
-    authorization: str
-    token: str
+    authorization: str  # where the browser is sent
+    token: str  # where a code is exchanged
     methods: tuple[str, ...] = ()
+    """Ways in which a client may show its secret there; () if the provider does not say."""
 
 
 class Tokens(NamedTuple):
@@ -339,10 +327,8 @@ def _is_usable(address: str) -> bool:
 
 # -- sessions of the web page -----------------------------------------------------------------------------------------
 
-TICK_SECONDS: Final = 1.0
-"""Time between two looks at the sessions."""
-RENEWED_AT_ONCE: Final = 4
-"""Sessions that are renewed at once."""
+TICK_SECONDS: Final = 1.0  # time between two looks at the sessions
+RENEWED_AT_ONCE: Final = 4  # sessions that are renewed at once
 
 
 @dataclass(slots=True)

@@ -37,8 +37,7 @@ from leveret.broker.auth.users import Login, LoginRefusedError, is_loopback
 T = TypeVar("T")
 log = logging.getLogger("leveret.connection")
 
-LONGEST_NAME: Final = 255
-"""Maximum length of the name of a user, in characters."""
+LONGEST_NAME: Final = 255  # maximum length of the name of a user, in characters
 LONGEST_PASSWORD: Final = 4096
 """Maximum length of a password, in octets: a directory ends connections with long requests, as if it had failed."""
 _DOMAIN_AND_USER: Final = 2
@@ -263,8 +262,7 @@ class LDAPBackend(RemoteBackend):
         return LoginRefusedError(f"user '{name}' - invalid credentials")
 
 
-_NONE: Final[Any] = None
-"""The entries for queries that ask about none."""
+_NONE: Final[Any] = None  # the entries for queries that ask about none
 
 
 def _is_here(host: str) -> bool:

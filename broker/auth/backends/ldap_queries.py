@@ -23,8 +23,7 @@ from typing import Any, Final
 from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
 from leveret.broker.erlang_terms import Atom, parsed
 
-Query = Any
-"""A checked term."""
+Query = Any  # A checked term
 Variables = Mapping[str, str]
 
 VARIABLES: Final[Mapping[str, frozenset[str]]] = {
@@ -47,8 +46,7 @@ SCOPES: Final[Mapping[str, bool]] = {
     "onelevel": False,
 }
 """Scopes of a search for groups; True if it goes below the children of its base."""
-GROUPS: Final = 1000
-"""Maximum number of groups that the search of one nested group looks at."""
+GROUPS: Final = 1000  # maximum number of groups that the search of one nested group looks at
 PATTERNS: Final = 32
 """Maximum number of values of an attribute that are used as regular expressions: each may take megabytes."""
 _REFERENCE: Final = re.compile(r"\$\{([^}]*)\}")

@@ -25,8 +25,7 @@ from leveret.broker.auth.permissions import DEFAULT_EXCHANGE, Question
 from leveret.broker.auth.users import Login, LoginRefusedError
 from leveret.broker.process.named_files import read_named
 
-LONGEST_NAME = 255
-"""Maximum length of the name of a user, in characters."""
+LONGEST_NAME = 255  # maximum length of the name of a user, in characters
 
 
 class OAuth2Backend(Backend):
@@ -101,14 +100,12 @@ class OAuth2Backend(Backend):
         return login.expires is not None and self._wall() >= login.expires * 1000
 
 
-MOST: Final = 200
-"""Maximum number of scopes of a token, with those that aliases stand for."""
+MOST: Final = 200  # maximum number of scopes of a token, with those that aliases stand for
 _KINDS: Final = frozenset({"configure", "write", "read"})
 _TAG: Final = "tag:"
 _LEAST_PARTS, _MOST_PARTS = 2, 3
 
-Pattern = tuple[str, ...]
-"""The texts between the asterisks of a part of a scope."""
+Pattern = tuple[str, ...]  # the texts between the asterisks of a part of a scope
 
 
 def matches(pattern: Pattern, text: str) -> bool:

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from jwt import PyJWK
 
-MOST_OCTETS: Final = 16 * 1024
-"""Maximum length of a token."""
-MOST_KEYS: Final = 100
-"""Maximum number of keys of an issuer; further ones are not used."""
+MOST_OCTETS: Final = 16 * 1024  # maximum length of a token
+MOST_KEYS: Final = 100  # maximum number of keys of an issuer; further ones are not used
 _LATEST: Final = 2**53
 """The last time that a token may name, in seconds since the epoch: JSON is sure of numbers up to this one."""
 _PARTS: Final = 3
@@ -40,19 +38,12 @@ class UnknownKeyError(TokenError):
 
 
 class Key(NamedTuple):
-    """A public key.
+    """A public key."""
 
-    Attributes:
-        id: its name in tokens; '' if it has none.
-        kind: RSA, EC or OKP.
-        algorithm: the only algorithm that it is for; '' for any that fits its kind.
-        jwk: the key as a JSON Web Key.
-    """
-
-    id: str
-    kind: str
-    algorithm: str
-    jwk: Mapping[str, Any]
+    id: str  # its name in tokens; '' if it has none
+    kind: str  # RSA, EC or OKP
+    algorithm: str  # the only algorithm that it is for; '' for any that fits its kind
+    jwk: Mapping[str, Any]  # the key as a JSON Web Key
 
     def fits(self, algorithm: str) -> bool:
         """Return whether signatures of this algorithm can be those of this key."""

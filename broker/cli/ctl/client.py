@@ -18,11 +18,9 @@ from leveret.broker.http import running_brokers
 from leveret.broker.http.socket_path import NAME as SOCKET_NAME, in_directory
 
 SECONDS = 60.0
-IMPORT_SECONDS = 600.0
-"""Time for an import of definitions, which is not cut off by the broker earlier."""
+IMPORT_SECONDS = 600.0  # time for an import of definitions, which is not cut off by the broker earlier
 MANAGEMENT_PORT = 15672
-_ESCAPED = "surrogateescape"
-"""The form of bytes that are not UTF-8 in arguments, as the system gives them."""
+_ESCAPED = "surrogateescape"  # the form of bytes that are not UTF-8 in arguments, as the system gives them
 
 
 class _SocketConnection(http.client.HTTPConnection):
@@ -53,8 +51,7 @@ class ApiClient:
         self._prefix = "/api/"
         self._connection: http.client.HTTPConnection
         self._directory = where if isinstance(where, Path) else None
-        self.place: str
-        """Description of the broker, for messages."""
+        self.place: str  # description of the broker, for messages
         if isinstance(where, Path):
             self.place = f"the broker on {where}"
             self._connection = _SocketConnection(where, seconds)

@@ -21,8 +21,7 @@ from leveret.broker.http import running_brokers
 T = TypeVar("T")
 Run = Callable[..., None]
 
-DATA_DIR = "var"
-"""The data directory that `leveret serve` uses by default."""
+DATA_DIR = "var"  # the data directory that `leveret serve` uses by default
 DATA_DIR_VARIABLES = (
     "LEVERET_CTL_DATA_DIR",
     "LEVERET_DATA_DIR",
@@ -30,8 +29,7 @@ DATA_DIR_VARIABLES = (
     "RABBITMQ_MNESIA_BASE",
 )
 """Variables that name another; all but the first are those of `leveret serve`, in its order."""
-MOST_SECONDS = 1_000_000
-"""Longest time for an answer that can be given."""
+MOST_SECONDS = 1_000_000  # longest time for an answer that can be given
 
 # Headings of the list of commands, RabbitMQ's, that commands of several modules are below.
 CHECKS = "Monitoring, observability and health checks"
@@ -49,8 +47,7 @@ class Session:
         self._is_silent = bool(options.get("silent"))
         self._is_quiet = self._is_silent or bool(options.get("quiet"))
         self._has_headers = not (self._is_silent or options.get("no_table_headers"))
-        self.given_seconds: float | None = options.get("timeout")
-        """The time of `--timeout`."""
+        self.given_seconds: float | None = options.get("timeout")  # the time of `--timeout`
 
     @property
     def seconds(self) -> float:
@@ -105,16 +102,11 @@ class Session:
 class Declaration(NamedTuple):
     """A command."""
 
-    run: Run
-    """Called with the session and the arguments and options by name."""
-    group: str
-    """Heading in the list of commands."""
-    example: str
-    """Words after `leveret ctl`, for the help and the reference."""
-    options: Sequence[click.Option]
-    """Those beside the common ones."""
-    columns: Sequence[str]
-    """Names of the columns of a list."""
+    run: Run  # called with the session and the arguments and options by name
+    group: str  # heading in the list of commands
+    example: str  # words after `leveret ctl`, for the help and the reference
+    options: Sequence[click.Option]  # those beside the common ones
+    columns: Sequence[str]  # names of the columns of a list
 
     def arguments(self) -> Iterator[click.Argument]:
         """Yield the arguments: the positional parameters of the function but the session, all of them texts."""

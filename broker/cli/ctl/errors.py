@@ -18,8 +18,7 @@ class CtlError(Exception):
     def __init__(self, text: str, code: int = exit_codes.UNAVAILABLE) -> None:
         super().__init__(printable_lines(text))
         self.code = code
-        self.shown = str(self)
-        """Text that the command prints."""
+        self.shown = str(self)  # text that the command prints
 
 
 class UsageError(CtlError):

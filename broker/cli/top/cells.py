@@ -11,8 +11,7 @@ _STEPS = ("", "k", "M", "G", "T", "P", "E")
 _THOUSAND, _KIB = 1000, 1024
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
-Span = tuple[str, str]
-"""A text and the name of its style, which is empty for plain text."""
+Span = tuple[str, str]  # A text and the name of its style, which is empty for plain text
 Line = list[Span]
 
 

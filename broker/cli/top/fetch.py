@@ -11,8 +11,7 @@ from leveret.broker.cli.ctl.errors import ApiError, CtlError
 from leveret.broker.cli.top.model import Answer, Question
 from leveret.broker.cli.top.summary import Broker
 
-SECONDS: Final = 10.0
-"""Time for each answer."""
+SECONDS: Final = 10.0  # time for each answer
 _NODE: Final = (
     "name,uptime,mem_used,mem_limit,mem_alarm,disk_free,disk_free_limit,disk_free_alarm,fd_used,fd_total"
 )

@@ -19,12 +19,9 @@ from leveret.broker.cli.top.views import (
     widen,
 )
 
-MOST_ROWS = 500
-"""The most items of a page that the API gives."""
-HEADER_LINES = 5
-"""Lines above the table: name, three of the summary, the lists."""
-LINES_AROUND = HEADER_LINES + 3
-"""Lines that are not items: also the titles, the chosen item, and the keys."""
+MOST_ROWS = 500  # the most items of a page that the API gives
+HEADER_LINES = 5  # lines above the table: name, three of the summary, the lists
+LINES_AROUND = HEADER_LINES + 3  # lines that are not items: also the titles, the chosen item, and the keys
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -52,20 +49,13 @@ class _Order(msgspec.Struct):
 
 
 class Model:
-    """State of the screen.
-
-    Attributes:
-        view: the list.
-        is_paused: whether the picture stays as it is.
-        problem: sentence about why the figures are old; empty if they are not.
-        cursor: position of the chosen item on the page.
-    """
+    """State of the screen."""
 
     def __init__(self) -> None:
-        self.view = VIEWS[0]
-        self.is_paused = False
-        self.problem = ""
-        self.cursor = 0
+        self.view = VIEWS[0]  # the list
+        self.is_paused = False  # whether the picture stays as it is
+        self.problem = ""  # sentence about why the figures are old; empty if they are not
+        self.cursor = 0  # position of the chosen item on the page
         self._orders = {view.title: _Order(view.column(view.sort), is_descending=True) for view in VIEWS}
         self._widths: dict[str, Widths] = {view.title: {} for view in VIEWS}
         self._broker = Broker({}, {})

@@ -15,8 +15,7 @@ _RATES = (
     ("redelivered", "redeliver"),
 )
 _GAP = "  "
-_BEGIN = 12
-"""Cells of the word that begins a line."""
+_BEGIN = 12  # cells of the word that begins a line
 Node = Mapping[str, Any]
 
 

@@ -13,28 +13,18 @@ Read = str | Callable[[Item], Any]
 
 
 class Column(NamedTuple):
-    """A column.
+    """A column."""
 
-    Attributes:
-        title: heading; at most `width` long.
-        path: key of the items, with dots, which the API sorts by and which `show` gets the value of.
-        show: makes the text of a value.
-        width: cells.
-        meaning: for the help.
-        kind: a name takes the cells that are left over; a text is left-aligned, and as wide as the page needs, at most
-            `width`; a number is right-aligned.
-        needs: further keys to ask for.
-        whole: makes the text of a whole item instead of `show`.
-    """
-
-    title: str
-    path: str
-    show: Callable[[Any], str]
-    width: int
-    meaning: str
+    title: str  # heading; at most `width` long
+    path: str  # key of the items, with dots, which the API sorts by and which `show` gets the value of
+    show: Callable[[Any], str]  # makes the text of a value
+    width: int  # cells
+    meaning: str  # for the help
     kind: Kind = "number"
-    needs: tuple[str, ...] = ()
-    whole: Callable[[Item], str] | None = None
+    """A name takes the cells that are left over; a text is left-aligned, and as wide as the page needs, at most
+    `width`; a number is right-aligned."""
+    needs: tuple[str, ...] = ()  # further keys to ask for
+    whole: Callable[[Item], str] | None = None  # makes the text of a whole item instead of `show`
 
     def text(self, item: Item) -> str:
         """Return the text of an item."""
@@ -42,28 +32,19 @@ class Column(NamedTuple):
 
 
 class View(NamedTuple):
-    """A list.
+    """A list."""
 
-    Attributes:
-        title: heading.
-        key: key that chooses it.
-        resource: path of the API, and key of the number of all in `object_totals`.
-        columns: in their order; the first is the name.
-        first: titles of those that a narrow terminal shows, the most important first; the others are shown where the
-            names have enough space.
-        sort: title of the column that it is sorted by at first.
-        details: what the line about the chosen item tells: labels, and how the texts are read.
-        needs: further keys that `details` needs.
-    """
-
-    title: str
-    key: str
-    resource: str
-    columns: tuple[Column, ...]
+    title: str  # heading
+    key: str  # key that chooses it
+    resource: str  # path of the API, and key of the number of all in `object_totals`
+    columns: tuple[Column, ...]  # in their order; the first is the name
     first: tuple[str, ...]
-    sort: str
+    """Titles of those that a narrow terminal shows, the most important first; the others are shown where the names have
+    enough space."""
+    sort: str  # title of the column that it is sorted by at first
     details: Mapping[str, Read]
-    needs: tuple[str, ...] = ()
+    """What the line about the chosen item tells: labels, and how the texts are read."""
+    needs: tuple[str, ...] = ()  # further keys that `details` needs
 
     @property
     def asked(self) -> str:
@@ -230,15 +211,12 @@ VIEWS = (QUEUES, CONNECTIONS, CHANNELS)
 # -- the table: which columns have space, and the lines of the heading and of the items --------------------------------
 
 
-NAME_LEAST = 14
-"""Cells that the names keep for themselves on a narrow terminal."""
-NAME_ENOUGH = 40
-"""Cells of names above which further columns are worth more."""
+NAME_LEAST = 14  # cells that the names keep for themselves on a narrow terminal
+NAME_ENOUGH = 40  # cells of names above which further columns are worth more
 NAME_STEP = 10
 """Wider names make the column wider by this, so that it does not change with every item that comes or goes."""
 DESCENDING, ASCENDING = "▼", "▲"
-Widths = dict[str, int]
-"""Title of a column of names or texts -> cells of the longest text so far."""
+Widths = dict[str, int]  # title of a column of names or texts -> cells of the longest text so far
 
 
 def widen(widths: Widths, view: View, items: Sequence[Item]) -> None:
