@@ -131,7 +131,6 @@ class Automaton:
         )
 
     def _joined(self, one: _Part, two: _Part) -> _Part:
-        """Return one part followed by another."""
         for at in _positions(one.last):
             self._follow[at] |= two.first
         return _Part(

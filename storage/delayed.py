@@ -246,7 +246,6 @@ class Window:
         self._horizon = (0, 0) if count else None
 
     def __len__(self) -> int:
-        """Return the number of messages in the heap."""
         return len(self._heap) - len(self._dropped)
 
     @property

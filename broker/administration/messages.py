@@ -396,7 +396,6 @@ class _Look:
         """Bytes of headers and bodies that may still be returned; unlimited if the effort is."""
 
     def steps(self) -> Steps[Found]:
-        """Look at everything."""
         found: list[MessageView] = []
         looks = {
             "ready": self._ready,

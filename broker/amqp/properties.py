@@ -294,8 +294,6 @@ def parse_expiration(text: str) -> int:
 
 
 def _text(flag: int) -> Any:
-    """Return an attribute of `Properties` that is a short string."""
-
     def get(properties: "Properties") -> str | None:
         span = properties.spans.get(flag)
         return (
@@ -308,8 +306,6 @@ def _text(flag: int) -> Any:
 
 
 def _number(flag: int) -> Any:
-    """Return an attribute of `Properties` that is a number."""
-
     def get(properties: "Properties") -> int | None:
         span = properties.spans.get(flag)
         return None if span is None else int.from_bytes(properties.payload[span[0] : span[1]], "big")

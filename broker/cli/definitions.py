@@ -124,7 +124,6 @@ def _answer(config: Config, file: Path, on_unsupported: str | None, *, is_dry: b
 
 
 def _by_broker(data_dir: Path, file: Path, query: Mapping[str, str]) -> Any:
-    """Have the broker that runs on the data import the file."""
     content = read_named(file, MOST_DEFINITIONS)
     try:
         with contextlib.closing(ApiClient(data_dir, IMPORT_SECONDS)) as api:

@@ -58,11 +58,9 @@ class _Commands(entry.Group):
     """The commands; most are loaded when they are asked for, not by every start of the broker."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
         return sorted([*super().list_commands(ctx), *entry.LATE])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; None if there is none of that name."""
         return entry.load(cmd_name) if cmd_name in entry.LATE else super().get_command(ctx, cmd_name)
 
 
@@ -273,7 +271,6 @@ class _Process:
         self.reopen_logs = outputs.reopen
 
     def stop(self) -> None:
-        """Begin the shutdown."""
         _logger.info("stopping: an administrator asked for it")
         self._stopping.set()
 

@@ -249,7 +249,6 @@ class _Leadership:
         control.on_transfer = self._transfer
 
     def make_server(self) -> "ReplicatedServer":
-        """Return the broker; called once."""
         from leveret.broker.server.replicated_server import ReplicatedServer  # noqa: PLC0415
 
         self._server = ReplicatedServer(
@@ -271,7 +270,6 @@ class _Leadership:
         asyncio.get_running_loop().call_later(ANSWER_SECONDS, self.ending.set)
 
     def depose(self) -> None:
-        """Close all clients at once."""
         if self._server is not None:
             self._server.depose()
 

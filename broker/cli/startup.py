@@ -43,7 +43,6 @@ class StartupError(Exception):
 
 @contextlib.contextmanager
 def _file_errors(what: str, path: Path | None) -> Iterator[None]:
-    """Raise StartupError for an OSError."""
     try:
         yield
     except OSError as error:

@@ -87,7 +87,6 @@ _CLOSED_DRIVER = _ClosedDriver()
 
 
 def _discard(data: bytes, at: int) -> int:
-    """Discard bytes received after the end."""
     del at
     return len(data)
 
@@ -260,7 +259,6 @@ class Connection(ReceiveLoop):
         method: Any,
         audited: TopologyAudit | None,
     ) -> None:
-        """Execute a method of a channel on behalf of the connection's user."""
         context = self.node.context
         context.actor = self.user.name
         try:

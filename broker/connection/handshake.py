@@ -304,7 +304,6 @@ class Handshake:
         return at
 
     def _log(self, text: str, *values: object) -> None:
-        """Log a line, at most one per second for the client's address."""
         connection = self._connection
         if self._node.logins.refusal_log.admit(connection.peer[0], self._node.time_source.now()):
             log.error(text, connection.name, *values)

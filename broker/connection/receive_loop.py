@@ -235,7 +235,6 @@ class ReceiveLoop:
     # -- what the connection adds -----------------------------------------------------------------------------------
 
     def _fail(self, error: AMQPError) -> None:
-        """Convert an error into a Close."""
         raise NotImplementedError
 
     def _method(self, number: int, data: bytes, at: int, end: int) -> None:
@@ -243,11 +242,9 @@ class ReceiveLoop:
         raise NotImplementedError
 
     def _block(self, reason: str) -> None:
-        """Stop reading a publisher while a resource is short."""
         raise NotImplementedError
 
     def _no_channel(self, number: int, method: type) -> None:
-        """Reject or ignore a method on a channel that is not open."""
         raise NotImplementedError
 
     # -- octets in --------------------------------------------------------------------------------------------------

@@ -94,7 +94,6 @@ class _MemoryAlarm(MemoryAlarm):
         self._faults = faults
 
     def check(self, used: int) -> bool:
-        """Compare the bytes in use now; return true if that raised or cleared the alarm."""
         before = self.raised
         super().check(used)
         self.raised |= self._faults.is_memory_short

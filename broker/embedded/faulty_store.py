@@ -16,7 +16,6 @@ class _FaultyBodies(Bodies):
     faults = _NO_FAULTS
 
     def write(self, msg_id: int, content: bytes) -> None:
-        """Write a body to its file, as `Bodies.write`."""
         if self.faults.is_disk_full:
             raise OSError(errno.ENOSPC, "no space: the disk is filled by a fault")
         super().write(msg_id, content)
@@ -28,11 +27,9 @@ class _FaultyEnvironment(Environment):
     bodies: _FaultyBodies
 
     def changes_to_log(self, batch: Batch) -> LoggedChanges | None:
-        """Return the changes of a batch that may be logged, as `Environment.changes_to_log`."""
         return None if self.faults.is_disk_full else super().changes_to_log(batch)
 
     def commit(self, batch: Batch) -> list[int]:
-        """Commit a batch, as `Environment.commit`."""
         if self.faults.is_disk_full and (batch.needs_sync or batch.paged):
             raise DiskFullError("no space: the disk is filled by a fault")
         return super().commit(batch)

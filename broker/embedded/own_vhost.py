@@ -23,7 +23,6 @@ class _Errors(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the text of a record."""
         self.lines.append(record.getMessage())
 
 

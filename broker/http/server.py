@@ -346,7 +346,6 @@ class ManagementServer:
         return result
 
     def _slice(self, steps: Any, given: Any, name: str) -> tuple[Response | None, Any]:
-        """Run steps for the time of a slice; returns the response, or what is needed first."""
         slices: TimeSlices = self._broker.turn.slices
         until = slices.begin() + SLICE
         try:

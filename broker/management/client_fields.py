@@ -160,7 +160,6 @@ def _connection_details(channel: Channel) -> dict[str, Any]:
 
 
 def _named(connection: Connection) -> dict[str, str]:
-    """Return the name that a client has given to its connection, if it has."""
     name = _given_name(connection)
     return {} if name is ABSENT else {"user_provided_name": name}
 

@@ -65,7 +65,6 @@ class _Verdict:
         self._listener: Callable[[Any], object] | None = None
 
     def settle(self, outcome: Outcome) -> None:
-        """Record the outcome."""
         self.outcome = outcome
         if self._listener is not None:
             self._listener(outcome)

@@ -32,7 +32,6 @@ def _user_state(call: Call) -> State:
 
 
 def _users_state(call: Call) -> State:
-    """Return the users that the body names."""
     try:
         names = call.body().get("users")
     except ApiError:
@@ -183,7 +182,6 @@ def delete_user_limit(call: Call, user: str, limit: str) -> None:
 
 
 def _permissions_of(call: Call) -> dict[str, str] | None:
-    """Return the patterns of the user in the vhost of a path; None if it has no access."""
     user, vhost = call.names["user"], call.names["vhost"]
     if not call.broker.users.may_access(user, vhost):
         return None

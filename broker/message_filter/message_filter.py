@@ -379,7 +379,6 @@ class _Parser:
         self._pattern = 0
 
     def parse(self) -> Predicate:
-        """Parse a whole condition."""
         predicate = self._condition()
         token = self._next
         if token.kind is not Kind.END:

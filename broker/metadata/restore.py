@@ -228,7 +228,6 @@ def _of(found: dict[type[Row], list[Row]], kind: type[_R]) -> list[_R]:
 
 
 def _json(row: PolicyRow | ParameterRow | GlobalParameterRow, value: bytes) -> Any:
-    """Decode the JSON value of a row; raises DamagedError."""
     try:
         return json.loads(value)
     except ValueError as error:
@@ -236,7 +235,6 @@ def _json(row: PolicyRow | ParameterRow | GlobalParameterRow, value: bytes) -> A
 
 
 def _arguments(row: ExchangeRow | QueueRow | BindingRow) -> Any:
-    """Decode the arguments of a row; raises DamagedError."""
     try:
         return decode_whole_table(row.arguments)
     except MalformedTable as error:

@@ -100,11 +100,9 @@ class _ClosedTransport(asyncio.Transport):
     """The transport of a socket that has closed."""
 
     def is_closing(self) -> bool:
-        """Return True."""
         return True
 
     def get_write_buffer_size(self) -> int:
-        """Return 0: nothing is sent any more."""
         return 0
 
     def close(self) -> None:
@@ -171,7 +169,6 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._flow = FlowControl(gate.node, self)
 
     def __repr__(self) -> str:
-        """Return a text that names the connection."""
         return f"<driver of connection {self.connection.name!r}>"
 
     # -- asyncio's side ---------------------------------------------------------------------------------------------

@@ -246,7 +246,6 @@ class Committer:
         return True
 
     def _set_timer(self) -> None:
-        """Schedule the next commit."""
         journal = self._journal
         is_under_way = journal.in_flight is not None and not self._cuts_ahead
         if is_under_way or (self.is_held and self._host.turn.is_split):
@@ -321,7 +320,6 @@ class Committer:
             self._loop.call_soon(self._check_idleness)
 
     def _check_idleness(self) -> None:
-        """Commit now if the loop was idle."""
         if self._timer is None:  # the commit has started on time
             self._is_watching = False
             return

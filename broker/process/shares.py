@@ -49,7 +49,6 @@ class Shares:
         return cls(most, max(1, 3 * most // 4))
 
     def __len__(self) -> int:
-        """Return the number of places taken."""
         return self._taken
 
     @property

@@ -197,7 +197,6 @@ class ConsumerRotation:
             consumer.park()
 
     def _deliver_one_each(self, consumers: Sequence[Consumer], batch: Fetched) -> None:
-        """Deliver a message to each of the first consumers in the rotation, as far as there are messages."""
         ready = self.ready
         for consumer, seq_id, message in zip(consumers, batch.seq_ids, batch.messages, strict=False):
             consumer.deliver((seq_id,), (message,), redelivered=batch.redelivered)

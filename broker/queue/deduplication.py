@@ -486,7 +486,6 @@ class Deduplication:
         self._rewritten = -1
 
     def _change(self, mark: bytes, value: int) -> None:
-        """Have the next batch write a value."""
         is_first = not self._changed
         self._changed[mark] = value
         if is_first and self._disk is not None and not self._disk.journal.before_cut(self._write):
@@ -585,7 +584,6 @@ def _answered(message: Message, *, is_durable: bool) -> Awaited | None:
 
 
 def _text(message: Message, name: str) -> str:
-    """Return the value of a header; '' if there is none."""
     field = (Properties(message.header).headers or {}).get(name)
     return "" if field is None or field[1] is None else str(field[1])
 

@@ -890,15 +890,12 @@ class RunListener:
 
 
 class _Once(RunListener):
-    """Calls a callback after the next run."""
-
     __slots__ = ("_callback",)
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback
 
     def queue_ran(self, queue: Queue) -> None:
-        """Remove this listener, and call the callback."""
         queue.remove_listener(self)
         self._callback()
 

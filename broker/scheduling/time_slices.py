@@ -96,7 +96,6 @@ class TimeSlices:
         """Called when a job waits and none did before; the driver must then call `run` in a later step."""
 
     def __len__(self) -> int:
-        """Return the number of waiting jobs."""
         return len(self._jobs) + len(self._later)
 
     # -- steps ------------------------------------------------------------------------------------------------------

@@ -80,7 +80,6 @@ class TimerWheel:
         return min(self._buckets, default=inf)
 
     def __len__(self) -> int:
-        """Return the number of scheduled connections."""
         return sum(map(len, self._buckets.values()))
 
 

@@ -451,7 +451,6 @@ class _Call:
     has_input = stores_input = False
 
     def run(self) -> bool:
-        """Call the callback."""
         self._callback()
         return False
 

@@ -48,7 +48,6 @@ class Timers:
         self._cancelled = 0
 
     def __len__(self) -> int:
-        """Return the number of pending timers."""
         return len(self._heap) - self._cancelled
 
     def at(self, when: int, callback: Callable[[], object]) -> Timer:

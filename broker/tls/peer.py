@@ -38,7 +38,6 @@ class Peer:
                 self.certificate = None
 
     def __str__(self) -> str:
-        """Return a text for a line of the log."""
         presented = f", certificate {self.certificate.subject}" if self.certificate is not None else ""
         return f"{self.protocol.replace('tlsv', 'TLS ')}, {self.suite}{presented}"
 

@@ -204,7 +204,6 @@ class Looks:
         raise NotImplementedError
 
     def _snapshot(self) -> Snapshot:
-        """Open a snapshot of the files."""
         raise NotImplementedError
 
     # -- the head ---------------------------------------------------------------------------------------------------

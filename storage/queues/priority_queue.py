@@ -234,7 +234,6 @@ class PriorityQueue(Generic[Level]):
 
     @property
     def _head(self) -> Level | None:
-        """The level that has the head."""
         return self.levels[self._filled.bit_length() - 1] if self._filled else None
 
     @property

@@ -133,7 +133,6 @@ class Withdrawal:
         return taken
 
     def _hold(self, seq_id: int, item: Item) -> None:
-        """Add a withdrawn message to the unacked ones."""
         queue = self._queue
         queue.delta.note_withdrawn(seq_id)
         queue._unacked_entries += type(item) is Entry

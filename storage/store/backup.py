@@ -348,7 +348,6 @@ class PageCopy:
         return True
 
     def _next(self) -> int:
-        """Return the next page to copy, -1 if none is left."""
         found = self._wanted.find(1, self._at)
         if found < 0 and self._at:
             found = self._wanted.find(1)

@@ -238,7 +238,6 @@ class Check:
             self._report(name, f"{left} rows fewer than the table counts")
 
     def _row(self, name: str, key: bytes) -> bytes | None:
-        """Return a row of a table, which may be missing itself."""
         return self._txn.get(key, db=self._db[name]) if name in self._db else None
 
     # -- one table each -----------------------------------------------------------------------------------------------

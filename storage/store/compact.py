@@ -183,8 +183,6 @@ def _logged_commits(store: Path, txn: Any, meta: Any) -> int:
 
 
 class _Copy:
-    """Copies all tables into a new file."""
-
     def __init__(self, txn: Any, tables: dict[str, Any], path: Path) -> None:
         self._txn = txn
         self._tables = tables
@@ -194,7 +192,6 @@ class _Copy:
         """Bitmaps of blocks that could not be rewritten, and those that have delivery counts."""
 
     def run(self) -> int:
-        """Copy, flush and close; returns the number of dead records omitted."""
         with open_mapped(self._path, subdir=False, lock=False, sync=False, mode=FILE) as env:
             for name, table in self._tables.items():
                 if name == "blocks":

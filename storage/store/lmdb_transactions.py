@@ -362,7 +362,6 @@ class LmdbEnvironment:
             txn.delete(key, db=self.db["blocks"])
 
     def _unref(self, txn: Any, msg_id: int) -> None:
-        """Remove one reference to a body."""
         if remove_reference(txn, self.db, msg_id):
             self.unlink.append(msg_id)
 

@@ -190,7 +190,6 @@ def _entries(octets: memoryview, place: Place, transaction: int) -> Left | None:
 
 
 def _contents(folder: Path) -> memoryview:
-    """Return the log, without the reserve; empty if there is none."""
     try:
         descriptor = open_regular(folder / NAME)
     except FileNotFoundError:

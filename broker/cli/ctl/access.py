@@ -378,7 +378,6 @@ def _put_limits(session: Session, kind: str, owner: str, definition: str) -> Non
 
 
 def _list_all_limits(session: Session, owner: str) -> None:
-    """List the limits of all vhosts or users."""
     session.announce(f"Listing limits for all {owner}s ...")
     found = session.api.get(f"{owner}-limits")
     rows = [{owner: row[owner], "limits": cell(row["value"])} for row in found]
@@ -386,7 +385,6 @@ def _list_all_limits(session: Session, owner: str) -> None:
 
 
 def _limits(session: Session, kind: str, owner: str) -> dict[str, Any]:
-    """Return all limits of a vhost or user."""
     rows = session.api.get(kind, owner)
     return {name: value for row in rows for name, value in dict(row["value"]).items()}
 

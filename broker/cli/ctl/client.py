@@ -173,7 +173,6 @@ class ApiClient:
 
     @contextlib.contextmanager
     def _connection_errors(self) -> Iterator[None]:
-        """Raise a CtlError for a connection that fails."""
         try:
             yield
         except TimeoutError:

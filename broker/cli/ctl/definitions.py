@@ -85,7 +85,6 @@ def import_definitions(
 
 
 def _content(session: Session, file: str) -> bytes:
-    """Return the definitions to import."""
     if file == "-":
         session.announce("Importing definitions in JSON from standard input ...")
         return sys.stdin.buffer.read()

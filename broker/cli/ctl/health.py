@@ -65,7 +65,6 @@ def erlang_version(session: Session) -> None:
 
 
 def _wait(session: Session, seconds: float) -> None:
-    """Wait until the broker answers."""
     until = time.monotonic() + seconds
     while True:
         try:

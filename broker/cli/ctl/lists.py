@@ -98,7 +98,6 @@ CONSUMER: Mapping[str, Value] = {
 def _show(
     session: Session, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Value], columns: Sequence[str]
 ) -> None:
-    """Print the columns of items."""
     values = {name: known[name] for name in columns}
     shown = [
         {name: row.get(value) if isinstance(value, str) else value(row) for name, value in values.items()}

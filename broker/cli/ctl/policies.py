@@ -27,7 +27,6 @@ def _delete(session: Session, *path: str) -> None:
 
 
 def _with_json(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    """Return rows with one of their values as JSON."""
     return [{**row, key: msgspec.json.encode(row[key]).decode()} for row in rows]
 
 

@@ -196,7 +196,6 @@ def report(session: Session) -> None:
 
 
 def _report_vhost(session: Session) -> None:
-    """Print the objects of a virtual host."""
     click.echo()
     list_queues(session, tuple(QUEUE))
     click.echo()

@@ -274,7 +274,6 @@ class Model:
 
 
 def _cut(line: Line, cells: int) -> Line:
-    """Return a line that is at most so many cells wide."""
     found: Line = []
     for text, style in line:
         left = cells - shown_width(found)
