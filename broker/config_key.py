@@ -34,7 +34,6 @@ class Key(msgspec.Struct, frozen=True):
             RabbitMQ's.
         also: other names of it.
         attribute: path of the value inside of `Config`, which `broker.config.keys` adds; '' if it is combined.
-
     """
 
     name: str

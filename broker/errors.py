@@ -47,11 +47,9 @@ _SOFT = frozenset({
 class AMQPError(Exception):
     """An error that is reported to the client with `channel.close` or `connection.close`.
 
-    Args:
-        code: the reply code; it alone determines whether the channel (soft) or the connection (hard) is closed.
-        explanation: the part of the reply text after `NAME - `; if empty, the reply text is the name alone.
-        class_id, method_id: the failing method; if both are 0, the connection fills in what it was executing.
-
+    The code alone determines whether the channel (soft) or the connection (hard) is closed. The explanation is the part
+    of the reply text after `NAME - `, '' for the name alone. If class and method are 0, the connection fills in what it
+    was executing.
     """
 
     def __init__(self, code: ReplyCode, explanation: str = "", class_id: int = 0, method_id: int = 0) -> None:
@@ -104,13 +102,9 @@ Subscribe = Callable[[Callable[[], object]], object]  # registers a callback for
 class NotYet(Exception):  # noqa: N818 - not an error: the method will be executed later
     """Raised by a handler whose method cannot be executed yet. The handler must not have changed anything.
 
-    The connection executes nothing more until the callback is called, then executes the method again.
-
-    Args:
-        subscribe: registers the callback to be called when the method can be retried; must not call it immediately.
-        retry: the rest of a publish whose content has arrived, to be called instead of the method; it may raise the
-            same errors. None for a method that is to be executed again from its frame.
-
+    The connection executes nothing more until the callback is called, then executes the method again. `subscribe`
+    registers that callback, and must not call it immediately. `retry` is the rest of a publish whose content has
+    arrived, to be called instead, and may raise the same errors.
     """
 
     def __init__(self, subscribe: Subscribe, retry: Callable[[], object] | None = None) -> None:

@@ -21,14 +21,10 @@ class Expression(NamedTuple):
 
 
 def compiled(pattern: bytes, *, memory: int, encoding: str = "latin-1") -> Expression:
-    """Compile an expression.
+    """Compile an expression, encoded as the texts are: in octets (`latin-1`), or in characters of `utf-8`.
 
-    Args:
-        pattern: the expression, encoded as the texts are.
-        memory: the maximum of a compiled one in RE2, in bytes, which bounds the time of a search.
-        encoding: what a character is in the texts: an octet (`latin-1`), or a character of `utf-8`.
-
-    Raises ExpressionError: the expression is invalid, too large, or not supported; the text says by what.
+    `memory` is the maximum of a compiled one in RE2, in bytes, which bounds the time of a search. Raises
+    ExpressionError: the expression is invalid, too large, or not supported; the text says by what.
     """
     try:
         import re2  # noqa: PLC0415 - an extra; and most brokers have only trivial patterns and need not load it

@@ -8,16 +8,11 @@ CONFIRM_MODES = (STANDARD, CONSUMER_ACK, CONSUMER_ACK_LIGHT)
 
 
 def effective_mode(asked: str, *, is_quorum: bool, needs_delivered: bool) -> str:
-    """Return the effective confirm mode of a queue.
+    """Return the effective confirm mode of a queue; that of a quorum queue is `STANDARD`, as all it has is stored.
 
-    Args:
-        asked: the mode requested by arguments, a policy or the configuration.
-        is_quorum: true for a quorum queue: its mode is `STANDARD`, since all its messages are stored on disk.
-        needs_delivered: true if messages are needed after their delivery: the body for a dead letter exchange, the
-            requeue count for a delivery limit, the size for a limit in bytes, all of it for a retention, the id for a
-            deduplication.
-            `CONSUMER_ACK_LIGHT`, which keeps nothing of delivered messages, then falls back to `CONSUMER_ACK`.
-
+    `needs_delivered`: messages are needed after their delivery: the body for a dead letter exchange, the requeue count
+    for a delivery limit, the size for a limit in bytes, all of it for a retention, the id for a deduplication.
+    `CONSUMER_ACK_LIGHT`, which keeps nothing of delivered messages, then falls back to `CONSUMER_ACK`.
     """
     if is_quorum:
         return STANDARD

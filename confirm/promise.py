@@ -13,12 +13,8 @@ from leveret.storage.message import Message, Persistent, Publisher
 class Promise:
     """The pending confirm of one publish; it is a `Publisher` itself, for copies that must be on disk.
 
-    Args:
-        publisher: notified once of the outcome.
-        seq_no: the publisher's sequence number of the message.
-        copies: number of copies that must be accepted, at least 1. For each copy `accepted` must be called exactly
-            once, or `refused`, after which both may be called any number of times.
-
+    The publisher is notified once of the outcome, by the sequence number. For each of the copies, at least 1,
+    `accepted` must be called exactly once, or `refused`, after which both may be called any number of times.
     """
 
     __slots__ = ("open", "publisher", "seq_no")

@@ -88,9 +88,8 @@ class DelayedExchange(Exchange):
     def class_for(cls, arguments: Table) -> ExchangeClass:
         """Return the class for the type behind it.
 
-        Raises:
-            InvalidDelayedTypeError: `x-delayed-type` is missing, no string, or a type that cannot be delayed.
-            UnknownExchangeTypeError: it names no type.
+        Raises InvalidDelayedTypeError if `x-delayed-type` is missing, no string, or a type that cannot be delayed,
+        UnknownExchangeTypeError if it names no type.
         """
         kind, value = arguments.get(_ARGUMENT, ("void", None))
         if kind != "longstr" or not isinstance(value, str):

@@ -20,14 +20,8 @@ def open_regular(
 ) -> int:
     """Open a regular file, whose name says nothing about what it names; returns its descriptor.
 
-    Nothing waits for the other end of a named pipe. Raises OSError also for anything that is no regular file.
-
-    Args:
-        path: the file.
-        flags: as for `os.open`; it is closed when another program is executed.
-        mode: of a file that is made.
-        follows_links: whether the last part of the name may be a symbolic link; otherwise no other file is read or
-            overwritten.
+    Nothing waits for the other end of a named pipe. It is closed when another program is executed. Raises OSError also
+    for anything that is no regular file, and for a symbolic link unless `follows_links`.
     """
     flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (0 if follows_links else os.O_NOFOLLOW)
     descriptor = os.open(path, flags, mode)

@@ -59,22 +59,12 @@ class HeldMessages:
         destination: str = "",
         choice: Choice = ALL,
     ) -> Steps[Acted]:
-        """Act on messages that a queue holds; the user needs to be able to read and to configure the queue.
+        """Act on messages that a queue holds; the user needs read and configure on it, and write on a `destination`.
 
-        To move or copy them the user needs to be able to write to the other queue, too.
-
-        Args:
-            actor: the acting user.
-            vhost: the virtual host.
-            name: the queue.
-            act: 'release' to have them delivered now, 'cancel' to remove them, 'reschedule' to change their time,
-                'move' or 'copy' to have another queue hold them until the same time, as many as it may.
-            to: the new time (epoch ms), with 'reschedule' only; one that has passed releases them.
-            destination: the other queue, with 'move' and 'copy' only.
-            choice: the messages.
-
-        Raises NotFoundError and ForbiddenError as for a client, BadRequestError for an invalid condition or time, and
-        BusyError while another operation runs.
+        `act` is 'release' to have them delivered now, 'cancel' to remove them, 'reschedule' to change their time, or
+        'move' or 'copy' to have another queue hold them until the same time, as many as it may. `to` is the new time
+        (epoch ms), with 'reschedule' only; one that has passed releases them. Raises NotFoundError and ForbiddenError
+        as for a client, BadRequestError for an invalid condition or time, and BusyError while another operation runs.
         """
         if act not in ACTS:
             raise BadRequestError(f"action must be one of {', '.join(ACTS)}")

@@ -125,15 +125,9 @@ class Transfers:
     ) -> int:
         """Move dead letters back to the queues in which they died (see `broker.transfer.retry`).
 
-        Args:
-            actor: the acting user, who needs to be able to read the queue and to write to the destinations.
-            vhost: the virtual host.
-            queue: the queue that has them.
-            destination: another destination, as for `start_move`; '' for the queue of each message's newest death.
-            first: True for the queue of the first death instead; excludes a destination.
-            reason: only messages whose newest death has this reason, one of `REASONS`; '' for any.
-            most_retries: number of retries after which a message stays.
-            chosen: the messages.
+        The user needs to be able to read the queue and to write to the destinations: another one, as for `start_move`,
+        or for '' the queue of each message's newest death, or of its `first`. A `reason`, one of `REASONS`, is that of
+        the newest death. A message stays after `most_retries`.
         """
         if first and destination:
             raise BadRequestError("first and destination exclude each other")

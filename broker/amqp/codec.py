@@ -164,14 +164,10 @@ _METHODS: dict[int, tuple[type[Frame], tuple[Step, ...]]] = {
 
 
 def decode_method(payload: bytes | memoryview, at: int, end: int) -> Frame:
-    """Decode the payload of a method frame between `at` and `end`.
+    """Decode the payload of a method frame between `at` and `end`; table attributes are set to typed tables.
 
-    Octets after the last field are an error, as in RabbitMQ. Table attributes are set to typed tables.
-
-    Raises:
-        UnknownMethod: there is no such class and method.
-        MalformedMethod: the payload does not match the method's fields; see that class for the reply.
-        MethodTooLarge: a table has more levels or values than the broker takes.
+    Octets after the last field are an error, as in RabbitMQ. Raises UnknownMethod, MalformedMethod if the payload does
+    not match the method's fields, and MethodTooLarge if a table has more levels or values than the broker takes.
     """
     data = payload if isinstance(payload, bytes) else bytes(payload[:end])
     fields_at = at + 4

@@ -16,9 +16,8 @@ Credentials = tuple[str, Password]  # user name and password
 def plain(response: str) -> Credentials:
     """Parse a PLAIN response: NUL, user, NUL, password (RFC 4616 without an authorisation identity).
 
-    Raises:
-        MalformedResponse: anything else, including an authorisation identity or a third NUL, as in
-            rabbit_auth_mechanism_plain. RabbitMQ's text quotes the response with its password; ours does not.
+    Raises MalformedResponse for anything else, as rabbit_auth_mechanism_plain. RabbitMQ's text quotes the response with
+    its password; ours does not.
     """
     parts = response.split("\0")
     if len(parts) != 3 or parts[0]:

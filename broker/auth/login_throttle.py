@@ -183,7 +183,6 @@ class Logins:
         throttle: delays the answers to failed ones.
         sources, http: count them.
         refusal_log: limits the lines of the log about clients that were refused.
-
     """
 
     def __init__(self, max_failures: int | None, period: float) -> None:

@@ -52,18 +52,11 @@ class ConsumerTimeouts:
         consumers: Iterable[Receiver],
         default: int,
     ) -> list[tuple[int, int]]:
-        """Store a mark, and find deliveries that were not acked in time.
+        """Store a mark; return tags and timeouts (ms) of deliveries that were not acked in time.
 
-        Args:
-            now: seconds of a monotonic clock.
-            unacked: unacked deliveries by delivery tag, ascending; not empty.
-            last_tag: the last delivery tag used.
-            consumers: the consumers of the channel. Some of the unacked deliveries may belong to others.
-            default: timeout in ms of receivers that have none of their own; 0 for none.
-
-        Returns:
-            Their delivery tags and timeouts in ms.
-
+        `unacked` are the deliveries by tag, ascending, not empty; some may belong to other receivers than the
+        `consumers`. `now` is seconds of a monotonic clock, `default` the timeout in ms of receivers without one of
+        their own; 0 for none.
         """
         first = next(iter(unacked))
         times, tags = self._times, self._tags

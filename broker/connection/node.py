@@ -81,7 +81,6 @@ class Node:
         journal: what must be on disk before clients get a reply.
         is_open: true once clients may connect.
         is_stopping: true once no more sockets are let in.
-
     """
 
     channel_class: Callable[[int, Any], Channel] = Channel

@@ -54,18 +54,10 @@ FLOW_SECONDS = 5.0
 
 
 def connection_state(connection: Any, alarm: str, now: float) -> str:
-    """Return RabbitMQ's name for the state (rabbit_reader).
+    """Return RabbitMQ's name for the state (rabbit_reader); `now` is seconds of the clock of `Connection.paused_at`.
 
-    Args:
-        connection: an open `Connection`.
-        alarm: the reason why publishers are blocked, empty if they are not.
-        now: seconds of the clock of `Connection.paused_at`.
-
-    Returns:
-        `blocked`: it has published while an alarm was raised, and is not read. `blocking`: an alarm is raised, and it
-        has not published yet. `flow`: it is paused now and then for queues or the disk. `running`, or `closing`: none
-        of these.
-
+    `blocked`: it has published while an alarm was raised, and is not read. `blocking`: an alarm is raised, and it has
+    not published yet. `flow`: it is paused now and then for queues or the disk. `running`, or `closing`: none of these.
     """
     if connection.state != OPEN:
         return "closing"

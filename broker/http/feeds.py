@@ -54,12 +54,7 @@ class _Row:
 
 
 class Feed:
-    """The feed of a topic.
-
-    Args:
-        topic: the topic.
-        wall_clock: returns milliseconds since the epoch.
-    """
+    """The feed of a topic; `wall_clock` returns milliseconds since the epoch."""
 
     def __init__(self, topic: Topic, wall_clock: Callable[[], int]) -> None:
         self.topic = topic

@@ -128,12 +128,10 @@ class Routes:
         return iter(self._routes.values())
 
     def get(self, *paths: str, **fields: Any) -> Callable[[H], H]:
-        """Declare a handler of GET.
+        """Declare a handler of GET for some paths.
 
-        Args:
-            paths: its paths.
-            fields: fields of `Operation` and `Route` beside the defaults, such as another summary (`doc`); and
-                `arguments`, those of the handler that are the same for each call.
+        `fields` are those of `Operation` and `Route` beside the defaults, such as another summary (`doc`), and
+        `arguments`, those of the handler that are the same for each call.
         """
         return self._declare("GET", paths, (200,), fields)
 

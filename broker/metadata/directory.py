@@ -57,12 +57,7 @@ class Directory:
         self._make_vhost = make_vhost
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> list[Queue]:
-        """Create what an earlier run has stored; returns its durable queues, without their messages.
-
-        Raises:
-            DamagedError, UnknownFormatError: see `restore.restore`.
-
-        """
+        """Create what an earlier run has stored; returns its durable queues, empty. Raises as `restore.restore`."""
         queues = restore(rows, self.definitions, self.users, self.global_parameters, self._new_vhost)
         events = self._loop.context.events
         if events is not None:

@@ -82,13 +82,10 @@ MetadataJournal = Journal | NullJournal
 
 
 class Definitions:
-    """Writes metadata rows, and reads them at the start.
+    """Writes metadata rows to the journal, and reads them at the start; the context is notified of changes.
 
-    Args:
-        journal: receives the rows.
-        next_id: returns a number (u64) that was never used before, neither in this process nor in an earlier one on the
-            same data.
-        context: is notified of changes.
+    `next_id` returns a number (u64) that was never used before, neither in this process nor in an earlier one on the
+    same data.
     """
 
     __slots__ = ("_context", "_journal", "_next_id", "recording")

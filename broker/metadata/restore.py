@@ -55,21 +55,12 @@ def restore(
     """Create everything that the rows (keys and values) describe, and record changes from now on.
 
     A binding without one of its ends is deleted, row included, and logged; so is everything in a vhost that does not
-    exist. A permission or policy with an invalid pattern is kept and logged, and matches nothing.
+    exist. A permission or policy with an invalid pattern is kept and logged, and matches nothing. `make_vhost` creates
+    a vhost and makes it available; it must not record it. Returns the durable queues in the order of their declaration;
+    the caller must attach their messages.
 
-    Args:
-        rows: the whole table of metadata.
-        definitions: records later changes.
-        users: receives users, permissions and limits.
-        global_parameters: receives the global parameters.
-        make_vhost: creates a vhost and makes it available; must not record it.
-
-    Returns:
-        The durable queues in the order of their declaration; the caller must attach their messages.
-
-    Raises:
-        DamagedError: a row is damaged. The broker must not start, because it would lose the other rows too.
-        UnknownFormatError: a row has a format that this version does not know.
+    Raises DamagedError for a damaged row: the broker must not start, because it would lose the other rows too;
+    UnknownFormatError for one that this version does not know.
     """
     found: dict[type[Row], list[Row]] = defaultdict(list)
     for key, value in rows:

@@ -42,7 +42,6 @@ class Gate:
     Attributes:
         config: as given; drivers apply the options of sockets.
         unsent_answers: return what waits in memory for clients of HTTP; code that starts such listeners adds one.
-
     """
 
     def __init__(

@@ -81,13 +81,7 @@ class Listeners:
         """The tasks of sockets with TLS, and of those that wait for a proxy's header."""
 
     async def bind(self, listeners: Iterable[Listener], tls: "Credentials | None" = None) -> None:
-        """Bind addresses; clients cannot connect before `open`. Raises OSError for an unavailable address.
-
-        Args:
-            listeners: the addresses.
-            tls: the certificates, for TLS on all of them.
-
-        """
+        """Bind addresses; clients cannot connect before `open`. Raises OSError for an unavailable address."""
         self._loop = asyncio.get_running_loop()
         try:
             for listener in listeners:
@@ -105,11 +99,9 @@ class Listeners:
             raise
 
     def open(self, backlog: int) -> None:
-        """Start accepting clients. Raises OSError for an address on which another process listens by now.
+        """Start accepting clients; at most `backlog` connections wait in the system for that.
 
-        Args:
-            backlog: maximum number of connections that wait in the system to be accepted.
-
+        Raises OSError for an address on which another process listens by now.
         """
         for sock in self._listening:
             try:
@@ -302,22 +294,14 @@ class Listeners:
 
 
 async def read_header(sock: socket.socket, seconds: float) -> Header | None:
-    """Read the header of the PROXY protocol with which a connection begins, and nothing that follows it.
+    """Read the header of the PROXY protocol with which a connection begins, within some seconds, and nothing more.
 
     A proxy elsewhere may not give a client an address of this host, which would let it in as a local one: the proxy's
-    own address holds then, because its host is where that client is.
+    own address holds then, because its host is where that client is. The socket does not block. None if the peer has
+    closed the connection without sending anything.
 
-    Args:
-        sock: the socket, which does not block.
-        seconds: the time that the header may take.
-
-    Returns:
-        The header; None if the peer has closed the connection without sending anything.
-
-    Raises:
-        MalformedHeaderError: something else has arrived, or too little in time; the text is for the log.
-        OSError: the connection is broken.
-
+    Raises MalformedHeaderError if something else has arrived, or too little in time, with a text for the log; OSError
+    if the connection is broken.
     """
     octets = b""
     try:

@@ -63,14 +63,10 @@ class PeerCheck:
         a `run`."""
 
     def run(self, driver: CheckedDriver, sock: socket.socket, now: float, send_timeout: float | None) -> None:
-        """End the connection if its client has gone or does not read.
+        """End the connection if its client has gone or does not read; the driver is not closing.
 
-        Args:
-            driver: is not closing.
-            sock: its socket.
-            now: seconds of a monotonic clock.
-            send_timeout: seconds after which a client that does not read is disconnected; None for never.
-
+        `now` is seconds of a monotonic clock; after `send_timeout` seconds a client that does not read is disconnected,
+        None for never.
         """
         connection = driver.connection
         steps = connection.reads + driver.resumed

@@ -35,7 +35,6 @@ class Header(NamedTuple):
         size: its octets.
         peer, local: the address of the client, and the one that it connected to; None if the proxy tells none, as for
             its own health checks: those of the socket hold then.
-
     """
 
     size: int

@@ -43,13 +43,8 @@ class LingeringClose:
     discards what the client's system has not acknowledged, so it waits until everything is: for a limited time, because
     a peer may take nothing.
 
-    Args:
-        loop: has the clock.
-        linger: seconds for the last bytes to be acknowledged before a reset; None to close without one.
-        transport: has been given the last bytes.
-        sock: its socket.
-        abort: closes the socket at once, by a reset if `linger` is set.
-
+    `linger` is the seconds for that, None to close without a reset. The transport has been given the last bytes;
+    `abort` closes the socket at once, by a reset if `linger` is set.
     """
 
     __slots__ = ("_abort", "_linger", "_loop", "_since", "_socket", "_timer", "_transport")

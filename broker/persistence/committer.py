@@ -72,10 +72,7 @@ NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 class FileRemovals:
     """Removes the files of bodies that nothing refers to any more, in threads, unless a backup needs them.
 
-    Args:
-        loop: the event loop, in which all methods are called.
-        threads: where files are removed.
-        path_of: the path of a body's file.
+    All methods are called in the event loop.
     """
 
     def __init__(

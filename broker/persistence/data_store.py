@@ -209,14 +209,11 @@ class DataStore:
         time_source: TimeSource | None = None,
         disk_limit: int = 0,
     ) -> None:
-        """Start the threads.
+        """Start the threads; the host is notified of results.
 
-        Args:
-            host: notified of results.
-            loop: the event loop.
-            report_full: called with true when a write finds the disk full, with false later.
-            time_source: the time of the next try then; None for the real time.
-            disk_limit: bytes that backups leave free on the disk of the data directory.
+        `report_full` is called with true when a write finds the disk full, with false later; `time_source` has the time
+        of the next try, None for the real time. Backups leave `disk_limit` bytes free on the disk of the data
+        directory.
         """
         self._host = host
         records, gap = self.config.max_journal_records, self.config.commit_interval

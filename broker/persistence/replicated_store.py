@@ -189,12 +189,9 @@ class ReplicatedCommitter(Committer):
 
 
 class ReplicatedDataStore(DataStore):
-    """The copy of the node that leads.
+    """The copy of the node that leads, with the whole log applied; batches go to `log`.
 
-    Args, besides those of a `DataStore`:
-        environment: the copy, with the whole log applied.
-        epoch: number of the leadership; no other leader had it, so all ids begin with it.
-        log: where batches go.
+    `epoch` is the number of the leadership; no other leader had it, so all ids begin with it.
     """
 
     committer_class = ReplicatedCommitter

@@ -51,13 +51,7 @@ class SpaceReclaim:
         self._is_busy = self._is_refused = self._stopped = False
 
     def update(self, octets: int, garbage_fraction: float, now: float) -> None:
-        """Process a measurement of the file.
-
-        Args:
-            octets: disk space that it takes, in bytes.
-            garbage_fraction: the unused share of it.
-            now: seconds of the loop's clock.
-        """
+        """Process a measurement of the file: bytes on disk, the unused share of them, the loop's time (s)."""
         if self._is_busy or self._is_refused or self._stopped:
             return
         self._submit(lambda: keep_reserve(self._table, self._reserve), self._kept)

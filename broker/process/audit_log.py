@@ -52,7 +52,6 @@ class AuditLog:
         is_required: true if nothing may be changed while entries cannot be written.
         recorded: entries so far, including those that were lost.
         wake: called when there is something to write.
-
     """
 
     __slots__ = (
@@ -96,20 +95,11 @@ class AuditLog:
         after: Any = None,
         **detail: Any,
     ) -> None:
-        """Record an event.
+        """Record an event, such as `login` or `users.put`; its outcome is `ok`, `refused` or `failed`.
 
-        Args:
-            event: what happened, such as `login` or `users.put`.
-            outcome: `ok`, `refused` or `failed`.
-            actor: user name; '' for the operator on the host.
-            peer: address of the client; '' for the broker's own host.
-            vhost: the virtual host concerned.
-            name: the object concerned.
-            reason: reason of a refusal.
-            before: state of the object before the event (`bounded`); None for none.
-            after: state of the object after it.
-            detail: further values; those whose names may be those of secrets are masked.
-
+        The actor '' is the operator on the host, the peer '' the broker's own host; `reason` is that of a refusal,
+        `before` and `after` are states of the object (`bounded`), None for none. Of further values (`detail`) those are
+        masked whose names may be those of secrets.
         """
         if not self.is_on:
             return
@@ -135,14 +125,9 @@ class AuditLog:
         self._add(_encoded(entry))
 
     def record_repeatable(self, event: str, now: float, *, outcome: str = "ok", **facts: str) -> None:
-        """Record an event unless an equal one was recorded less than a minute ago, which is counted instead.
+        """Record an event, as `record`; one that equals another of the last minute is counted instead.
 
-        Args:
-            event: what happened.
-            now: seconds of a monotonic clock.
-            outcome: as for `record`.
-            facts: as for `record`: what makes two events equal.
-
+        `now` is seconds of a monotonic clock.
         """
         if not self.is_on:
             return
@@ -242,13 +227,7 @@ def _is_small(value: Any) -> bool:
 
 
 def masked(name: str, value: Any) -> Any:
-    """Return a value as it may be recorded: without secrets, at any depth.
-
-    Args:
-        name: its name, which tells whether it is secret; '' for none.
-        value: a value of JSON.
-
-    """
+    """Return a value of JSON as it may be recorded: without secrets, at any depth; its name tells whether it is one."""
     if any(part in name.lower() for part in _SECRET):
         return MASK
     if isinstance(value, Mapping):
@@ -261,13 +240,9 @@ def masked(name: str, value: Any) -> Any:
 
 
 def hidden(name: str, value: Any, *, is_secret: bool = False) -> Iterator[str]:
-    """Return the texts in a value that `masked` does not show, and the logins in those that are URIs.
+    """Return the texts in a value of JSON that `masked` does not show, and the logins in those that are URIs.
 
-    Args:
-        name: its name, which tells whether it is secret; '' for none.
-        value: a value of JSON.
-        is_secret: whether it is a part of a secret value.
-
+    The name tells whether the value is secret; `is_secret`: it is a part of a secret value.
     """
     is_secret = is_secret or any(part in name.lower() for part in _SECRET)
     if isinstance(value, Mapping):

@@ -17,16 +17,9 @@ STOP_SECONDS: Final = 5.0  # time that the last entries may take
 
 
 class AuditWriter:
-    """The thread that writes the entries of an audit log.
+    """The thread that writes the entries of an audit log to a file, which is continued; its directory is created.
 
-    Args:
-        audit: the audit log.
-        file: the file, which is continued; its directory is created.
-        rotation: when it is rotated.
-
-    Raises:
-        OSError: the file cannot be opened.
-
+    Raises OSError: the file cannot be opened.
     """
 
     def __init__(self, audit: AuditLog, file: Path, rotation: Rotation) -> None:

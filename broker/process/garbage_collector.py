@@ -79,11 +79,7 @@ class Collector:
     def collect_due(self, now: float, used: int, reads: int) -> None:
         """Run the collection that is due, if any; must be called in each tick.
 
-        Args:
-            now: seconds of a monotonic clock.
-            used: memory in use, in bytes.
-            reads: number of reads from sockets so far.
-
+        `now` is seconds of a monotonic clock, `used` the memory in use in bytes, `reads` the reads from sockets so far.
         """
         if not self._runs:
             return

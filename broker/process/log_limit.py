@@ -7,12 +7,7 @@ SECONDS = 1.0  # the time in which lines are counted
 
 
 class LogLimit:
-    """Limits the log to some lines per second and key, and counts the suppressed ones.
-
-    Args:
-        most: number of lines of a key within a second.
-
-    """
+    """Limits the log to at most `most` lines per second and key, and counts the suppressed ones."""
 
     __slots__ = ("_most", "_since", "_suppressed")
 

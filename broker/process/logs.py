@@ -229,10 +229,7 @@ class RotatedFile(logging.FileHandler):
         """Drop the line; logging must never stop the broker."""
 
     def reopen(self) -> None:
-        """Continue in a new file of the same name.
-
-        Raises OSError if it cannot be opened; the old file is then kept.
-        """
+        """Continue in a new file of the same name. Raises OSError if it cannot be opened; the old file is then kept."""
         replacement = self._open()
         self.acquire()
         try:

@@ -29,10 +29,8 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 def keep_large_blocks(block: int = KEPT_BLOCK, end: int = KEPT_END) -> None:
     """Let the C library keep freed blocks of some megabytes, unless the environment sets its limits.
 
-    Args:
-        block: size in bytes from which a freed block is returned to the system at once.
-        end: free bytes at the end of the heap from which they are.
-
+    From the size `block` in bytes on a freed block is returned to the system at once, and free bytes at the end of the
+    heap from `end` on.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     is_set = "MALLOC_TRIM_THRESHOLD_" in os.environ or "MALLOC_MMAP_THRESHOLD_" in os.environ
@@ -71,12 +69,7 @@ class Allocator:
             self._trim(0)
 
     def calibrate(self, resident: int) -> None:
-        """Calibrate the size of a block, assuming that objects fill the memory in use, as after it grew to its limit.
-
-        Args:
-            resident: private memory of this process in bytes.
-
-        """
+        """Calibrate a block's size as if objects filled the `resident` (private) bytes, as after growth."""
         self._block_octets = max(0, resident - self._large()) / sys.getallocatedblocks()
 
     def in_use(self, resident: int) -> int:

@@ -24,17 +24,10 @@ PIECE = 1024 * 1024
 
 
 def read_named(path: Path | str, most: int = MOST_OCTETS, *, is_typed: bool = False) -> bytes:
-    """Return what is in a file.
+    """Return what is in a file of at most `most` bytes; raises OSError, whose `strerror` says why that is impossible.
 
-    Args:
-        path: its name.
-        most: maximum size in bytes.
-        is_typed: whether the name was typed at a command that can be interrupted: then it may be a pipe or a device,
-            too, which is read to its end.
-
-    Raises:
-        OSError: it cannot be read, is not a regular file, or is larger; `strerror` says so.
-
+    `is_typed`: the name was typed at a command that can be interrupted: then it may be a pipe or a device, too, which
+    is read to its end.
     """
     if is_typed:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -9,12 +9,7 @@ from leveret.broker.process.shares import Shares
 
 
 class Places:
-    """Places for work, for which others wait; the waiting owners get a place in turn.
-
-    Args:
-        shares: the places.
-
-    """
+    """Places for work, for which others wait; the waiting owners get a place in turn."""
 
     def __init__(self, shares: Shares) -> None:
         self._shares = shares

@@ -14,14 +14,10 @@ _OF_SYSTEM = frozenset((Path("/dev"), Path("/dev/fd")))
 
 
 def write_private(path: Path, octets: bytes) -> None:
-    """Write a file that only its owner may read: completely and on disk, or not at all.
+    """Write a file that only its owner may read: completely and on disk, or not at all. Raises OSError.
 
     A file of that name is replaced, whatever its permissions, and so is a symbolic link. What is no regular file, such
     as a pipe, is written to, and so is `/dev/stdout`, whatever it leads to.
-
-    Raises:
-        OSError: that is not possible; what was there before is unchanged then.
-
     """
     folder = path.parent.resolve()
     is_of_system = folder in _OF_SYSTEM or folder.is_relative_to("/proc")

@@ -37,13 +37,7 @@ class Found(NamedTuple):
 
 
 class RecentLog(logging.Handler):
-    """Keeps the last lines of a logger.
-
-    Args:
-        name: name of the logger.
-        kept: maximum number of lines.
-
-    """
+    """Keeps the last lines of the logger `name`, at most `kept`."""
 
     def __init__(self, name: str = LOGGER_NAME, kept: int = KEPT) -> None:
         super().__init__(logging.INFO)
@@ -89,14 +83,9 @@ class RecentLog(logging.Handler):
         """Drop the line; logging must never stop the broker."""
 
     def find(self, *, after: int | None = None, level: str = "info", count: int = KEPT) -> Found:
-        """Return the newest lines of a level and above.
+        """Return the newest lines of a level and above, at most `count`; with `after` those behind that number.
 
-        Args:
-            after: number of the last line that is known; None for none. One that is too high, as after a restart of
-                the broker, is none, too.
-            level: the minimum level, one of `LEVELS`.
-            count: maximum number of lines.
-
+        A number that is too high, as after a restart of the broker, counts as none.
         """
         self.acquire()
         try:

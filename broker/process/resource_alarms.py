@@ -101,12 +101,7 @@ def disk_limit(absolute: int | None, relative: float | None) -> int:
 
 
 class MemoryAlarm:
-    """Compares the memory in use with the limit.
-
-    Args:
-        limit: bytes above which the alarm is raised; 0 raises it immediately.
-
-    """
+    """Compares the memory in use with the limit, bytes above which it is raised; 0 raises it immediately."""
 
     __slots__ = ("limit", "raised", "used")
 
@@ -127,12 +122,7 @@ class MemoryAlarm:
 
 
 class DiskAlarm:
-    """Compares the free disk space with the limit.
-
-    Args:
-        limit: bytes that must stay free.
-
-    """
+    """Compares the free disk space with the limit, bytes that must stay free."""
 
     __slots__ = ("free", "full", "limit", "raised")
 
@@ -189,7 +179,6 @@ class Resources(NamedTuple):
         memory_used, memory_limit: bytes.
         disk_free, disk_limit: bytes; free is None without a data directory.
         memory_alarm, disk_alarm: True while the alarm blocks publishers.
-
     """
 
     memory_used: int

@@ -19,7 +19,6 @@ class Notifier:
         environ: `NOTIFY_SOCKET`, a path or, after an ``@``, an abstract name; `WATCHDOG_USEC`, microseconds without a
             keep-alive after which the service manager kills the process; `WATCHDOG_PID`, the process that this is for.
         pid: the id of this process.
-
     """
 
     def __init__(self, environ: Mapping[str, str], pid: int) -> None:
@@ -31,15 +30,10 @@ class Notifier:
         self._seconds = int(expected) / 2_000_000 if name and meant and expected.isdecimal() else 0.0
 
     def ready(self, status: str, loop: asyncio.AbstractEventLoop) -> None:
-        """Report that clients may connect.
+        """Report that clients may connect, with one line of status.
 
         From now on the watchdog, if there is one, gets keep-alives until the loop ends: a blocked loop is detected,
         while a long shutdown is not mistaken for one.
-
-        Args:
-            status: one line of status, as shown by the service manager.
-            loop: the running loop.
-
         """
         self._notify(f"READY=1\nSTATUS={status}")
         if self._seconds:

@@ -27,13 +27,7 @@ def origin(host: str) -> str:
 
 
 class Shares:
-    """Some places, and who has how many of them.
-
-    Args:
-        most: the number of places, at least 1.
-        share: the maximum number of places for one owner, at least 1; a quarter of them by default.
-
-    """
+    """Some places, `most` of them, and who has how many; one owner has at most `share`, by default a quarter."""
 
     __slots__ = ("_of_owners", "_taken", "most", "share")
 

@@ -27,15 +27,10 @@ class InvalidDueTimeError(ValueError):
 
 
 def due_time(headers: Table, now: int, *, named: str | None, own: bool) -> int:
-    """Return the time (epoch ms) until which a message that comes `now` is held; 0 for now.
+    """Return the time (epoch ms) until which a message that comes `now` (epoch ms) is held; 0 for now.
 
-    Args:
-        headers: the headers of the message.
-        now: the time (epoch ms).
-        named: name of the further header; None for none.
-        own: whether `x-deliver-at` and `x-delay` are obeyed.
-
-    Raises InvalidDueTimeError.
+    `named` is the name of the further header, None for none; `own`: `x-deliver-at` and `x-delay` are obeyed. Raises
+    InvalidDueTimeError.
     """
     due = 0
     if own and has_value(field := headers.get(DELIVER_AT, _NOTHING)):

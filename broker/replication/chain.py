@@ -157,10 +157,7 @@ class OpenBodies:
             self.whole.add(chunk.body)
 
     def close(self, batch: Batch) -> None:
-        """Forget the bodies that a batch names or drops.
-
-        Raises BadEntryError: one that it names is not complete.
-        """
+        """Forget the bodies that a batch names or drops. Raises BadEntryError: one that it names is not complete."""
         for body in batch.named:
             if body not in self.whole:
                 raise BadEntryError(f"the body {body} is named before all of it is in the log")

@@ -20,12 +20,7 @@ from leveret.confirm.modes import CONFIRM_MODES
 
 
 class Loop:
-    """The event loop of one broker.
-
-    Args:
-        time_source: the time of everything that happens after a time.
-        slow_step: processor time in nanoseconds from which a step is logged; 0 for never.
-    """
+    """The event loop of one broker; a step is logged from `slow_step` ns of processor time on, 0 for never."""
 
     def __init__(self, time_source: TimeSource, slow_step: int = 0) -> None:
         self.time_source = time_source
@@ -158,13 +153,9 @@ class Loop:
     # -- turns and jobs ---------------------------------------------------------------------------------------------
 
     def run_step(self, kind: str, work: Callable[[], object], whom: object = None) -> None:
-        """Do some work as one step of the event loop, which is logged if it is slow.
+        """Do some work as one step of the event loop, which is logged if it is slow; it runs the turn or finishes it.
 
-        Args:
-            kind: kind of step.
-            work: the work; it runs the turn or finishes it.
-            whom: the object it works for; by default the queue or job that ran last.
-
+        `whom` is the object it works for; by default the queue or job that ran last.
         """
         slices = self.turn.slices
         self.context.now = slices.begin()

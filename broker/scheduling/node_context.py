@@ -27,11 +27,7 @@ class EventFeed(Protocol):
 
 
 class NodeContext:
-    """Times, timers, counters, latencies and events of one node.
-
-    Args:
-        clock: returns the wall-clock time (epoch ms), which is also the time of the timers.
-    """
+    """Times, timers, counters, latencies and events of one node; `clock` is the wall clock (epoch ms) of its timers."""
 
     __slots__ = ("actor", "clock", "events", "feed", "latencies", "now", "timers", "totals")
 
@@ -59,12 +55,8 @@ class NodeContext:
     def tell(self, kind: str, vhost: str, name: str, *subject: Any) -> None:
         """Tell the event exchange of an event, if there is one; nothing is published before the turn runs.
 
-        Args:
-            kind: what happened (`broker.connection.event_exchange`).
-            vhost: name of the vhost; '' for none.
-            name: name of the object.
-            subject: what else describes it, depending on the kind.
-
+        `kind` is what happened (`broker.connection.event_exchange`), `subject` what else describes it, depending on
+        that.
         """
         if self.feed is not None:
             self.feed.add(kind, vhost, name, self.actor, subject)

@@ -45,10 +45,8 @@ def _ignored() -> None:
 class TimeSlices:
     """The time of the current step, the jobs waiting for later steps, and the longest step so far.
 
-    Args:
-        clock: returns nanoseconds of a monotonic clock.
-        used: returns the CPU time of the thread in nanoseconds.
-        slow: CPU time in nanoseconds from which a step is logged as slow; 0 for never.
+    `clock` returns nanoseconds of a monotonic clock, `used` the thread's CPU time; from `slow` ns of it on a step is
+    logged, 0 for never.
     """
 
     __slots__ = (
@@ -120,13 +118,7 @@ class TimeSlices:
         return self.clock() >= self._deadline
 
     def end(self, what: str, whom: object) -> None:
-        """End a step, and log it if it was slow.
-
-        Args:
-            what: kind of step.
-            whom: the object it worked for.
-
-        """
+        """End a step of a kind (`what`) for an object (`whom`), and log it if it was slow."""
         self.latest = ""  # must not keep a deleted queue alive
         if self.clock() - self._began <= self._short:
             return
@@ -147,13 +139,10 @@ class TimeSlices:
     # -- jobs -------------------------------------------------------------------------------------------------------
 
     def add(self, job: Iterator[None], name: str) -> None:
-        """Run a job now, as far as time allows, and the rest in later steps.
+        """Run a job now, as far as time allows, and the rest in later steps; the name is for the log.
 
-        Args:
-            job: yields after each piece of work, which should take well below a millisecond. An exception ends this
-                job only, and is logged.
-            name: description of the job and its object, for the log.
-
+        It yields after each piece of work, which should take well below a millisecond. An exception ends this job only,
+        and is logged.
         """
         while not self.is_over():
             if not self._go_on(job, name):

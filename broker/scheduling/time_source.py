@@ -25,7 +25,6 @@ class TimeSource:
     Attributes:
         longest_wait: seconds after which a timer of the wall clock looks at it again, because the wall clock may be
             set while the monotonic one is not: the maximum delay of such timers after it was set forward.
-
     """
 
     longest_wait = 10.0

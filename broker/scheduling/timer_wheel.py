@@ -24,12 +24,7 @@ class Ticking(Protocol):
 
 
 class TimerWheel:
-    """A timer wheel.
-
-    Args:
-        now: start time, in seconds of a monotonic clock.
-
-    """
+    """A timer wheel that starts at `now`, in seconds of a monotonic clock."""
 
     __slots__ = ("_buckets", "_last")
 
@@ -84,15 +79,10 @@ class TimerWheel:
 
 
 class PeriodicSweep(Generic[T]):
-    """A periodic scan of many objects, spread evenly over the ticks of its period.
+    """A periodic scan of many objects, spread evenly over the ticks of its period (`seconds`).
 
-    A scan of ten thousand connections in one step would delay all clients.
-
-    Args:
-        everything: returns the objects to visit; called once per period.
-        visit: called with an object and the time. The object may have ended by then; `visit` must check that.
-        seconds: the period.
-
+    A scan of ten thousand connections in one step would delay all clients. `everything` returns the objects once per
+    period. `visit` is called with each and the time; the object may have ended by then, which it must check.
     """
 
     __slots__ = ("_again", "_everything", "_left", "_seconds", "_share", "_visit")
@@ -108,12 +98,7 @@ class PeriodicSweep(Generic[T]):
         self._again = 0.0
 
     def run(self, now: float) -> None:
-        """Visit the objects due in this tick.
-
-        Args:
-            now: seconds of a monotonic clock.
-
-        """
+        """Visit the objects due in this tick; `now` is seconds of a monotonic clock."""
         if not self._left:
             if now < self._again:
                 return

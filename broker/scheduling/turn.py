@@ -70,12 +70,7 @@ class Read(Protocol):
     """A read from a socket whose messages and acks are noted, but not processed (`Turn.gather`)."""
 
     def turn_ran(self, *, is_deferred: bool) -> None:
-        """Called once, after the next run of the turn.
-
-        Args:
-            is_deferred: as returned by `Turn.run`.
-
-        """
+        """Called once, after the next run of the turn, with what that returned."""
 
 
 class Confirming(Protocol):
@@ -88,12 +83,7 @@ class Confirming(Protocol):
         """
 
     def flush_confirms(self, since: int = 0) -> None:
-        """Send the confirms that are due.
-
-        Args:
-            since: time (ns) from which on their publishes may have arrived; 0 for this turn.
-
-        """
+        """Send the confirms that are due; their publishes may have arrived from `since` (ns) on, 0 for this turn."""
 
 
 class Turn:
@@ -179,11 +169,9 @@ class Turn:
     def run(self) -> bool:  # noqa: C901 - hot: one flat function is cheaper than small ones
         """Run every touched queue (which may touch others) while the step has time, then send the confirms.
 
-        Returns:
-            True if queues were deferred. The messages in the inbox of such a queue count as accepted; nothing more may
-            be read from their publisher before `when_caught_up`, and methods that need exact queue states must wait
-            for it.
-
+        Returns true if queues were deferred. The messages in the inbox of such a queue count as accepted; nothing more
+        may be read from their publisher before `when_caught_up`, and methods that need exact queue states must wait for
+        it.
         """
         queues = self.queues
         is_deferred = False
@@ -217,18 +205,11 @@ class Turn:
         return is_deferred
 
     def gather(self, read: Read, octets: int, now: int) -> bool:
-        """Have the next run notify a read; it serves all sockets that were read since the last.
+        """Have the next run notify a read of some octets that began at `now` (ns) and may not be repeated before that.
 
-        A queue with many publishers and consumers runs once for all of them, and each connection is written to once.
-
-        Args:
-            read: the object to notify; it may not be read again before that.
-            octets: its size in bytes.
-            now: time at which it began (ns).
-
-        Returns:
-            True if the turn should run at once; otherwise the caller must see that it runs in this round of the loop.
-
+        A queue with many publishers and consumers runs once for all sockets that were read since the last, and each
+        connection is written to once. Returns true if the turn should run at once; otherwise the caller must see that
+        it runs in this round of the loop.
         """
         if self._reads:
             self._gathered_octets += octets

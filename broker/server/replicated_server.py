@@ -60,15 +60,10 @@ class LeadingDriver(SocketDriver):
 
 
 class ReplicatedServer(Server):
-    """A broker that answers only while its lease is fresh.
+    """A broker that answers only while its lease is fresh; `disk` is the copy of the log's state.
 
-    Args:
-        config: the configuration.
-        disk: the copy of the log's state.
-        may_answer: returns whether the lease is fresh; asked at the end of each turn, before anything is written.
-        on_stale: called once it is not.
-        cluster: the cluster, for operators.
-
+    `may_answer` returns whether the lease is fresh; it is asked at the end of each turn, before anything is written.
+    `on_stale` is called once it is not.
     """
 
     loop_class = LeadingLoop
@@ -121,18 +116,9 @@ class ReplicatedServer(Server):
 class WaitingBroker(Server):
     """The broker of a node that waits to lead: it has the definitions of its copy in memory, to be looked at.
 
-    It is never started, has no clients and no messages, and changes nothing.
-
-    It may be made in any thread.
-
-    Args:
-        config: the configuration.
-        rows: the rows of the definitions.
-        cluster: the cluster.
-        obstacle: returns the reason for which clients may not connect: where the leader is.
-        former: one that this one replaces: what it knows of logins, listeners and certificates goes on.
-
-    Raises what `Server.load_definitions` raises.
+    It is never started, has no clients and no messages, changes nothing, and may be made in any thread. `obstacle`
+    returns the reason for which clients may not connect: where the leader is. Logins, listeners and certificates are
+    those of a `former` one. Raises what `Server.load_definitions` raises.
     """
 
     def __init__(

@@ -37,15 +37,10 @@ RELIEF_SECONDS = 2.0
 
 
 class ResourceMonitor:
-    """The resource alarms of one broker.
+    """The resource alarms of one broker, whose host is notified of changes.
 
-    Args:
-        host: notified of changes.
-        disk: the data store, or None.
-        memory_limit: bytes above which publishers are blocked.
-        disk_limit: bytes of free disk space below which they are.
-        allocator: source of unused memory; that of this process if None.
-
+    Publishers are blocked above `memory_limit` bytes in use, and below `disk_limit` bytes of free disk space. The
+    allocator is the source of unused memory; None for that of this process.
     """
 
     def __init__(

@@ -225,16 +225,10 @@ class Server(AdministeredBroker):
 
         Users, vhosts, permissions and limits of the configuration apply to an empty store only, as in RabbitMQ: later
         they would restore what an administrator has changed or deleted. Nor do they apply if a definitions file is to
-        be imported, which `start` does.
+        be imported, which `start` does. Returns the durable queues of the earlier run, without their messages.
 
-        Returns:
-            The durable queues of the earlier run, without their messages.
-
-        Raises:
-            DamagedError, UnknownFormatError: see `restore.restore`.
-            InvalidPatternError: a pattern of the configuration is invalid.
-            WeakPasswordError: a password of the configuration is not allowed by its rules.
-
+        Raises DamagedError and UnknownFormatError as `restore.restore`, and InvalidPatternError or WeakPasswordError
+        for a pattern or a password of the configuration.
         """
         config = self.config
         if stored := list(rows):

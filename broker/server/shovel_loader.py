@@ -16,13 +16,7 @@ log = logging.getLogger("leveret.connection")
 
 
 class ShovelLoader:
-    """The shovels, as far as they are loaded.
-
-    Args:
-        broker: the broker.
-        is_enabled: false if no shovel may run.
-
-    """
+    """The shovels, as far as they are loaded; none may run unless `is_enabled`."""
 
     def __init__(self, broker: AdministeredBroker, *, is_enabled: bool) -> None:
         self._broker = broker

@@ -27,13 +27,10 @@ ABORT_SECONDS = 1.0  # time for the sockets of those that did not to be closed
 
 
 class Shutdown:
-    """The shutdown of one server.
+    """The shutdown of one server, which must refuse connections already.
 
-    Args:
-        host: the server; it must refuse connections already.
-        stored: waits until everything journaled so far is on disk; False if the disk is full (`Server.stored`).
-        seconds: time for clients to answer `connection.close`.
-
+    `stored` waits until everything journaled so far is on disk, and is false if that is full; `seconds` is the time for
+    clients to answer `connection.close`.
     """
 
     def __init__(

@@ -29,13 +29,9 @@ _BATCH = 64
 
 
 class ShutdownFlush:
-    """The flush of one durable queue, or of one level of it.
+    """The flush of one durable queue without consumers and publishers, or of one level (`part`) of it.
 
-    Args:
-        queue: a queue without consumers and publishers; only discarded messages of it are unacked.
-        part: the part that is rotated (see `storage.queues.priority_queue.parts`).
-        blob_threshold: content size in bytes from which a body is written to a file of its own.
-
+    Only discarded messages of it are unacked. From `blob_threshold` bytes on a body is written to a file of its own.
     """
 
     def __init__(self, queue: Queue, part: BackingQueue, blob_threshold: int) -> None:

@@ -16,9 +16,7 @@ Store = TypeVar("Store", bound="DataStore")
 def open_data_store(config: Config, store_class: type[Store]) -> Store:
     """Open the data directory, which must be locked, as an object of a class; compact its file if that is worth it.
 
-    Raises:
-        StorageError: it cannot be opened; UnknownFormatError if a later version has written it.
-
+    Raises StorageError: it cannot be opened; UnknownFormatError if a later version has written it.
     """
     from leveret.broker.persistence.data_store import compact_if_worth_it  # noqa: PLC0415 - not without a disk
 

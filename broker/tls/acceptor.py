@@ -31,12 +31,9 @@ _NO_CERTIFICATE = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 
 
 class Handshake(asyncio.Protocol):
-    """The protocol of a connection until its handshake is over; another follows if the client is let in.
+    """The protocol of a connection until its handshake is over; `protocol` follows if the client is let in.
 
-    Args:
-        protocol: the one that follows.
-        refused: called with the reason if the client is not let in; the connection is closed then.
-
+    Otherwise `refused` is called with the reason, and the connection is closed.
     """
 
     def __init__(self, protocol: asyncio.BaseProtocol, refused: Callable[[str], object]) -> None:
@@ -57,13 +54,7 @@ class Handshake(asyncio.Protocol):
 
 
 def failure(error: BaseException, seconds: float) -> str:
-    """Return the reason of a handshake that failed, for the log; '' if the client just went away.
-
-    Args:
-        error: what it was ended by.
-        seconds: the time it may take.
-
-    """
+    """Return the reason of a handshake that failed after so many seconds; '' if the client just left."""
     if isinstance(error, ssl.SSLError):
         return _reason(error)
     if isinstance(error, ConnectionAbortedError):

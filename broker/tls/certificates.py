@@ -20,12 +20,7 @@ HOUR: Final = 3600.0  # interval of looks for certificates that end soon if noth
 
 
 class Certificates:
-    """The certificates in use; code that starts a listener with TLS adds its own.
-
-    Args:
-        audit: records each reload.
-
-    """
+    """The certificates in use; code that starts a listener with TLS adds its own. `audit` records each reload."""
 
     def __init__(self, audit: AuditLog) -> None:
         self.audit = audit
@@ -70,9 +65,7 @@ class Certificates:
     def watch(self, interval: float) -> None:
         """Read them again when their files have changed, and warn of those that end soon, until `forget`.
 
-        Args:
-            interval: seconds between two looks; 0 for none.
-
+        `interval` is the seconds between two looks; 0 for none.
         """
         if self.credentials:
             for each in self.credentials:

@@ -31,7 +31,6 @@ class Context(ssl.SSLContext):
 
         Args:
             handshake: the `ssl.SSLObject`, which has this context.
-
         """
         if not self.checks:
             return ""

@@ -66,7 +66,6 @@ class Credentials:
         certificates: facts about the certificates by host.
         reloads, failures: numbers of successful and of failed reloads.
         on_reload: called after each reload, with what is wrong, '' if it has succeeded.
-
     """
 
     def __init__(self, options: TLSOptions, handshake_timeout: float) -> None:

@@ -14,9 +14,7 @@ from leveret.broker.process.private_files import private_copy
 def client_context(authorities: Path | str | None) -> ssl.SSLContext:
     """Return a context that verifies servers: by the authorities in a PEM file, or by those of the system.
 
-    Raises:
-        OSError: the file cannot be read or used; `ssl.SSLError` is one.
-
+    Raises OSError: the file cannot be read or used; `ssl.SSLError` is one.
     """
     if authorities is None:
         return ssl.create_default_context()
@@ -35,12 +33,7 @@ def load_certificate(
 ) -> None:
     """Load a certificate with its chain, and its key, which may be in the same file; raises OSError or ValueError.
 
-    Args:
-        context: gets them.
-        certificate: name of a PEM file.
-        key: name of another; None if the key is in the file of the certificate.
-        password: called if the key is encrypted; without it OpenSSL would ask at the terminal.
-
+    `password` is called if the key is encrypted; without it OpenSSL would ask at the terminal.
     """
     with private_copy(read_named(certificate)) as chain:
         if key is None or key == certificate:

@@ -19,7 +19,6 @@ class Peer:
         der: the client's certificate; empty if it presented none.
         certificate: facts about it; None without one.
         is_verified: whether a CA of the configuration has issued it, as far as clients are asked for certificates.
-
     """
 
     __slots__ = ("certificate", "cipher", "der", "hash", "is_verified", "key_exchange", "protocol", "suite")
@@ -43,12 +42,7 @@ class Peer:
 
 
 def peer_of(handshake: Any) -> Peer:
-    """Return the facts of a connection whose handshake is over.
-
-    Args:
-        handshake: the `ssl.SSLObject` of the connection.
-
-    """
+    """Return the facts of a connection whose handshake (`ssl.SSLObject`) is over."""
     suite, protocol, _bits = handshake.cipher() or ("", "", 0)
     der = handshake.getpeercert(binary_form=True) or b""
     is_verified = getattr(handshake.context, "verifies", False)

@@ -203,13 +203,9 @@ class Inspection(Protocol):
     def portion(self, most: int, after: int | None = None, *, backwards: bool = False) -> PortionSteps:
         """Look at the next ready messages as they are now, without changing anything.
 
-        What is in memory is copied before this returns.
-
-        Args:
-            most: maximum number of messages (>= 1); a portion may have fewer, also before the end.
-            after: `Portion.at` of the portion before; None for the first one.
-            backwards: True to go from the tail to the head.
-
+        What is in memory is copied before this returns. A portion has at most `most` messages (>= 1), and may have
+        fewer before the end. `after` is `Portion.at` of the one before, None for the first; `backwards` goes from the
+        tail to the head.
         """
 
     def unacked_ids(self) -> list[int]:

@@ -17,10 +17,6 @@ class Gaps:
 
     Such a message may still be on disk when its neighbours are read: its end is written by the next commit, and a read
     may have begun before.
-
-    Args:
-        bitmaps: where they are kept; given for the set that stays empty (`storage.empty`).
-
     """
 
     __slots__ = ("_bitmaps",)

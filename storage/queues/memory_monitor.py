@@ -49,12 +49,9 @@ class _Look:
 
 
 class MemoryMonitor:
-    """Sets the memory targets of all queues that have a backlog.
+    """Sets the memory targets of all queues that have a backlog, which the pager lists; `limit` bytes for all together.
 
-    Args:
-        pager: lists those queues.
-        limit: bytes of memory for the messages of all queues together.
-        fixed_target: fixed `target_ram_count` for every queue, for tests and measurements.
+    `fixed_target` is a fixed `target_ram_count` for every queue, for tests and measurements.
     """
 
     __slots__ = ("_fixed", "_pager", "desired_duration", "limit", "used")

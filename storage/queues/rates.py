@@ -24,14 +24,7 @@ class Arrivals:
         self._positions = array("Q")
 
     def mark(self, now: float, following: int, first: int) -> None:
-        """Keep a mark.
-
-        Args:
-            now: seconds of a monotonic clock.
-            following: the position of the next message to be published.
-            first: the position of the first message whose age may be needed.
-
-        """
+        """Keep a mark at `now` (monotonic seconds): positions of the next message, and of the first that is needed."""
         times, positions = self._times, self._positions
         past = bisect_right(positions, first)
         del times[: max(0, past - 1)], positions[: max(0, past - 1)]

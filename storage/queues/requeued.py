@@ -49,12 +49,7 @@ class _Chunk(Generic[T]):
 
 
 class Requeued(Generic[T]):
-    """The requeued messages of one queue, by unique seq_id.
-
-    Args:
-        chunks: where they are kept; given for the collection that stays empty (`storage.empty`).
-
-    """
+    """The requeued messages of one queue, by unique seq_id; `chunks` are given for the one that stays empty."""
 
     __slots__ = ("_chunks", "_count")
 

@@ -44,13 +44,9 @@ def take_out(run: deque[Entry], wanted: Collection[int]) -> list[Entry]:
 
 
 class Withdrawal:
-    """Withdraws messages of one piece of a walk.
+    """Withdraws messages of one piece of a walk; `places` says where those of its delta were found.
 
-    Args:
-        queue: the queue.
-        places: where those of its delta were found.
-        missed: gets the positions of messages that can be withdrawn only after a read, and of all that follow them.
-
+    `missed` gets the positions of messages that can be withdrawn only after a read, and of all that follow them.
     """
 
     def __init__(self, queue: Reading, places: Places, missed: list[int]) -> None:

@@ -74,11 +74,9 @@ class CancelledError(StorageError):
 
 
 class Pace:
-    """Limits how fast a thread copies, and ends it when it is cancelled.
+    """Limits how fast a thread copies, to `rate` bytes per second (0 for no limit), and ends it when it is cancelled.
 
-    Args:
-        rate: maximum bytes per second; 0 for no limit.
-        wait: waits for some seconds and returns true, at once, if the copy is cancelled.
+    `wait` waits for some seconds and returns true, at once, if the copy is cancelled.
     """
 
     def __init__(self, rate: int, wait: Callable[[float], bool]) -> None:
@@ -115,13 +113,8 @@ class Pace:
 class Moment:
     """The state after the last commit. Create and release it while no commit runs, usually in the writer's thread.
 
-    Args:
-        path: the data file.
-        env: the environment.
-        tables: its tables.
-        held_open: keeps the environment from being reopened while it is entered.
-
-    Raises OSError if the file cannot be read, StorageError if its root page is not the one that LMDB uses.
+    `held_open` keeps the environment from being reopened while it is entered. Raises OSError if the file cannot be
+    read, StorageError if its root page is not the one that LMDB uses.
     """
 
     def __init__(

@@ -95,11 +95,7 @@ def measure(data_dir: Path) -> Garbage:
 
 
 def compact(data_dir: Path, *, replacing: Callable[[], object] = lambda: None) -> Compacted:
-    """Rewrite the data without garbage. It must not be in use.
-
-    Args:
-        data_dir: the data directory.
-        replacing: called before the new file takes the place of the old one.
+    """Rewrite the data without garbage; it must not be in use. `replacing` is called before the old file is replaced.
 
     Raises DiskFullError if there is no space next to the old file, StorageError if something cannot be read or written,
     UnknownFormatError if another version wrote the data; the data is unchanged then.

@@ -154,14 +154,11 @@ class ReplicaEnvironment(Environment):
         batches: Sequence[tuple[bytes, tuple[int, ...], tuple[int, ...]]],
         forgotten: Iterable[int],
     ) -> None:
-        """Apply batches, some of which are kept in pieces.
+        """Apply batches, some of which are kept in pieces; `place` is that behind their entry.
 
-        Args:
-            place: the place behind their entry.
-            batches: the bytes of each; numbers of batches in pieces that follow; numbers of those that never will.
-            forgotten: numbers of batches whose pieces a former leader has left.
-
-        Raises DiskFullError if there was no room, and nothing was applied; DamagedError for bytes that are no batch.
+        `batches` has the bytes of each, or the number of one in pieces that follow, or that never will. `forgotten` are
+        numbers of batches whose pieces a former leader has left. Raises DiskFullError if there was no room, and nothing
+        was applied; DamagedError for bytes that are no batch.
         """
         logged = []
         gone = list(forgotten)

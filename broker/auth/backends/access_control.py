@@ -68,16 +68,11 @@ class ChainStep(NamedTuple):
 
 
 class AccessControl:
-    """The chain.
+    """The chain; `users` has the names of loopback users, `counted` are the backends whose questions are counted.
 
-    Args:
-        users: has the names of loopback users.
-        counted: the backends whose questions are counted, also those behind a cache.
-        seconds: time for which a connection remembers a decision.
-        now: seconds of a monotonic clock.
-        in_step: does some work as a step of the loop, followed by a turn.
-
-    `epoch` grows when all decisions are to be forgotten; `code_login` is the login by an identity provider, or None.
+    A connection remembers a decision for some `seconds`; `now` is seconds of a monotonic clock. `in_step` does some
+    work as a step of the loop, followed by a turn. `epoch` grows when all decisions are to be forgotten; `code_login`
+    is the login by an identity provider, or None.
     """
 
     def __init__(
