@@ -1,35 +1,50 @@
-"""Erlang's `erlang:phash2/1` and `rand` (exs1024), with which RabbitMQ's exchange types choose a queue by a hash.
+"""Erlang's `erlang:phash2` and `rand` (exs1024), by which RabbitMQ names bindings, and exchange types choose a queue.
 
 The values must be Erlang's: a key that RabbitMQ sends to a queue goes to the same one here, and back. Both are defined
-by published algorithms: the block hash of Bob Jenkins (lookup2), and xorshift1024* with a seed of xorshift64*.
+by published algorithms: the words of a term are mixed, one after the other, by Bob Jenkins's function of 1996
+(lookup2), each kind of term with a multiple of the golden ratio of its own; xorshift1024* has a seed of xorshift64*.
 """
 
 import struct
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-_32 = 0xFFFFFFFF
+_WORD = 0xFFFFFFFF
+_GOLDEN = 0x9E3779B9
+_SMALL, _LIST_END, _ATOM, _STRING, _TUPLE, _NEGATIVE, _BIG, _FLOAT, _BINARY = (
+    _GOLDEN * factor & _WORD for factor in (1, 2, 3, 4, 9, 10, 11, 12, 13)
+)
+_EMPTY_LIST = 3468870702
+_SHIFTS = ((13, 8, 13), (12, 16, 5), (3, 10, 15))
+_SMALL_LIMIT = 1 << 27
+_BLOCK = 12
+_OCTET = 256
 _64 = 0xFFFFFFFFFFFFFFFF
 _RANGE = (1 << 27) - 1
-_GOLDEN = 0x9E3779B9
-_LIST, _FLOAT, _BINARY = ((_GOLDEN * factor) & _32 for factor in (2, 12, 13))
-"""Constants that are mixed into the hash of a term of this type."""
-_NIL = 2
-_ATOMS = {True: 506293, False: 7111573, None: 45914356}
-_WORDS = struct.Struct("<III")
+
+
+class Atom(str):
+    """An atom of Erlang; a plain text is no term."""
+
+    __slots__ = ()
 
 
 def phash2(term: str | float | Sequence[str] | None) -> int:
     """Return the hash of a binary (as text), a float, a list of binaries, or an atom: true, false, undefined (None)."""
     if isinstance(term, str):
-        return _binary(term, 0) & _RANGE
-    if term is None or isinstance(term, bool):
-        return _ATOMS[term]
-    if isinstance(term, float):
-        low, high = struct.unpack("<II", struct.pack("<d", term + 0.0))  # no negative zero
-        return _mixed(_FLOAT + high, _FLOAT + low, 0)[2] & _RANGE
-    if isinstance(term, Sequence):
-        return _list(term) & _RANGE
-    raise TypeError(term)
+        return _block(octets(term), _BINARY) & _RANGE
+    if term is None:
+        term = Atom("undefined")
+    elif isinstance(term, Sequence):
+        return term_hash(list(map(octets, term))) & _RANGE
+    elif not isinstance(term, bool | float):
+        raise TypeError(term)
+    return term_hash(term) & _RANGE
+
+
+def octets(text: str) -> bytes:
+    """Return the binary that a text of AMQP is."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def jump(key: int, buckets: int) -> int:
@@ -48,37 +63,104 @@ def jump(key: int, buckets: int) -> int:
     return bucket
 
 
-def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
-    for first, second, third in ((13, 8, 13), (12, 16, 5), (3, 10, 15)):
-        a = ((a - b - c) & _32) ^ (c >> first)
-        b = ((b - c - a) & _32) ^ ((a << second) & _32)
-        c = ((c - a - b) & _32) ^ (b >> third)
+def term_hash(term: Any) -> int:
+    """Return the hash (0 to 2**32 - 1) of a term of lists, tuples, bytes, whole numbers, floats and atoms."""
+    total = 0
+    waiting = [term]
+    while waiting:
+        term = waiting.pop()
+        match term:
+            case Atom():
+                value = _atom_hash(term.encode("latin-1", "replace"))
+                total = _mixed(total, value, 0, _ATOM) if total else value
+            case bool():
+                waiting.append(Atom("true" if term else "false"))
+            case int():
+                total = _number(total, term)
+            case float():
+                low, high = struct.unpack("<II", struct.pack("<d", term or 0.0))
+                total = _mixed(total, high, low, _FLOAT)
+            case bytes():
+                total = _block(term, _BINARY + total & _WORD)
+            case tuple():
+                total = _mixed(total, len(term), 0, _TUPLE)
+                waiting.extend(reversed(term))
+            case []:
+                total = _mixed(total, 2, 0, _LIST_END) if total else _EMPTY_LIST
+            case list():
+                total = _list(total, term, waiting)
+            case _:
+                raise TypeError(term)
+    return total
+
+
+def _list(total: int, items: list[Any], waiting: list[Any]) -> int:
+    """Mix the octets that a list begins with; its next item and the rest of it wait."""
+    at = 0
+    word = 0
+    while at < len(items) and type(items[at]) is int and 0 <= items[at] < _OCTET:
+        word = (word << 8 | items[at]) & _WORD
+        at += 1
+        if not at % 4:
+            total = _mixed(total, word, 0, _STRING)
+            word = 0
+    if at % 4:
+        total = _mixed(total, word, 0, _STRING)
+    if at == len(items):
+        waiting.append([])
+    else:
+        waiting.append(items[at + 1 :])
+        waiting.append(items[at])
+    return total
+
+
+def _number(total: int, number: int) -> int:
+    if -_SMALL_LIMIT <= number < _SMALL_LIMIT:
+        if number < 0:
+            total = _mixed(total, -number, 0, _SMALL)
+        return _mixed(total, number, 0, _SMALL)
+    kind = _NEGATIVE if number < 0 else _BIG
+    rest = abs(number)
+    while rest:
+        total = _mixed(total, rest & _WORD, rest >> 32 & _WORD, kind)
+        rest >>= 64
+    return total
+
+
+def _mixed(total: int, one: int, other: int, kind: int) -> int:
+    return _mix(kind + one & _WORD, kind + other & _WORD, total)[2]
+
+
+def _mix(a: int, b: int, c: int) -> tuple[int, int, int]:
+    for first, second, third in _SHIFTS:
+        a = ((a - b - c) & _WORD) ^ c >> first
+        b = ((b - c - a) ^ a << second) & _WORD
+        c = ((c - a - b) & _WORD) ^ b >> third
     return a, b, c
 
 
-def _binary(text: str, before: int) -> int:
-    """Return the hash of a binary after the hash of what precedes it in a list."""
-    octets = text.encode("utf-8", "surrogateescape")
-    a = b = _GOLDEN
-    c = (_BINARY + before) & _32
-    if not octets:
-        return c
-    size = len(octets)
-    tail = octets[size - size % 12 :]
-    rest = (
-        tail[:8].ljust(8, b"\0") + b"\0" + tail[8:].ljust(3, b"\0")
-    )  # the size has an octet of the last word
-    for x, y, z in _WORDS.iter_unpack(octets[: size - size % 12]):
-        a, b, c = _mixed((a + x) & _32, (b + y) & _32, (c + z) & _32)
-    x, y, z = _WORDS.unpack(rest)
-    return _mixed((a + x) & _32, (b + y) & _32, (c + z + size) & _32)[2]
+def _block(binary: bytes, start: int) -> int:
+    """Hash a binary: blocks of three words, the last one with the length in its first octet."""
+    if not binary:
+        return start
+    a, b, c = _GOLDEN, _GOLDEN, start
+    whole = len(binary) // _BLOCK * _BLOCK
+    for at in range(0, whole, _BLOCK):
+        x, y, z = struct.unpack_from("<III", binary, at)
+        a, b, c = _mix(a + x & _WORD, b + y & _WORD, c + z & _WORD)
+    rest = binary[whole:].ljust(_BLOCK, b"\0")
+    x, y, z = struct.unpack("<III", rest[:8] + b"\0" + rest[8:11])
+    c = c + len(binary) & _WORD
+    return _mix(a + x & _WORD, b + y & _WORD, c + z & _WORD)[2]
 
 
-def _list(binaries: Sequence[str]) -> int:
-    found = 0
-    for each in binaries:
-        found = _binary(each, found)
-    return _mixed((_LIST + _NIL) & _32, _LIST, found)[2]
+def _atom_hash(binary: bytes) -> int:
+    value = 0
+    for octet in binary:
+        value = (value << 4) + octet
+        high = value & 0xF0000000
+        value = (value ^ high >> 24 ^ high) & _WORD
+    return value
 
 
 def _fractions(key: int) -> Iterator[float]:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.management.bindings import Atom, location, properties_key, term_hash
+from leveret.broker.management.bindings import location, properties_key
+from leveret.exchanges.erlang_hash import Atom, term_hash
 
 LONG, TABLE = Atom("long"), Atom("table")
 HASHES: list[tuple[Any, int]] = [
