@@ -20,33 +20,23 @@ class Key(msgspec.Struct, frozen=True):
     A field with one key has the key's value, and its default is the key's. A field with several keys, or with those of
     a name that the administrator chooses (``$name``: a listener, a user, a virtual host), is combined from their values
     in `broker.config`.
-
-    Attributes:
-        name: name in a file. Below a `Prefix` a name that begins with a dot is the end of it.
-        kind: parser in `broker.config.values`; by default that of the field's type (its choices, too).
-        default: the default as it is written; by default that of the field.
-        doc: what the key does, Markdown.
-        unit: unit of a bare number, of a duration.
-        low, high: bounds, inclusive.
-        choices: the values of a choice.
-        secret: whether its values are never shown.
-        own: whether only Leveret has it. Otherwise name, meaning and, unless the text says otherwise, default are
-            RabbitMQ's.
-        also: other names of it.
-        attribute: path of the value inside of `Config`, which `broker.config.keys` adds; '' if it is combined.
     """
 
-    name: str
+    name: str  # name in a file. Below a `Prefix` a name that begins with a dot is the end of it
+    # parser in `broker.config.values`; by default that of the field's type (its choices, too)
     kind: Kind = ""
-    default: str | None = None
-    doc: str = ""
-    unit: Literal["", "ms", "s"] = ""
+    default: str | None = None  # the default as it is written; by default that of the field
+    doc: str = ""  # what the key does, Markdown
+    unit: Literal["", "ms", "s"] = ""  # unit of a bare number, of a duration
+    # low, high: bounds, inclusive
     low: int | None = None
     high: int | None = None
-    choices: tuple[str, ...] = ()
-    secret: bool = False
+    choices: tuple[str, ...] = ()  # the values of a choice
+    secret: bool = False  # whether its values are never shown
+    # whether only Leveret has it. Otherwise name, meaning and, unless the text says otherwise, default are RabbitMQ's
     own: bool = False
-    also: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()  # other names of it
+    # path of the value inside of `Config`, which `broker.config.keys` adds; '' if it is combined
     attribute: str = ""
 
 

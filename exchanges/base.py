@@ -123,16 +123,6 @@ class Exchange:
 
     Bind and unbind through the `Router`, which keeps the graph, the caches and auto-delete consistent; the methods
     here change this exchange only. Destinations are any hashable objects.
-
-    Attributes:
-        name, durable, auto_delete, internal, arguments: as declared.
-        alternate: name of the alternate exchange; change it through `Router.set_alternate`.
-        had_binding: True from the first binding on.
-        tallies: message counters by number of queues reached and possibly by routing key; publishing increments them.
-        returned: messages without a queue that were returned. lookups: routes that had to be computed.
-        line: the delayed messages of a delayed exchange (`exchanges.delayed`).
-        number: its id on disk; 0 for none yet.
-        exchange_destinations: the exchanges bound to this one as destinations, None while there are none.
     """
 
     __slots__ = (
@@ -178,20 +168,24 @@ class Exchange:
         arguments: Table | None = None,
         alternate: str | None = None,
     ) -> None:
+        # name, durable, auto_delete, internal, arguments: as declared
         self.name = name
         self.durable = durable
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments = arguments or {}
-        self.alternate = alternate
-        self.had_binding = False
-        self.line: Line | None = None
-        self.number = 0
+        self.alternate = alternate  # name of the alternate exchange; change it through `Router.set_alternate`
+        self.had_binding = False  # True from the first binding on
+        self.line: Line | None = None  # the delayed messages of a delayed exchange (`exchanges.delayed`)
+        self.number = 0  # its id on disk; 0 for none yet
+        # message counters by number of queues reached and possibly by routing key; publishing increments them
         self.tallies: dict[tuple[int, str | None], Tally] = {}
         self._late: tuple[Tally, ...] = ()
         """Tallies removed the last time: a message in progress then may have counted on one."""
+        # messages without a queue that were returned. lookups: routes that had to be computed
         self.returned = 0
         self.lookups = 0
+        # the exchanges bound to this one as destinations, None while there are none
         self.exchange_destinations: dict[Exchange, None] | None = None
         self._by_destination: dict[object, Bound] = {}
         self.binding_count = 0  # number of explicit bindings

@@ -178,18 +178,14 @@ class Logins:
     """The memory of a broker for logins by any protocol.
 
     Args: those of `LoginThrottle`.
-
-    Attributes:
-        throttle: delays the answers to failed ones.
-        sources, http: count them.
-        refusal_log: limits the lines of the log about clients that were refused.
     """
 
     def __init__(self, max_failures: int | None, period: float) -> None:
-        self.throttle = LoginThrottle(max_failures, period)
+        self.throttle = LoginThrottle(max_failures, period)  # delays the answers to failed ones
+        # sources, http: count them
         self.sources = LoginSources()
         self.http = HTTPLogins()
-        self.refusal_log = LogLimit()
+        self.refusal_log = LogLimit()  # limits the lines of the log about clients that were refused
 
 
 def shown(name: str) -> str:

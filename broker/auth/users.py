@@ -67,21 +67,17 @@ class Login(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackendUser(User):
-    """A user whom a chain of backends has let in.
+    """A user whom a chain of backends has let in."""
 
-    Attributes:
-        authorizers: the backends that decide about the user, each with the user as it knows it; all have to allow.
-        authenticator: position in the chain of the backend that has checked the password, for another password.
-        expires: seconds since the epoch at which the login, or the session of a browser, ends; None for never.
-        login_expires: those at which the login itself ends.
-        vhosts, rights: for the management API, the vhosts that the user may access, of those asked about so far, and
-            the rights by vhost.
-    """
-
+    # the backends that decide about the user, each with the user as it knows it; all have to allow
     authorizers: tuple[tuple[Any, Login], ...] = ()
+    # position in the chain of the backend that has checked the password, for another password
     authenticator: int = 0
+    # seconds since the epoch at which the login, or the session of a browser, ends; None for never
     expires: float | None = None
-    login_expires: float | None = None
+    login_expires: float | None = None  # those at which the login itself ends
+    # vhosts, rights: for the management API, the vhosts that the user may access, of those asked about so far, and the
+    # rights by vhost
     vhosts: frozenset[str] = frozenset()
     rights: Mapping[str, Rights] = field(default_factory=dict)
 

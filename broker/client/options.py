@@ -17,23 +17,17 @@ PLAIN, AMQPLAIN, EXTERNAL = "PLAIN", "AMQPLAIN", "EXTERNAL"
 
 @dataclass(frozen=True, slots=True)
 class TLS:
-    """The encryption of a connection, and the verification of the broker.
+    """The encryption of a connection, and the verification of the broker."""
 
-    Attributes:
-        cacertfile: PEM file with the authorities that are trusted; '' for those of the system.
-        certfile, keyfile: PEM files of the client's own certificate; '' for none.
-        password: password of the key file.
-        is_verified: whether the broker's certificate must be valid and for this host.
-        directory: the directory that the files must be in; '' if none may be named, None for any.
-        server_name: name in the broker's certificate, and for SNI; '' for the host of the address, None for neither.
-    """
-
-    cacertfile: str = ""
+    cacertfile: str = ""  # PEM file with the authorities that are trusted; '' for those of the system
+    # certfile, keyfile: PEM files of the client's own certificate; '' for none
     certfile: str = ""
     keyfile: str = ""
-    password: str = field(default="", repr=False)
-    is_verified: bool = True
+    password: str = field(default="", repr=False)  # password of the key file
+    is_verified: bool = True  # whether the broker's certificate must be valid and for this host
+    # name in the broker's certificate, and for SNI; '' for the host of the address, None for neither
     server_name: str | None = ""
+    # the directory that the files must be in; '' if none may be named, None for any
     directory: str | None = None
 
     @property
@@ -44,26 +38,18 @@ class TLS:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a connection.
+    """Options of a connection."""
 
-    Attributes:
-        product: what the client says it is.
-        name: name of the connection for operators; '' for none.
-        heartbeat: seconds; 0 for none, unless the broker asks for some.
-        seconds: time for the broker to accept the connection and for each reply.
-        frame_max, channel_max: limits that the client proposes; frame_max in bytes.
-        mechanisms: names of SASL mechanisms; the first that the broker offers is used.
-        tls: None for no encryption.
-    """
-
-    product: str = "leveret"
-    name: str = ""
-    heartbeat: int = 0
-    seconds: float = CALL_SECONDS
+    product: str = "leveret"  # what the client says it is
+    name: str = ""  # name of the connection for operators; '' for none
+    heartbeat: int = 0  # seconds; 0 for none, unless the broker asks for some
+    seconds: float = CALL_SECONDS  # time for the broker to accept the connection and for each reply
+    # frame_max, channel_max: limits that the client proposes; frame_max in bytes
     frame_max: int = FRAME_MAX
     channel_max: int = CHANNEL_MAX
+    # names of SASL mechanisms; the first that the broker offers is used
     mechanisms: tuple[str, ...] = (PLAIN,)
-    tls: TLS | None = None
+    tls: TLS | None = None  # None for no encryption
 
 
 DEFAULT = Options()

@@ -51,12 +51,7 @@ class Event(NamedTuple):
 
 
 class EventExchange:
-    """The event exchange of a broker.
-
-    Attributes:
-        lost: number of events that were dropped because too many waited.
-        failed: number of events that were dropped because of an internal error.
-    """
+    """The event exchange of a broker."""
 
     durable = stores_input = False
 
@@ -67,6 +62,8 @@ class EventExchange:
         self._vhost: VHost | None = None
         self._waiting: deque[tuple[tuple[Queue, ...], Message]] = deque()
         self._octets = 0
+        # lost: number of events that were dropped because too many waited
+        # failed: number of events that were dropped because of an internal error
         self.lost = self.failed = self._reported = 0
         self.touched = False
 

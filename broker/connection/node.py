@@ -68,42 +68,30 @@ class CommitNotifier(Protocol):
 
 
 class Node:
-    """Settings, users, vhosts, limits and the shared work list.
-
-    Attributes:
-        turn, context, time_source: those of the loop; read for each read from a socket.
-        backends: decide about logins; None if the internal database alone does.
-        config: the configuration; the settings of clients are read from it.
-        alarm: reason why publishers are blocked, in RabbitMQ's words ("low on memory"); '' if they are not.
-        blocked: the connections that are blocked.
-        publish_limits: limits of each connection.
-        publish_buckets: limits that connections share.
-        journal: what must be on disk before clients get a reply.
-        is_open: true once clients may connect.
-        is_stopping: true once no more sockets are let in.
-    """
+    """Settings, users, vhosts, limits and the shared work list."""
 
     channel_class: Callable[[int, Any], Channel] = Channel
-    config: Config
+    config: Config  # the configuration; the settings of clients are read from it
     loop: Loop
+    # turn, context, time_source: those of the loop; read for each read from a socket
     turn: Turn
     context: NodeContext
     time_source: TimeSource
     users: Users
-    backends: "AccessControl | None"
+    backends: "AccessControl | None"  # decide about logins; None if the internal database alone does
     clients: ConnectionTracking
     vhosts: dict[str, VHost]
     object_limits: ObjectLimits
-    alarm: str
-    blocked: set[Any]
-    publish_limits: PublishLimits
-    publish_buckets: Buckets
+    alarm: str  # reason why publishers are blocked, in RabbitMQ's words ("low on memory"); '' if they are not
+    blocked: set[Any]  # the connections that are blocked
+    publish_limits: PublishLimits  # limits of each connection
+    publish_buckets: Buckets  # limits that connections share
     audit: AuditLog
     logins: Logins
     error_log: LogLimit
-    journal: CommitNotifier
-    is_open: bool
-    is_stopping: bool
+    journal: CommitNotifier  # what must be on disk before clients get a reply
+    is_open: bool  # true once clients may connect
+    is_stopping: bool  # true once no more sockets are let in
     _start_frames: tuple[str | None, bytes, bytes] = None, b"", b""
     """The name of the cluster, and the first frames with it, without and with TLS."""
 

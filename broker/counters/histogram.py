@@ -41,17 +41,14 @@ def highest(bucket: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class Histogram:
-    """A histogram of durations in microseconds.
+    """A histogram of durations in microseconds."""
 
-    Attributes:
-        counts: number of durations by bucket, without empty buckets.
-        count, total: number of durations, and their sum.
-        least, greatest: minimum and maximum; 0 while the histogram is empty.
-    """
-
+    # number of durations by bucket, without empty buckets
     counts: dict[int, int] = field(default_factory=dict)
+    # count, total: number of durations, and their sum
     count: int = 0
     total: int = 0
+    # least, greatest: minimum and maximum; 0 while the histogram is empty
     least: int = 0
     greatest: int = 0
 

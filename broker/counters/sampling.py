@@ -119,25 +119,20 @@ class QueueMeter:
     Args:
         now: time of creation, ns.
         since: time of creation by the wall clock, epoch ms.
-
-    Attributes:
-        since: as given.
-        ready, unacked, beta, gamma, delta: areas so far, in message-nanoseconds.
-        deliver: time that messages were ready.
-        residence: time that messages were in the queue, in the order in which they left.
-        ack: time from delivery to ack.
     """
 
     now: InitVar[int]
-    since: int
+    since: int  # as given
+    # ready, unacked, beta, gamma, delta: areas so far, in message-nanoseconds
     ready: int = 0
     unacked: int = 0
     beta: int = 0
     gamma: int = 0
     delta: int = 0
-    deliver: Histogram = field(default_factory=Histogram)
+    deliver: Histogram = field(default_factory=Histogram)  # time that messages were ready
+    # time that messages were in the queue, in the order in which they left
     residence: Histogram = field(default_factory=Histogram)
-    ack: Histogram = field(default_factory=Histogram)
+    ack: Histogram = field(default_factory=Histogram)  # time from delivery to ack
     _at: int = 0
     _ready_now: int = 0
     _unacked_now: int = 0

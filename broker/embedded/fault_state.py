@@ -22,32 +22,21 @@ LONGEST_DISTANCE = 3  # maximum number of younger messages that are delivered in
 
 
 class FaultState(msgspec.Struct, eq=False):
-    """The faults of one broker. A new one has none.
+    """The faults of one broker. A new one has none."""
 
-    Attributes:
-        nacks: number of further publishes to be refused.
-        holds_confirms: whether no confirms are sent.
-        moment: the moment at which the next connection is dropped; '' for never.
-        drops: number of connections to be dropped at it.
-        delay: seconds by which everything sent to clients is late.
-        rate: bytes a second that a connection with consumers takes; None for as many as there are.
-        refuses_logins: whether all logins are refused.
-        is_disk_full: whether every write finds the disk full.
-        is_memory_short, is_disk_short: whether memory, or space on disk, is said to be short.
-        seed: the seed of a hostile broker; None for one that is not.
-    """
-
-    nacks: int = 0
-    holds_confirms: bool = False
-    moment: str = ""
-    drops: int = 0
-    delay: float = 0.0
+    nacks: int = 0  # number of further publishes to be refused
+    holds_confirms: bool = False  # whether no confirms are sent
+    moment: str = ""  # the moment at which the next connection is dropped; '' for never
+    drops: int = 0  # number of connections to be dropped at it
+    delay: float = 0.0  # seconds by which everything sent to clients is late
+    # bytes a second that a connection with consumers takes; None for as many as there are
     rate: float | None = None
-    refuses_logins: bool = False
-    is_disk_full: bool = False
+    refuses_logins: bool = False  # whether all logins are refused
+    is_disk_full: bool = False  # whether every write finds the disk full
+    # is_memory_short, is_disk_short: whether memory, or space on disk, is said to be short
     is_memory_short: bool = False
     is_disk_short: bool = False
-    seed: int | None = None
+    seed: int | None = None  # the seed of a hostile broker; None for one that is not
 
     def change(self, changes: Mapping[str, object]) -> None:
         """Set attributes."""

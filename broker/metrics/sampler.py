@@ -110,14 +110,7 @@ class Kind:
 
 
 class Sampler:
-    """One sample: sums, and rows if requested. What is not of an object is read when it is asked for.
-
-    Attributes:
-        totals: the counters of ended objects, and of the server.
-        queues, channels, connections: the sampled objects.
-        by_type: counters of all queues by type, including deleted ones.
-        paced: number of publishers that are paused now and then for queues or the disk.
-    """
+    """One sample: sums, and rows if requested. What is not of an object is read when it is asked for."""
 
     def __init__(
         self,
@@ -133,13 +126,15 @@ class Sampler:
         self.clients, self.disk = broker.clients, disk_of(broker)
         self._selection = selection = selection or Selection()
         self._keeps_rows = keeps_rows
+        # totals: the counters of ended objects, and of the server
         self.totals = totals = broker.context.totals
-        self.by_type = dict(totals.queues)
-        self.paced = 0
+        self.by_type = dict(totals.queues)  # counters of all queues by type, including deleted ones
+        self.paced = 0  # number of publishers that are paused now and then for queues or the disk
         gone = [Row(each, QueueLevels()) for each in self.by_type.values()]
         lost = Row(QueueCounts(lost=totals.lost), QueueLevels(), dict(totals.transitions))
         vhosts = selection.vhosts_of(broker)
         self._replies = {queue for vhost in vhosts for queue in vhost.reply_queues.values()}
+        # queues, channels, connections: the sampled objects
         connections = list(self.clients.connections)
         self.queues = Kind(
             (QUEUE_INFO, *QUEUES),

@@ -38,10 +38,6 @@ class Gate:
         node: what connections have of their broker.
         make_driver: makes the driver of a new client.
         memory_limit: bytes above which publishers are blocked.
-
-    Attributes:
-        config: as given; drivers apply the options of sockets.
-        unsent_answers: return what waits in memory for clients of HTTP; code that starts such listeners adds one.
     """
 
     def __init__(
@@ -52,6 +48,7 @@ class Gate:
         make_driver: Callable[[], Any],
         memory_limit: int,
     ) -> None:
+        # config: as given; drivers apply the options of sockets
         self.config, self.loop, self.node = config, loop, node
         self.make_driver = make_driver
         self.read_buffer = memoryview(bytearray(READ_SIZE))
@@ -64,6 +61,7 @@ class Gate:
         self.drivers: set[Any] = set()  # the drivers of all open sockets (`CheckedDriver`)
         self.all_closed = asyncio.Event()  # set whenever the last socket is closed
         self.certificates = Certificates(node.audit)
+        # return what waits in memory for clients of HTTP; code that starts such listeners adds one
         self.unsent_answers: list[Callable[[], Iterable[Unsent]]] = []
         self.most_sockets = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES)
         """Maximum number of clients that the file descriptors allow."""

@@ -29,15 +29,11 @@ class MalformedHeaderError(ValueError):
 
 
 class Header(NamedTuple):
-    """A complete header.
+    """A complete header."""
 
-    Attributes:
-        size: its octets.
-        peer, local: the address of the client, and the one that it connected to; None if the proxy tells none, as for
-            its own health checks: those of the socket hold then.
-    """
-
-    size: int
+    size: int  # its octets
+    # peer, local: the address of the client, and the one that it connected to; None if the proxy tells none, as for its
+    # own health checks: those of the socket hold then
     peer: Address | None = None
     local: Address | None = None
 

@@ -111,25 +111,20 @@ def percentiles(histogram: Histogram) -> Percentiles | None:
 
 
 class Measurement:
-    """Turns the counters of a run into intervals and rates. Times are in nanoseconds.
-
-    Attributes:
-        began: time at which the run began.
-        ended: time at which the producers stopped; `began` until then.
-        since: beginning of the current interval.
-        intervals: the intervals so far.
-    """
+    """Turns the counters of a run into intervals and rates. Times are in nanoseconds."""
 
     def __init__(self, tally: Tally, began: int) -> None:
         self.tally = tally
+        # began: time at which the run began
+        # ended: time at which the producers stopped; `began` until then
         self.began = self.ended = began
-        self.intervals: list[Interval] = []
+        self.intervals: list[Interval] = []  # the intervals so far
         self.blocked_reason: str | None = None  # reason of the last time that the broker blocked a connection
         self._blocked = 0  # number of connections that are blocked now
         self._blocked_since = began
         self._blocked_time = 0
         self._was_blocked = False  # A connection was blocked at some time of this interval
-        self.since = began
+        self.since = began  # beginning of the current interval
         self._before = _counts(tally)
         self._at_end = self._before
 

@@ -45,13 +45,6 @@ class AuditLog:
         clock: returns milliseconds since the epoch.
         is_on: false to record nothing.
         most: entries that may wait.
-
-    Attributes:
-        is_on: true if entries are recorded; callers that have to collect details look at it first.
-        is_failing: true while entries cannot be written.
-        is_required: true if nothing may be changed while entries cannot be written.
-        recorded: entries so far, including those that were lost.
-        wake: called when there is something to write.
     """
 
     __slots__ = (
@@ -70,10 +63,13 @@ class AuditLog:
     )
 
     def __init__(self, clock: Callable[[], int], *, is_on: bool = True, most: int = MOST_ENTRIES) -> None:
+        # true if entries are recorded; callers that have to collect details look at it first
         self.is_on = is_on
+        # is_failing: true while entries cannot be written
+        # is_required: true if nothing may be changed while entries cannot be written
         self.is_failing = self.is_required = False
-        self.recorded = 0
-        self.wake: Callable[[], object] = _nothing
+        self.recorded = 0  # entries so far, including those that were lost
+        self.wake: Callable[[], object] = _nothing  # called when there is something to write
         self._clock = clock
         self._most = most
         self._buffer: deque[bytes] = deque()

@@ -173,17 +173,14 @@ def reason(memory: MemoryAlarm, disk: DiskAlarm) -> str:
 
 
 class Resources(NamedTuple):
-    """Memory and disk at the last checks.
+    """Memory and disk at the last checks."""
 
-    Attributes:
-        memory_used, memory_limit: bytes.
-        disk_free, disk_limit: bytes; free is None without a data directory.
-        memory_alarm, disk_alarm: True while the alarm blocks publishers.
-    """
-
+    # memory_used, memory_limit: bytes
     memory_used: int
     memory_limit: int
+    # memory_alarm, disk_alarm: True while the alarm blocks publishers
     memory_alarm: bool
+    # disk_free, disk_limit: bytes; free is None without a data directory
     disk_free: int | None
     disk_limit: int
     disk_alarm: bool

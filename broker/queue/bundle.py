@@ -143,20 +143,15 @@ def _records(content: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 class RetainedBatch:
-    """Messages that go to the retained ones in one step.
-
-    Attributes:
-        messages: bundles, and messages that are not in any.
-        largest: size in bytes of the largest content of `messages`.
-        persistent: True if some of them are written to disk.
-        bundle, is_saved: the messages of the next bundle, and whether these are written.
-    """
+    """Messages that go to the retained ones in one step."""
 
     __slots__ = ("bundle", "is_saved", "largest", "messages", "persistent")
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.largest = 0
+        self.messages: list[Message] = []  # bundles, and messages that are not in any
+        self.largest = 0  # size in bytes of the largest content of `messages`
+        # persistent: True if some of them are written to disk
+        # bundle, is_saved: the messages of the next bundle, and whether these are written
         self.persistent = self.is_saved = False
         self.bundle: list[Message] = []
 

@@ -35,16 +35,7 @@ EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "de
 
 
 class QueueLimits:
-    """Limits and expiry of one queue.
-
-    Attributes:
-        expiry, length, deliveries: its parts.
-        dead_letters: unacked messages on their way to the dead letter exchange.
-        retention: takes the acks if the queue retains acked messages.
-        hold: takes publishes whose time has not come, once the queue may hold messages.
-        retries: holds back requeued messages, once the queue delays retries.
-        ids: drops repeats, once the queue takes each message once.
-    """
+    """Limits and expiry of one queue."""
 
     __slots__ = (
         "_is_running",
@@ -68,15 +59,18 @@ class QueueLimits:
         self._queue = queue
         self._parent = parent
         self.settings = NO_SETTINGS
+        # expiry, length, deliveries: its parts
         self.expiry = self.expiry_class(queue, parent)
         self.length = MaxLength(queue)
         tells_failures = parent.compatibility.delivery_count == "failures"
         self.deliveries = DeliveryLimit(queue, tells_failures=tells_failures)
+        # unacked messages on their way to the dead letter exchange
         self.dead_letters = DeadLetterLine(queue, parent)
-        self.retention: Retention | None = None
+        self.retention: Retention | None = None  # takes the acks if the queue retains acked messages
+        # takes publishes whose time has not come, once the queue may hold messages
         self.hold: Hold | None = None
-        self.retries: Retries | None = None
-        self.ids: Deduplication | None = None
+        self.retries: Retries | None = None  # holds back requeued messages, once the queue delays retries
+        self.ids: Deduplication | None = None  # drops repeats, once the queue takes each message once
         self._retained_before: BackingQueue | None = None
         """The backing queue of the retention that was ended last."""
         self._is_running = False

@@ -20,13 +20,10 @@ class TimerHandle(Protocol):
 
 
 class TimeSource:
-    """The real time.
+    """The real time."""
 
-    Attributes:
-        longest_wait: seconds after which a timer of the wall clock looks at it again, because the wall clock may be
-            set while the monotonic one is not: the maximum delay of such timers after it was set forward.
-    """
-
+    # seconds after which a timer of the wall clock looks at it again, because the wall clock may be set while the
+    # monotonic one is not: the maximum delay of such timers after it was set forward
     longest_wait = 10.0
 
     _loop: asyncio.AbstractEventLoop

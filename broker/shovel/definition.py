@@ -20,69 +20,48 @@ ON_CONFIRM, ON_PUBLISH, NO_ACK = "on-confirm", "on-publish", "no-ack"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source of messages.
+    """The source of messages."""
 
-    Attributes:
-        endpoints: brokers, of which one is chosen.
-        queue: name of the queue; '' for one of the shovel's own, bound to an exchange.
-        arguments: of the queue, should it have to be declared.
-        exchange, routing_key: what the shovel's own queue is bound to.
-        prefetch: most messages under way.
-        consumer_arguments: of the consumer.
-        delete_after: number of messages after which the shovel deletes itself; None for none, or `AS_LONG`.
-    """
-
-    endpoints: tuple[Endpoint, ...]
-    queue: str
-    arguments: Table
+    endpoints: tuple[Endpoint, ...]  # brokers, of which one is chosen
+    queue: str  # name of the queue; '' for one of the shovel's own, bound to an exchange
+    arguments: Table  # of the queue, should it have to be declared
+    # exchange, routing_key: what the shovel's own queue is bound to
     exchange: str
     routing_key: str
-    prefetch: int
-    consumer_arguments: Table
+    prefetch: int  # most messages under way
+    consumer_arguments: Table  # of the consumer
+    # number of messages after which the shovel deletes itself; None for none, or `AS_LONG`
     delete_after: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The destination of messages.
+    """The destination of messages."""
 
-    Attributes:
-        endpoints: brokers, of which one is chosen.
-        queue, arguments: a queue that is declared if it does not exist; None for none.
-        exchange, routing_key: of publishes; None for those of each message.
-        properties: properties that are set in each message.
-        adds_headers: whether each message gets a header that says where it comes from.
-        adds_timestamp: whether it gets one that says when it was moved.
-    """
-
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[Endpoint, ...]  # brokers, of which one is chosen
+    # queue, arguments: a queue that is declared if it does not exist; None for none
     queue: str | None
     arguments: Table
+    # exchange, routing_key: of publishes; None for those of each message
     exchange: str | None
     routing_key: str | None
-    properties: Mapping[str, Any]
-    adds_headers: bool
-    adds_timestamp: bool
+    properties: Mapping[str, Any]  # properties that are set in each message
+    adds_headers: bool  # whether each message gets a header that says where it comes from
+    adds_timestamp: bool  # whether it gets one that says when it was moved
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A shovel.
+    """A shovel."""
 
-    Attributes:
-        vhost, name: its name, and the vhost of its parameter.
-        ack_mode: one of `ON_CONFIRM`, `ON_PUBLISH`, `NO_ACK`.
-        setter: name of the user who has set it; '' for an administrator.
-        reconnect_seconds: time until it connects again after a failure; 0 for never.
-    """
-
+    # vhost, name: its name, and the vhost of its parameter
     vhost: str
     name: str
     source: Source
     destination: Destination
-    ack_mode: str
-    reconnect_seconds: float
-    setter: str = ""
+    ack_mode: str  # one of `ON_CONFIRM`, `ON_PUBLISH`, `NO_ACK`
+    reconnect_seconds: float  # time until it connects again after a failure; 0 for never
+    setter: str = ""  # name of the user who has set it; '' for an administrator
 
     @classmethod
     def of(cls, vhost: str, name: str, value: Mapping[str, Any], setter: str = "") -> Self:

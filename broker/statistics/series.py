@@ -78,23 +78,17 @@ class Ring:
 
 @dataclass(slots=True, eq=False)
 class Series:
-    """The samples of one object.
+    """The samples of one object."""
 
-    Attributes:
-        last, last_at: the newest row, and its time in seconds.
-        previous, previous_at: the one before; the same object as `last` if nothing has changed.
-        since: number of the tick of its first sample.
-        changed: number of the tick of the last change; of the first sample if there was none.
-        changed_wall: time of that tick, milliseconds since the epoch.
-    """
-
+    # last, last_at: the newest row, and its time in seconds
     last: Row = ()
+    # previous, previous_at: the one before; the same object as `last` if nothing has changed
     previous: Row = ()
     last_at: float = 0.0
     previous_at: float = 0.0
-    since: int = 0
-    changed: int = 0
-    changed_wall: int = 0
+    since: int = 0  # number of the tick of its first sample
+    changed: int = 0  # number of the tick of the last change; of the first sample if there was none
+    changed_wall: int = 0  # time of that tick, milliseconds since the epoch
     _base: Row = ()  # row of the time before the rings
     _rings: tuple[Ring, ...] = ()
 

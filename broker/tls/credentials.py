@@ -60,12 +60,6 @@ class Credentials:
 
     Raises:
         TLSFileError: a file cannot be used.
-
-    Attributes:
-        context: the context for the next connection.
-        certificates: facts about the certificates by host.
-        reloads, failures: numbers of successful and of failed reloads.
-        on_reload: called after each reload, with what is wrong, '' if it has succeeded.
     """
 
     def __init__(self, options: TLSOptions, handshake_timeout: float) -> None:
@@ -73,9 +67,13 @@ class Credentials:
         self.handshake_timeout = handshake_timeout or 0.001
         self._seen = stamps(options.files)
         self._looking: asyncio.Future[Stamps] | None = None
+        # context: the context for the next connection
+        # certificates: facts about the certificates by host
         self.context, self.certificates = load(options)
+        # reloads, failures: numbers of successful and of failed reloads
         self.reloads = 0
         self.failures = 0
+        # called after each reload, with what is wrong, '' if it has succeeded
         self.on_reload: Callable[[Credentials, str], object] = _nothing
         self._warned: dict[str, tuple[datetime, int]] = {}
         self._reloading = asyncio.Lock()

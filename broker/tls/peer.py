@@ -10,26 +10,19 @@ _AUTHENTICATED = re.compile(r"GCM|CCM|CHACHA20")
 
 
 class Peer:
-    """The TLS of one connection.
-
-    Attributes:
-        protocol: `tlsv1.3` or `tlsv1.2`.
-        key_exchange, cipher, hash: the parts of the cipher suite in RabbitMQ's words.
-        suite: the cipher suite in OpenSSL's words.
-        der: the client's certificate; empty if it presented none.
-        certificate: facts about it; None without one.
-        is_verified: whether a CA of the configuration has issued it, as far as clients are asked for certificates.
-    """
+    """The TLS of one connection."""
 
     __slots__ = ("certificate", "cipher", "der", "hash", "is_verified", "key_exchange", "protocol", "suite")
 
     def __init__(self, protocol: str, suite: str, der: bytes = b"", *, is_verified: bool = False) -> None:
-        self.protocol = protocol.lower()
-        self.suite = suite
+        self.protocol = protocol.lower()  # `tlsv1.3` or `tlsv1.2`
+        self.suite = suite  # the cipher suite in OpenSSL's words
+        # key_exchange, cipher, hash: the parts of the cipher suite in RabbitMQ's words
         self.key_exchange, self.cipher, self.hash = cipher_parts(suite)
-        self.der = der
+        self.der = der  # the client's certificate; empty if it presented none
+        # whether a CA of the configuration has issued it, as far as clients are asked for certificates
         self.is_verified = is_verified
-        self.certificate: CertificateFacts | None = None
+        self.certificate: CertificateFacts | None = None  # facts about it; None without one
         if der:
             try:
                 self.certificate = facts_of(der)

@@ -140,29 +140,23 @@ class Room:
 
 
 class Transfer:
-    """A transfer of messages.
-
-    Attributes:
-        error: the reason if it failed; '' otherwise.
-        total: messages that were ready when it began.
-        examined: messages that were compared with the condition so far.
-        matched: those that meet it and were still there when their turn came.
-        done: messages that were moved, copied or discarded; in a dry run those that would be.
-        refused: messages that stay because of their destination, by cause.
-        on_ended: called once, when it is over.
-        began, ended: times in milliseconds since the epoch; `ended` is None while it runs.
-    """
+    """A transfer of messages."""
 
     def __init__(self, wish: Wish, host: Host) -> None:
         self.wish = wish
         self._host = host
         self.state = State.RUNNING
-        self.error = ""
+        self.error = ""  # the reason if it failed; '' otherwise
+        # total: messages that were ready when it began
+        # examined: messages that were compared with the condition so far
+        # matched: those that meet it and were still there when their turn came
+        # done: messages that were moved, copied or discarded; in a dry run those that would be
         self.total = self.examined = self.matched = self.done = 0
-        self.refused: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()  # messages that stay because of their destination, by cause
+        # began, ended: times in milliseconds since the epoch; `ended` is None while it runs
         self.began = host.context.clock()
         self.ended: int | None = None
-        self.on_ended: Callable[[], object] = str
+        self.on_ended: Callable[[], object] = str  # called once, when it is over
         self._room = Room(wish.source)
         self._due = 0  # time (epoch ms) before which the rate allows no further batch
         self._undecided: NotYet | None = None  # whether the next message may go where it should

@@ -29,18 +29,12 @@ class Backend(ABC):
 
     A question has one of three outcomes: the backend decides (an answer, or LoginRefusedError), cannot decide about
     these values (`BackendError`), or cannot be reached (`UnreachableError`). Every method may take its time.
-
-    Attributes:
-        module: RabbitMQ's name of the backend, for texts.
-        has_topics: True if it decides about routing keys; otherwise all of them are allowed.
-        is_local: True if its decisions follow from the internal users.
-        renews: True if its logins end, and a client can prolong them by a new secret.
     """
 
-    module: str
-    has_topics = True
-    is_local = False
-    renews = False
+    module: str  # RabbitMQ's name of the backend, for texts
+    has_topics = True  # True if it decides about routing keys; otherwise all of them are allowed
+    is_local = False  # True if its decisions follow from the internal users
+    renews = False  # True if its logins end, and a client can prolong them by a new secret
 
     @abstractmethod
     async def log_in(self, name: str, password: Password) -> Login:
