@@ -52,8 +52,6 @@ class LoginThrottle:
         period: its length in seconds.
     """
 
-    __slots__ = ("_failed", "_failures", "_max_failures", "_period", "_welcome")
-
     def __init__(self, max_failures: int | None = None, period: float = 60.0) -> None:
         self._max_failures = max_failures
         self._period = period
@@ -121,8 +119,6 @@ class LoginCounts(NamedTuple):
 class HTTPLogins:
     """Numbers of logins of HTTP requests, and of those by either protocol since an administrator has reset them."""
 
-    __slots__ = ("_before", "failed", "succeeded")
-
     def __init__(self) -> None:
         self.failed = self.succeeded = 0
         self._before = self._all(0, 0)
@@ -153,8 +149,6 @@ class HTTPLogins:
 
 class LoginSources:
     """Numbers of logins by address, user name and protocol, as far as they are recent."""
-
-    __slots__ = ("_counts",)
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str], LoginCounts] = {}

@@ -46,8 +46,6 @@ class Patterns:
     `python`: use Python's `re` for patterns that are refused; matching may then take exponential time.
     """
 
-    __slots__ = ("_known", "_python")
-
     def __init__(self, *, python: bool = False) -> None:
         self._python = python
         self._known: dict[str, Matcher] = {}

@@ -93,8 +93,6 @@ class PasswordPolicy:
     `min_length` is in bytes; `matches` is true for passwords that are allowed, None for any.
     """
 
-    __slots__ = ("_matches", "_min_length", "algorithm")
-
     def __init__(
         self,
         algorithm: str = SHA256,

@@ -46,8 +46,6 @@ class _Session(NamedTuple):
 class Sessions:
     """The sessions of one broker; `idle_seconds`: time without a request after which one ends."""
 
-    __slots__ = ("_idle_seconds", "_places", "_sessions", "_users")
-
     def __init__(self, users: Users, idle_seconds: float) -> None:
         self._users = users
         self._idle_seconds = idle_seconds

@@ -167,19 +167,6 @@ class Users:
     notified of revoked permissions; None for no listener. `patterns` compiles those of imported policies, too.
     """
 
-    __slots__ = (
-        "_permissions",
-        "_topics",
-        "_user_limits",
-        "_users",
-        "_vhost_limits",
-        "generation",
-        "listener",
-        "loopback_users",
-        "passwords",
-        "patterns",
-    )
-
     def __init__(self, loopback_users: Iterable[str] = ("guest",), patterns: Patterns | None = None) -> None:
         self.generation = 0
         self.listener: RightsListener | None = None

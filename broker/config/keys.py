@@ -119,8 +119,6 @@ class KeyTable:
     latter the first match wins.
     """
 
-    __slots__ = ("_exact", "_families")
-
     def __init__(self, keys: tuple[Key, ...] = KEYS) -> None:
         self._exact = {key.name: key for key in keys if "$" not in key.name}
         self._families = [(key.name.split("$name"), key) for key in keys if "$" in key.name]
@@ -157,8 +155,6 @@ _CLEARED: Final = frozenset({"listeners.tcp", "listeners.ssl", "loopback_users"}
 
 class Draft:
     """The values of the settings that are added."""
-
-    __slots__ = ("_families", "_table", "problems", "values", "warnings")
 
     def __init__(self, problems: list[str], warnings: list[str]) -> None:
         self._table = KeyTable()

@@ -75,8 +75,6 @@ class Answer(Generic[T]):
 class FaultyUsers(StoredUsers):
     """The users, of whom none may log in while logins are refused."""
 
-    __slots__ = ("faults",)
-
     faults: FaultState
 
     def authenticate(self, name: str, password: Password | None, peer_host: str) -> User:
@@ -87,8 +85,6 @@ class FaultyUsers(StoredUsers):
 
 
 class _MemoryAlarm(MemoryAlarm):
-    __slots__ = ("_faults",)
-
     def __init__(self, limit: int, faults: FaultState) -> None:
         super().__init__(limit)
         self._faults = faults
@@ -101,8 +97,6 @@ class _MemoryAlarm(MemoryAlarm):
 
 
 class _DiskAlarm(DiskAlarm):
-    __slots__ = ("_faults",)
-
     def __init__(self, limit: int, faults: FaultState) -> None:
         super().__init__(limit)
         self._faults = faults

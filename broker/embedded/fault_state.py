@@ -110,8 +110,6 @@ def distance_of_duplicate(seed: int, seq_id: int) -> int | None:
 class Duplicates:
     """The messages of one consumer that wait for their second delivery."""
 
-    __slots__ = ("_delivered", "_waiting")
-
     def __init__(self) -> None:
         self._delivered = 0  # number of first deliveries
         self._waiting: dict[int, int] = {}

@@ -98,8 +98,6 @@ class Former:
 class HostileConsumer(Consumer, RunListener):
     """A consumer, which gets some of its messages twice while the broker is hostile."""
 
-    __slots__ = ("_duplicates", "_faults")
-
     def __init__(self, tag: str, queue: OwningQueue, channel: "FaultyChannel", **options: Any) -> None:
         super().__init__(tag, queue, channel, **options)
         self._faults = channel.faults
@@ -165,8 +163,6 @@ class FaultyHost(Protocol):
 
 class FaultyChannel(RecordedChannel):
     """A channel with faults."""
-
-    __slots__ = ("_connection", "_former", "_single", "faults")
 
     consumer_class = HostileConsumer
 
@@ -277,8 +273,6 @@ class FaultyChannel(RecordedChannel):
 class FaultyConnection(Connection):
     """A connection with faults."""
 
-    __slots__ = ()
-
     channels: dict[int, FaultyChannel]  # type: ignore[assignment]
 
     @property
@@ -308,8 +302,6 @@ class FaultyConnection(Connection):
 
 class FaultyDriver(SocketDriver):
     """The driver of one connection. What it sends may wait in a pipe first."""
-
-    __slots__ = ("_faults", "_free_at", "_is_choked", "_is_finishing", "_pipe", "_timer", "is_severed")
 
     connection_class = FaultyConnection
     connection: FaultyConnection

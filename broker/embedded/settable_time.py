@@ -24,8 +24,6 @@ SECOND = 1_000_000_000
 class Entry:
     """A timer of a `SettableTime`."""
 
-    __slots__ = ("_args", "callback")
-
     def __init__(self, callback: Callable[..., object], args: tuple[object, ...]) -> None:
         self.callback: Callable[..., object] | None = callback
         self._args = args

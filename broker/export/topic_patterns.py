@@ -24,18 +24,6 @@ _STEP = 32  # routing keys, destinations or binding keys between two yields
 class Patterns:
     """Counts of messages that the binding keys of one topic exchange have matched."""
 
-    __slots__ = (
-        "_counted",
-        "_generation",
-        "_is_short",
-        "_keys",
-        "_recent",
-        "_trie",
-        "counts",
-        "missed",
-        "most_matched",
-    )
-
     def __init__(self) -> None:
         self._generation = -1
         self._keys: list[str] = []

@@ -52,8 +52,6 @@ Parts = Callable[[], Iterable[bytes | memoryview]]
 class LargeText:
     """A body as a text of JSON: octets in parts, UTF-8 unless they are encoded as base64."""
 
-    __slots__ = ("_is_base64", "_parts")
-
     def __init__(self, parts: Parts, *, is_base64: bool) -> None:
         self._parts = parts
         self._is_base64 = is_base64
@@ -397,8 +395,6 @@ MOST_SECONDS = 5.0  # maximum age of a list in seconds, from when it was begun
 
 class _Kept:
     """A list: its pieces, until when it is given to others, and whether only those who read it have it."""
-
-    __slots__ = ("is_dropped", "octets", "pieces", "readers", "until")
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []

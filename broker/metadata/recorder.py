@@ -60,8 +60,6 @@ _PIECE = 256  # rows deleted between two checks of the time slice
 class NullJournal:
     """The journal of a broker without persistence."""
 
-    __slots__ = ()
-
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """Discard the row."""
 
@@ -87,8 +85,6 @@ class Definitions:
     `next_id` returns a number (u64) that was never used before, neither in this process nor in an earlier one on the
     same data.
     """
-
-    __slots__ = ("_context", "_journal", "_next_id", "recording")
 
     def __init__(
         self, journal: MetadataJournal, next_id: Callable[[], int], context: NodeContext | None = None
@@ -158,8 +154,6 @@ class StoredTopology:
     It is the listener of the vhost's router (`exchanges.router.Listener`) and the `record` of the vhost, its policies
     and its parameters. The vhost has an id and, for events, a name; exchanges and queues have ids of their own.
     """
-
-    __slots__ = ("_definitions", "_ending", "vhost", "vhost_id")
 
     def __init__(self, definitions: Definitions, vhost_id: int) -> None:
         self._definitions = definitions
@@ -288,8 +282,6 @@ class StoredTopology:
 
 class StoredUsers(Users):
     """Users, permissions and limits that are stored when they change."""
-
-    __slots__ = ("_definitions",)
 
     def __init__(
         self, definitions: Definitions, loopback_users: Iterable[str], patterns: Patterns | None = None
@@ -446,8 +438,6 @@ def _unsigned_zero(field: Field) -> Field:
 
 class StoredGlobalParameters(GlobalParameters):
     """Global parameters that are stored when they change."""
-
-    __slots__ = ("_definitions",)
 
     def __init__(self, definitions: Definitions) -> None:
         super().__init__()

@@ -62,8 +62,6 @@ def template(
 class Schedule:
     """Times at which messages are due: `rate` a second, the first at `began`, for `seconds`; 0 for no end."""
 
-    __slots__ = ("_rate", "began", "total")
-
     def __init__(self, rate: float, began: int, seconds: float) -> None:
         # An integer, so that `count` and `due` agree to the nanosecond.
         self._rate = max(1, round(rate * MILLION))

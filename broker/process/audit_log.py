@@ -47,21 +47,6 @@ class AuditLog:
         most: entries that may wait.
     """
 
-    __slots__ = (
-        "_buffer",
-        "_clock",
-        "_dropped",
-        "_most",
-        "_reported",
-        "_seen",
-        "_unwritten",
-        "is_failing",
-        "is_on",
-        "is_required",
-        "recorded",
-        "wake",
-    )
-
     def __init__(self, clock: Callable[[], int], *, is_on: bool = True, most: int = MOST_ENTRIES) -> None:
         # true if entries are recorded; callers that have to collect details look at it first
         self.is_on = is_on
@@ -188,8 +173,6 @@ class AuditLog:
 
 class _Repetition:
     """An event that was recorded, and how often it was repeated since."""
-
-    __slots__ = ("count", "event", "facts", "outcome", "until")
 
     def __init__(self, event: str, outcome: str, facts: Mapping[str, str], until: float) -> None:
         self.event = event

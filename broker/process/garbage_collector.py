@@ -39,8 +39,6 @@ consumed as fast as it grows, that may be after hundreds of thousands of objects
 class Collector:
     """Decides when garbage is collected; must be created before there are messages."""
 
-    __slots__ = ("_before", "_count_at", "_full_at", "_loaded", "_reads", "_runs", "is_loaded")
-
     def __init__(self) -> None:
         self._before = sys.getallocatedblocks()
         self._full_at: float | None = None

@@ -9,8 +9,6 @@ SECONDS = 1.0  # the time in which lines are counted
 class LogLimit:
     """Limits the log to at most `most` lines per second and key, and counts the suppressed ones."""
 
-    __slots__ = ("_most", "_since", "_suppressed")
-
     def __init__(self, most: int = 1) -> None:
         self._most = most
         self._since: dict[str, tuple[float, int]] = {}

@@ -250,8 +250,6 @@ class Reopened(Protocol):
 class Logs:
     """The log outputs of this process, from ``configure`` to ``close``."""
 
-    __slots__ = ("_files", "_handlers", "_logger", "_others")
-
     def __init__(self, logger: logging.Logger, handlers: Sequence[logging.Handler]) -> None:
         self._logger = logger
         self._handlers = tuple(handlers)

@@ -51,8 +51,6 @@ class _Info(ctypes.Structure):
 class Allocator:
     """The allocators of this process."""
 
-    __slots__ = ("_block_octets", "_info", "_trim")
-
     def __init__(self) -> None:
         library: Any = ctypes.CDLL(None)
         self._trim = getattr(library, "malloc_trim", None)

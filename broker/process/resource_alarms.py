@@ -103,8 +103,6 @@ def disk_limit(absolute: int | None, relative: float | None) -> int:
 class MemoryAlarm:
     """Compares the memory in use with the limit, bytes above which it is raised; 0 raises it immediately."""
 
-    __slots__ = ("limit", "raised", "used")
-
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.raised = False
@@ -123,8 +121,6 @@ class MemoryAlarm:
 
 class DiskAlarm:
     """Compares the free disk space with the limit, bytes that must stay free."""
-
-    __slots__ = ("free", "full", "limit", "raised")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -29,8 +29,6 @@ def origin(host: str) -> str:
 class Shares:
     """Some places, `most` of them, and who has how many; one owner has at most `share`, by default a quarter."""
 
-    __slots__ = ("_of_owners", "_taken", "most", "share")
-
     def __init__(self, most: int, share: int | None = None) -> None:
         self.most = most
         self.share = max(1, most // 4) if share is None else share

@@ -39,8 +39,6 @@ class Timers:
     `on_sooner` is called with the time (epoch ms) of the earliest timer when that becomes earlier.
     """
 
-    __slots__ = ("_cancelled", "_count", "_heap", "on_sooner")
-
     def __init__(self) -> None:
         self.on_sooner: Callable[[int], object] = never
         self._heap: list[tuple[int, int, Timer]] = []

@@ -43,8 +43,6 @@ def _busy_reads(connection: Connection) -> int:
 class OwnReads:
     """Counts the reads from the connections of a broker's shovels to the broker itself, without heartbeats."""
 
-    __slots__ = ("_connections", "_ended")
-
     def __init__(self) -> None:
         self._connections: set[Connection] = set()
         self._ended = 0  # reads of connections that were removed
@@ -70,8 +68,6 @@ class Pace:
     Both numbers are those so far: `used` nanoseconds of processor time of the event loop, and `reads` from all clients,
     without heartbeats. `own_reads` are those of the shovels themselves.
     """
-
-    __slots__ = ("_beside_until", "_reads", "_rests", "_used", "own_reads")
 
     def __init__(self, used: int = 0, reads: int = 0) -> None:
         self.own_reads = OwnReads()

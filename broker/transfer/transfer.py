@@ -101,8 +101,6 @@ class Wish(NamedTuple):
 class Room:
     """Counts what goes to each queue, until it is there; nothing may return to the source."""
 
-    __slots__ = ("_counts", "_source")
-
     def __init__(self, source: Queue) -> None:
         self._source = source
         self._counts: dict[Queue, tuple[int, int]] = {}
