@@ -4,5 +4,4 @@ __all__ = ["COMPATIBLE_VERSION", "COMPATIBLE_VERSIONS"]
 
 COMPATIBLE_VERSIONS = {"3.13": "3.13.7", "4.3": "4.3.6"}
 """The RabbitMQ that each `compatibility.profile` follows; clients branch on `product` and `version` (docs/adr/0002)."""
-COMPATIBLE_VERSION = COMPATIBLE_VERSIONS["3.13"]
-"""The one whose behaviour this is unless the configuration says otherwise."""
+COMPATIBLE_VERSION = COMPATIBLE_VERSIONS["3.13"]  # the one imitated unless the configuration says otherwise

@@ -44,8 +44,7 @@ class Prefix(msgspec.Struct, frozen=True):
     """Beginning of the names of keys where a class of settings is used in several places."""
 
     name: str  # the beginning, without the dot
-    words: tuple[tuple[str, str], ...] = ()
-    """Words that texts of these keys have in common, and what they are here."""
+    words: tuple[tuple[str, str], ...] = ()  # words that texts of these keys share, and what they are here
 
 
 class Topic(msgspec.Struct, frozen=True):

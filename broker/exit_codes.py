@@ -9,11 +9,9 @@ USAGE: Final[int] = os.EX_USAGE  # the arguments of a command are invalid
 DATA: Final[int] = os.EX_DATAERR  # data, or a file given as an argument, has an invalid format
 NO_INPUT: Final[int] = os.EX_NOINPUT  # A file given as an argument does not exist
 NO_USER: Final[int] = os.EX_NOUSER  # A user does not exist
-UNAVAILABLE: Final[int] = os.EX_UNAVAILABLE
-"""A port is not available, a broker cannot be reached, or it refused a command."""
+UNAVAILABLE: Final[int] = os.EX_UNAVAILABLE  # a port is taken, or a broker not reached, or it refused
 SOFTWARE: Final[int] = os.EX_SOFTWARE  # an internal error
-CANNOT_CREATE: Final[int] = os.EX_CANTCREAT
-"""The data directory is in use, or the directory or a file cannot be created."""
+CANNOT_CREATE: Final[int] = os.EX_CANTCREAT  # the data are in use, or a file cannot be created
 IO: Final[int] = os.EX_IOERR  # A disk I/O error
 TEMPORARY: Final[int] = os.EX_TEMPFAIL
 """The broker did not answer in time, or is too busy with others of these: the same command is possible later."""

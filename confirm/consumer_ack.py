@@ -75,8 +75,7 @@ class ConsumerAckQueue:
         self.handed: Sequence[Awaited | None] = ()
         """Promises of the last light delivery; its channel has them as keys, unless an error prevented that."""
         # counters
-        self.light_count = 0
-        """Number of light deliveries without a verdict: delivered messages that are no longer kept."""
+        self.light_count = 0  # light deliveries without a verdict, whose messages are no longer kept
         self.lost = 0  # light deliveries that were requeued: their publishes were nacked
         self.promised = 0  # messages published with a promise
         self.refused = 0  # promised messages that were refused, for any reason: their publishes were nacked

@@ -13,12 +13,10 @@ T = TypeVar("T")
 
 Field = tuple[str, object]  # one value of a table: (RabbitMQ's name of its type, value)
 Table = dict[str, Field]  # A typed AMQP table
-Headers = Callable[[], Table] | Table | None
-"""The headers of a message, or a function that decodes them on demand."""
+Headers = Callable[[], Table] | Table | None  # the headers of a message, or what decodes them on demand
 
 PIECE = 64  # bindings removed between two checks of the clock
-MOST_COUNTED_KEYS = 1024
-"""Maximum number of routing keys of an exchange that are counted separately at a time, if they are at all."""
+MOST_COUNTED_KEYS = 1024  # most routing keys of an exchange that are counted separately at a time, if any
 
 
 class Envelope(dict[str, Field]):

@@ -49,8 +49,7 @@ class ConsistentHashExchange(ChoiceExchange):
     def _prepare(self) -> None:
         super()._prepare()
         self._ends: Sequence[int] = ()  # behind the last bucket of each of the choices
-        self._known: dict[int, tuple[object, ...]] = {}
-        """Destinations by hash, as it takes long to compute one."""
+        self._known: dict[int, tuple[object, ...]] = {}  # destinations by hash: computing one takes long
 
     def validate_binding(self, destination: object, binding_key: str, arguments: Table) -> None:
         """Raise InvalidBindingError unless the key is a weight."""

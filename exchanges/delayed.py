@@ -28,7 +28,7 @@ LONGEST_OF_PLUGIN = 2**32 - 1
 """Maximum delay in milliseconds of RabbitMQ's plugin, nearly 50 days: it ignores a longer one."""
 LONGEST = 2**62  # maximum delay in milliseconds, 146 million years
 
-DELAYABLE_TYPES: dict[str, type[Exchange]] = {
+DELAYABLE_TYPES: dict[str, type[Exchange]] = {  # the types that `x-delayed-type` may name
     each.type: each
     for each in (
         DirectExchange,
@@ -41,7 +41,6 @@ DELAYABLE_TYPES: dict[str, type[Exchange]] = {
         RandomExchange,
     )
 }
-"""The types that `x-delayed-type` may name."""
 
 _ARGUMENT = "x-delayed-type"
 _SIGNED = 2**31

@@ -102,8 +102,7 @@ class Router:
         self.work: Callable[[Iterator[None], str], object] = _at_once
         """Carries out long jobs, under a name for the log: immediately, or one step at a time. Meanwhile the router
         responds as if the whole job was done."""
-        self._leaving: set[object] = set()
-        """Destinations that were deleted and may still be in indexes of exchanges."""
+        self._leaving: set[object] = set()  # deleted destinations that may still be in indexes of exchanges
         # The exchanges that a destination is bound to: one as itself, several as the keys of a dict.
         self._sources: dict[object, Exchange | dict[Exchange, None]] = {}
         # Routes by exchange and key; None for an exchange from which a headers exchange can be reached.
@@ -112,8 +111,7 @@ class Router:
         self._needing: dict[Exchange, bool] = {}
         self._asked: set[str] = set()  # names looked up in the default exchange in this generation
         self._default: Exchange | None = None
-        self.hop_limit = _UNLIMITED
-        """Maximum number of exchanges after the first that one message may pass, times its routing keys."""
+        self.hop_limit = _UNLIMITED  # most exchanges after the first that a message may pass, times its keys
 
     # Topology
 

@@ -141,8 +141,7 @@ class TopicTrie:
         self._refused = 0
         self._limit = _TRANSITIONS_AT_LEAST
         self._changes = 0
-        self._found: dict[str, tuple[object, ...]] = {}
-        """Results computed in steps since the last change, by key."""
+        self._found: dict[str, tuple[object, ...]] = {}  # results computed in steps since the last change
 
     def add(self, pattern: str, destination: object) -> bool:
         """Add a pattern for a destination; return False if it was there."""

@@ -36,12 +36,10 @@ __all__ = ["ExportError", "columns", "percentile", "rates", "read", "tables"]
 
 TIME_UNIT: Final = "ms since 1970, UTC"  # unit of the columns that become timestamps
 _BATCH: Final = 20_000  # rows that are held as objects at once
-_MARGIN: Final = timedelta(hours=1)
-"""A row may be in the folder of the hour after its own, in which it was written."""
+_MARGIN: Final = timedelta(hours=1)  # a row may be in the folder of the hour after its own
 _SUFFIXES: Final = ("jsonl", "parquet")
 _VERSION: Final = 1
-_LONE: Final = re.compile(rb"\\u[dD][cC][0-9a-fA-F]{2}")
-"""An octet that is not UTF-8, as the export writes it."""
+_LONE: Final = re.compile(rb"\\u[dD][cC][0-9a-fA-F]{2}")  # octet that is not UTF-8, as the export writes it
 
 
 class ExportError(Exception):

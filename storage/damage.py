@@ -17,7 +17,7 @@ MISSING_FILE = "missing_file"
 DELAYED = "delayed"
 IDS = "ids"  # ids that a queue has forgotten by that: it may take their messages once more
 MISSING = "missing"  # messages that were counted but cannot be found
-TEXTS = {
+TEXTS = {  # the words of the log for each kind
     BLOCK: "block header damaged, its messages are lost",
     RECORD: "message damaged and skipped",
     BITMAP: "list of settled messages damaged, they become ready again",
@@ -29,7 +29,6 @@ TEXTS = {
     IDS: "ids of messages damaged and forgotten",
     MISSING: "messages missing",
 }
-"""The words of the log for each kind."""
 KINDS = tuple(TEXTS)
 
 
@@ -47,8 +46,7 @@ class Damages:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()  # counts by kind since the start, as of the last `take`
-        self._noted: deque[tuple[int, int, str, int]] = deque()
-        """A deque, because several threads append to it."""
+        self._noted: deque[tuple[int, int, str, int]] = deque()  # deque, because several threads append to it
 
     def note(self, place: tuple[int, int], kind: str, count: int = 1) -> None:
         """Note `count` unreadable items of a kind; `place` is the queue's id and the position."""

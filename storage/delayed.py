@@ -33,8 +33,7 @@ log = logging.getLogger("leveret.storage")
 TABLE = "delayed"
 WINDOW = 2048  # messages per read; about as many are kept in memory
 WINDOW_OCTETS = 2 * 1024 * 1024  # bytes of rows after which a read stops before it has `WINDOW` messages
-SWEEP_ROWS = 1000
-"""Maximum number of rows of deleted lines that one commit deletes; later commits delete the rest."""
+SWEEP_ROWS = 1000  # most rows of deleted lines that one commit deletes; later commits delete the rest
 
 _NEXT_SHIFT = 56
 _QUEUE = (1 << _NEXT_SHIFT) - 1
@@ -47,8 +46,7 @@ _OVERHEAD = 200  # approximate bytes of memory per message in the heap, besides 
 
 _NEVER = (1 << 64, 0)
 
-Due = tuple[int, int]
-"""Due time of a message (epoch ms) and its number, which orders messages that are due together."""
+Due = tuple[int, int]  # due time of a message (epoch ms), and its number, which orders those due together
 
 
 pack_line = _LINE.pack
@@ -227,8 +225,7 @@ class Window:
         self.octets = 0  # bytes that the heap takes
         self._dropped: set[Due] = set()
         """Discarded messages that are still in the heap: without a disk, where it may be very large."""
-        self._horizon: Due | None = None
-        """All messages due before it are in the heap; None if all messages are."""
+        self._horizon: Due | None = None  # all messages due before it are in the heap; None: all messages are
         self._latest: Due = (0, 0)
         """The last of the messages taken so far, by its due time: no earlier one that is on disk only can be
         distinguished from one that was taken."""

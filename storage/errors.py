@@ -4,8 +4,7 @@ import errno
 from collections.abc import Sequence
 from enum import Enum
 
-NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
-"""Codes of a system call that failed because the disk is full."""
+NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))  # codes of a system call that failed for a full disk
 
 
 class StorageError(Exception):

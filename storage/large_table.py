@@ -42,8 +42,7 @@ class LargeTable(MutableMapping[int, V]):
     __slots__ = ("_count", "_parts")
 
     def __init__(self, entries: Mapping[int, V] | None = None) -> None:
-        self._parts: dict[int, dict[int, V]] = {}
-        """The parts, keyed by the high bits of their entries' keys, ascending."""
+        self._parts: dict[int, dict[int, V]] = {}  # by the high bits of the keys, ascending
         self._count = 0
         if entries:
             self.update(entries.items())

@@ -201,8 +201,7 @@ class Persistent(Message):
         self.channel_id = channel_id
         self.publisher = publisher
         self.seq_no = seq_no
-        self.copies = copies
-        """0 afterwards for a body that is not to be stored apart from its record, whatever its size."""
+        self.copies = copies  # 0 later for a body that is not stored apart from its record
         self.open_copies = copies  # copies that are neither on disk nor settled yet
         self.msg_id = 0  # id of the body on disk, if it is stored apart from its records
         self.in_blob = False

@@ -167,8 +167,7 @@ class Right(StrEnum):
     MANAGEMENT = "management"  # view and, with permissions, change objects in accessible vhosts
     POLICYMAKER = "policymaker"  # change policies and parameters of accessible vhosts
     MONITORING = "monitoring"  # view everything
-    ADMINISTRATOR = "administrator"
-    """Change users, vhosts and permissions, and everything that concerns all vhosts."""
+    ADMINISTRATOR = "administrator"  # change users, vhosts, permissions, and everything about all vhosts
 
 
 _TAGS = {

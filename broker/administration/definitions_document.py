@@ -359,7 +359,7 @@ _WITH_MD5: Final = re.compile(r"3\.[0-5]\.")
 """Versions of RabbitMQ that wrote hashes without their algorithm, which was MD5; others, such as the 0.0.0 of builds
 from source, have the default (rabbit_definitions:hashing_algorithm/2)."""
 _OBJECT, _ARRAY = "an object", "an array"
-_KINDS = {
+_KINDS = {  # the kinds of values by their first octets
     b"{": _OBJECT,
     b"[": _ARRAY,
     b'"': "a string",
@@ -367,15 +367,13 @@ _KINDS = {
     b"f": "a boolean",
     b"n": "null",
 } | {bytes((digit,)): "a number" for digit in b"-0123456789"}
-"""The kinds of values by their first octets."""
 _ENDS = {b"{": b"}", b"[": b"]"}
 
-_NULLABLE: Final[Mapping[type[Entry], tuple[str, ...]]] = {
+_NULLABLE: Final[Mapping[type[Entry], tuple[str, ...]]] = {  # keys that may be null
     VHostEntry: ("description", "tags", "metadata", "limits"),
     UserEntry: ("hashing_algorithm",),
     ExchangeEntry: ("internal",),
 }
-"""Keys that may be null."""
 
 _EntryType = TypeVar("_EntryType", bound=Entry)
 

@@ -209,8 +209,7 @@ class Checks:
         """The exchanges that take dead letters or what is unroutable, and what is said if they are left out."""
         self._queue_types: dict[str, str] = {}  # the default queue types of vhosts that the file has
         self._vhost_count = len(broker.vhosts)
-        self._tried = Users(patterns=broker.users.patterns)
-        """Scratch users that receive each permission for a moment."""
+        self._tried = Users(patterns=broker.users.patterns)  # scratch users that get each permission
         self._exchanges: dict[tuple[str, str], Exchange] = {}
         """The exchanges of the file, by vhost and name: tried out, and connected to nothing."""
         self._written: set[tuple[str, str, bool, str, str, bytes]] = set()

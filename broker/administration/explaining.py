@@ -293,7 +293,7 @@ _NUMBER_RULE = "of several limits the smallest applies"
 _ARGUMENT_RULE = "an argument goes before policies"
 _OPERATOR_RULE = "an operator policy goes before a policy"
 
-SETTING_KEYS = (
+SETTING_KEYS = (  # settings that arguments (with `x-` before their names) and policies can give
     *("message-ttl", "expires", "max-length", "max-length-bytes", "overflow", "dead-letter-exchange"),
     *(
         "dead-letter-routing-key",
@@ -306,15 +306,13 @@ SETTING_KEYS = (
     *("allow-hold", "hold-until-header", "max-held"),
     ID_KEYS[0],
 )
-"""Settings that arguments (with `x-` before their names) and policies can give."""
 _FIELDS = {"max-length-bytes": "max_octets", "retain-bytes": "retain_octets"}
 """Those whose names in `QueueSettings` are others."""
-_FIXED = (
+_FIXED = (  # settings that only arguments give, or that are shown as they were given
     *("max-priority", "single-active-consumer", "queue-type", "queue-mode"),
     *ID_KEYS[1:],
     *RETRY_KEYS,
 )
-"""Settings that only arguments give, or that are shown as they were given."""
 
 
 class Given(NamedTuple):
@@ -407,8 +405,7 @@ def _row(key: str, value: Any, chosen: Given, others: list[Given], rule: str) ->
 
 
 MOST_CONSUMERS: Final = 200  # consumers of a queue that are looked at
-_SCANNED: Final = 4096
-"""Unacknowledged deliveries of a channel among which the oldest of a consumer is looked for."""
+_SCANNED: Final = 4096  # unacked deliveries of a channel among which the oldest of a consumer is sought
 
 
 def promises_of(queue: Queue) -> dict[str, int] | None:

@@ -38,8 +38,7 @@ from leveret.storage.queues.backing_queue import Peeked, Piece
 
 MOST_RUNNING = 16  # maximum number of transfers of all users that run at once
 MOST_OF_ONE = 8  # maximum number of those that one user has started, so that others can start some
-MOST_OF_OPERATOR = 16
-"""Maximum number of transfers that the operator on the host has running beside those of users."""
+MOST_OF_OPERATOR = 16  # most transfers that the operator on the host has running beside those of users
 MOST_KEPT = 64  # number of transfers that are kept: those that run, and those that have ended last
 REASONS = (REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT)  # reasons of deaths
 

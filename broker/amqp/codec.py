@@ -218,10 +218,9 @@ def decode_method(payload: bytes | memoryview, at: int, end: int) -> Frame:
     return made
 
 
-_NOT_BY_PAMQP = frozenset(
+_NOT_BY_PAMQP = frozenset(  # methods with typed tables, and the one that pamqp refuses as RabbitMQ sends it
     index for index, (_, steps) in _METHODS.items() if any(kind == "table" for _, _, kind in steps)
 ) | {Channel.OpenOk.index}
-"""Methods with typed tables, and the one that pamqp refuses as RabbitMQ sends it."""
 
 
 def encode_method(channel_id: int, method: Frame) -> bytes:

@@ -21,8 +21,7 @@ from leveret.broker.amqp.errors import MalformedTable, TableTooLarge
 
 Field = tuple[str, Any]  # RabbitMQ's name of the type, and the value
 
-Table = dict[str, Field]
-"""Field names to fields, in wire order. Must not be shared while it may still be modified."""
+Table = dict[str, Field]  # names to fields, in wire order. Must not be shared while it may be modified
 
 INTEGERS = frozenset(("byte", "short", "signedint", "long", "unsignedbyte", "unsignedshort", "unsignedint"))
 """The types of integers."""
@@ -31,8 +30,7 @@ MAX_DEPTH = 32  # maximum nesting of tables and arrays, the outermost included
 
 MAX_ENTRIES = 4096  # maximum number of values in a table, those in nested tables and arrays included
 
-MAX_APART = 16_384
-"""Maximum number of values in the fields that the broker adds to headers; these do not count in `MAX_ENTRIES`."""
+MAX_APART = 16_384  # most values in fields that the broker adds to headers; not counted in `MAX_ENTRIES`
 
 _LENGTH = struct.Struct(">I")
 _DECIMAL = struct.Struct(">BI")

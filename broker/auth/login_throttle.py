@@ -20,8 +20,7 @@ V = TypeVar("V")
 
 MOST_TIMES = 8  # maximum delay of a refusal, as a multiple of the first; each failure doubles it
 FORGET_SECONDS = 300.0  # seconds without a failure after which earlier ones are forgotten
-REMEMBERED = 10_000
-"""Maximum number of pairs, or addresses, that are remembered; beyond it the oldest are forgotten."""
+REMEMBERED = 10_000  # most pairs, or addresses, that are remembered; beyond it the oldest are forgotten
 SOURCES = 1_000  # maximum number of sources whose logins are counted; beyond it the oldest are forgotten
 SHOWN = 128  # maximum number of characters of a name in a log line
 

@@ -19,8 +19,7 @@ SHA256: Final = "rabbit_password_hashing_sha256"
 
 SHA512: Final = "rabbit_password_hashing_sha512"
 
-MD5: Final = "rabbit_password_hashing_md5"
-"""That of users of RabbitMQ before 3.6; never the one of new passwords."""
+MD5: Final = "rabbit_password_hashing_md5"  # that of users of RabbitMQ before 3.6; never of new passwords
 
 _DIGESTS = {SHA256: "sha256", SHA512: "sha512", MD5: "md5"}
 _SALT_SIZE = 4

@@ -17,15 +17,13 @@ from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import User, Users
 from leveret.broker.process.shares import Shares
 
-MOST = 1000
-"""Maximum number of sessions; a further one replaces the oldest of the user who has most, by the last use."""
+MOST = 1000  # most sessions; a further one replaces the oldest of the user who has most, by the last use
 MOST_OF_ONE = 20  # maximum number of sessions of one user
 TOKEN_OCTETS = 32  # random octets of a token
 LONGEST_TOKEN = 64  # characters of the longest text that can be a token
 
 
-EARLY_SECONDS = 60.0
-"""Time before the end of a login at which it is renewed; a quarter of its time if that is shorter."""
+EARLY_SECONDS = 60.0  # time before the end of a login at which it is renewed; at most a quarter of its time
 AGAIN_SECONDS = 5.0  # time between two attempts to renew one login
 
 
@@ -50,8 +48,7 @@ class Sessions:
         self._users = users
         self._idle_seconds = idle_seconds
         self._places = Shares(MOST, MOST_OF_ONE)
-        self._sessions: dict[bytes, _Session] = {}
-        """By the hash of the token; the one that was used last is the last."""
+        self._sessions: dict[bytes, _Session] = {}  # by the hash of the token; the one used last is last
 
     def __len__(self) -> int:
         return len(self._sessions)

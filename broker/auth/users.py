@@ -61,8 +61,7 @@ class Login(NamedTuple):
     name: str  # name of the user, which may be another than that of the login
     tags: tuple[str, ...] = ()  # the tags that this backend gives
     data: Any = None  # what the backend needs to decide about the user later; only it looks at it
-    expires: float | None = None
-    """Seconds of the wall clock since the epoch at which the login ends; None for never."""
+    expires: float | None = None  # epoch seconds at which the login ends; None for never
 
 
 @dataclass(frozen=True, slots=True, eq=False)

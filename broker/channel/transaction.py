@@ -34,8 +34,7 @@ from leveret.confirm.promise import Promise
 from leveret.storage.large_table import fitting, large
 from leveret.storage.message import Message, Persistent
 
-MOST_OPERATIONS = 100_000
-"""Maximum number of publishes, each counted once for each of its queues, and settlements of a transaction."""
+MOST_OPERATIONS = 100_000  # most settlements, and publishes, each counted once per queue
 Publishes = list[tuple[Sequence[Queue], Message, bool, bool]]  # queues, message, mandatory, persistent
 NO_EFFECT = "nothing of the transaction took effect"
 
@@ -65,8 +64,7 @@ class Transaction:
         self.octets = 0  # total size of the contents of the publishes, in bytes
         self._copies = 0  # number of queues of each publish, added up; at least one each
         self._largest = 0  # size of the largest content, in bytes
-        self._files: BodyFiles | None = None
-        """The files of very large bodies, if there are any, from `tx.commit` on."""
+        self._files: BodyFiles | None = None  # the files of very large bodies, if any, from `tx.commit` on
         self._steps: Iterator[bool] | None = None  # the remaining steps of its commit, once that has begun
         self._is_waiting = False  # True if the next one waits for deferred queues
         self._is_stored = False  # True if queues store some of its publishes

@@ -32,17 +32,15 @@ LIGHT: Final[Mapping[str, str]] = {
 }
 """Commands that load no broker, most of them clients of a running one: by the name of the command its place,
 `MODULE.ATTRIBUTE` below this package."""
-LATE: Final[Mapping[str, str]] = {
+LATE: Final[Mapping[str, str]] = {  # commands loaded when they are used: no start of the broker needs them
     **LIGHT,
     "definitions": "definitions.definitions",
     "migrate": "migrate.migrate",
     "perf": "perf.perf",
     "store": "store.store",
 }
-"""The commands that are loaded when they are used: no start of the broker needs them."""
 
-_SENTENCE: Final = 200
-"""Characters of the first sentence about a command; click cuts it at the end of one line."""
+_SENTENCE: Final = 200  # characters of the first sentence about a command; click cuts it at a line's end
 
 
 class Group(click.Group):

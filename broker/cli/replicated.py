@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(logs.LOGGER_NAME)
 
-REFRESH_SECONDS: Final = 1.0
-"""Time for which definitions that were read from the copy are shown without another look."""
+REFRESH_SECONDS: Final = 1.0  # time for which definitions read from the copy are shown without another look
 
 ANSWER_SECONDS: Final = 0.05  # time for the answer to an operator who wants another node to lead
 

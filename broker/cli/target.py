@@ -24,13 +24,12 @@ def _not_empty(_context: click.Context, _parameter: click.Parameter, where: str 
     return where or ""
 
 
-with_where = click.option(
+with_where = click.option(  # the option of a condition: '' if it is not given
     "--where",
     callback=_not_empty,
     metavar="CONDITION",
     help="Condition, such as 'headers.kind == \"retry\" and age > 1h' (docs/filters.md).",
 )
-"""The option of a condition: '' if it is not given."""
 
 
 class Target(NamedTuple):

@@ -34,8 +34,7 @@ HIGH_WATER: Final = 256 * 1024  # bytes that may wait for the socket before `is_
 PIECE: Final = 64 * 1024
 """Bytes that are processed at once; what a read has beyond waits for others if that has taken `SLICE_NS`."""
 SLICE_NS: Final = 2_000_000
-REFUSALS: Final = frozenset((403, 530))
-"""Reply codes for a login, a vhost or a permission that the broker refuses."""
+REFUSALS: Final = frozenset((403, 530))  # codes for a login, a vhost or a permission that is refused
 
 
 def clock() -> int:

@@ -22,12 +22,11 @@ _MECHANISMS = {"plain": PLAIN, "amqplain": AMQPLAIN, "external": EXTERNAL}
 _MOST_PORT = 65_535
 _NUMBERS = ("channel_max", "frame_max", "heartbeat", "connection_timeout")
 _LOCAL_FIELDS = ("username", "virtual_host", "node", "adapter_info", "client_properties")
-_FIELDS = (
+_FIELDS = (  # fields of RabbitMQ's connection parameters: of these a query may set the numbers only
     *("username", "virtual_host", "host", "port"),
     *_NUMBERS,
     *("ssl_options", "auth_mechanisms", "client_properties", "socket_options"),
 )
-"""Fields of RabbitMQ's connection parameters: of these a query may set the numbers only."""
 _TLS_FIELDS = frozenset(
     (
         *("cacertfile", "certfile", "keyfile", "verify", "fail_if_no_peer_cert"),

@@ -22,14 +22,12 @@ FRAME_MIN: Final = 4096
 _PERMISSIONS: Final = ("configure", "write", "read")
 _TWO_LIMITS: Final = (("vm_memory_high_watermark", "memory"), ("disk_free_limit", "disk_free"))
 """Limits that are given in bytes or relative to the memory, and the beginnings of their attributes."""
-_VALIDATORS: Final = {
+_VALIDATORS: Final = {  # RabbitMQ's names of the validators of passwords
     "rabbit_credential_validator_accept_everything": "accept_everything",
     "rabbit_credential_validator_min_password_length": "min_length",
     "rabbit_credential_validator_password_regexp": "regexp",
 }
-"""RabbitMQ's names of the validators of passwords."""
-_LONGEST_NAME: Final = 255
-"""Bytes of a short string, the type of names in AMQP; characters of the name of a node."""
+_LONGEST_NAME: Final = 255  # bytes of a short string, the type of names in AMQP; characters of a node's name
 _LOG_NAME: Final = re.compile(r"(?!pg_)[a-z][a-z0-9_]{0,39}")
 _DATABASE: Final = re.compile(r"postgres(ql)?://")
 PREVIEW: Final = "replication.url: replication is a preview with limits (docs/howto/replicate.md)"

@@ -38,14 +38,13 @@ __all__ = [
 
 OLDER: Final = "management.listener."
 """The beginning of RabbitMQ's older names, which are of one listener with or without TLS."""
-PERMITTED: Final = {
+PERMITTED: Final = {  # RabbitMQ's keys of features that it may deny, and the keys and values that do so here
     "deprecated_features.permit.transient_nonexcl_queues": (
         "compatibility.transient_nonexcl_queues",
         "denied",
     ),
     "deprecated_features.permit.global_qos": ("compatibility.global_qos", "ignored"),
 }
-"""RabbitMQ's keys of features that it may deny, and the keys and values that do so here."""
 OLDER_PORT: Final = 15672  # its default port, with TLS too
 
 

@@ -19,7 +19,7 @@ from leveret.broker.config.values import Listener, Setting, read_text
 from leveret.broker.erlang_terms import Atom, parsed, parsed_several, written
 
 SUFFIX: Final = ".config"  # the ending of files in the form of Erlang
-_PREFIXES: Final[Mapping[str, str]] = {
+_PREFIXES: Final[Mapping[str, str]] = {  # how keys begin that stand for the settings of an application
     "rabbit": "",
     "rabbitmq_management": "management.",
     "rabbitmq_management_agent": "management_agent.",
@@ -42,7 +42,6 @@ _PREFIXES: Final[Mapping[str, str]] = {
     "amqp_client": "amqp_client.",
     "config_entry_decoder": "config_entry_decoder.",
 }
-"""The first part of the keys that stand for the settings of an application."""
 _RUNTIME: Final = frozenset((
     "aten", "cowboy", "cowlib", "crypto", "gen_batch_server", "inets", "kernel", "khepri", "lager",
     "mnesia", "os_mon", "osiris", "prometheus", "public_key", "ra", "ranch", "recon", "sasl", "ssl",

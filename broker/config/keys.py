@@ -160,8 +160,7 @@ class Draft:
         self._table = KeyTable()
         self.problems = problems  # a sentence for each thing that is wrong
         self.warnings = warnings  # a sentence for each thing that an operator should know
-        self.values: dict[str, Any] = {}
-        """Parsed values by the attribute of their key, or by its name if it has none."""
+        self.values: dict[str, Any] = {}  # parsed values by their key's attribute, or by its name
         self._families: dict[str, dict[str, Any]] = {}  # row with $name → name → parsed value
 
     def add(self, setting: Setting) -> None:

@@ -14,7 +14,7 @@ from leveret.broker.config.foreign_keys import FOREIGN_PLUGINS, FOREIGN_VARIABLE
 from leveret.broker.config.values import DEFAULT_PORT, Setting, read_text
 from leveret.broker.erlang_terms import parsed
 
-RABBITMQ_VARIABLES: Final = {
+RABBITMQ_VARIABLES: Final = {  # variables, and the keys that they set
     "RABBITMQ_DEFAULT_USER": "default_user",
     "RABBITMQ_DEFAULT_PASS": "default_pass",
     "RABBITMQ_DEFAULT_VHOST": "default_vhost",
@@ -24,13 +24,11 @@ RABBITMQ_VARIABLES: Final = {
     "RABBITMQ_LOG_BASE": "log.dir",
     "RABBITMQ_PID_FILE": "pid_file",
 }
-"""Variables, and the keys that they set."""
-ARGUMENTS: Final = (
+ARGUMENTS: Final = (  # arguments of Erlang's virtual machine, among which are settings of applications
     "RABBITMQ_SERVER_ERL_ARGS",
     "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
     "RABBITMQ_SERVER_START_ARGS",
 )
-"""Arguments of Erlang's virtual machine, among which are settings of applications."""
 ENV_FILE: Final = "RABBITMQ_CONF_ENV_FILE"
 ADVANCED: Final = "RABBITMQ_ADVANCED_CONFIG_FILE"
 ENABLED_PLUGINS: Final = "RABBITMQ_ENABLED_PLUGINS"

@@ -21,8 +21,7 @@ from leveret.broker.vhost.interceptors import Interceptors
 METRICS_HOST, METRICS_PORT, METRICS_TLS_PORT = "127.0.0.1", 15692, 15691
 MANAGEMENT_HOST, MANAGEMENT_PORT, MANAGEMENT_TLS_PORT = "127.0.0.1", 15672, 15671
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "none")
-CATEGORIES = ("default", "connection", "channel", "queue")
-"""Categories of the log that have levels of their own."""
+CATEGORIES = ("default", "connection", "channel", "queue")  # those of the log with levels of their own
 
 # The rows are tables, whose lines are filled.
 # fmt: off

@@ -144,8 +144,7 @@ class Connection(ReceiveLoop):
         self.exclusive_queues: dict[str, Queue] = {}
         self.client_properties = b""
         self.auth_mechanism = ""
-        self.is_own = False
-        """True for a connection of a shovel of this broker, which says itself what is wrong."""
+        self.is_own = False  # True for one of a shovel of this broker, which says itself what is wrong
         self.tls: Peer | None = None  # facts about its TLS; None without
         self.connected_at = 0  # time at which it was opened, milliseconds since the epoch
         self.capabilities: frozenset[str] = frozenset()

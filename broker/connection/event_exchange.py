@@ -29,8 +29,7 @@ from leveret.storage.message import Message
 log = logging.getLogger("leveret")
 
 EXCHANGE = "amq.rabbitmq.event"
-MOST_WAITING = 10_000
-"""Events that may wait to be published; only one step that changes a great many objects has more."""
+MOST_WAITING = 10_000  # events that may wait to be published; only a step that changes many objects has more
 MOST_OCTETS = 16 << 20  # sum of their octets
 _VERSION: Final[Field] = "longstr", "{0,9,1}"
 _NETWORK: Final[Field] = "longstr", "network"

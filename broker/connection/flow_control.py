@@ -63,10 +63,8 @@ class FlowControl:
         self._loop = node.loop
         self._driver = driver
         self._largest_read = self._whole_read = driver.read_limit
-        self._is_looking = False
-        """True while a timer waits for the end of the time in which the client counts as too fast."""
-        self._is_behind = False
-        """True while the connection waits for the disk with an unprocessed part of a read."""
+        self._is_looking = False  # True while a timer waits for the time in which the client is too fast
+        self._is_behind = False  # True while it waits for the disk with an unprocessed part of a read
 
     def after_read(self, size: int) -> None:
         """Pause reading if the connection has to wait after a read of that many bytes."""

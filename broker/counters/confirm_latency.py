@@ -12,8 +12,7 @@ from leveret.broker.counters.histogram import Histogram, Latency
 from leveret.broker.counters.sampling import SAMPLE_EVERY, next_place, one_of
 from leveret.confirm.channel_confirms import ChannelConfirms
 
-WATCHED_CONFIRMS = 8
-"""Maximum number of pending samples of a channel; beyond it every other sample is dropped."""
+WATCHED_CONFIRMS = 8  # most pending samples of a channel; beyond it every other sample is dropped
 SHARE = 3  # the wait is at most this part of the mean latency
 LEAST_US, MOST_US = 10_000, 100_000  # microseconds of a wait; a shorter one gathers too little
 

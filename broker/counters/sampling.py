@@ -25,8 +25,7 @@ publisher that alternates between 2, 4 or 16 destinations would always be sample
 WATCHED_MESSAGES = 64  # maximum number of pending samples of a queue; beyond it every other sample is dropped
 MOST_EVENTS = 10_000  # maximum number of events kept for the export; further ones are only counted
 _NOT_PAGED = (0, 0, 0)
-_GOLDEN = 0x9E3779B1
-"""2^32 divided by the golden ratio: its multiples are spread evenly over the 32-bit integers."""
+_GOLDEN = 0x9E3779B1  # 2^32 divided by the golden ratio: its multiples are spread evenly over 32 bits
 
 
 def next_place(place: int) -> int:
@@ -45,8 +44,7 @@ class Latencies:
     __slots__ = ("_ending", "_turning", "confirm", "loop_lag")
 
     def __init__(self) -> None:
-        self.confirm: defaultdict[str, Latency] = defaultdict(Latency)
-        """Time from publish to confirm, by confirm mode."""
+        self.confirm: defaultdict[str, Latency] = defaultdict(Latency)  # from publish to confirm, by mode
         self.loop_lag = Latency()  # delay of the event loop's timers
         self._ending: list[tuple[Histogram | Latency, int, int]] = []
         self._turning: list[QueueMeter] = []
@@ -139,15 +137,13 @@ class QueueMeter:
     _paged_now: tuple[int, int, int] = _NOT_PAGED
     _came: int = 0
     _began: int = 0
-    _leaving_ready: int = 0
-    """Ready and, below, unacked messages that are counted until the turn ends, but not afterwards."""
+    _leaving_ready: int = 0  # ready and, below, unacked messages counted only until the turn ends
     _leaving_unacked: int = 0
     _awaits_end: bool = False
     _next: int = 1
     _spacing: int = SAMPLE_EVERY
     _place: int = 0
-    _left: int = 0
-    """The last number represented by the samples so far, of those delivered and, below, of those settled."""
+    _left: int = 0  # the last number the samples represent, of those delivered and, below, settled
     _settled: int = 0
     _since_probe: int = 0  # deliveries settled since the last ack was timed
     _discarded: int = 0  # messages that left the queue without an ack

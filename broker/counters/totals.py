@@ -17,8 +17,7 @@ from typing import NamedTuple, TypeVar
 
 SIZE_BOUNDS = (100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 50_000_000, 100_000_000)
 """Upper bounds in bytes of the buckets of RabbitMQ's histogram of message sizes, except the last bucket's."""
-MOST_SIZES = 1000
-"""Maximum number of distinct sizes counted individually before they are put into their buckets."""
+MOST_SIZES = 1000  # most distinct sizes counted individually before they are put into their buckets
 
 
 class ConnectionCounts(NamedTuple):

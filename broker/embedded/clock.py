@@ -14,8 +14,7 @@ from typing import Any
 from leveret.broker.embedded.embedded_server import EmbeddedServer
 from leveret.broker.embedded.settable_time import MILLISECOND, SettableTime
 
-STEPS_AT_ONCE = 50
-"""Due times in a row without any effect after which others get their turn in the event loop."""
+STEPS_AT_ONCE = 50  # due times in a row without any effect after which others get their turn in the loop
 
 
 def duration(by: timedelta | float | None, seconds: float, minutes: float, hours: float, days: float) -> int:

@@ -50,8 +50,7 @@ T = TypeVar("T")
 
 STOPPED = "the broker was stopped during the call"
 CANCEL_SECONDS = 0.1  # interval between two attempts to end a stop whose disk has failed
-STOP_SECONDS = 0.25
-"""Time for clients to answer `connection.close`: one in a thread of its own may not be reading at all."""
+STOP_SECONDS = 0.25  # time for clients to answer `connection.close`: one in a thread may not be reading
 GONE_SECONDS = 5.0  # longest wait for the sockets of a server that was cut off
 
 

@@ -15,8 +15,7 @@ from leveret.broker.amqp.fastpath import FRAME_OVERHEAD, TYPE_BODY, pack_confirm
 BEFORE_CONFIRM: Final = "before-confirm"
 AFTER_CONFIRM: Final = "after-confirm"
 MID_BODY: Final = "mid-body"
-MOMENTS: Final = (BEFORE_CONFIRM, AFTER_CONFIRM, MID_BODY)
-"""Moments at which a connection can be dropped, besides at once."""
+MOMENTS: Final = (BEFORE_CONFIRM, AFTER_CONFIRM, MID_BODY)  # when a connection can be dropped
 SHARE_OF_DUPLICATES = 0.25  # share of the messages that a hostile broker delivers twice
 LONGEST_DISTANCE = 3  # maximum number of younger messages that are delivered in between
 
@@ -112,8 +111,7 @@ class Duplicates:
 
     def __init__(self) -> None:
         self._delivered = 0  # number of first deliveries
-        self._waiting: dict[int, int] = {}
-        """By seq_id, the number of first deliveries after which a message is due."""
+        self._waiting: dict[int, int] = {}  # by seq_id, the first deliveries after which a message is due
 
     def __bool__(self) -> bool:
         return bool(self._waiting)

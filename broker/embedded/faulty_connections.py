@@ -310,8 +310,7 @@ class FaultyDriver(SocketDriver):
         super().__init__(gate)
         self._faults = cast("FaultyHost", gate.node).faults
         self.is_severed = False  # True if the connection is to be dropped after the next flush
-        self._pipe: deque[tuple[float, bytes]] = deque()
-        """Octets on their way, with the times at which they arrive."""
+        self._pipe: deque[tuple[float, bytes]] = deque()  # octets on their way, and when they arrive
         self._free_at = 0.0  # time at which a slow consumer has taken everything
         self._timer: TimerHandle | None = None
         self._is_choked = False

@@ -408,7 +408,7 @@ TABLES: Final[Mapping[str, Table]] = {
         *(BENCH_RUN, BENCH_SAMPLE, BENCH_COST),
     )
 }
-EVENTS: Final[Mapping[str, str]] = {
+EVENTS: Final[Mapping[str, str]] = {  # descriptions of the kinds of events
     "start": "The broker started and accepts connections; `name` is its version",
     "stop": "The broker began to stop",
     "connection_opened": "A connection was opened; `name` is the connection, `detail` has `user`, `peer` and `client`",
@@ -428,7 +428,6 @@ EVENTS: Final[Mapping[str, str]] = {
     "trap": "Publishers and consumers of the queue `name` appear deadlocked (docs/confirms.md)",
     "export_gap": "The export resumed after a failure; `detail` has the number of `lost` rows",
 }
-"""Descriptions of the kinds of events."""
 
 _SCALARS: Final[Mapping[Any, str]] = {int: "long", float: "double", str: "string", bool: "boolean"}
 

@@ -29,8 +29,7 @@ class Patterns:
         self._keys: list[str] = []
         self._trie = TopicTrie()
         self._counted: dict[Tally, int] = {}
-        self._recent: list[tuple[int, Tally]] = []
-        """The increments of the last count, with the tallies of single keys."""
+        self._recent: list[tuple[int, Tally]] = []  # increments of the last count, and tallies of single keys
         self._is_short = False
         self.counts: dict[str, int] = {}  # number by binding key, as far as known
         self.missed = 0  # messages whose keys were not tracked: the maximum error of every count

@@ -18,8 +18,7 @@ Following = Callable[[], bytes | None]
 InTurn = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Does work of a slice, with an iteration of the loop between the slices of all requests; returns its result."""
 
-SLICE = 2_000_000
-"""Nanoseconds for which one request is worked on, or its answer is made, before others have a turn."""
+SLICE = 2_000_000  # ns for which one request is worked on, or its answer is made, before others have a turn
 OCTETS = 64 * 1024  # octets that are written at once
 IDLE_SECONDS = 15.0  # time without octets after which an answer shows that it goes on
 LOOK_SECONDS = 1.0  # time between two looks whether the reader is still there

@@ -18,8 +18,7 @@ from leveret.broker.process.audit_log import MASK, bounded, hidden, without
 
 log = logging.getLogger("leveret.management")
 
-LARGEST: Final = 64 * 1024
-"""Octets of a body that is read again for its entry; of a larger one nothing is recorded."""
+LARGEST: Final = 64 * 1024  # octets of a body that is read again for its entry; nothing of a larger one is
 _SHOWN: Final = frozenset({
     "ackmode", "apply-to", "arguments", "auto_delete", "component", "configure", "count", "default_queue_type",
     "definition", "description", "destination", "destination_type", "durable", "exchange", "internal", "max",

@@ -100,8 +100,7 @@ class Stream(NamedTuple):
     when_there: Callable[[Callable[[], object]], object]  # has a function called once there are more
     close: Callable[[], object]  # must be called when the reader has left, or the answer has ended
     content_type: str  # the type of its octets
-    idle: bytes
-    """Octets that are sent when there were none for some time, so that a reader that has left is noticed."""
+    idle: bytes  # octets sent after some time without any, so that a reader that has left is noticed
     last: bytes  # octets that end it when the broker stops
 
 

@@ -49,8 +49,7 @@ class Response(NamedTuple):
     pieces: Iterator[bytes | None]
     delay: float = 0.0  # seconds to wait before it is sent
     stream: Stream | None = None  # the body instead of `pieces`, if it has no end; must be closed
-    events: Events | None = None
-    """Instead of a body, events that go on until the client leaves; None for none."""
+    events: Events | None = None  # instead of a body, events until the client leaves; None for none
     octets: int = 0  # what the pieces keep in memory until they are written, as far as it is much
 
 

@@ -18,8 +18,7 @@ from leveret.broker.process.shares import Shares
 log = logging.getLogger("leveret.management")
 STREAMS = 50  # Maximum number of streams; further ones are refused. One user may have a quarter of them
 SLICE = 1_000_000  # nanoseconds of a slice of a pass
-SILENCE_SECONDS = 15.0
-"""Time after which a comment is sent, so that proxies do not take the connection for dead."""
+SILENCE_SECONDS = 15.0  # time after which a comment is sent, so that proxies keep the connection
 RENEWAL_SECONDS = 5.0  # time between two checks whether the user may still see what it watches
 WRITE_SECONDS = 30.0  # time that a client may take to read a piece
 _COMMENT = b": \n\n"

@@ -16,11 +16,9 @@ import msgspec
 
 PIECE = 200  # rows of an event
 SHARE = 100  # A pass follows no sooner than so many times as long as the last one took
-EVENTS_OCTETS = 1 << 20
-"""Maximum octets of the events of a feed that are kept for those who have the pass before."""
+EVENTS_OCTETS = 1 << 20  # most octets of the events of a feed kept for those who have the pass before
 
-Reading = Iterable[tuple[Hashable, Any] | None]
-"""The rows of a topic with their keys, and None where others may have a turn."""
+Reading = Iterable[tuple[Hashable, Any] | None]  # rows by their keys; None where others may have a turn
 
 
 class Topic(NamedTuple):

@@ -45,8 +45,7 @@ Fields = Mapping[str, Callable[[Any], Any]] | None
 
 
 TEXT_STEP: Final = 48 * 1024  # octets that are encoded at once
-Parts = Callable[[], Iterable[bytes | memoryview]]
-"""Returns the octets of a body in parts, each time from the beginning."""
+Parts = Callable[[], Iterable[bytes | memoryview]]  # returns a body's octets in parts, from the beginning
 
 
 class LargeText:

@@ -197,8 +197,7 @@ def judged(broker: AdministeredBroker, name: str, peer: str, verdict: User | Log
 
 
 COOKIE = "leveret_session"
-PAGE_HEADER = "x-requested-with"
-"""Header that scripts of the page set: no form and no picture of another page can."""
+PAGE_HEADER = "x-requested-with"  # scripts of the page set it: no form and no picture of another page can
 SECURE_HEADERS: Mapping[str, str] = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

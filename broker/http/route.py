@@ -13,8 +13,7 @@ from leveret.broker.administration.access import Right
 from leveret.broker.http.call import Answer, Call, Steps, require
 from leveret.broker.http.errors import bad_request
 
-Handler = Callable[[Call], Answer | Steps | None]
-"""Answers a call, at once or in steps; None is short for `Done()`."""
+Handler = Callable[[Call], Answer | Steps | None]  # answers a call, at once or in steps; None for `Done()`
 H = TypeVar("H", bound=Callable[..., Answer | Steps | None])
 
 _BAD_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
@@ -26,8 +25,7 @@ class Scope(StrEnum):
     NONE = "none"  # no vhost, or those that the user may see: the handler shows no others
     VHOST = "vhost"  # the vhost of the path: the user must have permissions in it or be an administrator
     VISIBLE = "visible"  # the vhost of the path: as above, and monitoring users see it, too
-    CLIENT = "client"
-    """The vhost of the path, with the permissions that a client of the user would need there."""
+    CLIENT = "client"  # vhost of the path, with the permissions that a client of the user would need there
 
 
 class Work(StrEnum):
@@ -80,8 +78,7 @@ class Operation:
     is_large: bool = False  # True if the body may be large, and the handler reads it in steps
     is_long: bool = False  # True if the work may take minutes, and must not be cut off
     is_audited: bool = False  # True if it is recorded although it changes nothing, because it shows messages
-    is_stored: bool = True
-    """False if the operation changes nothing on disk, so that its answer need not wait for that."""
+    is_stored: bool = True  # False if nothing changes on disk, so that the answer need not wait for it
     state: Callable[[Call], Any] | None = None
     """Returns what it changes, as a value of JSON, for the audit log; None if that is not recorded."""
     kind: str = "object"
@@ -225,7 +222,7 @@ def decoded(segment: str) -> str:
 
 
 COLUMNS = Key("columns", doc="keys of the answer, with commas between them; all if it is not given")
-LISTS = (
+LISTS = (  # parameters of the query of all lists
     Key("sort", doc="of lists: a key of the items, with dots between the keys of nested objects"),
     Key("sort_reverse", "boolean", doc="of lists: true for the opposite order"),
     COLUMNS,
@@ -234,7 +231,6 @@ LISTS = (
     Key("name", doc="of a page: part of the names"),
     Key("use_regex", "boolean", doc="of a page: true if `name` is a regular expression"),
 )
-"""Parameters of the query of all lists."""
 PAGE_HEAD = ("total_count", "item_count", "filtered_count", "page", "page_size", "page_count")
 """Keys of a page beside its items."""
 _ERROR = {"$ref": "#/components/responses/Error"}

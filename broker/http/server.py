@@ -53,16 +53,13 @@ log = logging.getLogger("leveret.management")
 T = TypeVar("T")
 requests_log = logging.getLogger("leveret.http")
 
-AT_WORK = 16
-"""Maximum number of requests of each kind of work (`route.Work`) that are answered at once; the others wait."""
+AT_WORK = 16  # most requests of each kind of work (`route.Work`) that are answered at once; the others wait
 SHARES = {Work.SHORT: AT_WORK // 4, Work.LONG: AT_WORK // 4, Work.BODIES: 1}
 """Maximum number of those of one user; of a client that has not logged in, if no login is needed."""
 PLACE_SECONDS = 15.0  # time that a request waits for a place
-CONNECTIONS = 64
-"""Maximum number of connections of each listener; for a further one the address that has most loses one."""
+CONNECTIONS = 64  # most connections of each listener; for a further one the address that has most loses one
 LARGE_BODY = 10_000_000  # maximum octets of the body of an import or a publish, as in RabbitMQ
-BODY = 256 * 1024
-"""Maximum octets of other bodies, which are decoded in one step; so many are read without a place at work."""
+BODY = 256 * 1024  # most octets of other bodies, decoded in one step; so many need no place at work
 BODY_WITHOUT_LOGIN = 16 * 1024  # maximum octets of the body of a request that needs no login
 TOO_MANY = "too many requests of this kind are being answered, or their answers are not read; try again later"
 TOO_LARGE = "Exceeded HTTP request body size limit"

@@ -24,7 +24,7 @@ from leveret.broker.statistics import families
 from leveret.broker.statistics.rows import channel_levels
 
 Fields = Mapping[str, Callable[[Any], Any]]
-_CHANNEL_LEVELS = {
+_CHANNEL_LEVELS = {  # keys of a channel that are levels of it (`statistics.rows`)
     "prefetch_count": "prefetch",
     "global_prefetch_count": "global_prefetch",
     "consumer_count": "consumers",
@@ -33,7 +33,6 @@ _CHANNEL_LEVELS = {
     "messages_uncommitted": "uncommitted",
     "acks_uncommitted": "acks_uncommitted",
 }
-"""Keys of a channel that are levels of it (`statistics.rows`)."""
 
 
 def connection_fields(call: Call) -> Fields:

@@ -43,11 +43,10 @@ from leveret.broker.vhost.tail import EVERYTHING, Published
 
 ROUTES = Routes("messages")
 ACK_MODES = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
-BODY_KEYS = (
+BODY_KEYS = (  # keys of queries for messages that are shown
     Key("truncate", "integer", doc="bytes of each body that are returned at most"),
     Key("encoding", doc="`auto` (text if it is UTF-8) or `base64`"),
 )
-"""Keys of queries for messages that are shown."""
 MOST_OCTETS = 64 * 1024 * 1024  # bytes of bodies after which no further message is fetched by one request
 _NUMBERS = ("delivery_mode", "priority", "timestamp")
 _TEXTS = (

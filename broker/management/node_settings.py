@@ -33,7 +33,7 @@ FEATURE_FLAGS = {
     "virtual_host_metadata": "descriptions and tags of vhosts",
 }
 """The feature flags of RabbitMQ 3.13. They are enabled, because clients refuse to work with a broker without them."""
-FEATURE_FLAGS_4 = {
+FEATURE_FLAGS_4 = {  # those that 4.3 has, too
     "khepri_db": "definitions in Khepri",
     "message_containers_deaths_v2": "the second form of dead letters",
     "quorum_queue_non_voters": "members of quorum queues that do not vote",
@@ -44,7 +44,6 @@ FEATURE_FLAGS_4 = {
     "topic_binding_projection_v5": "the fifth index of topic exchanges",
     "track_qq_members_uids": "ids of members of quorum queues",
 }
-"""Those that 4.3 has, too."""
 _REMOVED = "removed"
 DEPRECATED = {
     "classic_queue_mirroring": (_REMOVED, "copies of classic queues on other nodes"),

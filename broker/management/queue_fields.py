@@ -30,12 +30,11 @@ MESSAGE_OCTETS = 300  # estimated memory of a message in bytes, beside its conte
 _NO_COLLECTIONS = dict.fromkeys(
     ("fullsweep_after", "max_heap_size", "min_bin_vheap_size", "min_heap_size", "minor_gcs"), 0
 )
-ERLANG: Mapping[str, Callable[[Any], Any]] = {
+ERLANG: Mapping[str, Callable[[Any], Any]] = {  # the figures about an Erlang process, which clients expect
     "garbage_collection": lambda _each: _NO_COLLECTIONS,
     "reductions": lambda _each: 0,
     "reductions_details": lambda _each: NO_RATE,
 }
-"""The figures about an Erlang process, which clients expect."""
 _UNDEFINED = "undefined"  # RabbitMQ's text for a position that does not exist
 IDLE_TICKS = 2  # samples without a change after which a queue or a channel is idle
 _DECLARED = (

@@ -159,8 +159,7 @@ class StoredTopology:
         self._definitions = definitions
         self.vhost_id = vhost_id
         self.vhost = ""
-        self._ending: dict[int, deque[bytes]] = {}
-        """Rows of bindings of queues that are deleted but not gone yet, by qid."""
+        self._ending: dict[int, deque[bytes]] = {}  # of bindings of queues that are deleted, not gone, by qid
 
     def queue_created(self, name: str, *, auto_delete: bool, arguments: Table) -> int:
         """Record a new durable queue; returns its qid."""

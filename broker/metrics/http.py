@@ -34,10 +34,8 @@ from leveret.broker.tls.credentials import Credentials
 log = logging.getLogger("leveret")
 requests_log = logging.getLogger("leveret.http")
 
-SCRAPES = 4
-"""Maximum number of concurrent scrapes, each of which keeps its rows in memory; one address may have three."""
-SCRAPE_SECONDS = 30.0
-"""Maximum duration of a scrape by a slow reader; Prometheus gives up after 10 s by default."""
+SCRAPES = 4  # most concurrent scrapes, each of which keeps its rows in memory; one address may have three
+SCRAPE_SECONDS = 30.0  # longest time of a scrape by a slow reader; Prometheus gives up after 10 s by default
 CONNECTIONS = 32
 """Maximum number of connections; a further one replaces the oldest of the address that has most.
 

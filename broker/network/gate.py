@@ -22,8 +22,7 @@ READ_SIZE = 128 * 1024  # larger reads make the pipeline with clients coarse, sm
 WRITE_HIGH = 1024 * 1024
 PROXY_SECONDS = 10.0  # time for the header of a proxy if there is no time limit of the handshake
 RESERVED_FILES = 64  # file descriptors that are for something else than clients
-HALF_OPEN_SHARE = 4
-"""Divisor of the limit of file descriptors for the number of clients that have not logged in."""
+HALF_OPEN_SHARE = 4  # divisor of the limit of file descriptors for clients that have not logged in
 UNSENT_SHARE = 4  # divisor of the memory limit for the default limit on data that clients do not read
 UNSENT_LEAST = 16 * 1024 * 1024
 UNSENT_SECONDS = 1.0  # interval of checks of that data

@@ -14,8 +14,7 @@ from leveret.broker.network import socket_state
 from leveret.broker.network.proxy_protocol import Header
 
 CHECK_SECONDS = 0.5  # interval between two checks of a connection
-BLOCKED_CHECKS = 2
-"""Checks in a row of a connection blocked by an alarm after which it is closed if its client has gone."""
+BLOCKED_CHECKS = 2  # checks in a row of a connection blocked by an alarm that find its client gone
 WAITING_CHECKS = 60  # for any other wait: replies to earlier requests are still computed
 
 

@@ -145,16 +145,14 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._gate = gate
         self._loop = gate.loop
         self.origin = ""  # the origin whose half-open place it holds; '' once it has none
-        self.header: Header | None = None
-        """The client's addresses from a proxy's header; None without a proxy."""
+        self.header: Header | None = None  # client's addresses from a proxy's header; None without a proxy
         self.half_open_until = 0.0
         """Earliest time (`time_source`) at which that place is released, even if the client disconnects earlier."""
         self._closing = False
         self._pauses = 0
         self._is_output_full = False
         self._waiting = 0
-        self._full_since = 0
-        """Start of the current series of reads that have filled the buffer; 0 if the last one did not."""
+        self._full_since = 0  # start of the reads in a row that filled the buffer; 0 for none
         self._read_number = gate.loop.turn.reads  # `Turn.reads` after the last read
         self._gathered = 0  # size in bytes of the last read while the turn has not processed it yet
         self._close: LingeringClose | None = None

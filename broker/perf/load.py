@@ -8,8 +8,7 @@ from leveret.broker.amqp.commands import Exchange, Frame, Queue, make
 from leveret.broker.client.client import Client
 from leveret.broker.client.errors import ReplyError
 
-STAMP_SIZE = 12
-"""Least size of a body, in bytes: the mark of the run and the time at which the message was due."""
+STAMP_SIZE = 12  # least size of a body, in bytes: the mark of the run, and when the message was due
 AUTOMATIC_NAME = "leveret-perf"
 NOT_FOUND = 404
 

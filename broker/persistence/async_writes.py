@@ -22,8 +22,7 @@ from time import monotonic_ns
 from typing import Self
 
 PAGE = 4096  # bytes of which the place and the size of a write are multiples
-HELD_NS = 250_000
-"""Nanoseconds that a submission may take: above, the file system seems to wait for the disk in it."""
+HELD_NS = 250_000  # ns that a submission may take: above, the file system seems to wait for the disk in it
 HELD_PART = 20
 """Nothing more is submitted then for so many times as long: the loop is held a twentieth of the time at most."""
 REFUSED_NS = 60_000_000_000
@@ -34,12 +33,11 @@ REFUSED = frozenset(
 """Errors of a write that is not possible in this way, or not now: they tell nothing of the disk. File systems with
 larger pages refuse places that are multiples of `PAGE` so."""
 
-_CALLS = {
+_CALLS = {  # numbers of io_setup, io_destroy, io_getevents and io_submit
     "x86_64": (206, 207, 208, 209),
     "aarch64": (0, 1, 4, 2),
     "riscv64": (0, 1, 4, 2),
 }
-"""Numbers of io_setup, io_destroy, io_getevents and io_submit."""
 _PWRITE = 1
 _TELL_EVENTFD = 1
 _REQUEST = Struct("<QIIHhIQQqQII")

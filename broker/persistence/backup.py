@@ -327,8 +327,7 @@ class Backups:
         self._commits = commits
         self._loop = loop
         self._reserve = reserve
-        self.latest: RunningBackup | None = None
-        """The one that is running or was the last; None if there was none."""
+        self.latest: RunningBackup | None = None  # the one that is running or was the last; None for none
 
     def start(self, dest: Path, rate: int) -> RunningBackup:
         """Start a backup; it is cancelled unless its `attend` is called at least every 30 s.

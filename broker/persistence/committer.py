@@ -48,8 +48,7 @@ IDLE_ROUNDS = 2
 LAZY_SECONDS = 0.1
 SWEEP_SECONDS = 0.01  # delay of a commit that only continues the deletion of messages
 LAZY_OCTETS = 1024 * 1024  # bytes above which a commit is not delayed
-PAGE_OCTETS = 1024 * 1024
-"""Bytes of transient messages paged by one commit, because confirms wait for the whole commit."""
+PAGE_OCTETS = 1024 * 1024  # bytes of transient messages paged by one commit: confirms wait for the whole
 LAZY_PAGE_OCTETS = 256 * 1024
 LAZY_PAGES = 64
 """Bytes and number of transient messages above which their paging is not delayed: begin and end of a commit are steps
@@ -57,15 +56,12 @@ of the event loop, of half a millisecond each for 1,000 messages. Where more is 
 RETRY_SECONDS = 1.0  # delay after a commit that found the disk full
 NEVER_SECONDS = 24 * 3600.0  # delay of what a broker that ends need not do
 BACKLOG_HIGH = 8 * 1024 * 1024  # bytes waiting for the disk from which publishers are not read
-LIGHT_FACTOR = 2
-"""Factor on these limits for light publishers, which should not wait because others publish much."""
+LIGHT_FACTOR = 2  # factor on these limits for light publishers, which should not wait for others
 MAX_RECORDS = 32768  # maximum number of persistent copies waiting for the disk, as in RabbitMQ's journal
 FILES_HIGH = 64 * 1024 * 1024
 """Bytes of bodies waiting for files of their own from which publishers are not read; `LIGHT_FACTOR` applies."""
-FILES_AT_ONCE = 16
-"""Bodies whose files are written or removed at the same time: each takes a file descriptor or two."""
-MOST_LOGGED_OCTETS = 128 * 1024
-"""Bytes of the largest entry of the redo log that is written without the writer."""
+FILES_AT_ONCE = 16  # bodies whose files are written or removed at once: each takes a file descriptor or two
+MOST_LOGGED_OCTETS = 128 * 1024  # bytes of the largest entry of the redo log written without the writer
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
@@ -81,8 +77,7 @@ class FileRemovals:
         self._loop = loop
         self._threads = threads
         self._path_of = path_of
-        self._held: list[int] | None = None
-        """Files that wait for the end of a backup's step; None without a backup."""
+        self._held: list[int] | None = None  # files that wait for the end of a backup's step; None for none
         self.pending: set[asyncio.Future[None]] = set()  # removals that are under way
 
     def remove(self, msg_id: int) -> None:
@@ -157,10 +152,9 @@ class Committer:
         self._max_records = max_records
         self._min_gap = min_gap
         self._writer = WorkerThread("leveret-writer", loop, host)
-        self._log_writes = (
+        self._log_writes = (  # writes entries of the redo log without the writer, where that is possible
             None if environment.store.redo is None else AsyncWrites.open(loop, MOST_LOGGED_OCTETS)
         )
-        """Writes entries of the redo log without the writer, where that is possible."""
         self._is_logging = False  # True while it writes one: the writer has no job then
         self._jobs_behind: list[tuple[Job, JobDone]] = []  # jobs for the writer that wait for that
         self._timer: TimerHandle | None = None

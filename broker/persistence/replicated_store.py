@@ -74,8 +74,7 @@ class ReplicatedCommitter(Committer):
         self._journal.is_logged_first = True
         self._encoder = WorkerThread("leveret-encoder", self._loop, self._host)
         self._is_copy_full = False  # True while an entry of the log cannot be applied for lack of space
-        self._applies_late = False
-        """True once what is logged need not be applied: another node is about to lead."""
+        self._applies_late = False  # True once the log need not be applied: another node is about to lead
         self._is_unsent = False  # True from the cut of a batch until the log has it
         self._unlogged: Callable[[], object] | None = None
         """Settles a batch without anything to be logged, once the one before it is."""

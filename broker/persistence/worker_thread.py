@@ -9,8 +9,7 @@ from typing import Any
 from leveret.broker.scheduling.loop import Loop
 
 Job = Callable[[], Any]
-Done = Callable[[Any, BaseException | None], None]
-"""Takes the result of a job, or its exception, in the event loop."""
+Done = Callable[[Any, BaseException | None], None]  # takes the result of a job, or its exception, in the loop
 
 
 class WorkerThread:

@@ -17,18 +17,15 @@ import msgspec
 
 from leveret.broker.process.logs import JSON_ESCAPES
 
-MOST_ENTRIES: Final = 8192
-"""Entries that may wait to be written; each has at most 32 KiB, and most less than one."""
+MOST_ENTRIES: Final = 8192  # entries that may wait to be written; each has at most 32 KiB, most less than one
 TEXT_LIMIT: Final = 512  # characters of one text of an entry; longer ones are cut
 DETAIL_LIMIT: Final = 2048  # octets of the detail of an entry; a larger one is left out
-STATE_LIMIT: Final = 2048
-"""Octets of the state before a change, and of that after it; a larger one is left out."""
+STATE_LIMIT: Final = 2048  # octets of the state before a change, and after it; larger ones are left out
 MOST_VALUES: Final = 1024
 """Values at any depth of one value of an entry; one with more is left out without looking at all of them."""
 LEFT_OUT: Final = {"left_out": "too large"}  # stands for what an entry has no room for
 REPEAT_SECONDS: Final = 60.0  # time in which equal events are recorded only once
-REMEMBERED: Final = 4096
-"""Events whose repetitions are counted; beyond it the oldest are written and forgotten."""
+REMEMBERED: Final = 4096  # events whose repetitions are counted; the oldest are written and forgotten
 LOSS: Final = "audit.entries_lost"  # the event that tells how many entries were dropped
 
 _SECRET: Final = ("pass", "secret", "token", "hash", "uri", "credential")

@@ -11,8 +11,7 @@ class LogLimit:
 
     def __init__(self, most: int = 1) -> None:
         self._most = most
-        self._since: dict[str, tuple[float, int]] = {}
-        """By key: the beginning of its second, and the lines in it."""
+        self._since: dict[str, tuple[float, int]] = {}  # by key: start of its second, and the lines in it
         self._suppressed: dict[str, int] = {}
 
     def admit(self, key: str, now: float) -> bool:

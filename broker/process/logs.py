@@ -41,11 +41,10 @@ LEVELS: Final = {
     "emergency": 70,
     "none": 100,
 }
-CATEGORIES: Final = (
+CATEGORIES: Final = (  # parts of the broker whose lines have a logger of their own, below `LOGGER_NAME`
     *("channel", "connection", "definitions", "export", "http", "management"),
     *("queue", "replication", "shovel", "storage", "tls"),
 )
-"""Parts of the broker whose lines have a logger of their own, below `LOGGER_NAME`."""
 _NAMES: Final = {number: name for name, number in LEVELS.items()}
 
 # Characters that are invisible or change how the following text is displayed: C0 and C1 controls and DEL, Unicode's

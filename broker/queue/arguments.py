@@ -50,13 +50,11 @@ from leveret.exchanges.base import Exchange
 
 log = logging.getLogger("leveret.queue")
 
-MAX_EXPIRY_MS = 315_360_000_000
-"""Ten years: the maximum of `x-expires`, `x-message-ttl` and `expiration` in RabbitMQ."""
+MAX_EXPIRY_MS = 315_360_000_000  # ten years: RabbitMQ's most for `x-expires`, `x-message-ttl`, `expiration`
 
 CLASSIC = "classic"
 QUORUM = "quorum"
-OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
-"""Values of `x-overflow`; the first is the default."""
+OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")  # of `x-overflow`, the default first
 
 MESSAGE_ID, BODY, HEADER = "message_id", "body", "header:"
 """Values of `x-deduplicate`; the last is the beginning of those that name a header."""
@@ -270,8 +268,7 @@ _OF_STREAMS = (
 _CONSUME_CLASSIC = frozenset((_FAILOVER, "x-priority", "x-credit"))
 _CONSUME_QUORUM = frozenset(("x-priority", "x-credit"))
 _OF_ANY = frozenset((*_OF_CLASSIC, *_OF_QUORUM, *_OF_STREAMS))
-OF_QUEUES = _OF_ANY | _QUEUE_VALIDATORS.keys()
-"""The arguments of queues that have an effect, or a meaning in RabbitMQ."""
+OF_QUEUES = _OF_ANY | _QUEUE_VALIDATORS.keys()  # those with an effect, or a meaning in RabbitMQ
 OF_EXCHANGES: Final = frozenset(
     ("alternate-exchange", "hash-header", "hash-property", "x-delayed-type", "x-recent-history-length")
 )
@@ -279,8 +276,7 @@ OF_OTHERS: Final = {
     "x-stream-filter-size-bytes": "streams of RabbitMQ",
 }
 """Arguments that other brokers' queues have and ours do not, and whose they are; RabbitMQ 3.13 refuses none of them."""
-_MOST_COMPARED = 8
-"""Maximum number of unknown arguments that are compared with the known ones, which takes a while."""
+_MOST_COMPARED = 8  # most unknown arguments that are compared with the known ones, which takes a while
 _LONGEST = 64  # maximum length of such a name
 _SIMILAR = 0.75
 _TIMEOUT: Final = "x-consumer-timeout"
@@ -319,11 +315,10 @@ _TYPES_4 = {
     CLASSIC: _type("rabbit_classic_queue", _OF_CLASSIC_4, _CONSUME_CLASSIC, _OF_ANY_4, frozenset()),
     QUORUM: _type("rabbit_quorum_queue", _OF_QUORUM_4, _CONSUME_CLASSIC | {_TIMEOUT}, _OF_ANY_4, frozenset()),
 }
-_RULES = {
+_RULES = {  # by release
     "3.13": (_TYPES, _QUEUE_VALIDATORS, _CONSUME_VALIDATORS),
     "4.3": (_TYPES_4, _QUEUE_VALIDATORS_4, _CONSUME_VALIDATORS_4),
 }
-"""By release."""
 
 
 def queue_type(arguments: Table) -> str:

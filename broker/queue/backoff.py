@@ -7,8 +7,7 @@ KEYS = tuple(f"delayed-retry-{each}" for each in ("type", "min", "max", "multipl
 """Settings of policies, and with `x-` before their names arguments, that give the delays."""
 _LONGEST = 1 << 56  # milliseconds of the longest delay, whatever the multiplier
 _BITS = 32
-_GOLDEN = 0x9E3779B9
-"""The golden ratio, as a fraction of 2^32: its multiples are spread evenly between whole numbers."""
+_GOLDEN = 0x9E3779B9  # golden ratio, as a fraction of 2^32: its multiples are spread evenly
 
 
 class Backoff(NamedTuple):
@@ -19,8 +18,7 @@ class Backoff(NamedTuple):
     'returned' (nack, recover), or 'all'."""
     least: int  # milliseconds before the first retry
     most: int  # maximum of milliseconds
-    multiplier: int | None = None
-    """What each delay is multiplied by for the next; None to add `least` instead."""
+    multiplier: int | None = None  # what each delay is multiplied by for the next; None: `least` is added
     jitter: int = 0
     """The percentage by which a delay may be shorter, so that messages that failed together come back apart."""
 

@@ -74,8 +74,7 @@ class Consumer:
         self.priority = priority
         self.arguments = arguments or {}
         self.unacked = 0
-        self.parked = False
-        """True if the consumer is not in the queue's rotation: no credit, or a full outbox."""
+        self.parked = False  # True if it is not in the queue's rotation: no credit, or a full outbox
         self.cancelled = False
         # counters
         self.delivered = 0

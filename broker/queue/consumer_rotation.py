@@ -50,8 +50,7 @@ class ConsumerRotation:
     )
 
     def __init__(self, *, single_active: bool = False) -> None:
-        self.single_active = single_active
-        """True if one consumer at a time gets messages (`x-single-active-consumer`)."""
+        self.single_active = single_active  # one at a time gets messages (`x-single-active-consumer`)
         self._consumers = _NOBODY
         self.ready = _NOBODY_READY
         """Consumers that can take a message, in the order in which they are served; some may be cancelled."""
@@ -64,8 +63,7 @@ class ConsumerRotation:
         self._added = 0  # number of consumers that have been added to `_waiting`
         self._prioritised = False
         """True if some consumer has (or had) a priority other than 0, so that `ready` is ordered by priority."""
-        self._is_alike: bool | None = None
-        """Result of `_are_alike`; None if consumers were added or removed since."""
+        self._is_alike: bool | None = None  # that of `_are_alike`; None once consumers were added or removed
         self.is_paused = False  # true between `pause` and `unpause`
         self._suspensions = 0  # number of reasons to hold back the consumers, the pause among them
         self._held_back = _NOBODY  # consumers that would be in the rotation if the queue were not suspended

@@ -109,12 +109,10 @@ class DueLine:
         self._put: list[Due] = []
         self._taken: list[Due] = []  # messages that this turn has stored, and whose rows it has deleted
         self._moving = 0  # messages that were released and whose rows are still needed
-        self._waiting: list[Awaited] = []
-        """The publishers that wait for a confirm of messages that this turn has stored."""
+        self._waiting: list[Awaited] = []  # publishers whose confirm needs messages this turn has stored
         self._stopped = False
         self.deleted = False
-        self.inbox: list[tuple[int, Message]] = []
-        """Arrivals of this turn, with the times at which they are due."""
+        self.inbox: list[tuple[int, Message]] = []  # arrivals of this turn, and when they are due
         self.inbox_persistent = False
         self.touched = False
         self.largest = 0

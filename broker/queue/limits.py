@@ -71,10 +71,8 @@ class QueueLimits:
         self.hold: Hold | None = None
         self.retries: Retries | None = None  # holds back requeued messages, once the queue delays retries
         self.ids: Deduplication | None = None  # drops repeats, once the queue takes each message once
-        self._retained_before: BackingQueue | None = None
-        """The backing queue of the retention that was ended last."""
-        self._is_running = False
-        """True during a run of the queue: a dead letter routed back to it must not start another."""
+        self._retained_before: BackingQueue | None = None  # that of the retention that was ended last
+        self._is_running = False  # True during a run: a dead letter routed back must not start another
 
     def configure(self, settings: QueueSettings) -> None:
         """Apply changed settings; the caller must run the queue afterwards."""

@@ -41,8 +41,7 @@ from leveret.storage.queues.queue_ids import is_retained
 _NOBODY: Mapping[int, Due] = MappingProxyType({})
 _NOT_YET = Fetched((), [], redelivered=False)  # result of `get` while it has to wait
 RUN_BUDGET = 4096  # maximum number of messages that a queue delivers in one turn before others run
-SMALL = 4096
-"""Contents of up to this many bytes are small: a queue that has only such ones need not know their sizes."""
+SMALL = 4096  # bytes of contents that are small: a queue with only such ones need not know their sizes
 
 
 class Queue:
@@ -118,8 +117,7 @@ class Queue:
         """The `backing` if it confirms on consumer ack; None if the queue never had such a confirm mode."""
         self.deadlock_state: DeadlockState | None = None
         """State of deadlock detection, if publishers wait for consumers (`confirm.deadlock`)."""
-        self.awaits_consumers = False
-        """True if messages published on channels in confirm mode must be `Promised`."""
+        self.awaits_consumers = False  # True if messages published in confirm mode must be `Promised`
         self.turn = turn
         self.durable = durable
         self.exclusive_owner = exclusive_owner
@@ -137,8 +135,7 @@ class Queue:
         )
         # per turn
         self.inbox: list[Message] = []
-        self.inbox_persistent = False
-        """True if some message in the inbox is persistent, and the queue durable."""
+        self.inbox_persistent = False  # True if a message in the inbox is persistent, and the queue durable
         self.acks: list[int] = []
         self.touched = False
         self.largest = 0  # size in bytes of the largest content since the queue was last empty, if over 4 KiB
@@ -159,8 +156,7 @@ class Queue:
         self.redelivered = 0
         self.acked = 0
         self.tally = QueueTally()
-        self.final: QueueCounts | None = None
-        """Counters at the time of the deletion: later acks of consumers are not added."""
+        self.final: QueueCounts | None = None  # at the deletion: later acks are not added
 
     @property
     def meter(self) -> QueueMeter | None:

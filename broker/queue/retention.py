@@ -39,8 +39,7 @@ STEP = 512  # number of messages between two checks of the time
 _PERSISTENT = 2
 HAS_EXPIRATION, LARGE, DISK_FULL = "own expiration", "too large", "disk full"
 """Causes for which an acked message is not retained."""
-BUNDLES = 16
-"""A bundle has at most this part of the bytes that may be retained, because the oldest ones leave whole."""
+BUNDLES = 16  # a bundle has at most this part of the retained bytes: the oldest ones leave whole
 
 
 class Retention:

@@ -122,8 +122,7 @@ LIMITS = frozenset(
 """Keys of policies whose smaller value applies, if several give one."""
 
 
-_LARGER = frozenset(("delayed-retry-min",))
-"""Keys of policies whose larger value applies to a policy and an operator policy."""
+_LARGER = frozenset(("delayed-retry-min",))  # keys of which the larger value of policies applies
 
 
 def strictest(limits: Collection[int]) -> int:

@@ -62,8 +62,7 @@ class Lease(NamedTuple):
     last: int  # index of the last entry
     settled: int  # the highest index that a leader had the answer of
     octets: int  # bytes of all entries since the first
-    name: str
-    """Name of the node that took it; of the wanted successor once it is released, which may be empty."""
+    name: str  # name of the node that took it; once it is released, of the wanted successor, or ''
     address: str
 
 

@@ -15,8 +15,7 @@ from leveret.broker.replication.engine import ORIGIN, Entry, Found, Position
 
 MARK_SECONDS: Final = 0.1
 """Time between two marks of the end of the log; of ends that are seen sooner the last one is marked later."""
-MARKS: Final = 10_000
-"""Maximum number of marks; ends that are seen while there are as many are behind the last mark anyway."""
+MARKS: Final = 10_000  # most marks; ends that are seen while there are as many are behind the last one anyway
 
 
 class Fit(Enum):

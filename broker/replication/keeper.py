@@ -30,8 +30,7 @@ RETRY_SECONDS = 1.0  # time after which an apply that found the disk full is ret
 SNAPSHOT_RETRY_SECONDS = 60.0
 HAND_OVER_SECONDS = 10.0  # time for the database to take the lease back
 CLOSE_SECONDS = 5.0  # time for the connections to the database to close
-WHOLE_OCTETS = 4 * MEBIBYTE
-"""Size from which a batch goes through the log in pieces, between which the lease is renewed."""
+WHOLE_OCTETS = 4 * MEBIBYTE  # size from which a batch goes in pieces, between which the lease is renewed
 _ID_OCTETS = 16
 _NUMBER = 8
 
@@ -116,8 +115,7 @@ class Keeper:
         self._wakes = (asyncio.Event(), asyncio.Event())
         self._tasks: list[asyncio.Task[None]] = []
         self._ticker: asyncio.TimerHandle | None = None
-        self._reading: asyncio.TimerHandle | None = None
-        """Wakes the lane that reads before the next tick does."""
+        self._reading: asyncio.TimerHandle | None = None  # wakes the lane that reads before the next tick
         self._batches: dict[int, _Calls] = {}  # by ticket
         self._pieces: dict[int, tuple[int, _Calls]] = {}  # by ticket: the number of a batch in pieces
         self._to_apply: deque[tuple[int, Callable[[], object]]] = deque()

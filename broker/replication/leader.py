@@ -68,11 +68,9 @@ class Leader:
         self.renewed = taken  # time at which the last request that renewed the lease was made
         self._last_tick = taken
         self._may_renew = True
-        self._successor: str | None = None
-        """Name of the successor, empty for any, while the lease is being given back."""
+        self._successor: str | None = None  # its name, '' for any, while the lease is being given back
         self.is_released = False
-        self.is_unsafe = False
-        """True if the last answer did not count, because no standby had to have the change."""
+        self.is_unsafe = False  # True if the last answer did not count: no standby had to have the change
         self.reason = ""  # the reason for which this node leads no more; empty while it does
         self.logged: list[int] = []  # tickets whose entries are settled since this list was last emptied
         self.entries: list[engine.Entry] = []

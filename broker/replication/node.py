@@ -168,8 +168,7 @@ class Node:
         self._not_before = [now, now]
         self.next_read = now  # time from which a waiting node reads the log
         self._is_told = False  # True if there was news since the last read was asked for
-        self._news_at = -inf
-        """Time from which the last news is a reason to read: any user of the database can send some."""
+        self._news_at = -inf  # time from which the last news is a reason to read: any user can send some
         self._pause = self._settings.poll  # time between two reads of a waiting node
         self._next_report = now
         self._timeline = 0
@@ -192,10 +191,8 @@ class Node:
         """Indexes up to which the log was settled at the last reports of this node, while it leads."""
         self._to_forget: list[str] = []  # names of the members to remove
         self.lag = Lag()
-        self.obstacle = ""
-        """The reason for which the lease was not taken, or is not renewed; empty if there is none."""
-        self.damage = ""
-        """Objection to the next entry of the log, which cannot be applied; empty if there is none."""
+        self.obstacle = ""  # reason for which the lease was not taken, or is not renewed; '' for none
+        self.damage = ""  # objection to the next entry of the log, which cannot be applied; '' for none
 
     # -- the host's side --------------------------------------------------------------------------------------------
 

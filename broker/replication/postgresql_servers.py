@@ -145,14 +145,13 @@ def single_servers(url: str) -> list[str]:
     return found
 
 
-_TIMEOUTS = {
+_TIMEOUTS = {  # parameters of libpq by which a connection without its other end breaks within seconds
     "application_name": "leveret",
     "keepalives_idle": "5",
     "keepalives_interval": "2",
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",
 }
-"""Parameters of libpq by which a connection without its other end breaks within seconds."""
 
 
 def with_timeouts(url: str) -> str:

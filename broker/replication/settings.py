@@ -23,20 +23,17 @@ class Settings(NamedTuple):
     report: float = 2.0  # interval of reports of a node about itself
     member_lost: float = 8.0  # time without a report after which a member counts as down
     member_forgotten: float = 24 * 3600.0  # time without a report after which the leader forgets a member
-    max_batch: int = 256 * 1024
-    """Size up to which batches are grouped into one entry; a larger batch goes alone."""
+    max_batch: int = 256 * 1024  # size up to which batches are grouped in one entry; a larger one goes alone
     chunk: int = MEBIBYTE  # size of the pieces of large bodies
     snapshot_chunk: int = 128 * 1024
     """Size of the pieces of snapshots: an entry of the log waits in the engine behind one of them at most."""
     read_octets: int = 4 * MEBIBYTE  # size from which one read takes no further entry
     tail_octets: int = 8 * MEBIBYTE
     """Bytes read and not applied from which a waiting node reads no more, unless all of it waits to be settled."""
-    apply_octets: int = 4 * MEBIBYTE
-    """Bytes of entries from which no further one is applied in the same transaction."""
+    apply_octets: int = 4 * MEBIBYTE  # bytes of entries from which no more are applied in one transaction
     late_octets: int = 96 * MEBIBYTE
     """Bytes of entries that a leader which is about to hand over leaves unapplied: it keeps them in memory."""
-    require_synchronous: bool = True
-    """True if an answer counts only if the engine says that a standby has the change, too."""
+    require_synchronous: bool = True  # an answer counts only if a standby has the change, too
     snapshot_octets: int = 256 * MEBIBYTE
     """Growth of the log since the last snapshot, unless that is larger itself, from which the next one is due."""
     trim_cap: int = 1024 * MEBIBYTE

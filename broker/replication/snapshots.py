@@ -67,8 +67,7 @@ class Making:
         self._octets = 0
         self._data = b""
         self._asked = 0.0
-        self.next_put = 0.0
-        """Time of the node's clock from which the next chunk may be put: entries of the log go before."""
+        self.next_put = 0.0  # time of the node's clock of the next chunk: entries of the log go before
         self._read(1)
 
     def _read(self, pieces: int) -> None:

@@ -31,10 +31,8 @@ class Loop:
             self.context.latencies.confirm[mode] = Latency()
         self.ticks = TimerWheel(0.0)  # the deadlines and heartbeats of connections
         self.ticked = inf  # time of the last tick; infinite before the first
-        self.timeouts: Callable[[float], object]
-        """Carries out what is due by the time source; called every tick."""
-        self.on_tick: list[Callable[[float], object]] = []
-        """Called every tick with the time, before the turn runs."""
+        self.timeouts: Callable[[float], object]  # does what is due by the time source; called every tick
+        self.on_tick: list[Callable[[float], object]] = []  # called with the time, before the turn runs
         self.commit: Callable[..., object] | None = None
         """Begins the commit that is due after a turn (`Committer.wake`); None without a disk."""
         self.storage_failed: Callable[[BaseException], object]
@@ -51,10 +49,8 @@ class Loop:
 
     # -- time -------------------------------------------------------------------------------------------------------
 
-    monotonic = staticmethod(time.monotonic_ns)
-    """Returns nanoseconds of a clock that is never set, for measurements."""
-    used = staticmethod(time.thread_time_ns)
-    """Returns nanoseconds of processor time used by the event loop's thread."""
+    monotonic = staticmethod(time.monotonic_ns)  # returns ns of a clock that is never set, for measurements
+    used = staticmethod(time.thread_time_ns)  # returns ns of processor time used by the event loop's thread
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use this event loop; to be called before anything is asked."""

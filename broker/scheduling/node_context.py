@@ -37,8 +37,7 @@ class NodeContext:
         self.timers = Timers()  # timers of the wall clock, used for expiry
         self.totals = Totals()  # counters of closed connections and channels and of deleted queues
         self.latencies = Latencies()  # latencies of a sample of messages
-        self.events: Events | None = None
-        """Collects events of queues, exchanges and connections; None without an export."""
+        self.events: Events | None = None  # of queues, exchanges and connections; None without an export
         self.feed: EventFeed | None = None  # publishes events as messages; None without an event exchange
         self.actor = INTERNAL  # name of the user on whose behalf the current step changes something
 

@@ -16,13 +16,11 @@ from typing import TypeVar
 log = logging.getLogger("leveret")
 
 _UNWATCHED = 1 << 62
-SLICE = 5_000_000
-"""Maximum duration of a step in nanoseconds. Several kinds of steps can run between two of the same connection."""
+SLICE = 5_000_000  # longest time of a step in ns; several can run between two of one connection
 
 SHARE = SLICE // 4  # nanoseconds of a step for which one job runs before the next one
 
-SAMPLE = 200_000
-"""Nanoseconds for which a reading of the CPU time is used again: a system call, ten times as slow as the clock."""
+SAMPLE = 200_000  # ns for which a reading of the CPU time is used again: it takes ten times a clock's
 
 
 T = TypeVar("T")
@@ -88,8 +86,7 @@ class TimeSlices:
         self._jobs: deque[tuple[Iterator[None], str]] = deque()
         self._later: deque[tuple[Iterator[None], str]] = deque()
         """Callbacks that join the jobs when the next step for jobs begins."""
-        self.latest: object = ""
-        """The job (its name) or queue that ran last, as a likely cause of a slow step."""
+        self.latest: object = ""  # job (its name) or queue that ran last, as a likely cause of a slow step
         self.on_waiting: Callable[[], object] = _ignored
         """Called when a job waits and none did before; the driver must then call `run` in a later step."""
 

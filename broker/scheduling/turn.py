@@ -142,8 +142,7 @@ class Turn:
         """True if too many writes are pending; set by the driver, which must call `disk_caught_up` afterwards."""
         self.is_full: Callable[[], bool] = _never
         """True if the disk is full: jobs are not paused then, because deletions free space. Set by the driver, too."""
-        self.waiting_for_disk: dict[Runnable, None] = {}
-        """Queues that discard nothing more until `disk_caught_up`."""
+        self.waiting_for_disk: dict[Runnable, None] = {}  # discard no more until `disk_caught_up`
         self.transactions: set[object] = set()
         """Transactions of which a part is executed: all of each goes into one commit."""
         self.settling: dict[Settling, None] = {}
@@ -154,8 +153,7 @@ class Turn:
         self._deferred_input: deque[Runnable] = deque()
         """Touched queues with acks or arrivals that were deferred because the step was over; a job runs them."""
         self._stored: set[Runnable] = set()  # those of them whose input is written to disk
-        self._not_stored: set[Runnable] = set()
-        """Other durable ones: they may get such input while they are deferred."""
+        self._not_stored: set[Runnable] = set()  # other durable ones: they may get it while they are deferred
         self._deferred_others: OrderedDict[Runnable, None] = OrderedDict()
         """Deferred queues without acks or arrivals, which run after those with some.
 

@@ -32,8 +32,7 @@ RELEASE_SECONDS = (8.0, 20.0)
 """Intervals at which pages are released without an alarm: on a calm broker, and on a busy one."""
 RELEASE_OCTETS = 16 * 1024 * 1024  # growth of memory in use since the start from which that is done
 CALM = 0.5  # processor load, as a share of one processor, below which the broker is calm
-RELIEF_SECONDS = 2.0
-"""Time for which the memory alarm must last before connections are closed for the memory they hold."""
+RELIEF_SECONDS = 2.0  # time that the memory alarm lasts before connections are closed for their memory
 
 
 class ResourceMonitor:

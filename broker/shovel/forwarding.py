@@ -43,8 +43,7 @@ PREFIXES = 1024  # addresses whose publish frames are kept
 HEAD = 22  # bytes of a content header frame up to the flags of its properties, with those
 PAYLOAD_AT = 7
 LEAST_HEADER = 14  # bytes of the payload of a content header without properties
-MOST_GAPS = 65_536
-"""Messages that may be confirmed before one that was published earlier: their numbers are kept."""
+MOST_GAPS = 65_536  # messages that may be confirmed before an earlier one: their numbers are kept
 
 _unpack_tag = Struct(">Q").unpack_from
 _pack_frame = Struct(">BHI").pack
@@ -60,13 +59,10 @@ class Forwarding:
         self._ack_mode = ack_mode
         self._exchange = exchange
         self._routing_key = routing_key
-        self.rewrite: Rewrite | None = None
-        """Changes the properties of messages; None if they stay as they are."""
-        self.most: int | None = None
-        """Number of messages after which no more are published; None for no limit."""
+        self.rewrite: Rewrite | None = None  # changes the properties of messages; None: they stay as they are
+        self.most: int | None = None  # number of messages after which none are published; None for no limit
         self.published = 0  # number of messages that were begun to be published
-        self.settled = 0
-        """Number of those that need no more: confirmed, or published where nothing is confirmed."""
+        self.settled = 0  # those that need no more: confirmed, or published where nothing is confirmed
         self.refused = 0  # number of those that the destination has nacked; they return to their queue
         self._prefixes: dict[bytes, bytes] = {}
         self._publishes: list[bytes] = []
@@ -217,8 +213,7 @@ class Deliveries(Incoming):
     def __init__(self, forwarding: Forwarding) -> None:
         super().__init__()
         self._forwarding = forwarding
-        self._is_open = False
-        """True between a delivery that is passed on frame by frame and the end of its content."""
+        self._is_open = False  # True from a delivery passed on frame by frame to the end of its content
         self._is_passed = True
         self._missing = -1  # bytes of the body that are missing; -1 before the header
         self.is_consuming = False  # True once a consumer was asked for: before that, nothing may be delivered

@@ -54,15 +54,13 @@ class Worker:
         self._on_complete = on_complete
         self.state = State.STARTING  # its state
         self.reason = ""  # why it is terminated; '' otherwise
-        self.since = host.wall_clock()
-        """Time of the last change of the state, in milliseconds since the epoch."""
+        self.since = host.wall_clock()  # time of the last change of the state, in epoch ms
         self._moved = 0
         self._left: int | None = None
         self.session: Session | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
-        self._logged = ("", -inf)
-        """Reason of the last failure that was logged, and its time by the clock of the loop."""
+        self._logged = ("", -inf)  # reason of the last failure that was logged, and its time of the loop
         self._announced = -inf  # the time at which its beginning was logged
 
     def start(self, after: "asyncio.Task[None] | None" = None) -> None:

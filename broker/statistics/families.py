@@ -19,7 +19,7 @@ CHANNEL_STATS = ("publish", "confirm", "return_unroutable", "drop_unroutable", *
 LENGTHS = ("messages_ready", "messages_unacknowledged")
 OCTETS = ("recv_oct", "send_oct")
 DISK = ("disk_reads", "disk_writes")
-CHURN = {
+CHURN = {  # names of the counters of objects that came and went, and where a broker has them
     "connection_created": "clients.connections_opened",
     "connection_closed": "clients.connections_closed",
     "channel_created": "clients.channels_opened",
@@ -28,7 +28,6 @@ CHURN = {
     "queue_created": "context.totals.queues_created",
     "queue_deleted": "context.totals.queues_deleted",
 }
-"""Names of the counters of objects that came and went, and where a broker has them."""
 _QUEUE, _CHANNEL = len(QUEUE_STATS), len(CHANNEL_STATS)
 
 

@@ -23,10 +23,8 @@ WARNING: Final = "warning"
 CRITICAL: Final = "critical"
 GROWTH_SECONDS = 15  # time over which a queue must have become longer to be one that grows
 STUCK_SECONDS = 60  # time without a delivery or an ack after which consumers that hold messages are stuck
-GROWTH, GROWTH_SHARE = 0.5, 0.05
-"""Messages a second, and share of those that come in, from which a queue grows."""
-READS_PER_DELIVERED = 2
-"""Messages that are read back from disk for each delivered one, beyond which a queue thrashes."""
+GROWTH, GROWTH_SHARE = 0.5, 0.05  # messages a second, and share of the arrivals, from which a queue grows
+READS_PER_DELIVERED = 2  # messages read back from disk for each delivered one, beyond which it thrashes
 LEAST_READS = 1000
 
 

@@ -27,14 +27,12 @@ class QueueLevels(NamedTuple):
     consumers: int = 0
     ready_ram: int = 0
     unacked_ram: int = 0
-    octets_ram: int = 0
-    """Bytes of ready and unacked messages; 0 in a broker without a disk, where they are not counted."""
+    octets_ram: int = 0  # bytes of ready and unacked messages; 0 without a disk, where none are counted
     alpha: int = 0
     beta: int = 0
     gamma: int = 0
     delta: int = 0
-    promises: int = 0
-    """Publish sequence numbers that wait for consumers of this queue, including those of light deliveries."""
+    promises: int = 0  # publish numbers that wait for consumers of it, light ones included
     forsaken: int = 0  # 1 if any do, and the queue has no consumer
     unserved: int = 0  # 1 if messages wait for a consumer that is not there (`statistics.queue_health`)
     retained: int = 0  # acked messages that are retained
@@ -88,8 +86,7 @@ class Row(NamedTuple):
 
     counts: Any
     levels: Any
-    transitions: Mapping[str, int] = {}
-    """Messages of a queue that changed their state in memory and on disk, by kind."""
+    transitions: Mapping[str, int] = {}  # messages that changed their state in memory and on disk, by kind
     capacity: float = 0.0  # the consumer capacity of a queue; 0 for a sum
 
 

@@ -173,8 +173,7 @@ class Family(NamedTuple):
 
     tiers: tuple[Tier, ...]  # retention
     columns: tuple[str, ...]  # names of the values of a row, in order
-    sums: Mapping[str, tuple[str, ...]] = {}
-    """Values that are sums of others, by name, with the names of those."""
+    sums: Mapping[str, tuple[str, ...]] = {}  # values that are sums of others, by name: the names of those
     stats: tuple[str, ...] = ()  # names of the first values, those of `message_stats`
     read: Callable[[Any], Row] = tuple  # returns the row of an object at this moment
 

@@ -38,10 +38,8 @@ class Statistics:
         self.is_sampled = False  # True while a `Sampling` runs: of several listeners only the first has one
         self.files = 0  # open file descriptors; the sampler reads their number, which takes long
         self._readers: dict[tuple[int, str], Read] = {}
-        self._nothing: dict[int, dict[str, Any]] = {}
-        """`message_stats` of an object that has done nothing, by its kind."""
-        self._resets = 0
-        """Number of times that everything was forgotten: a pass that is at work then has nothing to keep."""
+        self._nothing: dict[int, dict[str, Any]] = {}  # `message_stats` of idle objects, by kind
+        self._resets = 0  # number of times that everything was forgotten: a pass at work then keeps nothing
         self._forgotten: dict[VHost | None, tuple[Row, Row]] = {}
         """Counts of channels and connections that were gone then, by vhost; None for the broker."""
 

@@ -16,8 +16,7 @@ from leveret.broker.tls.credentials import Credentials
 
 log = logging.getLogger("leveret.tls")
 
-HANDSHAKES = 16
-"""Maximum number of handshakes at work; a further one replaces the oldest of the address that has most of them."""
+HANDSHAKES = 16  # most handshakes at work; a further one replaces the oldest of the busiest address
 PAUSE_SECONDS = 1.0  # after an accept that failed for lack of system resources
 LOG_SECONDS = 1.0  # time between two lines about handshakes that failed
 _NOT_TLS = {

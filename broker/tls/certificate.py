@@ -12,7 +12,7 @@ from leveret.broker.tls.options import CertificateLogin
 if TYPE_CHECKING:
     from cryptography import x509
 
-_SHORT: Final = {
+_SHORT: Final = {  # RabbitMQ's names of the attributes of a distinguished name; others are written as numbers
     "2.5.4.4": "SN",
     "2.5.4.42": "GIVENNAME",
     "2.5.4.43": "INITIALS",
@@ -31,7 +31,6 @@ _SHORT: Final = {
     "2.5.4.9": "STREET",
     "0.9.2342.19200300.100.1.1": "UID",
 }
-"""RabbitMQ's names of the attributes of a distinguished name; others are written as numbers."""
 _COMMON_NAME: Final = "2.5.4.3"
 _FIRST_PRINTABLE, _AFTER_PRINTABLE = 32, 126
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"

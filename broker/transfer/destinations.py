@@ -17,8 +17,7 @@ from leveret.exchanges.base import Envelope, Exchange
 from leveret.storage.message import Message
 
 UNROUTABLE, FORBIDDEN = "unroutable", "not permitted"
-REPLAYED = "x-leveret-replayed"
-"""Header of a replayed copy: the name of the queue from which its original was acked."""
+REPLAYED = "x-leveret-replayed"  # header of a replayed copy: the queue from which its original was acked
 _EXCHANGE = "exchange:"
 
 

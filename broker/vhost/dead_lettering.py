@@ -64,8 +64,7 @@ from leveret.storage.message import Message
 log = logging.getLogger("leveret.queue")
 
 MOST_DEATHS = 256  # default of the maximum number of x-death entries in a dead letter
-_MOST_VALUES = MAX_APART - 100
-"""Maximum number of values in `x-death`, so that a client can publish a delivered message again."""
+_MOST_VALUES = MAX_APART - 100  # most values in `x-death`, so that a client can publish the message again
 _COUNTS_OR_TIMES = INTEGERS | {"timestamp"}
 _AS_3_13 = QueueCompatibility()
 _NOTHING: Field = ("void", None)

@@ -31,8 +31,7 @@ from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Fetched
 
 EXCHANGE = "amq.rabbitmq.trace"
-MOST_WAITING = 1000
-"""Number of traced messages that wait to be published, from which deliveries are held back."""
+MOST_WAITING = 1000  # traced messages that wait to be published, from which deliveries are held back
 MOST_OCTETS = 16 << 20  # sum of their contents in bytes, likewise
 MOST_NAMES = 1000  # queues of a publish that are named
 _OWN = bytes((len(EXCHANGE),)) + EXCHANGE.encode()

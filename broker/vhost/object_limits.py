@@ -18,14 +18,13 @@ EXCHANGES = 100_000
 BINDINGS = 1_000_000
 ARGUMENT_OCTETS = 16 * 1024
 
-_KEPT = (
+_KEPT = (  # the methods whose arguments are stored
     QueueMethods.Declare,
     QueueMethods.Bind,
     ExchangeMethods.Declare,
     ExchangeMethods.Bind,
     Basic.Consume,
 )
-"""The methods whose arguments are stored."""
 
 
 class ObjectLimits:

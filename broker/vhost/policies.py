@@ -139,8 +139,7 @@ class Policies:
         self._vhost = vhost
         self._changed = changed
         self._kept: tuple[dict[str, Policy], dict[str, Policy]] = ({}, {})
-        self._ranked: list[list[Policy]] = [[], []]
-        """The policies in the order in which they apply: the first match wins."""
+        self._ranked: list[list[Policy]] = [[], []]  # in the order in which they apply: the first match wins
 
     def __bool__(self) -> bool:
         return any(self._kept)

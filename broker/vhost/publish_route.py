@@ -40,8 +40,7 @@ from leveret.exchanges.base import Exchange, Tally
 from leveret.storage.message import Message, Persistent, Promised
 
 UNKNOWN: Any = object()  # requirements that are not known yet
-WIDE = 16
-"""Queues per message from which a scan checks its time slice after each message; below, reads are small enough."""
+WIDE = 16  # queues per message from which a scan checks its time slice after each one
 
 
 class Route:
@@ -92,8 +91,7 @@ class Route:
         self.exchange = exchange
         self.routing_key = routing_key
         self.queues = queues
-        self.wide = len(queues) > WIDE
-        """True if each message goes to so many queues that it takes noticeable time."""
+        self.wide = len(queues) > WIDE  # True if a message goes to so many that it takes noticeable time
         self.durable = saved_among(queues, persistent=True) if plain else ()
         """If `plain`: the queues that store persistent messages on disk."""
         self.makes_all = self.always_makes or (plain and any(queue.saves_all for queue in queues))
@@ -227,7 +225,7 @@ class PropertyDemands:
             field = self.headers.get(name)
             if field is not None:
                 self._take_keys(name, field)
-        self.plain_route = not (
+        self.plain_route = not (  # True if only a headers exchange uses these properties
             len(self.extra_keys)
             or self.has_bcc
             or len(self._invalid)
@@ -235,7 +233,6 @@ class PropertyDemands:
             or self.user_id is not None
             or text is not None
         )
-        """True if only a headers exchange uses these properties."""
 
     def _take_keys(self, name: str, field: Field) -> None:
         kind, value = field

@@ -117,8 +117,7 @@ class VHost:
         self.tags: tuple[str, ...] = ()
         self.default_queue_type = ""
         """The type of queues that clients declare without one; '' means classic, without adding an argument."""
-        self.is_protected = False
-        """True if it may not be deleted: an administrator has to remove the protection first."""
+        self.is_protected = False  # True if it may not be deleted before an administrator removes this
         self.record: VHostRecord | None = None
         limits_classic = compatibility.arguments == "3.13"
         self.policies = Policies(name, self.reconfigure, patterns, limits_classic=limits_classic)

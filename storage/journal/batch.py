@@ -37,8 +37,7 @@ SAMPLE_SHARE: Final = 0.8
 """Share of its size that the sample must shrink to: what does not is compressed ten times as slowly, and in vain."""
 _LEVEL = 1
 _MSG_ID = Struct(">Q").pack
-_NONE: Final[list[Any]] = []
-"""Of all batches, as hundreds of small ones wait to be written to the tables; never changed."""
+_NONE: Final[list[Any]] = []  # that of all batches, as hundreds of small ones wait; never changed
 
 
 class Journaled(Protocol):
@@ -105,8 +104,7 @@ class Changes(msgspec.Struct, eq=False):
         return max([plan.entries[-1].seq_id - plan.entries[0].seq_id for plan in self.plans])
 
 
-NOTHING: Final = Changes()
-"""No changes: of all batches that do not touch an environment, and never changed itself."""
+NOTHING: Final = Changes()  # of all batches that do not touch an environment; never changed
 
 
 class Batch(NamedTuple):

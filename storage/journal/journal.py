@@ -57,10 +57,8 @@ from leveret.storage.journal.shared_bodies import OVERHEAD, SharedBodies
 from leveret.storage.message import Persistent
 
 EMBED_BELOW = 4096
-MOST_BEFORE_CUT = 64
-"""Number of callbacks at the beginning of a cut, each of which may take tens of microseconds."""
-ROW_OCTETS = 4096
-"""Bytes of memory that a row counts for besides its own: the commit copies the page it is on."""
+MOST_BEFORE_CUT = 64  # number of callbacks at the start of a cut, each of which may take tens of us
+ROW_OCTETS = 4096  # bytes of memory that a row counts for besides its own: the commit copies its page
 _MSG_ID = Struct(">Q").pack
 _COUNT = Struct(">I").pack
 _seq_id = attrgetter("seq_id")
@@ -128,8 +126,7 @@ class Journal:
         self._next_msg_id = first_msg_id
         self._queues: list[Journaled] = []
         self._dirty: list[Block] = []
-        self._paging: dict[Journaled, None] = {}
-        """Queues with entries to be written by the next cut that pages."""
+        self._paging: dict[Journaled, None] = {}  # queues with entries for the next cut that pages
         self._paged_dirty: list[Block] = []  # dirty blocks for such a cut
         self._unrefs: list[int] = []
         self._paged_unrefs: list[int] = []  # msg_ids that lose one reference, in each environment
@@ -137,13 +134,11 @@ class Journal:
         self._sweeps: list[Range] = []
         self._paged_sweeps: list[Range] = []
         self._rows: list[tuple[str, bytes, bytes | None]] = []
-        self._before_cut: list[Callable[[], object]] = []
-        """Callbacks that note something more when the next batch is cut."""
+        self._before_cut: list[Callable[[], object]] = []  # called when the next batch is cut, to note more
         self._waiters: list[Callable[[bool], object]] = []
         self._late_waiters: list[Callable[[bool], object]] = []
         """Callbacks that wait for ends that could be noted only when a commit was done, and are not cut yet."""
-        self._postponed = 0
-        """Number of batches, those that are settled next, whose callbacks wait for such ends, too."""
+        self._postponed = 0  # number of batches, those settled next, whose callbacks wait for such ends, too
         self.in_flight: Batch | None = None  # the current batch: the one that is settled next
         self.following: Batch | None = None  # A batch that was cut while another one is in flight
         self.is_logged_first = False
@@ -151,14 +146,11 @@ class Journal:
         self._unapplied: deque[tuple[list[tuple[Journaled, list[Entry]]], int, int]] = deque()
         """Entries of batches that are settled and not applied, with the bytes and records that each counts for."""
         self.octets_unapplied = 0  # bytes of batches that are settled and not applied
-        self.octets = 0
-        """Approximate bytes of memory that wait for a cut; some entries may be settled already."""
-        self.octets_in_flight = 0
-        """Bytes of batches that are cut and not settled, and of those that are not applied."""
+        self.octets = 0  # approximate bytes of memory that wait for a cut; some may be settled already
+        self.octets_in_flight = 0  # bytes of batches that are cut and not settled, or not applied
         self.records = 0  # copies of persistent messages that wait for a cut; some may be settled already
         self.records_in_flight = 0
-        self.octets_to_page = 0
-        """Bytes of transient messages among those that wait, or waited for an earlier cut."""
+        self.octets_to_page = 0  # bytes of transient messages that wait, or waited for an earlier cut
         self.messages_to_page = 0  # number of these messages
         self.blob_octets = 0  # bytes of bodies whose files are not written yet
         self.urgent = False  # True if a caller waits for a noted change

@@ -14,15 +14,12 @@ from sys import getrefcount
 from leveret.storage.message import Message
 
 OVERHEAD = 256  # approximate bytes of memory of an alpha besides its content
-PLACE = 16
-"""The part of it that each queue has for itself where a message is shared: the message's place in a deque."""
-PRUNE_OCTETS = 4 * 1024 * 1024
-"""Bytes of newly numbered bodies after which those no longer in memory are pruned."""
+PLACE = 16  # part of it that each queue has where a message is shared: its place in a deque
+PRUNE_OCTETS = 4 * 1024 * 1024  # bytes of new bodies after which those no longer in memory are pruned
 
 _content = attrgetter("content")
 _first = itemgetter(0)
-_OURS = 2
-"""References that are not a queue's: the call's, and that of the list, of the message or of the tuple."""
+_OURS = 2  # references that are not a queue's: the call's, and that of the list, message or tuple
 
 
 class SharedBodies:

@@ -31,8 +31,7 @@ class Fetched(NamedTuple):
     redelivered: bool
 
 
-NO_TRANSITIONS: Mapping[str, int] = MappingProxyType({})
-"""Transitions of a queue that never paged, shared by all."""
+NO_TRANSITIONS: Mapping[str, int] = MappingProxyType({})  # those of a queue that never paged, shared by all
 
 
 class PagingCounts(NamedTuple):
@@ -93,8 +92,7 @@ class Peeked(NamedTuple):
     message: Message  # the message
     redelivered: bool  # whether the next delivery will be marked as redelivered
     expires: int  # time at which it expires (epoch ms), 0 for never
-    returns: int = 0
-    """Its delivery count from before the start, if the queue has not taken it over yet (`take_returns`)."""
+    returns: int = 0  # its count from before the start, until the queue takes it over (`take_returns`)
 
 
 class Look(NamedTuple):
@@ -122,8 +120,7 @@ class Piece(NamedTuple):
     disk meanwhile they are left, and the walk shows them once more."""
 
 
-Walk = Generator[Read | Piece | None, Any, None]
-"""A walk in steps: it yields pieces, and None or reads as a look does."""
+Walk = Generator[Read | Piece | None, Any, None]  # yields pieces, and None or reads as a look does
 
 
 class Portion(NamedTuple):

@@ -26,8 +26,7 @@ T = TypeVar("T")
 
 INTERVAL = 2.5  # seconds between two updates, as in RabbitMQ
 LEAST = 1024 * 1024  # minimum bytes allowed to each queue as long as there are no targets
-_LEAST_SHARE = 4
-"""With targets, no queue gets less than its even share divided by this, or `LEAST` if that is less."""
+_LEAST_SHARE = 4  # with targets, each queue gets its even share divided by this at least, or `LEAST`
 _IDLE = 0.01  # messages per second below which a queue's rates are ignored
 _ALLOWANCE = 0.95
 _SAMPLE = 8  # messages sampled from each part of a queue to estimate how much memory it shares with others

@@ -101,10 +101,8 @@ class Pager:
         self.early_confirm = early_confirm
         self.release: Callable[[Releasable], object] = release_at_once
         """Frees a dropped run of more than `LARGE` messages; a replacement may do so gradually."""
-        self.snapshot: Callable[[], Snapshot] = _no_disk
-        """Opens a snapshot of the files; set by the owner of the files."""
-        self.active: set[Any] = set()
-        """`VariableQueue`s that had a backlog since the memory monitor's last update."""
+        self.snapshot: Callable[[], Snapshot] = _no_disk  # opens a snapshot of the files; set by their owner
+        self.active: set[Any] = set()  # `VariableQueue`s with a backlog since the monitor's last update
         self.read_delta = Reads()  # reads of deltas, which return positions and bodies together
         self.read_entries = Reads()  # reads for betas and gammas, whose positions were in memory
         self.waiting: dict[Any, None] = {}  # queues that have more to page than the journal had space for

@@ -21,8 +21,7 @@ from leveret.storage.queues.requeued import Item
 from leveret.storage.queues.sub_queues import NO_ENTRIES, NOTHING, SubQueues
 
 PAGE_AT_ONCE = 2048  # maximum number of messages that one call moves out of memory, to keep it short
-PAGE_OCTETS = 1024 * 1024
-"""Bytes of transient messages to page before checking again whether the journal has space."""
+PAGE_OCTETS = 1024 * 1024  # bytes of transient messages to page before it looks at the journal's space again
 
 _block_of = attrgetter("block")
 

@@ -61,8 +61,7 @@ class Rates:
         self.published = self.fetched = self.acked = self.taken = 0.0
         self._published = self._fetched = self._acked = self._taken = 0
         self._at: float | None = None
-        self.arrivals: Arrivals | None = None
-        """Marks of the times at which messages came; None while there are none."""
+        self.arrivals: Arrivals | None = None  # marks of the times at which messages came; None for none
 
     def update(self, now: float, published: int, fetched: int, acked: int, unacked: int) -> None:
         """Update the rates from the totals so far, and the unacked ones, at a time in seconds of a monotonic clock."""

@@ -144,8 +144,7 @@ class SubQueues(Looks):
         self._unacked_out: MutableMapping[int, Entry] = {}
         """Unacked messages that need no body in memory; a few still have it, until their commit."""
         self._unacked_entries = 0  # number of entries in both tables of unacked messages
-        self.redelivered_below = 0
-        """Messages with a lower seq_id may have been delivered before the broker was started."""
+        self.redelivered_below = 0  # messages below it may have been delivered before the start
         # disk
         self.journal_fresh: list[Entry] = []
         self.journal_paged: list[Entry] = []
@@ -159,23 +158,19 @@ class SubQueues(Looks):
         """Entries that are settled and not on disk yet, by seq_id, if these are written nevertheless."""
         self.deleted = False
         self._loading: LoadRequest | None = None
-        self._asked = False
-        """True if messages on disk were requested, since the start or since the queue was last emptied."""
-        self._starved = False
-        """True if a fetch of the head returned nothing; `on_loaded` will be called when a load is done."""
+        self._asked = False  # messages on disk were requested, since the start or the queue was last empty
+        self._starved = False  # a fetch of the head returned nothing; `on_loaded` will be called
         self._ahead = 0  # entries at the head of q3 that are known to have their body
         # memory
         self.lazy = False
         self.target_ram_count = inf
         self.ram_limit = pager.ram_limit
         self.ram_octets = 0  # content bytes of ready messages in memory
-        self.away_octets = 0
-        """Content bytes of ready messages whose position is in memory, and whose body is not."""
+        self.away_octets = 0  # content bytes of ready messages whose position, not body, is in memory
         self.unacked_octets = 0
         """Approximate content bytes of unacked messages in memory: acked ones count with the average size."""
         self.unacked_away_octets = 0  # content bytes of unacked messages that need no body in memory
-        self._evicting = 0
-        """The part of it that only waits for its commit: entries of q3 and q2 that are to be evicted."""
+        self._evicting = 0  # its part that only waits for a commit: entries of q3 and q2 to be evicted
         # counters
         self._not_fetched = next_seq
         """Positions below `next_seq` that no ready message has, and that were not counted as fetched: those from before

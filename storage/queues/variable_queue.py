@@ -71,8 +71,7 @@ from leveret.storage.queues.sub_queues import NO_ENTRIES, NOTHING
 from leveret.storage.queues.withdrawal import Withdrawal
 
 _seq_id = itemgetter(0)
-UNCOUNTED = 1024
-"""Small messages (4 KiB at most) that a queue may have in memory before it counts their bytes."""
+UNCOUNTED = 1024  # small messages (4 KiB at most) that a queue may have in memory before it counts bytes
 _SAMPLE = 64  # maximum number of members in a sample that estimates the number of some of them
 
 

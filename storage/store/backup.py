@@ -58,8 +58,7 @@ _ROOTS = 2  # pages at the beginning of the file that are no part of its trees
 _MERGED = 65536  # entries of a map that are computed at once
 _NUMBER = Struct("=Q")
 _TRANSACTION = 16 + 128  # offset of a root page's transaction
-_BURST_SECONDS = 0.1
-"""Time that may be caught up after a delay, so that a limit of the speed holds for any longer time."""
+_BURST_SECONDS = 0.1  # time that may be caught up after a delay, so that a limit holds for any longer time
 _WORK_SECONDS = 0.002
 _PAUSE_SECONDS = 0.004
 _MSG_ID = Struct(">Q")
@@ -129,8 +128,7 @@ class Moment:
         self._txn = env.begin(buffers=True)
         with contextlib.ExitStack() as stack:
             stack.callback(self._txn.abort)
-            self.file = stack.enter_context(DataFile(path))
-            """The data file as of this state, which only one thread may use."""
+            self.file = stack.enter_context(DataFile(path))  # as of this state; one thread only
             if self.file.meta.transaction != self._txn.id():
                 raise StorageError(f"the root page of {path} is not the one in use")
             self.root = self.file.root_page()  # the bytes of the root page

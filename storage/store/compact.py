@@ -50,8 +50,7 @@ from leveret.storage.store.read_only import opened
 from leveret.storage.store.redo_log import NAME as REDO_LOG, ROW as REDO_ROW, left_behind
 from leveret.storage.store.store_header import PLACE
 
-WORTH_OCTETS = 64 * 1024 * 1024
-"""Size in bytes of a file from which compaction at start-up may be worth the time."""
+WORTH_OCTETS = 64 * 1024 * 1024  # size in bytes of a file from which compaction at start-up may be worth it
 LEFT_BEHIND = "data.mdb.new"  # name of the file that a compaction writes; an interrupted one leaves it behind
 OLD_LOG = "redo.log.old"  # name of a redo log that `reset_log` has put aside
 AT_ONCE = 32 * 1024 * 1024  # approximate bytes copied in one transaction

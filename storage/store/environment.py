@@ -40,8 +40,7 @@ log = logging.getLogger("leveret.storage")
 
 MAPPED = 24 * 1024 * 1024
 """Bytes of mapped files from which they are released after rows all over the file were written or read."""
-ROOM = 16 * 1024 * 1024
-"""Bytes of disk that a commit leaves free: if one fails with less free space, the disk is full."""
+ROOM = 16 * 1024 * 1024  # bytes of disk that a commit leaves free: if it fails with less, the disk is full
 
 START_WORK = 20_000
 """Amount of sweeping per commit while no other commits wait, counted as for `lmdb_transactions.SWEEP_WORK`."""
@@ -59,8 +58,7 @@ _PAGED_TABLES = ("meta", "blocks", "acks", "bodies", "refs", "sweeps")
 _OF_LINES = (delayed.TABLE, message_ids.TABLE)
 _NO_LIMIT = 1 << 62
 
-Row = tuple[str, bytes, bytes | None]
-"""A row of a table: its table, its key, and its value, or None if it is to be deleted."""
+Row = tuple[str, bytes, bytes | None]  # its table, its key, and its value; None: it is to be deleted
 
 
 class Written(NamedTuple):
@@ -68,8 +66,7 @@ class Written(NamedTuple):
 
     unlink: list[int]  # files that are no longer referenced
     is_logged: bool  # True if the batch is in the redo log, and in the tables later
-    applied: int
-    """Number of batches that were only logged, and have been written to the tables since the last result."""
+    applied: int  # batches that were only logged, and are in the tables since the last result
 
 
 LOGGED = Written([], is_logged=True, applied=0)  # the result of most small batches
@@ -107,8 +104,7 @@ class Environment:
             raise unusable(f"cannot open the data in {data_dir}", error) from None
         self._is_marked = False  # True if the mark of a clean stop is in the file
         self._is_full = False  # True if the last commit found no space
-        self.saved: Saved | None = None
-        """State saved by the clean stop before this start; None if there is none."""
+        self.saved: Saved | None = None  # state saved by the clean stop before this start; None for none
         self._gone_lines: list[tuple[str, int]] = []
         """Lines of delayed messages and of ids, with their tables, that are deleted and still have rows."""
         try:

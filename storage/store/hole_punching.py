@@ -30,8 +30,7 @@ from leveret.storage.store.lmdb_transactions import LmdbEnvironment, unused_octe
 RUN = 16  # minimum run of neighbouring pages for a hole: many small holes would fragment the file
 RESERVE = 16 * 1024 * 1024
 """Bytes of free pages that keep their disk blocks: deletions need them when the disk is full."""
-_KEEP_SIZE, _PUNCH_HOLE = 1, 1 | 2
-"""FALLOC_FL_KEEP_SIZE, and with FALLOC_FL_PUNCH_HOLE: the same on every Linux."""
+_KEEP_SIZE, _PUNCH_HOLE = 1, 1 | 2  # FALLOC_FL_KEEP_SIZE, and with FALLOC_FL_PUNCH_HOLE, on every Linux
 
 
 class Given(NamedTuple):

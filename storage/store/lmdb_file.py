@@ -39,8 +39,7 @@ class Meta(NamedTuple):
     """The relevant fields of the root page."""
 
     page_size: int
-    branch_pages: int
-    """Branch pages of the tree of free pages, which the next two fields and the root belong to as well."""
+    branch_pages: int  # of the tree of free pages, as the next two fields and the root
     leaf_pages: int
     overflow_pages: int
     entries: int

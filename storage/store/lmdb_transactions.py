@@ -50,7 +50,7 @@ from leveret.storage.store.store_header import CLEAN, pack_number, unpack_number
 
 log = logging.getLogger("leveret.storage")
 
-TABLES = (
+TABLES = (  # the tables of the environment with what survives the end of the broker
     "meta",
     "defs",
     "queues",
@@ -62,7 +62,6 @@ TABLES = (
     delayed.TABLE,
     message_ids.TABLE,
 )
-"""The tables of the environment with what survives the end of the broker."""
 MAP_SIZE = 1 << 40
 LEAST_MAP = 1 << 30  # bytes of a map below which an environment is not opened
 SWEEP_WORK = 1000

@@ -44,21 +44,18 @@ PAGE = 4096  # an entry begins at a multiple of this number of bytes
 RESERVE = 7 * 1024 * 1024
 """Bytes behind it: more than the data file needs for all rows of the log, each on a page of its own."""
 MOST_ROWS = 512  # maximum number of rows that wait for the data file: the next commit writes them, too
-MOST_SECONDS = 1.0
-"""Time after which something that waits is to be written to the data file with the next batch."""
+MOST_SECONDS = 1.0  # time after which what waits is to be written to the data file with the next batch
 
-CUT_OFF = (
+CUT_OFF = (  # the warning about a log whose last entry is not whole
     f"the last entry of {NAME} is left out: a power failure has cut it off unconfirmed, or it is damaged"
 )
-"""The warning about a log whose last entry is not whole."""
 
 _HEADER = Struct(">8sI8s8sQ")  # magic, checksum, ids of store and log, number of the start
 _HEADER_MAGIC = b"leveret\n"
 _ENTRY = Struct(">4sIQQI")
 """Of an entry: the id of the log, checksum, number, transaction of the data file on which it rests, bytes."""
 _ID = 4  # bytes of the id of the log there
-_ALIKE = 2
-"""Of an entry that is not whole, id, number and transaction: if so many are right, it was to be the next one."""
+_ALIKE = 2  # of an entry that is not whole: if so many of id, number, transaction are right, it was the next
 _PLACE = Struct(">B8sQ?")
 _LAYOUT = 2  # the layout of the file, and the only one that is read
 _NUMBERS = Struct(">QQI")

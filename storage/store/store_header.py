@@ -32,8 +32,7 @@ from leveret.storage.errors import DamagedError, UnknownFormatError
 
 log = logging.getLogger("leveret.storage")
 
-PLACE = b"replicated"
-"""Key of the place in a replicated log that the data are a copy of (`storage.store.replica`)."""
+PLACE = b"replicated"  # the place in a replicated log that the data are a copy of (`storage.store.replica`)
 STORE = b"store"
 BOOT = b"boot"
 CLEAN = b"clean"

@@ -177,8 +177,7 @@ class Endpoints(NamedTuple):
 
     authorization: str  # where the browser is sent
     token: str  # where a code is exchanged
-    methods: tuple[str, ...] = ()
-    """Ways in which a client may show its secret there; () if the provider does not say."""
+    methods: tuple[str, ...] = ()  # ways to show a client's secret there; () if the provider does not say
 
 
 class Tokens(NamedTuple):

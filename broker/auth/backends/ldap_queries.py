@@ -26,7 +26,7 @@ from leveret.broker.erlang_terms import Atom, parsed
 Query = Any  # A checked term
 Variables = Mapping[str, str]
 
-VARIABLES: Final[Mapping[str, frozenset[str]]] = {
+VARIABLES: Final[Mapping[str, frozenset[str]]] = {  # the variables of each kind of query
     name: frozenset(("username", "user_dn", "ad_domain", "ad_user", *more))
     for name, more in {
         "tags": (),
@@ -35,20 +35,17 @@ VARIABLES: Final[Mapping[str, frozenset[str]]] = {
         "topic_access": ("vhost", "resource", "name", "permission", "routing_key"),
     }.items()
 }
-"""The variables of each kind of query."""
 MEMBER: Final = "member"
 _USER: Final = "${user_dn}"
-SCOPES: Final[Mapping[str, bool]] = {
+SCOPES: Final[Mapping[str, bool]] = {  # scopes of a search for groups; True if it goes below children
     "subtree": True,
     "single_level": False,
     "singlelevel": False,
     "one_level": False,
     "onelevel": False,
 }
-"""Scopes of a search for groups; True if it goes below the children of its base."""
 GROUPS: Final = 1000  # maximum number of groups that the search of one nested group looks at
-PATTERNS: Final = 32
-"""Maximum number of values of an attribute that are used as regular expressions: each may take megabytes."""
+PATTERNS: Final = 32  # most values of an attribute used as regular expressions: each may take megabytes
 _REFERENCE: Final = re.compile(r"\$\{([^}]*)\}")
 _ATTRIBUTE: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9-]*(;[a-zA-Z0-9-]+)*|\d+(\.\d+)+")
 _IGNORED: Final = frozenset(

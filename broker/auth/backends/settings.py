@@ -16,7 +16,7 @@ LDAP_PORT, LDAPS_PORT = 389, 636
 _SERVICE: Final = "http://localhost:8000/auth"
 _THIS_HOST: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
-MODULES: Final[dict[str, Name]] = {
+MODULES: Final[dict[str, Name]] = {  # RabbitMQ's names of backends, short and long
     "internal": "internal",
     "rabbit_auth_backend_internal": "internal",
     "http": "http",
@@ -29,7 +29,6 @@ MODULES: Final[dict[str, Name]] = {
     "cache": "cache",
     "rabbit_auth_backend_cache": "cache",
 }
-"""RabbitMQ's names of backends, short and long."""
 
 
 def is_protected(address: str) -> bool:

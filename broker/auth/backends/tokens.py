@@ -16,16 +16,14 @@ if TYPE_CHECKING:
 
 MOST_OCTETS: Final = 16 * 1024  # maximum length of a token
 MOST_KEYS: Final = 100  # maximum number of keys of an issuer; further ones are not used
-_LATEST: Final = 2**53
-"""The last time that a token may name, in seconds since the epoch: JSON is sure of numbers up to this one."""
+_LATEST: Final = 2**53  # last time that a token may name, in epoch seconds: JSON is sure of numbers up to it
 _PARTS: Final = 3
 
-ALGORITHMS: Final[Mapping[str, str]] = {
+ALGORITHMS: Final[Mapping[str, str]] = {  # the algorithms that can be allowed, and the kind of key of each
     **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), "RSA"),
     **dict.fromkeys(("ES256", "ES384", "ES512"), "EC"),
     "EdDSA": "OKP",
 }
-"""The algorithms that can be allowed, and the kind of key that each needs."""
 _CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
 
 

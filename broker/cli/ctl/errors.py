@@ -5,8 +5,7 @@ from http.client import TOO_MANY_REQUESTS
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.output import printable_lines
 
-DISK_FULL = "disk_full"
-"""The broker's word for a change that is not on disk, and would be lost with the broker."""
+DISK_FULL = "disk_full"  # broker's word for a change that is not on disk, and would be lost with the broker
 
 
 class CtlError(Exception):

@@ -32,7 +32,7 @@ from leveret.broker.cli.ctl.errors import UsageError
 # -- commands of RabbitMQ that are not there, and what to use instead --------------------------------------------------
 
 
-ABSENT = {
+ABSENT = {  # commands of RabbitMQ 3.10 and 4.3 that are not there, by what they are about
     "clusters and replicas, which RabbitMQ makes of its nodes": """
         add_member cancel_sync_queue change_cluster_node_type check_if_cluster_has_classic_queue_mirroring_policy
         check_if_new_quorum_queue_replicas_have_finished_initial_sync coordinator_status delete_member discover_peers
@@ -65,7 +65,6 @@ ABSENT = {
     """,
     "shells and streams of the log": "autocomplete log_tail_stream",
 }
-"""Commands of RabbitMQ 3.10 and 4.3 that are not there, by what they are about."""
 
 _CLEARED = "the {} alarm is cleared by the limit that there was before: `leveret ctl set_{}`"
 _SETTINGS = (
@@ -88,7 +87,7 @@ _EXPRESSIONS = (
 )
 """Patterns of Erlang expressions that scripts let `eval` evaluate, and what to use instead; the first one counts."""
 _FORGET = "to forget everything, stop the broker and remove its data directory"
-INSTEAD = {
+INSTEAD = {  # advice by command: what to use instead, and what a script that stops there has left
     "stop_app": "`leveret ctl close_all_connections REASON --global` ends connections, and their exclusive queues; "
     "to stop the broker, end its process (SIGTERM)",
     "reset": _FORGET,
@@ -96,7 +95,6 @@ INSTEAD = {
     "eval": "`leveret ctl alarms` shows alarms that a script has left: limits set by `set_vm_memory_high_watermark` "
     "and `set_disk_free_limit` stay until they are set again, or the broker starts",
 }
-"""Advice by command: what to use instead, and what a script that stops there has left."""
 
 
 def explained(words: Sequence[str]) -> Iterator[str]:

@@ -147,5 +147,4 @@ FORMATTERS: Mapping[str, Callable[..., Iterator[str]]] = {
     "csv": partial(_table, joined=_csv_line),
     "pretty_table": _pretty,
 }
-CHATTY = frozenset({"table", "pretty_table"})
-"""Formatters whose output is for people: messages may stand before it."""
+CHATTY = frozenset({"table", "pretty_table"})  # those for people: messages may stand before their output

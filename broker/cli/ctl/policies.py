@@ -175,7 +175,7 @@ _EVERY = {
     "destination_protocol": "dest_protocol",
     "termination_reason": "reason",
 }
-_ENDS = {
+_ENDS = {  # columns of rabbitmqctl, and the keys of the API; those of the ends are there if a shovel has them
     "source_queue": "src_queue",
     "source_exchange": "src_exchange",
     "source_exchange_key": "src_exchange_key",
@@ -183,7 +183,6 @@ _ENDS = {
     "destination_exchange": "dest_exchange",
     "destination_exchange_key": "dest_exchange_key",
 }
-"""Columns of rabbitmqctl, and the keys of the API; those of the ends are there if a shovel has them."""
 
 
 def _end(session: Session, *path: str) -> None:

@@ -21,7 +21,7 @@ from leveret.broker.cli.top.fetch import Poller, Source
 from leveret.broker.cli.top.model import Answer, Model
 from leveret.broker.cli.top.views import KEYS, TYPING_KEYS, VIEWS, help_lines, key_line
 
-STYLES = {
+STYLES = {  # styles of lines, in the colours of the terminal
     "": "",
     "label": "ansi_bright_black",
     "value": "bold",
@@ -36,7 +36,6 @@ STYLES = {
     "alarm": "bold ansi_red",
     "key": "bold",
 }
-"""Styles of lines, in the colours of the terminal."""
 
 
 def content(lines: Iterable[Line]) -> Content:

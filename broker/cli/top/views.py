@@ -42,8 +42,7 @@ class View(NamedTuple):
     """Titles of those that a narrow terminal shows, the most important first; the others are shown where the names have
     enough space."""
     sort: str  # title of the column that it is sorted by at first
-    details: Mapping[str, Read]
-    """What the line about the chosen item tells: labels, and how the texts are read."""
+    details: Mapping[str, Read]  # what the line about the chosen item tells: labels, and how texts are read
     needs: tuple[str, ...] = ()  # further keys that `details` needs
 
     @property
@@ -213,8 +212,7 @@ VIEWS = (QUEUES, CONNECTIONS, CHANNELS)
 
 NAME_LEAST = 14  # cells that the names keep for themselves on a narrow terminal
 NAME_ENOUGH = 40  # cells of names above which further columns are worth more
-NAME_STEP = 10
-"""Wider names make the column wider by this, so that it does not change with every item that comes or goes."""
+NAME_STEP = 10  # wider names widen the column by this, so that it does not change with every item
 DESCENDING, ASCENDING = "▼", "▲"
 Widths = dict[str, int]  # title of a column of names or texts -> cells of the longest text so far
 
@@ -299,7 +297,7 @@ def _style(column: Column, text: str) -> str:
 # -- keys and the help -------------------------------------------------------------------------------------------------
 
 
-KEYS = (
+KEYS = (  # the keys of the last line, the most important of them
     ("q", "quit"),
     ("?", "help"),
     ("1 2 3", "list"),
@@ -308,9 +306,7 @@ KEYS = (
     ("r", "reverse"),
     ("p", "pause"),
 )
-"""The keys of the last line, the most important of them."""
-TYPING_KEYS = (("enter", "keep this filter"), ("esc", "show all"))
-"""The keys of the last line while a filter is typed."""
+TYPING_KEYS = (("enter", "keep this filter"), ("esc", "show all"))  # those shown while a filter is typed
 _ALL = (
     ("1 2 3  tab", "queues, connections, channels"),
     ("/", "type a part of the name; enter keeps it, esc shows all"),
