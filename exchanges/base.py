@@ -265,10 +265,7 @@ class Exchange:
         """Raise InvalidBindingError if there may be no such binding; a destination that is not there yet is None."""
 
     def bind(self, destination: object, binding_key: str, arguments: Table | None = None) -> bool:
-        """Bind; return False if this very binding existed. Raises InvalidBindingError.
-
-        `arguments` is kept, so the caller must not change it afterwards.
-        """
+        """Bind, keeping `arguments`; return False if this very binding existed. Raises InvalidBindingError."""
         self.validate_binding(destination, binding_key, arguments or {})
         identity: Identity = ArgumentedKey(binding_key, arguments) if arguments else binding_key
         bound = self._by_destination.get(destination)

@@ -131,10 +131,7 @@ def _weight(bound: Bound) -> int:
 
 
 def _hashed(field: Field) -> int:
-    """Return the hash of a header as RabbitMQ 4.3 computes it: an integer is its own.
-
-    An array, a table or a decimal has one of our own.
-    """
+    """Return the hash of a header as RabbitMQ 4.3: an integer is its own; array, table, decimal have one of ours."""
     kind, value = field
     if kind == "timestamp" and isinstance(value, int):
         return value * 1000

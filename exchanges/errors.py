@@ -74,10 +74,7 @@ def erlang_term(field_type: str, value: object) -> str:
 
 
 class TooManyHopsError(Exception):
-    """Raised if a message would pass more exchanges than permitted.
-
-    `reached` has the destinations reached so far, `limit` is the permitted number.
-    """
+    """Raised if a message would pass more exchanges than the `limit`; `reached` has the destinations so far."""
 
     def __init__(self, reached: tuple[object, ...], limit: int) -> None:
         super().__init__(f"more than {limit} hops between exchanges")

@@ -407,10 +407,7 @@ class Router:
         return self._walk(exchange, routing_keys, headers)
 
     def route_key(self, exchange: Exchange, routing_key: str, headers: Headers = None) -> tuple[object, ...]:
-        """Return the route of a message with a single routing key, which is nearly every message; see `route`.
-
-        Raises TooManyHopsError.
-        """
+        """Return the route of a message with one routing key, as nearly all; see `route`. Raises TooManyHopsError."""
         routes = self._routes.get(exchange)
         if routes is not None:
             route = routes.get(routing_key)

@@ -69,10 +69,7 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def tighten(data_dir: Path) -> None:
-    """Remove group and other permissions from the data, and log it.
-
-    Files of another user than that of the process are left unchanged, which is logged, too.
-    """
+    """Remove group and other permissions from the data, and log it, also of files left as they are: other users'."""
     changed = refused = 0
     for path, mode in _entries(data_dir):
         try:

@@ -134,10 +134,7 @@ def check_permission(
 def check_key(
     broker: AdministeredBroker, actor: User | None, vhost: VHost, exchange: Exchange, routing_key: str
 ) -> None:
-    """Check that a user may publish to an exchange with a routing key: topic exchanges have permissions for these.
-
-    Raises ForbiddenError as for a client.
-    """
+    """Check that a user may publish with a routing key, for which topic exchanges have permissions; ForbiddenError."""
     host = DetachedHost(broker, actor, vhost)
     if exchange.type != "topic" or not host.topic_permissions:
         return

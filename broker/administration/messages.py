@@ -163,10 +163,7 @@ class MessageAdministration:
         return _looked_at(queue, queue.backing.peek(most), holders, counts, looks)
 
     def peek_delayed(self, actor: User | None, vhost: str, name: str) -> Steps[list[MessageView]]:
-        """Look at the messages that an exchange delays, in the order in which they are due; none if it never does.
-
-        Raises as `peek_queue`.
-        """
+        """Look at the messages that an exchange delays, in the order in which they are due; raises as `peek_queue`."""
         place = entered(self._broker, actor, vhost, change=True)
         exchange = exchange_of(place, name)
         check_permission(self._broker, actor, place, "read", "exchange", name)

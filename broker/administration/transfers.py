@@ -343,10 +343,7 @@ def shown(number: int, transfer: Transfer) -> dict[str, Any]:
 
 
 def refusal(broker: AdministeredBroker, needed: Needed) -> str:
-    """Return which right the user has lost since the transfer began; '' for none.
-
-    Raises NotYet if an authentication backend has to be asked.
-    """
+    """Return which right the user has lost meanwhile, '' for none; raises NotYet if a backend has to be asked."""
     actor, place = needed.actor, needed.place
     if actor is None:
         return ""

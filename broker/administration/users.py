@@ -142,10 +142,7 @@ class UserAdministration:
         return ({"user": name, "value": limits} for name, limits in rows if limits)
 
     def set_limits(self, actor: User | None, user: str, limits: Mapping[str, Any]) -> None:
-        """Set some of a user's limits, by RabbitMQ's names; a negative number means no limit.
-
-        Raises NotFoundError and BadRequestError.
-        """
+        """Set limits of a user by RabbitMQ's names, negative for none; raises NotFoundError, BadRequestError."""
         self._check(actor, None, user)
         checked = checked_limits(limits, USER_LIMITS, "user-limits")
         users = self._broker.users

@@ -47,10 +47,7 @@ class VHostAdministration:
         put_vhost(broker, name, description=description, tags=tuple(tags), default_queue_type=kind)
 
     def delete(self, actor: User | None, name: str) -> None:
-        """Close the connections to a vhost, then delete it with everything in it.
-
-        Raises NotFoundError, and ProtectedError if it is protected from that.
-        """
+        """Close the connections to a vhost and delete it with all in it; raises NotFoundError, ProtectedError."""
         vhost, broker = self._found(actor, name), self._broker
         if vhost.is_protected:
             raise ProtectedError(
@@ -90,10 +87,7 @@ class VHostAdministration:
         )
 
     def set_limits(self, actor: User | None, name: str, limits: Mapping[str, Any]) -> None:
-        """Set all limits of a vhost by RabbitMQ's names; missing ones and negative numbers mean no limit.
-
-        Raises NotFoundError and BadRequestError.
-        """
+        """Set all limits of a vhost by RabbitMQ's names; others become none. Raises NotFoundError, BadRequestError."""
         self._found(actor, name)
         set_vhost_limits(self._broker, name, checked_limits(limits, VHOST_LIMITS, "limits"))
 

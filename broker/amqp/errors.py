@@ -4,17 +4,11 @@
 
 
 class WireError(Exception):
-    """Input that is not AMQP 0-9-1 as RabbitMQ parses it.
-
-    `str()` of the exception is the explanation for a reply text or a log line.
-    """
+    """Input that is not AMQP 0-9-1 as RabbitMQ parses it; `str()` explains it, for a reply text or a log line."""
 
 
 class MalformedTable(WireError):
-    """A field table that exceeds its length or has an unknown type tag.
-
-    RabbitMQ has no clause for such a table and fails with 541 INTERNAL_ERROR.
-    """
+    """A field table that exceeds its length or has an unknown tag, at which RabbitMQ fails with 541 INTERNAL_ERROR."""
 
 
 class TableTooLarge(MalformedTable):

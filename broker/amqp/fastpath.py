@@ -80,10 +80,7 @@ def pack_confirms(number: int, confirms: Iterable[tuple[int, bool, bool]]) -> li
 
 
 def deliver_head(number: int, consumer_tag: str, address_size: int) -> bytes:
-    """Return a `basic.deliver` frame up to the delivery tag.
-
-    What follows: the tag, the flag redelivered as one byte, the address and the frame end.
-    """
+    """Return a `basic.deliver` up to the tag; it, the redelivered byte, the address and the frame end follow."""
     tag = shortstr(consumer_tag)
     return _pack_frame(TYPE_METHOD, number, 4 + len(tag) + 8 + 1 + address_size) + b"\x00\x3c\x00\x3c" + tag
 

@@ -60,10 +60,7 @@ class LoginThrottle:
         self._welcome: dict[tuple[str, str], None] = {}  # pairs of origin and name that have logged in
 
     def failed(self, address: str, name: str, now: float) -> int:
-        """Record a refused login; return its delay as a multiple of the delay of a first refusal.
-
-        `now` is seconds of a monotonic clock.
-        """
+        """Record a refused login; return its delay as a multiple of that of a first one. `now`: seconds, monotonic."""
         times, last = self._failed.get((address, name), (0, now))
         times = 1 if not times or now - last > FORGET_SECONDS else min(2 * times, MOST_TIMES)
         _put_last(self._failed, (address, name), (times, now), REMEMBERED)
@@ -168,10 +165,7 @@ class LoginSources:
 
 
 class Logins:
-    """The memory of a broker for logins by any protocol.
-
-    Args: those of `LoginThrottle`.
-    """
+    """The memory of a broker for logins by any protocol; arguments as for `LoginThrottle`."""
 
     def __init__(self, max_failures: int | None, period: float) -> None:
         self.throttle = LoginThrottle(max_failures, period)  # delays the answers to failed ones

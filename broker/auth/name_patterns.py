@@ -41,10 +41,7 @@ class InvalidPatternError(ValueError):
 
 
 class Patterns:
-    """Compiles patterns to matchers, and caches them.
-
-    `python`: use Python's `re` for patterns that are refused; matching may then take exponential time.
-    """
+    """Compiles and caches patterns; `python`: refused ones become Python's `re`, which may take exponential time."""
 
     def __init__(self, *, python: bool = False) -> None:
         self._python = python

@@ -157,10 +157,7 @@ REFUSED = Decision(False)
 
 
 class Asks(Protocol):
-    """Asks the backends (`broker.auth.backends.access_control.AccessControl`).
-
-    `epoch` grows when all decisions are to be forgotten.
-    """
+    """Asks the backends (`backends.access_control.AccessControl`); `epoch` grows when decisions are to be forgotten."""
 
     epoch: int
 

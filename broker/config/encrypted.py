@@ -97,10 +97,7 @@ def encrypt(value: str, passphrase: str, scheme: Scheme = WRITTEN) -> str:
 
 
 def decrypt(value: str, passphrase: str) -> str:
-    """Decrypt a value with the prefix.
-
-    Raises UnreadableError: the passphrase is wrong, or it is none that was encrypted so.
-    """
+    """Decrypt a value with the prefix; raises UnreadableError for another passphrase, or what was not encrypted so."""
     try:
         octets = base64.b64decode(value.removeprefix(PREFIX), validate=True)
     except binascii.Error:

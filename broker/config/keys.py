@@ -40,10 +40,7 @@ def _topics() -> Iterator[Topic]:
 
 
 def _stated(section: type[msgspec.Struct], path: str, prefix: Prefix) -> Iterator[Topic | Key]:
-    """Yield the topics and keys that a class of settings states, in its order.
-
-    `path` is where `Config` has it: '', or a path with a dot at its end.
-    """
+    """Yield the topics and keys that a class of settings states; `path` is its place in `Config`, with a dot."""
     defaults = dict(zip(section.__struct_fields__[::-1], section.__struct_defaults__[::-1], strict=False))
     for field, annotation in section.__annotations__.items():
         if field not in section.__struct_fields__:

@@ -830,10 +830,7 @@ class Connection(ReceiveLoop):
         return self._tick_due
 
     def close_overdue(self, now: float) -> None:
-        """Close channels with an overdue delivery, or cancel its consumer, and nack overdue publishes.
-
-        Must be called about once a second.
-        """
+        """Close channels with an overdue delivery, or cancel its consumer, and nack overdue publishes, every second."""
         if self.rights is not None:
             self._check_rights(self.rights)
         if self.pending_reply is not None:  # a channel's reply may be on its way

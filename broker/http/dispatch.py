@@ -157,10 +157,7 @@ def _reason(error: AdministrationError | ApiError) -> str:
 def check_rights(
     broker: AdministeredBroker, actor: User | None, operation: Operation, names: Mapping[str, str]
 ) -> None:
-    """Check that a user may call an operation; a vhost that does not exist is for the handler to report.
-
-    Raises ForbiddenError with RabbitMQ's text.
-    """
+    """Check that a user may call an operation, also for an unknown vhost; ForbiddenError has RabbitMQ's text."""
     needs = operation.needs
     assert needs is not None  # noqa: S101 - the caller has looked
     authorize(broker.users, actor, Right.MANAGEMENT)

@@ -247,10 +247,7 @@ def refuse_foreign(headers: Mapping[str, str]) -> None:
 
 
 def check_origin(method: str, headers: Mapping[str, str]) -> None:
-    """Check that a request with the cookie comes from the page itself.
-
-    Raises ApiError: it does not, or its browser does not tell.
-    """
+    """Check that a request with the cookie comes from the page; raises ApiError if not, or if unsure."""
     refuse_foreign(headers)
     if method in SAFE:
         return

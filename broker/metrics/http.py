@@ -48,10 +48,7 @@ STALL_SECONDS = 5.0  # delay of the event loop from which the broker counts as d
 
 
 class Monitor:
-    """Serves HTTP requests about one broker, which need not have been started.
-
-    With `per_object` `/metrics` has a series per object.
-    """
+    """Serves HTTP about a broker, started or not; with `per_object` `/metrics` has a series for each object."""
 
     def __init__(
         self, broker: AdministeredBroker, identity: Callable[[], Identity], *, per_object: bool = False

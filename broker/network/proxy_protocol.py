@@ -39,10 +39,7 @@ class Header(NamedTuple):
 
 
 def parse(octets: bytes) -> Header | None:
-    """Return the header with which octets begin; None if they are only the beginning of one.
-
-    Raises MalformedHeaderError.
-    """
+    """Return the header with which octets begin; None for a beginning of one. Raises MalformedHeaderError."""
     if octets[: len(_SIGNATURE)] == _SIGNATURE[: len(octets)]:
         return _binary(octets)
     if octets[: len(_LINE)] == _LINE[: len(octets)]:

@@ -70,10 +70,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shares(workers: int, items: Sequence[str]) -> list[list[str]]:
-    """Divide items among workers so that no worker is idle and no item is left out.
-
-    With fewer items than workers several workers get the same item.
-    """
+    """Divide items among workers, none of them idle; with fewer items than workers several get the same."""
     if workers >= len(items):
         return [[items[worker % len(items)]] for worker in range(workers)]
     return [list(items[worker::workers]) for worker in range(workers)]

@@ -112,10 +112,7 @@ class Run:
             self._ended.set_result(None)
 
     async def go(self) -> Result:
-        """Set up, measure, clean up, and return the result; errors during the measurement are part of it.
-
-        Raises ClientError if the run could not begin.
-        """
+        """Set up, measure, clean up, and return the result, with errors; raises ClientError if it could not begin."""
         control = await Client.connect(self._address, Incoming(), self._options)
         try:
             try:

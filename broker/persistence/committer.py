@@ -66,10 +66,7 @@ NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class FileRemovals:
-    """Removes the files of bodies that nothing refers to any more, in threads, unless a backup needs them.
-
-    All methods are called in the event loop.
-    """
+    """Removes files of bodies that nothing refers to or a backup needs, in threads; used in the event loop only."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, threads: Executor, path_of: Callable[[int], Path]

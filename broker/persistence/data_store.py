@@ -317,10 +317,7 @@ class DataStore:
         self._reader.submit(lambda: self.environment.read_delayed(line, start), finished)
 
     def recover_delayed(self, vhosts: Iterable[VHost]) -> int:
-        """Recover what exchanges delay and queues hold, and the ids that queues know; returns the number of messages.
-
-        Other rows are deleted.
-        """
+        """Recover delayed and held messages and known ids, and delete other rows; returns the number of messages."""
         lines: dict[int, DelayLine] = {}
         queues: dict[int, Queue] = {}
         for vhost in vhosts:

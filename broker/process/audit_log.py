@@ -103,10 +103,7 @@ class AuditLog:
         self._add(_encoded(entry))
 
     def record_repeatable(self, event: str, now: float, *, outcome: str = "ok", **facts: str) -> None:
-        """Record an event, as `record`; one that equals another of the last minute is counted instead.
-
-        `now` is seconds of a monotonic clock.
-        """
+        """Record an event, or count it if it equals one of the last minute; `now` is seconds of a monotonic clock."""
         if not self.is_on:
             return
         key = (event, outcome, *(f"{name}={value}" for name, value in facts.items()))

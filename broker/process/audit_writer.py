@@ -17,10 +17,7 @@ STOP_SECONDS: Final = 5.0  # time that the last entries may take
 
 
 class AuditWriter:
-    """The thread that writes the entries of an audit log to a file, which is continued; its directory is created.
-
-    Raises OSError: the file cannot be opened.
-    """
+    """The thread that continues the file of an audit log, whose directory it creates; raises OSError: no such file."""
 
     def __init__(self, audit: AuditLog, file: Path, rotation: Rotation) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)

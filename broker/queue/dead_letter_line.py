@@ -26,10 +26,7 @@ ENOUGH = 256  # length of the line from which the queue stops expiry and drops, 
 
 
 class DeadLetterLine:
-    """The line of dead letters of one queue.
-
-    `wants_time` is true if messages could be published now, but the step was over.
-    """
+    """The line of dead letters of one queue; `wants_time` if messages could be published, but the step was over."""
 
     __slots__ = ("_line", "_queue", "_vhost", "wants_time")
 

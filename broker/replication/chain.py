@@ -49,10 +49,7 @@ def make_entry(before: Position, epoch: int, holder: bytes, settled: int, kind: 
 
 
 def check_entry(before: Position, entry: Entry) -> None:
-    """Check that an entry follows a place, is intact, and is of a known kind: another one would be left out.
-
-    Raises BadEntryError: it does not, or is not.
-    """
+    """Check that an entry follows a place, is intact and of a known kind; raises BadEntryError."""
     if entry.index != before.index + 1 or entry.epoch < before.epoch:
         raise BadEntryError(f"entry {entry.index} of epoch {entry.epoch} does not follow {before.index}")
     if not 0 <= entry.settled < entry.index:

@@ -23,10 +23,7 @@ def whereabouts(node: Node) -> str:
 
 
 class Control:
-    """Shows the cluster, and changes it.
-
-    `warnings` is what is wrong by the configuration; `log` the name of one of several logs in a database.
-    """
+    """Shows the cluster, and changes it; `warnings` of the configuration, and the name of one of several logs."""
 
     def __init__(self, keeper: Keeper, warnings: list[str], log: str = "") -> None:
         self.log = log

@@ -266,10 +266,7 @@ Answer = Taken | Renewed | Appended | Refused | Found | Trimmed | Members | Kept
 
 
 class Engine(Protocol):
-    """The driver of an engine.
-
-    A node uses two of them beside each other: one for requests that change the lease, one for all others.
-    """
+    """The driver of an engine; a node uses two: one for requests that change the lease, one for all others."""
 
     async def perform(self, request: Request) -> Answer:
         """Perform a request. Raises NoAnswerError: the outcome is unknown."""

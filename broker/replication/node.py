@@ -288,10 +288,7 @@ class Node:
         self._wait(now)
 
     def accept_log(self) -> None:
-        """Take note that an operator accepts a log that is shorter than the copies of all nodes.
-
-        It holds until a node leads.
-        """
+        """Accept, until a node leads, a log that is shorter than the copies of all nodes: an operator has said so."""
         self._accepted = True
 
     def forget(self, name: str) -> None:

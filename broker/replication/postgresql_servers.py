@@ -47,10 +47,7 @@ class Servers:
         return len(self._each) > 1
 
     async def connect(self) -> Connected:
-        """Return a connection with autocommit to the newest of those that can be reached.
-
-        Raises psycopg.Error, TimeoutError: none can be reached.
-        """
+        """Return an autocommit connection to the newest within reach; else raises psycopg.Error, TimeoutError."""
         if not self.are_several:
             return Connected(await _opened(self._each[0]), 0)
         first, *others = await self._answering()

@@ -77,10 +77,7 @@ class Confirming(Protocol):
     """A channel in confirm mode with published messages."""
 
     def may_wait(self) -> bool:
-        """Return whether so many publishes are unconfirmed that its confirms may wait for others.
-
-        If so, it is put on the list again when something changes.
-        """
+        """Return whether its confirms may wait, as so many are open; it is listed again when something changes."""
 
     def flush_confirms(self, since: int = 0) -> None:
         """Send the confirms that are due; their publishes may have arrived from `since` (ns) on, 0 for this turn."""
@@ -344,10 +341,7 @@ class Turn:
             _give_up(queue)
 
     def wait_for_arrivals(self, queue: Runnable) -> bool:
-        """Return whether a queue must not discard now, because others with acks or arrivals are deferred.
-
-        If so, the queue is deferred, too.
-        """
+        """Return whether a queue must not discard now, as others with input are deferred; it then is, too."""
         if not self._deferred_input or self._is_turn_of_others:
             return False
         self._defer_without_input(queue)
@@ -369,10 +363,7 @@ class Turn:
             self.add_writing_job(steps, name)
 
     def add_writing_job(self, steps: Iterator[None], name: str) -> None:
-        """Run a job that writes to disk (see `TimeSlices.add`).
-
-        It is paused while too many writes are pending, unless the disk is full.
-        """
+        """Run a job that writes to disk (`TimeSlices.add`), paused while many writes are pending and there is space."""
         self.slices.add(self._paced(steps, name), name)
 
     def _paced(self, steps: Iterator[None], name: str) -> Iterator[None]:

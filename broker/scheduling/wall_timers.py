@@ -34,10 +34,7 @@ class Timer:
 
 
 class Timers:
-    """The pending timers.
-
-    `on_sooner` is called with the time (epoch ms) of the earliest timer when that becomes earlier.
-    """
+    """The pending timers; `on_sooner` is called with the time (epoch ms) of the earliest when that becomes earlier."""
 
     def __init__(self) -> None:
         self.on_sooner: Callable[[int], object] = never

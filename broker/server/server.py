@@ -536,10 +536,7 @@ class Server(AdministeredBroker):
     # -- time -------------------------------------------------------------------------------------------------------
 
     def run_timeouts(self, now: float) -> None:
-        """Carry out deadlines, heartbeats, consumer and confirm timeouts that are due; called every tick.
-
-        `now`: seconds of the time source.
-        """
+        """Carry out due deadlines, heartbeats and timeouts, every tick; `now` is seconds of the time source."""
         self.loop.ticks.run(now)
         self._overdue.run(now)
 

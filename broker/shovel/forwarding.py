@@ -50,10 +50,7 @@ _pack_frame = Struct(">BHI").pack
 
 
 class Forwarding:
-    """The messages under way between two channels.
-
-    Publishes have this exchange and routing key; None for those of each message.
-    """
+    """The messages under way between two channels, by this exchange and key; None for those of each message."""
 
     def __init__(self, ack_mode: str, exchange: str | None, routing_key: str | None) -> None:
         self._ack_mode = ack_mode
@@ -128,10 +125,7 @@ class Forwarding:
         return frames
 
     def sent(self, *, is_open: bool) -> None:
-        """Note that the destination has got all that was taken, the last one incompletely if it `is_open`.
-
-        Without confirms that settles messages.
-        """
+        """Note that all taken was sent (the last in part if it `is_open`), which settles it without confirms."""
         complete = self.published - is_open
         if self._ack_mode == ON_CONFIRM or complete == self.settled:
             return

@@ -36,10 +36,7 @@ class State(StrEnum):
 
 
 class Worker:
-    """One shovel, which runs from `start` to `stop`.
-
-    If it has a limit, `on_complete` is called once all messages are moved.
-    """
+    """One shovel, which runs from `start` to `stop`; `on_complete` is called once all messages of a limit are moved."""
 
     def __init__(
         self,

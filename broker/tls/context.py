@@ -27,11 +27,7 @@ class Context(ssl.SSLContext):
     checks = False  # True if there is something to check at the end of a handshake
 
     def refusal(self, handshake: Any) -> str:
-        """Return the reason to refuse a client after its handshake; '' for none.
-
-        Args:
-            handshake: the `ssl.SSLObject`, which has this context.
-        """
+        """Return why to refuse a client after its handshake (`ssl.SSLObject` with this context); '' for no reason."""
         if not self.checks:
             return ""
         if handshake.session_reused:

@@ -38,10 +38,7 @@ class Destination(Protocol):
         """
 
     def resolve(self, message: Message) -> Resolved | str:
-        """Return where a message goes, or why it cannot go anywhere: a cause, to be counted.
-
-        Raises NotYet if it has to be asked first whether the user may.
-        """
+        """Return where a message goes, or the cause why it cannot; raises NotYet if rights must be asked first."""
 
 
 class ToQueue:

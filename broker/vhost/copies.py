@@ -122,10 +122,7 @@ class Copies:
         return isinstance(self._saved, Moved)
 
     def put(self, queue: Queue, *, is_new: bool = True) -> bool:
-        """Put the message into a queue in the form it needs; false if the queue refuses it. A deleted one gets none.
-
-        `is_new`: see `Queue.put`.
-        """
+        """Put the message into a queue in its form; false if it is refused or deleted. `is_new`: as `Queue.put`."""
         if queue.deleted:
             return True
         if self._awaits and queue.awaits_consumers:

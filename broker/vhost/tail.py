@@ -84,10 +84,7 @@ class ExchangeTap:
 
 
 class Tail(ExchangeTap):
-    """A tail of an exchange.
-
-    Routing keys must match `pattern`, as the key of a binding to a topic exchange, whatever the type is.
-    """
+    """A tail of an exchange of any type; routing keys must match `pattern`, as at a topic exchange."""
 
     def __init__(self, router: Router, exchange: str, pattern: str, clock: Callable[[], int]) -> None:
         super().__init__(router, exchange)

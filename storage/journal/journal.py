@@ -187,10 +187,7 @@ class Journal:
         return True
 
     def when_safe(self, callback: Callable[[bool], object]) -> None:
-        """Call back once everything noted so far is on disk (True), or failed to get there (False).
-
-        Called immediately if there is nothing to wait for.
-        """
+        """Call back, perhaps at once, when all noted so far is on disk (True), or failed to get there (False)."""
         if self.has_work:
             self._waiters.append(callback)
             self.urgent = True
@@ -260,10 +257,7 @@ class Journal:
         self._postponed = 1 if self.following is None else 2
 
     def sweep(self, qid: int, first: int, stop: int, *, paged: bool = True) -> None:
-        """Delete all records of a queue from seq_id `first` to before `stop`.
-
-        `paged` is true if any of them may have been paged.
-        """
+        """Delete all records of a queue from seq_id `first` to before `stop`; `paged` if any may have been paged."""
         gone = Range(qid, first, stop)
         self._sweeps.append(gone)
         if paged:

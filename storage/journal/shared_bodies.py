@@ -60,10 +60,7 @@ class SharedBodies:
         self._known = {id(each[0]): each for each, count in zip(known, counts, strict=True) if count > _OURS}
 
     def holders(self, messages: list[Message]) -> list[int]:
-        """Return the number of places that hold each message's body, besides this list.
-
-        The caller must have no other reference to any of the messages.
-        """
+        """Return how many places hold each message's body, without this list; the caller must hold no other."""
         known = self._known
         return [
             places + twins - (id(message.content) in known)

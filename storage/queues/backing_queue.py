@@ -261,10 +261,7 @@ class BackingQueue(Inspection, Protocol):
     def publish_delivered(
         self, messages: list[Message], *, ack_required: bool, persistent: bool = False, expires: int = 0
     ) -> Sequence[int]:
-        """Record messages that go straight to a consumer because the queue is empty.
-
-        `ready_count` must be 0. Returns their seq_ids.
-        """
+        """Record messages that go straight to a consumer, which needs a `ready_count` of 0; returns their seq_ids."""
 
     def fetch(self, count: int, *, ack_required: bool) -> Fetched:
         """Take at most `count` messages (>= 1) from the head; fewer where the run's `redelivered` changes.
@@ -327,10 +324,7 @@ class BackingQueue(Inspection, Protocol):
         """
 
     def take_returns(self, seq_ids: Collection[int]) -> dict[int, int]:
-        """Return the delivery counts from before the start of messages that were just fetched, if any.
-
-        Each count is returned once.
-        """
+        """Return, once, the delivery counts from before the start of messages that were just fetched, if any."""
 
     def set_lazy(self, *, lazy: bool) -> None:
         """Keep as little as possible in memory (`x-queue-mode=lazy`), or stop doing so."""

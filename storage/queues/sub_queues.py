@@ -361,10 +361,7 @@ class SubQueues(Looks):
         return self.delta.start if self.delta.count else self.next_seq
 
     def _forget(self, items: Iterable[Item], *, moved: bool = False) -> None:
-        """Settle messages: the journal drops unwritten ones and notes the end of the others.
-
-        `moved`: they live on in other queues.
-        """
+        """Settle messages, in the journal too; unwritten ones are dropped. `moved`: they live on in other queues."""
         if self._settled_early is not None and not moved:
             items = self._settle_early(items, self._settled_early)
         journal = self._journal
@@ -444,10 +441,7 @@ class SubQueues(Looks):
         octets: int = 0,
         expiring: bool = False,
     ) -> None:
-        """Take over `count` messages that are on disk, with seq_ids from `first` to before `stop`.
-
-        `octets` is the size of all their bodies in bytes.
-        """
+        """Take over `count` messages on disk, of seq_ids from `first` to before `stop`, with `octets` of bodies."""
         self.expiring = expiring
         self.ready_count = count
         self._not_fetched -= count
@@ -457,10 +451,7 @@ class SubQueues(Looks):
         self.redelivered_below = redelivered_below
 
     def saved(self) -> tuple[int, int, int, int, int, bool]:
-        """Return the state for `recover` at the next start: count, first, stop, octets, redelivered_below, expiring.
-
-        Everything noted must be on disk.
-        """
+        """Return what `recover` needs at the next start, once all is on disk: count, first, stop, octets and so on."""
         first_unfetched = self._first_unfetched()
         unacked = chain(self._unacked.values(), self._unacked_out.values())
         kept = [

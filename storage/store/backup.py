@@ -186,10 +186,7 @@ def latest(table: LmdbEnvironment) -> Moment:
 
 @contextlib.contextmanager
 def last(data_dir: Path) -> Iterator[Moment]:
-    """Open the state of a data directory that is not in use.
-
-    Raises StorageError if the data cannot be read, UnknownFormatError if a later version wrote it.
-    """
+    """Open the state of unused data; raises StorageError, UnknownFormatError if a later version wrote them."""
     replay(data_dir)
     with opened(data_dir) as (env, _, tables):
         moment = Moment(data_dir / "store" / "data.mdb", env, tables)
@@ -322,10 +319,7 @@ class PageCopy:
         return used
 
     def copy(self, until: float) -> bool:
-        """Copy pages until that time (monotonic); returns true if none is left.
-
-        Raises DamagedError if the file has no such page, CancelledError.
-        """
+        """Copy pages until a monotonic time; true if none is left. Raises DamagedError, CancelledError."""
         size = self._moment.file.meta.page_size
         while (first := self._next()) >= 0:
             stop = self._wanted.find(0, first, first + PIECE // size)

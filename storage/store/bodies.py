@@ -195,10 +195,7 @@ class Bodies:
         return 0 if row is None else body_octets(row[_CHECKSUM : _CHECKSUM + HEAD_OCTETS])
 
     def write(self, msg_id: int, content: bytes) -> None:
-        """Write a body to its file: temporary name, flush, rename, flush of the directory. Takes a while.
-
-        Raises OSError, after removing the file.
-        """
+        """Write a body to its file, flushed and renamed, which takes time; raises OSError, with the file removed."""
         path = self.path(msg_id)
         part = path.with_suffix(".part")
         try:

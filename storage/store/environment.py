@@ -136,10 +136,7 @@ class Environment:
             log.info("storage: redo log replayed: batches=%d", batches)
 
     def _begin(self, *, is_logging: bool) -> None:
-        """Check the format and count this start, so that no id is assigned twice, even after an immediate crash.
-
-        With `is_logging` a redo log is used.
-        """
+        """Check the format and count this start, so that ids are assigned once; `is_logging`: with a redo log."""
         place, store = Place.new(), self.store
         meta = store.db["meta"]
         with store.env.begin(write=True) as txn:
@@ -210,10 +207,7 @@ class Environment:
         return stat.f_bavail * stat.f_frsize
 
     def is_full(self, error: Exception, octets: int = 0) -> bool:
-        """Return whether a write of so many bytes has failed because the disk is full.
-
-        LMDB does not distinguish that from an I/O error.
-        """
+        """Return whether a write of so many bytes has failed for a full disk, which LMDB reports as an I/O error."""
         if isinstance(error, lmdb.MapFullError) or (isinstance(error, OSError) and error.errno in NO_SPACE):
             return True
         if any(os.strerror(code) in str(error) for code in NO_SPACE):
@@ -371,10 +365,7 @@ class Environment:
             self.store.mapping.give_back()
 
     def _commit_ends(self, rows: Iterable[Row]) -> bool:
-        """Commit the rows that free ids before messages are deleted, or a kill would leave ids without them.
-
-        Returns whether there was space.
-        """
+        """Commit the rows that free ids before messages are deleted, in case of a kill; returns if there was space."""
         ends = [row for row in rows if row[0] == message_ids.TABLE and message_ids.frees(*row[1:])]
         if not ends:
             return True

@@ -385,10 +385,7 @@ class RedoLog:
         return self._number != self._reached or (self._descriptor >= 0 and not self._is_in_use)
 
     def written(self) -> int:
-        """Note that all that waits is in the data file, with the place; returns the number of these batches.
-
-        The log begins again.
-        """
+        """Note that all that waits, and the place, are in the data file; returns the number of batches."""
         count = len(self.waiting)
         if self.is_ahead:
             self.waiting = []

@@ -48,10 +48,7 @@ class Part(NamedTuple):
 
 
 class ReplicaEnvironment(Environment):
-    """A copy on disk, in a directory that is empty or has one.
-
-    Raises NotReplicatedError for other data, and what `Environment` raises.
-    """
+    """A copy, in an empty directory or its own; NotReplicatedError for other data, otherwise as `Environment`."""
 
     is_replica = True
 
@@ -224,10 +221,7 @@ class ReplicaEnvironment(Environment):
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
     def copy_to_file(self) -> tuple[Path, bytes]:
-        """Copy everything into a file of its own; returns it, and the place of the copy. May run in any thread.
-
-        Raises StorageError.
-        """
+        """Copy everything into a file of its own, in any thread; returns it and its place. Raises StorageError."""
         with self._copying:
             file = _new_file(self.data_dir / SNAPSHOT)
             try:
@@ -272,10 +266,7 @@ def remove_copy(data_dir: Path) -> None:
 
 
 def put_in_place(data_dir: Path, place: bytes) -> None:
-    """Make a restored file the copy; the directory has none, and its environment is closed.
-
-    Raises DamagedError if the file is not a copy with this place.
-    """
+    """Make a restored file the copy in a directory that has none; raises DamagedError for another file or place."""
     folder = data_dir / RESTORED
     try:
         found = _place_in(folder)

@@ -85,10 +85,7 @@ async def _asked(
 
 
 class Issuer:
-    """The keys of an issuer, and those `fixed` in files, which are good without it.
-
-    Raises OSError: the file of certificates cannot be used.
-    """
+    """The keys of an issuer, and `fixed` ones, good without it. Raises OSError: a file of certificates is unusable."""
 
     def __init__(self, settings: OAuth2Settings, fixed: list[Key], now: Callable[[], float]) -> None:
         self._settings = settings
