@@ -68,6 +68,7 @@ FOLDERS = (
     "leveret.__main__",
     "leveret.export",  # reads what `broker.export` wrote
     "leveret.pytest_plugin",
+    "leveret.spark",  # a source and a sink of messages for Spark
 )
 # Leaves, and the modules of ours that they may import beside their own.
 LEAVES = {
@@ -147,6 +148,7 @@ DRIVERS = (
     "analytics.running",
     "analytics.serving",
     "analytics.writing",
+    "leveret.spark.connection",
 )
 LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "threading", "concurrent"}
 # A file that the writer's thread opens again, while the reader's waits; rows that two jobs share.
@@ -178,11 +180,11 @@ THIRD_PARTY = {
     "psycopg": ("broker.replication.postgresql", "broker.replication.postgresql_servers"),
     "psutil": ("broker.process.resource_alarms",),
     "pandas": ("leveret.export",),
-    "pyarrow": ("leveret.export",),
+    "pyarrow": ("leveret.export", "leveret.spark.messages", "leveret.spark.source"),
     "msgspec": ("broker.*", "leveret.export", "storage.journal.batch", "storage.store.metadata_rows"),
     "textual": ("broker.cli.top.app",),
     "click": ("broker.cli.*", "analytics.command"),
-    "pyspark": ("analytics.*",),
+    "pyspark": ("analytics.*", "leveret.spark.*"),
     "py4j": ("analytics.running", "analytics.warm"),
     "dateparser": ("analytics.times",),
     "matplotlib": ("analytics.drawing",),
@@ -228,10 +230,8 @@ def folder(module: str, modules: Mapping[str, Path]) -> str:
 def sources(root: Path) -> Mapping[str, Path]:
     """Return module name → file, for everything that ships; without the package that nests the five folders."""
     found = {}
-    for path in sorted((root / NAME).glob("*.py")):
-        found[NAME if path.stem == "__init__" else f"{NAME}.{path.stem}"] = path
-    for package in OURS:
-        for path in sorted((root / package).rglob("*.py")):
+    for package in (NAME, *OURS):
+        for path in sorted((root / package).rglob("*.py")):  # without the links to the five folders
             parts = path.relative_to(root).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found

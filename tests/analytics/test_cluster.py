@@ -3,30 +3,23 @@
 Three of them here, because each takes ten seconds of the suite; `make campaign NAME=cluster` takes all.
 """
 
-import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import pyspark
 import pytest
 from samples.made_rows import histogram, row
+from services.spark_cluster import JAVA_OPTIONS, SPARK_HOME, STARTING, standalone
 
 from bench import generate
-from leveret.analytics import java
 from leveret.analytics.locations import Remote, parse
 from leveret.analytics.names import ALL, SUMMARIES
 from leveret.analytics.reading import Input
 from leveret.analytics.running import analyse, deliver
 
 ROOT = Path(__file__).parents[2]
-SPARK_HOME = Path(pyspark.__file__).parent
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-STARTING = 120
 RUNNING = 600
 BAD = ["{", "", "null", json.dumps(row("event", v=2))]
 SIZES = {"queue_interval": 2000, "bench_run": 1500, "bench_cost": 1500, "bench_sample": 1500}
@@ -66,58 +59,10 @@ def source(spark, tmp_path_factory):
     return folder
 
 
-def process(stack, log, name, *arguments):
-    """Start a part of the cluster, which is ended with the stack."""
-    home = java.find(os.environ).home
-    environment = os.environ | {
-        "JAVA_HOME": str(java.home_for_spark(java.probe(home), os.environ)), "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS, "SPARK_DAEMON_MEMORY": "256m", "PYSPARK_PYTHON": "/nowhere",
-    }  # fmt: skip
-    with log.open("wb") as output:
-        started = subprocess.Popen(
-            [
-                SPARK_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}",
-                "--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *arguments,
-            ],
-            stdout=output, stderr=output, env=environment, cwd=log.parent,
-        )  # fmt: skip
-    stack.callback(ended, started)
-    return started
-
-
-def ended(started):
-    """End a process. Its Java ignores SIGTERM where it runs by our script."""
-    started.kill()
-    started.wait(STARTING)
-
-
-def said(started, log, pattern):
-    """Wait until a process has written something; return it."""
-    end = time.monotonic() + STARTING
-    while (found := re.search(pattern, log.read_text(errors="replace"))) is None:
-        assert started.poll() is None, log.read_text(errors="replace")[-2000:]
-        assert time.monotonic() < end, log.read_text(errors="replace")[-2000:]
-        time.sleep(0.1)
-    return found[1]
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """The address of a master with two workers, each of one core."""
-    folder = tmp_path_factory.mktemp("workers")
-    with contextlib.ExitStack() as stack:
-        log = folder / "master.log"
-        master = said(process(stack, log, "master.Master"), log, r"Starting Spark master at (spark://\S+)")
-        logs = [folder / f"worker{number}.log" for number in range(2)]
-        workers = [
-            process(
-                stack, each, "worker.Worker", "--cores", "1", "--memory", "768m",
-                "--work-dir", str(folder / each.stem), master,
-            )
-            for each in logs
-        ]  # fmt: skip
-        for worker, each in zip(workers, logs, strict=True):
-            said(worker, each, r"(Successfully registered with master)")
+    with standalone(tmp_path_factory.mktemp("workers")) as (master, _workers):
         yield master
 
 

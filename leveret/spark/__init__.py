@@ -1,0 +1,14 @@
+"""A Spark source and sink of messages: streams and queues of Leveret, RabbitMQ and other AMQP 0-9-1 brokers.
+
+    from leveret.spark import LeveretDataSource
+
+    spark.dataSource.register(LeveretDataSource)
+    frame = spark.readStream.format("leveret").option("uri", uri).option("stream", "orders").load()
+
+It uses the Python Data Source API of Spark 4: no jar is needed, but the packages of the extras
+`leveret[analytics,notebook]`, on the workers too. `leveret.spark.options` has the options.
+"""
+
+from leveret.spark.source import LeveretDataSource
+
+__all__ = ["LeveretDataSource"]
