@@ -44,7 +44,7 @@ DIFFERENT: dict[str, str] = {
     r'guest: POST definitions {"bindings": .*': "RabbitMQ drops a binding of a missing exchange without a word",
     r"guest: GET health/checks/protocol-listener/clustering": "there is no protocol between nodes here",
     r"guest: GET extensions": "there are no scripts for RabbitMQ's page here",
-    r"guest: GET ": "there is no page of the API at this path",
+    r"guest: GET": "there is no page of the API at this path",
     r"guest: GET queues/own/none/bindings": "RabbitMQ lists the default binding of a queue that does not exist",
 }
 """Requests that are answered otherwise here."""

@@ -18,11 +18,11 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 from conformance.brokers import SetUp, StartError, free_port, start_ours, start_rabbitmq  # noqa: E402
 from management_beside.answers import Answer, Target, ask, differences  # noqa: E402
-from management_beside.asked import Asked  # noqa: E402
+from management_beside.asked import Asked, read  # noqa: E402
 from management_beside.explained import CHANGED, DIFFERENT, NO_ROUTE  # noqa: E402
-from management_beside.requests import REQUESTS  # noqa: E402
 
 CLIENT_ERRORS, SERVER_ERROR = 400, 500
+REQUESTS = read()
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def report(groups: list[str], theirs: dict[str, list[Answer]], here: dict[str, l
             used.add(pattern)
             unexplained += not reason
             if kind != EQUAL:
-                print(f"{shown(asked)}\n    {kind}: {reason or '?'}", *found, sep="\n    ")
+                print(f"{asked.line}\n    {kind}: {reason or '?'}", *found, sep="\n    ")
     known = counts[EQUAL] + counts[OTHER]
     print(f"{'asked':<48} {counts.total():>5}")
     for kind in (NO_ROUTE_THERE, CRASH, AS_LATER):
@@ -123,31 +123,20 @@ AS_LATER = "3.13 answers otherwise, and so here"
 
 def judged(asked: Asked, theirs: Answer, ours: Answer, *, is_equal: bool) -> tuple[str, str, str]:
     """Return how an answer counts, the pattern that says so, and the reason; '' if it differs without one."""
-    line = shown(asked)
-    if pattern := _matching(NO_ROUTE, line):
+    if pattern := _matching(NO_ROUTE, asked.line):
         return NO_ROUTE_THERE, pattern, NO_ROUTE[pattern]
     if is_equal:
         return EQUAL, "", EQUAL
     if theirs.status == SERVER_ERROR and CLIENT_ERRORS <= ours.status < SERVER_ERROR:
         return CRASH, "", CRASH
-    if pattern := _matching(CHANGED, line):
+    if pattern := _matching(CHANGED, asked.line):
         return AS_LATER, pattern, CHANGED[pattern]
-    pattern = _matching(DIFFERENT, line)
+    pattern = _matching(DIFFERENT, asked.line)
     return OTHER, pattern, DIFFERENT.get(pattern, "")
 
 
 def _matching(patterns: Iterable[str], line: str) -> str:
     return next((pattern for pattern in patterns if re.fullmatch(pattern, line)), "")
-
-
-def shown(asked: Asked) -> str:
-    """Return a request in one line."""
-    body = (
-        ""
-        if asked.body is None
-        else f" {asked.body if isinstance(asked.body, str) else json.dumps(asked.body)}"
-    )
-    return f"{asked.login or 'nobody'}: {asked.method} {asked.path}{body}"
 
 
 if __name__ == "__main__":
