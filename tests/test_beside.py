@@ -9,6 +9,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from processes.commands import execute
 
 ROOT = Path(__file__).parent.parent
 APPS = ("storage", "confirm", "analytics")
@@ -75,15 +76,7 @@ class Place:
 
     def run(self, *command: str | Path, seconds: float = 100, cwd: Path | None = None) -> str:
         """Return the output of a command in the project, which must succeed."""
-        done = subprocess.run(
-            list(map(str, command)),
-            cwd=cwd or self.project,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        done = execute(command, cwd=cwd or self.project, env=environment(), timeout=seconds)
 
         assert 0 == done.returncode, done.stdout + done.stderr
         return done.stdout + done.stderr

@@ -2,12 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from processes.commands import execute
 
 ROOT = Path(__file__).parent.parent
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
@@ -22,14 +22,7 @@ CLAIMED = [
 def test_ci_reads_the_claimed_versions():
     """The expression with which `.ci/run` reads versions from pyproject.toml finds those of the classifiers."""
     (words,) = re.findall(r"\$\(sed -n '(.*)' pyproject\.toml\)", CI)
-    found = subprocess.run(
-        ["sed", "-n", words, "pyproject.toml"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=10,
-    )
+    found = execute(["sed", "-n", words, "pyproject.toml"], cwd=ROOT, check=True, timeout=10)
 
     assert CLAIMED == found.stdout.split()
 
@@ -51,16 +44,11 @@ def test_ci_runs_tests_that_exist():
 def test_a_pipeline_is_valid(name, schema):
     """A pipeline for other machines conforms to the schema of its service, and runs the selection of `.ci/run`."""
     path = ROOT / ".ci" / name
-    done = subprocess.run(
-        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, path],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = execute([sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, path])
 
     assert 0 == done.returncode, done.stdout + done.stderr
     (words,) = re.findall(r"\$\(sed -n '(.*)' \.ci/run\)", path.read_text(encoding="utf-8"))
-    read = subprocess.run(
-        ["sed", "-n", words, ".ci/run"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    read = execute(["sed", "-n", words, ".ci/run"], cwd=ROOT, check=True)
     (selection,) = re.findall(r"^SELECTION=\((.*)\)$", CI, re.MULTILINE)
     assert [selection] == read.stdout.splitlines()
 

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from processes.commands import execute
 
 from bench.demo_export import LEAST, Demo
 from leveret import export
@@ -244,9 +244,7 @@ def test_without_the_extra_the_error_says_what_to_install(tmp_path):
         "except ImportError as error: print(error)\n"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT
-    )
+    done = execute([sys.executable, "-c", program], check=True, cwd=ROOT)
 
     assert done.stdout == (
         "['event'] False False\nmissing package pyarrow; install it with: pip install 'leveret[notebook]'\n"

@@ -1,12 +1,12 @@
 """Extras: a command whose packages are missing says in one line what to install."""
 
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from extras.run import COMMANDS, asks_for
+from processes.commands import execute
 
 ROOT = Path(__file__).parent.parent
 WITHOUT = """
@@ -33,10 +33,7 @@ def test_every_extra_has_a_command():
 def test_a_command_says_what_to_install(tmp_path, extra):
     """Without the packages of its extra a command ends with its code, and one line that has the command of pip."""
     words, packages, code = COMMANDS[extra]
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, ",".join(packages), *words],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = execute([sys.executable, "-c", WITHOUT, ",".join(packages), *words], cwd=tmp_path)
     told = done.stdout + done.stderr
 
     assert code == done.returncode, told
@@ -57,10 +54,7 @@ def test_times_in_words_say_what_to_install(tmp_path):
         "--since",
         "last tuesday",
     )
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, "dateparser,dateparser.date", *words],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = execute([sys.executable, "-c", WITHOUT, "dateparser,dateparser.date", *words], cwd=tmp_path)
 
     assert 2 == done.returncode, done.stderr
     assert asks_for("analytics", done.stderr), done.stderr

@@ -2,10 +2,11 @@
 
 import ast
 import re
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+
+from processes.commands import execute
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("broker", "exchanges", "storage", "confirm")
@@ -58,10 +59,9 @@ def marked() -> set[str]:
 
 def test_what_runs_for_each_message_is_marked():
     """Each file with a line that runs for every message has the mark, and so follows the rules for hot files."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::ResourceWarning", "-c", RUN, str(COUNT)],
-        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = execute(
+        [sys.executable, "-W", "ignore::ResourceWarning", "-c", RUN, str(COUNT)], cwd=ROOT, timeout=120
+    )
 
     assert 0 == done.returncode, done.stderr
     run = set(done.stdout.split())

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from processes.commands import execute
 
 ROOT = Path(__file__).parent.parent
 MOST = 27
@@ -30,10 +31,7 @@ OLD = {
 def make(*words: str) -> subprocess.CompletedProcess[str]:
     """Run `make` with these words in an environment without a surrounding make."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    return subprocess.run(
-        ["make", "--no-print-directory", *words],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
+    return execute(["make", "--no-print-directory", *words], cwd=ROOT, env=environment, timeout=30)
 
 
 @pytest.fixture(scope="module")

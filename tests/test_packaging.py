@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from checks.repository import git
+from processes.commands import execute
 
 import leveret
 
@@ -33,15 +34,7 @@ def environment() -> dict[str, str]:
 
 def run(*command: str | Path, cwd: Path) -> str:
     """Return the output of a command that must succeed, without our sources in reach."""
-    done = subprocess.run(
-        list(map(str, command)),
-        cwd=cwd,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    done = execute(command, cwd=cwd, env=environment(), timeout=50)
 
     assert 0 == done.returncode, done.stdout + done.stderr
     return done.stdout
@@ -119,14 +112,7 @@ def test_the_wheel_fits_beside_others(wheel, tmp_path):
         wheel,
         *OF_2024,
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=230,
-        check=False,
-    )
+    done = execute([sys.executable, "-m", "pip", *words], cwd=tmp_path, timeout=230)
     if OFFLINE.search(done.stderr):
         pytest.skip("needs an index of packages")
 

@@ -1,12 +1,12 @@
 """Systems without what only Linux has (`other_system`), and Pythons without uvloop."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pika
 import pytest
+from processes.commands import execute
 from processes.running import Running
 
 ROOT = Path(__file__).parent.parent
@@ -50,17 +50,9 @@ def test_the_broker_runs_without_linux(tmp_path, told):
 
 def test_the_core_of_the_tests_passes_without_linux():
     """Channels, storage, recovery, persistence and alarms pass their tests there, in asyncio's own loop."""
-    done = subprocess.run(
-        [
+    done = execute([
             sys.executable, "-m", "pytest", "-q", "-p", "doubles.other_system", "-p", "no:cacheprovider", "-n", "0",
             "-k", " and ".join(f"not {name}" for name in OF_LINUX), *CORE,
-        ],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "PYTEST_ADDOPTS": ""},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )  # fmt: skip
+        ], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "PYTEST_ADDOPTS": ""}, timeout=200)  # fmt: skip
 
     assert 0 == done.returncode, done.stdout[-5000:]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from crash import link
 from processes import forking
+from processes.commands import execute
 from processes.running import ROOT, Running, command, deadline, environment, leash
 
 needs_forks = pytest.mark.skipif(not forking.is_possible(), reason="needs Linux")
@@ -83,11 +84,8 @@ def _ends(pid: int) -> bool:
 def _run(folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the tests in a folder, as the suite is run."""
     settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder), "-p", "no:cacheprovider"]
-    return subprocess.run(
+    return execute(
         [sys.executable, "-m", "pytest", *settings, "-n", "2", "--dist", "loadfile", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
         timeout=200,
@@ -193,9 +191,7 @@ def test_a_forked_command_fails_as_one_of_its_own(tmp_path):
     """An error has the same exit code and text, forked or not, and variables are those of now."""
     words = ("serve", "--data-dir", "data")
     env = environment() | {"LEVERET_HEARTBEAT": "none"}
-    alone = subprocess.run(
-        command(*words), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
-    )
+    alone = execute(command(*words), cwd=tmp_path, env=env)
     with forking.Forked(words, cwd=tmp_path, env=env) as forked:
         _, text = forked.communicate(timeout=60)
 

@@ -3,10 +3,10 @@
 import configparser
 import shlex
 import shutil
-import subprocess
 import sys
 
 import pytest
+from processes.commands import execute
 from processes.running import ROOT
 
 from leveret.broker import exit_codes
@@ -86,9 +86,7 @@ def test_systemd_understands_the_unit(tmp_path):
     unit = tmp_path / "leveret.service"
     text = UNIT.read_text()
     unit.write_text(text.replace("/opt/leveret/bin/leveret", sys.executable))
-    done = subprocess.run(
-        ["systemd-analyze", "verify", unit], capture_output=True, text=True, timeout=50, check=False
-    )
+    done = execute(["systemd-analyze", "verify", unit], timeout=50)
 
     assert (0, "") == (done.returncode, done.stderr)
 

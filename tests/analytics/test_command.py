@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from processes.commands import execute
 from samples.made_rows import histogram, row
 
 from leveret.analytics.asked import Asked, command_line
@@ -49,14 +50,11 @@ def latencies(*seconds):
 
 def run(*arguments, **environment):
     """`leveret analyze` in a process of its own."""
-    return subprocess.run(
+    return execute(
         [sys.executable, "-m", "leveret", "analyze", *map(str, arguments)],
-        capture_output=True,
-        text=True,
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
         timeout=280,
-        check=False,
     )
 
 
@@ -101,9 +99,7 @@ def test_the_help_needs_no_spark():
         "from leveret.analytics.command import main\n"
         "main(['--help'])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
-    )
+    done = execute([sys.executable, "-c", program], cwd=ROOT)
 
     assert (0, "") == (done.returncode, done.stderr)
     assert all(name in done.stdout for name in SUMMARIES)

@@ -1,10 +1,10 @@
 import os
 import pwd
 import stat
-import subprocess
 import tempfile
 
 import pytest
+from processes.commands import execute
 
 from leveret.analytics.java import JavaError, bundled, find, home_for_spark, probe
 
@@ -79,7 +79,7 @@ def test_a_whole_java_gets_every_argument(tmp_path):
 
     home = home_for_spark(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
     arguments = ["a b", "--add-modules=jdk.incubator.vector"]
-    result = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    result = execute([home / "bin" / "java", *arguments], check=True)
 
     assert arguments == result.stdout.split("\n")[:-1]
     assert "trap '' TERM\n" in (home / "bin" / "java").read_text()
@@ -100,7 +100,7 @@ def test_the_script_leaves_the_option_out_and_nothing_else(tmp_path):
     home = home_for_spark(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
     again = home_for_spark(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
     arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "$HOME", "--add-modules=other"]
-    result = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    result = execute([home / "bin" / "java", *arguments], check=True)
 
     assert home == again
     assert ["-cp", "a b", "", "$HOME", "--add-modules=other"] == result.stdout.split("\n")[:-1]

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from processes.commands import execute
 
 from leveret.analytics import asking
 from leveret.analytics.asked import Asked
@@ -408,13 +409,7 @@ async def test_a_command_with_a_server_needs_no_spark(serve):
     words = ["latency", "--input", str(served.output / "in"), "--output", str(served.output)]
 
     def command():
-        done = subprocess.run(
-            [sys.executable, "-c", program, *words],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        done = execute([sys.executable, "-c", program, *words], timeout=SECONDS)
         return done.returncode, done.stderr
 
     code, told = await asyncio.to_thread(command)

@@ -1,9 +1,10 @@
 """`bench.hotpath` measures the broker of this tree."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
+
+from processes.commands import execute
 
 from bench import hotpath
 
@@ -14,5 +15,5 @@ def test_each_judged_case_runs():
     """Each case that a change is judged by still runs against the broker as it is."""
     cases = sorted(hotpath.JUDGED)
     command = [sys.executable, str(ROOT / "bench/hotpath.py"), "--count", "2000", "--once", *cases]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=50, cwd=ROOT)
+    done = execute(command, check=True, timeout=50, cwd=ROOT)
     assert cases == sorted(json.loads(done.stdout))

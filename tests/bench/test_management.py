@@ -1,9 +1,9 @@
 """The benchmark of the management API, where it does not depend on how busy the machine is."""
 
-import subprocess
 import sys
 
 import pytest
+from processes.commands import execute
 from processes.running import ROOT
 
 from bench import brokers, management
@@ -23,6 +23,6 @@ def test_statistics_have_a_size():
     """Fifty busy queues, connections and channels have at most their share of the bar, in a process of their own."""
     script = "from bench import management; management.BUSY = 50; print(management.full_statistics())"
     words = [sys.executable, "-c", script]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    done = execute(words, cwd=ROOT, timeout=120, check=True)
 
     assert 0.0 < float(done.stdout) <= 50 / 1000 * management.STATISTICS_MB * 1.5

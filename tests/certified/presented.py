@@ -6,7 +6,6 @@ to make.
 
 import datetime as dt
 import ipaddress
-import subprocess
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
+from processes.commands import execute
 from samples.certificates import Authority, Issued, pem_of
 
 DAY = dt.timedelta(days=1)
@@ -289,7 +289,7 @@ class Collection:
             ["x509", "-req", "-in", request, "-CA", self.ca.file, "-CAkey", ca_key, "-set_serial", "77", "-days", "30",
              *words, "-out", certificate],
         ):  # fmt: skip
-            subprocess.run(["openssl", *command], check=True, capture_output=True, timeout=60)
+            execute(["openssl", *command], check=True)
         return Presented(name, certificate, key)
 
     def _written(

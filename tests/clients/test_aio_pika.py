@@ -11,19 +11,16 @@ import pytest
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
 from aio_pika.exceptions import (
     AuthenticationError,
-    ChannelClosed,
     ChannelNotFoundEntity,
     ChannelPreconditionFailed,
     DeliveryError,
     InvalidFrameError,
     ProbableAuthenticationError,
     PublishError,
-    QueueEmpty,
 )
 from aio_pika.patterns import RPC, Master
 from aiormq.exceptions import (
     ChannelAccessRefused,
-    ChannelLockedResource,
     ConnectionNotAllowed,
     ConnectionNotImplemented,
 )
@@ -120,33 +117,6 @@ async def test_unknown_vhost(amqp_url):
         await aio_pika.connect(f"{amqp_url}/missing")
 
 
-@pytest.mark.parametrize("kind", list(aio_pika.ExchangeType)[:4])
-async def test_exchange_types(channel, unique, kind):
-    """Every type of exchange is declared, bound, published to and deleted."""
-    exchange = await channel.declare_exchange(unique(kind.value), kind, auto_delete=True)
-    queue = await channel.declare_queue(exclusive=True)
-    await queue.bind(exchange, "key", arguments={"x-match": "all", "k": "v"})
-    await exchange.publish(aio_pika.Message(b"in", headers={"k": "v"}), "key")
-    message = await queue.get()
-    assert (b"in", exchange.name, "key") == (message.body, message.exchange, message.routing_key)
-    await message.ack()
-    await exchange.delete()
-    with pytest.raises(ChannelNotFoundEntity):
-        await channel.declare_exchange(exchange.name, passive=True)
-
-
-async def test_exchange_bindings(channel, unique):
-    """An exchange is bound to an exchange, and unbound."""
-    source = await channel.declare_exchange(unique("source"), "topic", auto_delete=True)
-    target = await channel.declare_exchange(unique("target"), "fanout", auto_delete=True)
-    queue = await channel.declare_queue(exclusive=True)
-    await queue.bind(target)
-    await target.bind(source, "a.*")
-    await source.publish(aio_pika.Message(b"1"), "a.b")
-    await target.unbind(source, "a.*")
-    assert [b"1"] == await drain(queue)
-
-
 async def test_confirms(channel):
     """A hundred publishes at once are all confirmed."""
     queue = await channel.declare_queue(exclusive=True)
@@ -170,15 +140,6 @@ async def test_mandatory(connection, unique):
         channel.return_callbacks.add(lambda _channel, message: returned.set_result(message))
         await channel.default_exchange.publish(aio_pika.Message(b"back"), unique("nowhere"))
         assert b"back" == (await asyncio.wait_for(returned, 5)).body
-
-
-async def test_without_confirms(connection):
-    """A channel without confirms publishes without waiting."""
-    async with connection.channel(publisher_confirms=False) as channel:
-        queue = await channel.declare_queue(exclusive=True)
-        await send(channel, queue.name, b"1", b"2")
-        await channel.declare_queue(queue.name, passive=True)
-        assert [b"1", b"2"] == await drain(queue)
 
 
 async def test_iterator(channel):
@@ -209,20 +170,6 @@ async def test_prefetch(channel):
     await second.ack(multiple=True)
     assert (b"0", b"2") == (first.body, (await asyncio.wait_for(arrived.get(), 5)).body)
     await queue.cancel(tag)
-
-
-async def test_reject_and_nack(channel):
-    """Rejected messages are gone or come back redelivered."""
-    queue = await channel.declare_queue(exclusive=True)
-    await send(channel, queue.name, b"1", b"2")
-    await (await queue.get()).reject(requeue=True)
-    message = await queue.get()
-    assert (b"1", True) == (message.body, message.redelivered)
-    await message.nack(requeue=False)
-    await (await queue.get()).nack(requeue=True)
-    assert [b"2"] == await drain(queue)
-    with pytest.raises(QueueEmpty):
-        await queue.get()
 
 
 async def test_process_requeues_on_failure(channel):
@@ -279,22 +226,6 @@ async def test_channel_errors(connection, error, action):
         assert (await other.declare_queue(exclusive=True)).name.startswith("amq.gen-")
 
 
-async def test_publish_to_missing_exchange(connection, unique):
-    """A confirmed publish to an exchange that went away fails."""
-    channel = await connection.channel()
-    exchange = await channel.get_exchange(unique("missing"), ensure=False)
-    with pytest.raises(ChannelClosed):
-        await exchange.publish(aio_pika.Message(b"x"), "")
-
-
-async def test_locked_queue(amqp_url, channel, unique):
-    """The exclusive queue of another connection is locked."""
-    queue = await channel.declare_queue(unique("locked"), exclusive=True)
-    async with await aio_pika.connect(amqp_url) as other:
-        with pytest.raises(ChannelLockedResource):
-            await (await other.channel()).declare_queue(queue.name, exclusive=True)
-
-
 async def test_connection_error(amqp_url):
     """A prefetch size is not implemented, which costs the connection."""
     connection = await aio_pika.connect(amqp_url)
@@ -327,13 +258,6 @@ async def test_headers_and_properties(channel):
     assert properties == {name: getattr(message, name) for name in properties}
 
 
-async def test_large_message(channel):
-    """Five megabytes come back as they were sent."""
-    queue, body = await channel.declare_queue(exclusive=True), bytes(range(250)) * 20_000
-    await send(channel, queue.name, body)
-    assert [body] == await drain(queue)
-
-
 async def test_unicode_keys(channel):
     """Keys are any UTF-8; the names of queues are kept to ASCII by the client itself."""
     queue = await channel.declare_queue(exclusive=True)
@@ -341,18 +265,6 @@ async def test_unicode_keys(channel):
     exchange = await channel.get_exchange("amq.topic")
     await exchange.publish(aio_pika.Message(b"x"), "ключ.兎")
     assert "ключ.兎" == (await queue.get(no_ack=True)).routing_key
-
-
-async def test_many_channels(connection):
-    """A hundred channels work at once."""
-
-    async def work(number: int) -> list[bytes]:
-        async with connection.channel() as channel:
-            queue = await channel.declare_queue(exclusive=True)
-            await send(channel, queue.name, b"%d" % number)
-            return await drain(queue)
-
-    assert [[b"%d" % number] for number in range(100)] == await asyncio.gather(*map(work, range(100)))
 
 
 async def test_rpc_pattern(connection):

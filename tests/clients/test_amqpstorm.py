@@ -65,38 +65,6 @@ def test_heartbeat(connect):
     assert connection.channel().is_open
 
 
-@pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
-def test_exchanges(channel, unique, kind):
-    """Every type of exchange is declared, bound and routed through."""
-    exchange, queue = unique(kind), declare(channel)
-    channel.exchange.declare(exchange, kind, auto_delete=True)
-    channel.queue.bind(queue, exchange, "key", arguments={"k": "v"})
-    channel.basic.publish("in", "key", exchange, properties={"headers": {"k": "v"}})
-    message = channel.basic.get(queue)
-    assert ("in", "key", exchange) == (
-        message.body,
-        message.method["routing_key"],
-        message.method["exchange"],
-    )
-    message.ack()
-    channel.exchange.delete(exchange)
-    with pytest.raises(AMQPChannelError, match="NOT_FOUND") as caught:
-        channel.exchange.declare(exchange, passive=True)
-    assert 404 == caught.value.error_code
-
-
-def test_exchange_bindings(channel, unique):
-    """An exchange is bound to an exchange, and unbound."""
-    source, target, queue = unique("source"), unique("target"), declare(channel)
-    channel.exchange.declare(source, "topic", auto_delete=True)
-    channel.exchange.declare(target, "fanout", auto_delete=True)
-    channel.queue.bind(queue, target)
-    channel.exchange.bind(target, source, "a.#")
-    channel.basic.publish("1", "a.b", source)
-    channel.exchange.unbind(target, source, "a.#")
-    assert ["1"] == drain(channel, queue)
-
-
 def test_confirms(channel, unique):
     """Publishing with confirms returns True, and raises what is mandatory and unroutable."""
     queue = declare(channel)
@@ -141,20 +109,6 @@ def test_inbound_generator(channel):
     assert {"consumer_tag": tag} == channel.basic.cancel(tag)
 
 
-def test_reject_nack_recover(channel):
-    """Messages that are given back are redelivered; others are gone."""
-    queue = declare(channel)
-    channel.basic.publish("1", queue)
-    channel.basic.publish("2", queue)
-    channel.basic.get(queue).reject(requeue=True)
-    message = channel.basic.get(queue)
-    assert ("1", True) == (message.body, message.redelivered)
-    message.nack(requeue=False)
-    assert "2" == channel.basic.get(queue).body
-    channel.basic.recover(requeue=True)
-    assert ["2"] == drain(channel, queue)
-
-
 def publish_and_fail(channel: Channel, queue: str) -> None:
     """A transaction that does not come to its end."""
     with channel.tx:
@@ -194,14 +148,6 @@ def test_channel_errors(connect, code, action):
     assert declare(channel).startswith("amq.gen-")
 
 
-def test_locked_queue(connect):
-    """The exclusive queue of another connection is locked."""
-    queue = declare(connect().channel())
-    with pytest.raises(AMQPChannelError) as caught:
-        connect().channel().queue.declare(queue, passive=True)
-    assert 405 == caught.value.error_code
-
-
 def test_connection_error(connect):
     """A prefetch size is not implemented, which costs the connection."""
     connection = connect()
@@ -211,15 +157,6 @@ def test_connection_error(connect):
     assert 540 == caught.value.error_code
     connection.open()
     assert connection.channel().is_open
-
-
-def test_purge_and_delete(channel, unique):
-    """Purging and deleting return how many messages went."""
-    queue = unique("purged")
-    channel.queue.declare(queue, durable=True)
-    channel.basic.publish("x", queue)
-    assert {"message_count": 1} == channel.queue.purge(queue)
-    assert {"message_count": 0} == channel.queue.delete(queue, if_unused=True, if_empty=True)
 
 
 def test_headers_and_properties(channel):
@@ -254,25 +191,6 @@ def test_headers_and_properties(channel):
     for name, value in properties.items():
         received = message.properties[name]
         assert value == (received.replace(tzinfo=UTC) if name == "timestamp" else received)
-
-
-def test_large_message(channel):
-    """Five megabytes come back as they were sent."""
-    queue, body = declare(channel), "0123456789" * 500_000
-    channel.confirm_deliveries()
-    channel.basic.publish(body, queue)
-    assert [body] == drain(channel, queue)
-
-
-def test_many_channels(connect):
-    """Thirty channels of one connection work beside each other."""
-    connection = connect()
-    channels = [connection.channel() for _ in range(30)]
-    queues = [declare(channel) for channel in channels]
-    for channel, queue in zip(channels, reversed(queues), strict=True):
-        channel.confirm_deliveries()
-        channel.basic.publish(queue, queue)
-    assert [[queue] for queue in queues] == [drain(channels[0], queue) for queue in queues]
 
 
 def test_threads(connect):

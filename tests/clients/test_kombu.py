@@ -15,9 +15,8 @@ from amqp.exceptions import (
     AMQPNotImplementedError,
     NotFound,
     PreconditionFailed,
-    ResourceLocked,
 )
-from kombu import Connection, Consumer, Exchange, Producer, Queue, binding, pools
+from kombu import Connection, Consumer, Exchange, Producer, Queue, pools
 from kombu.mixins import ConsumerProducerMixin
 from kombu.pidbox import Mailbox
 from kombu.transport.native_delayed_delivery import (
@@ -142,22 +141,6 @@ def test_exchanges(connection, unique, kind, compression):
     assert [{"hello": "wörld"}] == seen
 
 
-def test_several_bindings(connection, unique):
-    """A queue with several bindings to several exchanges, and an exchange bound to an exchange."""
-    first = Exchange(unique("first"), "topic", durable=False, auto_delete=True)
-    second = Exchange(unique("second"), "direct", durable=False, auto_delete=True)
-    queue = exclusive(
-        connection,
-        unique("queue"),
-        bindings=[binding(first, "a.#"), binding(second, "x"), binding(second, "y")],
-    )
-    second(connection.default_channel).bind_to(first, "b.#")
-    producer = Producer(connection)
-    for exchange, key in ((first, "a.b"), (first, "b.c"), (second, "x"), (second, "y"), (second, "z")):
-        producer.publish(key, exchange=exchange, routing_key=key)
-    assert ["a.b", "x", "y"] == drain(queue)
-
-
 def test_confirms_and_returns(connection, unique):
     """Confirmed publishes are accepted in order; mandatory unroutable ones come back."""
     queue, returned = exclusive(connection, unique("queue")), []
@@ -167,33 +150,6 @@ def test_confirms_and_returns(connection, unique):
     assert list(range(50)) == drain(queue)
     producer.publish("x", routing_key=unique("nowhere"), mandatory=True)
     assert [312] == returned
-
-
-def test_prefetch(connection, unique):
-    """A consumer gets no more than its prefetch count, and more once it acknowledges."""
-    queue, seen = exclusive(connection, unique("queue")), []
-    producer = Producer(connection)
-    for number in range(5):
-        producer.publish(number, routing_key=queue.name)
-    with Consumer(connection, queue, on_message=seen.append, prefetch_count=2):
-        while len(seen) < 2:
-            connection.drain_events(timeout=5)
-        assert 3 == queue.queue_declare(passive=True).message_count
-        seen[1].channel.basic_ack(seen[1].delivery_tag, multiple=True)
-        while len(seen) < 4:
-            connection.drain_events(timeout=5)
-    assert [0, 1, 2, 3] == [message.payload for message in seen]
-
-
-def test_reject_and_requeue(connection, unique):
-    """A requeued message comes back redelivered, a rejected one does not."""
-    queue = exclusive(connection, unique("queue"))
-    Producer(connection).publish("x", routing_key=queue.name)
-    queue.get().requeue()
-    message = queue.get()
-    assert message.delivery_info["redelivered"]
-    message.reject()
-    assert queue.get() is None
 
 
 def test_simple_queue(connection, unique):
@@ -241,13 +197,6 @@ def test_channel_errors(connect, error, action):
     with pytest.raises(error):
         action(connection.channel())
     assert connection.channel().is_open
-
-
-def test_locked_queue(connect, unique):
-    """The exclusive queue of another connection is locked."""
-    queue = exclusive(connect(), unique("queue"))
-    with pytest.raises(ResourceLocked):
-        connect().channel().queue_declare(queue.name, exclusive=True, durable=False)
 
 
 def test_connection_error_and_reconnection(connect, unique):
@@ -309,13 +258,6 @@ def test_headers_and_properties(connection, unique):
     message = queue.get(no_ack=True)
     assert headers == message.headers
     assert properties == {name: message.properties[name] for name in properties}
-
-
-def test_large_message(connection, unique):
-    """Five megabytes come back as they were sent."""
-    queue, body = exclusive(connection, unique("queue")), b"0123456789" * 500_000
-    Producer(connection).publish(body, routing_key=queue.name)
-    assert [body] == drain(queue)
 
 
 def test_unicode_names(connection, unique):
@@ -399,37 +341,6 @@ def test_mailbox(connect, unique):
     assert [{"node": 42}] == mailbox(client).multi_call("double", {"number": 21}, timeout=10, limit=1)
     serving.join()
     consumer.cancel()
-
-
-def test_the_most_urgent_messages_come_first(connection):
-    """A queue declared with `max_priority` gives its messages by priority, and those without one last."""
-    queue = exclusive(connection, "", max_priority=10)
-    producer = Producer(connection.default_channel)
-    for body, priority in (("low", 1), ("high", 9), ("none", None), ("higher", 200), ("low too", 1)):
-        producer.publish(body, routing_key=queue.name, priority=priority)
-
-    assert ["higher", "high", "low", "low too", "none"] == drain(queue)
-
-
-def test_an_urgent_message_overtakes_a_backlog(connection, unique):
-    """A consumer that takes one message at a time gets the urgent one next, however long it was published later."""
-    queue = exclusive(connection, unique("q"), max_priority=3)
-    producer = Producer(connection.default_channel)
-    for number in range(100):
-        producer.publish(number, routing_key=queue.name, priority=1)
-    bodies = []
-
-    def take(body: int, message: object) -> None:
-        bodies.append(body)
-        if len(bodies) == 3:
-            producer.publish("urgent", routing_key=queue.name, priority=3)
-        message.ack()
-
-    with Consumer(connection.default_channel, [queue], callbacks=[take], prefetch_count=1):
-        while len(bodies) < 6:
-            connection.drain_events(timeout=10)
-
-    assert [0, 1, 2, "urgent", 3, 4] == bodies[:6]
 
 
 def test_delayed_delivery(connection, unique):

@@ -121,115 +121,6 @@ def test_unknown_vhost_is_refused(connect):
         connect(virtual_host="no such vhost")
 
 
-@pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
-@pytest.mark.parametrize("durable", [True, False])
-def test_declare_every_exchange_type(channel, unique, kind, durable):
-    """Every type is declared, found, declared again, and gone after deletion."""
-    name = unique(kind)
-    for _ in range(2):
-        channel.exchange_declare(name, kind, durable=durable)
-    channel.exchange_declare(name, passive=True)
-    channel.exchange_delete(name)
-    closes_channel(404, "NOT_FOUND - no exchange", lambda: channel.exchange_declare(name, passive=True))
-
-
-def test_direct_routes_by_key(channel, unique):
-    """A direct exchange delivers to each queue that is bound with exactly the key, and once."""
-    name, one, two = unique("direct"), declare(channel), declare(channel)
-    channel.exchange_declare(name, "direct", auto_delete=True)
-    for queue, key in ((one, "a"), (one, "b"), (two, "b")):
-        channel.queue_bind(queue, name, key)
-    for key in ("a", "b", "c", ""):
-        channel.basic_publish(name, key, key.encode())
-    assert [b"a", b"b"] == drain(channel, one)
-    assert [b"b"] == drain(channel, two)
-
-
-def test_fanout_routes_to_all(channel, unique):
-    """A fanout exchange delivers to every bound queue with any key."""
-    name, queues = unique("fanout"), [declare(channel) for _ in range(5)]
-    channel.exchange_declare(name, "fanout", auto_delete=True)
-    for queue in queues:
-        channel.queue_bind(queue, name)
-    channel.basic_publish(name, "whatever", b"x")
-    assert [[b"x"]] * 5 == [drain(channel, queue) for queue in queues]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "matched"),
-    [
-        ("a.b.c", ["a.b.c"]),
-        ("a.*.c", ["a.b.c", "a..c"]),
-        ("a.#", ["a", "a.b.c", "a..c", "a.b.c.d"]),
-        ("#.c", ["a.b.c", "a..c", "c"]),
-        ("#", ["a", "a.b.c", "a..c", "a.b.c.d", "c", ""]),
-        ("*", ["a", "c"]),
-    ],
-)
-def test_topic_routes_by_pattern(channel, unique, pattern, matched):
-    """A topic exchange delivers what its pattern matches: `*` one word, `#` any number."""
-    name, queue = unique("topic"), declare(channel)
-    channel.exchange_declare(name, "topic", auto_delete=True)
-    channel.queue_bind(queue, name, pattern)
-    for key in ("a", "a.b.c", "a..c", "a.b.c.d", "c", ""):
-        channel.basic_publish(name, key, key.encode())
-    assert matched == [body.decode() for body in drain(channel, queue)]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ({"x-match": "all", "format": "pdf", "pages": 3}, [b"both"]),
-        ({"x-match": "any", "format": "pdf", "pages": 3}, [b"both", b"one"]),
-        ({"format": "pdf"}, [b"both", b"one"]),
-        ({"x-match": "any-with-x", "x-kind": 1}, [b"both"]),
-        ({"x-match": "all", "pages": None}, [b"both"]),
-    ],
-)
-def test_headers_route_by_arguments(channel, unique, arguments, expected):
-    """A headers exchange compares the headers with the arguments of the binding."""
-    name, queue = unique("headers"), declare(channel)
-    channel.exchange_declare(name, "headers", auto_delete=True)
-    channel.queue_bind(queue, name, "", arguments)
-    for body, headers in (
-        (b"both", {"format": "pdf", "pages": 3, "x-kind": 1}),
-        (b"one", {"format": "pdf"}),
-        (b"none", {"format": "txt"}),
-        (b"bare", None),
-    ):
-        channel.basic_publish(name, "", body, pika.BasicProperties(headers=headers))
-    assert expected == drain(channel, queue)
-
-
-def test_exchange_to_exchange(channel, unique):
-    """Messages follow bindings between exchanges, cycles included, and stop when these are removed."""
-    first, second, queue = unique("first"), unique("second"), declare(channel)
-    channel.exchange_declare(first, "topic")
-    channel.exchange_declare(second, "fanout")
-    channel.exchange_bind(second, first, "a.#")
-    channel.exchange_bind(first, second, "")
-    channel.queue_bind(queue, second)
-    channel.basic_publish(first, "a.b", b"1")
-    channel.basic_publish(first, "c", b"2")
-    channel.exchange_unbind(second, first, "a.#")
-    channel.basic_publish(first, "a.b", b"3")
-    assert [b"1"] == drain(channel, queue)
-    channel.exchange_delete(first)
-    channel.exchange_delete(second)
-
-
-def test_alternate_exchange(channel, unique):
-    """A message that an exchange cannot route goes to its alternate exchange, and counts as routed."""
-    name, other, queue = unique("main"), unique("other"), declare(channel)
-    channel.exchange_declare(other, "fanout", auto_delete=True)
-    channel.exchange_declare(name, "direct", auto_delete=True, arguments={"alternate-exchange": other})
-    channel.queue_bind(queue, other)
-    channel.confirm_delivery()
-    channel.basic_publish(name, "nobody", b"lost and found", mandatory=True)
-    assert [b"lost and found"] == drain(channel, queue)
-    channel.exchange_delete(name)
-
-
 def test_confirms_and_returns(channel, unique):
     """Confirmed publishes return when accepted, and raise with the message when mandatory and unroutable."""
     queue = declare(channel)
@@ -283,21 +174,6 @@ def test_consume_in_order_with_prefetch(channel):
     assert list(range(1, 11)) == [method.delivery_tag for method, _body in seen]
 
 
-def test_prefetch_of_the_channel(channel):
-    """A global prefetch count is shared by the consumers of the channel."""
-    queues, seen = [declare(channel), declare(channel)], []
-    channel.basic_qos(prefetch_count=3, global_qos=True)
-    channel.confirm_delivery()
-    for queue in queues * 5:
-        channel.basic_publish("", queue, b"x")
-    for queue in queues:
-        channel.basic_consume(queue, lambda _channel, method, _properties, _body: seen.append(method))
-    while len(seen) < 3:
-        channel.connection.process_data_events(time_limit=5)
-    assert 7 == sum(ready(channel, queue) for queue in queues)
-    assert 3 == len(seen)
-
-
 def test_cancel_and_consume_generator(channel):
     """`cancel` on the generator gives unseen messages back."""
     queue = declare(channel)
@@ -310,26 +186,6 @@ def test_cancel_and_consume_generator(channel):
             break
     channel.cancel()
     assert [b"3", b"4", b"5"] == drain(channel, queue)
-
-
-def test_round_robin(connect):
-    """Consumers with equal readiness take turns."""
-    channel = connect().channel()
-    queue, seen = declare(channel), {"a": 0, "b": 0, "c": 0}
-    for tag in seen:
-        channel.basic_consume(
-            queue,
-            lambda _channel, method, _properties, _body: seen.update(
-                {method.consumer_tag: seen[method.consumer_tag] + 1}
-            ),
-            auto_ack=True,
-            consumer_tag=tag,
-        )
-    for _ in range(30):
-        channel.basic_publish("", queue, b"x")
-    while sum(seen.values()) < 30:
-        channel.connection.process_data_events(time_limit=5)
-    assert {"a": 10, "b": 10, "c": 10} == seen
 
 
 def test_get(channel):
@@ -348,24 +204,6 @@ def test_get(channel):
     )
     assert b"2" == channel.basic_get(queue)[2]
     assert (None, None, None) == channel.basic_get(queue)
-
-
-def test_requeue_returns_to_the_place(channel):
-    """Rejected and nacked messages come back in front, marked as redelivered; without requeue they are gone."""
-    queue = declare(channel)
-    channel.confirm_delivery()
-    for number in range(4):
-        channel.basic_publish("", queue, str(number))
-    tags = [channel.basic_get(queue)[0].delivery_tag for _ in range(4)]
-    channel.basic_reject(tags[1], requeue=False)
-    channel.basic_reject(tags[2], requeue=True)
-    channel.basic_nack(tags[3], multiple=True, requeue=True)
-    got = [channel.basic_get(queue) for _ in range(3)]
-    assert [(True, b"0"), (True, b"2"), (True, b"3")] == [
-        (method.redelivered, body) for method, _, body in got
-    ]
-    assert (None, None, None) == channel.basic_get(queue)
-    channel.basic_ack(0, multiple=True)
 
 
 def test_recover(channel):
@@ -396,90 +234,6 @@ def test_transactions(channel):
     assert 0 == ready(channel, queue)
 
 
-def test_confirms_exclude_transactions(channel):
-    """A channel has confirms or transactions, not both."""
-    channel.tx_select()
-    closes_channel(406, "PRECONDITION_FAILED", channel.confirm_delivery)
-
-
-def test_server_named_queues(channel):
-    """The empty name asks for a new name, and later means the queue declared last."""
-    names = [declare(channel) for _ in range(2)]
-    assert all(name.startswith("amq.gen-") for name in names)
-    assert names[0] != names[1]
-    channel.queue_bind("", "amq.fanout")
-    channel.basic_publish("amq.fanout", "", b"x")
-    assert [b"x"] == drain(channel, names[1])
-    assert 0 == channel.queue_purge("").method.message_count
-
-
-def test_purge_and_delete(channel, unique):
-    """Purging and deleting return how many messages went."""
-    queue = unique("purged")
-    channel.confirm_delivery()
-    channel.queue_declare(queue)
-    for _ in range(3):
-        channel.basic_publish("", queue, b"x")
-    assert 3 == channel.queue_purge(queue).method.message_count
-    channel.basic_publish("", queue, b"x")
-    assert 1 == channel.queue_delete(queue).method.message_count
-    assert 0 == channel.queue_delete(queue).method.message_count
-
-
-def test_delete_conditions(connect, unique):
-    """A queue that is used or has messages stays when the deletion asks for that."""
-    connection, queue = connect(), unique("kept")
-    channel = connection.channel()
-    channel.confirm_delivery()
-    channel.queue_declare(queue)
-    channel.basic_publish("", queue, b"x")
-    closes_channel(406, "PRECONDITION_FAILED", lambda: channel.queue_delete(queue, if_empty=True))
-    channel = connection.channel()
-    channel.basic_consume(queue, lambda *_: None)
-    closes_channel(406, "PRECONDITION_FAILED", lambda: channel.queue_delete(queue, if_unused=True))
-    connection.channel().queue_delete(queue)
-
-
-def test_exclusive_queues(connect, unique):
-    """Another connection may not use an exclusive queue, and it goes with its owner."""
-    owner, other, queue = connect(), connect(), unique("exclusive")
-    owner.channel().queue_declare(queue, exclusive=True)
-    for action in (
-        lambda channel: channel.queue_declare(queue, passive=True),
-        lambda channel: channel.queue_declare(queue, exclusive=True),
-        lambda channel: channel.basic_get(queue),
-        lambda channel: channel.queue_delete(queue),
-        lambda channel: channel.queue_bind(queue, "amq.direct", "x"),
-    ):
-        closes_channel(405, "RESOURCE_LOCKED", lambda action=action: action(other.channel()))
-    owner.close()
-    closes_channel(404, "NOT_FOUND - no queue", lambda: other.channel().queue_declare(queue, passive=True))
-
-
-def test_auto_delete(channel, unique):
-    """An auto-delete queue goes with its last consumer and an auto-delete exchange with its last binding."""
-    queue, exchange = unique("queue"), unique("exchange")
-    channel.exchange_declare(exchange, "direct", auto_delete=True)
-    channel.queue_declare(queue, auto_delete=True)
-    channel.queue_bind(queue, exchange, "k")
-    tags = [channel.basic_consume(queue, lambda *_: None) for _ in range(2)]
-    channel.basic_cancel(tags[0])
-    assert 1 == channel.queue_declare(queue, passive=True).method.consumer_count
-    channel.basic_cancel(tags[1])
-    other = channel.connection.channel()
-    closes_channel(404, "NOT_FOUND - no queue", lambda: channel.queue_declare(queue, passive=True))
-    closes_channel(404, "NOT_FOUND - no exchange", lambda: other.exchange_declare(exchange, passive=True))
-
-
-def test_exclusive_consumer(connect):
-    """Beside an exclusive consumer there is no other."""
-    connection = connect()
-    channel = connection.channel()
-    queue = declare(channel)
-    channel.basic_consume(queue, lambda *_: None, exclusive=True)
-    closes_channel(403, "ACCESS_REFUSED", lambda: connection.channel().basic_consume(queue, lambda *_: None))
-
-
 def test_consumer_cancel_notification(connect, unique):
     """Deleting a queue notifies its consumers."""
     connection, queue, cancelled = connect(), unique("deleted"), []
@@ -498,14 +252,8 @@ def test_consumer_cancel_notification(connect, unique):
     ("code", "text", "action"),
     [
         (404, "NOT_FOUND - no queue 'missing' in vhost '/'", lambda channel: channel.queue_declare("missing", passive=True)),
-        (404, "NOT_FOUND - no queue 'missing' in vhost '/'", lambda channel: channel.basic_get("missing")),
-        (404, "NOT_FOUND - no queue 'missing' in vhost '/'", lambda channel: channel.basic_consume("missing", print)),
-        (404, "NOT_FOUND - no exchange 'missing' in vhost '/'", lambda channel: channel.exchange_declare("missing", passive=True)),
         (406, "PRECONDITION_FAILED - inequivalent arg 'type'", lambda channel: channel.exchange_declare("amq.direct", "fanout", durable=True)),
-        (403, "ACCESS_REFUSED", lambda channel: channel.exchange_declare("amq.mine")),
         (403, "ACCESS_REFUSED", lambda channel: channel.queue_declare("amq.mine")),
-        (403, "ACCESS_REFUSED", lambda channel: channel.exchange_delete("amq.topic")),
-        (403, "ACCESS_REFUSED", lambda channel: channel.queue_bind(declare(channel), "", "x")),
     ],
 )  # fmt: skip
 def test_channel_errors(connect, code, text, action):
@@ -522,24 +270,6 @@ def test_publish_to_missing_exchange(connect, unique):
     channel = connect().channel()
     channel.confirm_delivery()
     closes_channel(404, "NOT_FOUND - no exchange", lambda: channel.basic_publish(unique("missing"), "", b"x"))
-
-
-def test_unknown_delivery_tag(channel):
-    """Acknowledging what was not delivered closes the channel."""
-    channel.basic_ack(99)
-    closes_channel(406, "PRECONDITION_FAILED - unknown delivery tag 99", lambda: declare(channel))
-
-
-def test_redeclare_differently(connect, unique):
-    """A queue is not declared again with other properties."""
-    connection, queue = connect(), unique("queue")
-    connection.channel().queue_declare(queue, durable=True)
-    closes_channel(
-        406,
-        f"PRECONDITION_FAILED - inequivalent arg 'durable' for queue '{queue}' in vhost '/': received 'false' but current is 'true'",
-        lambda: connection.channel().queue_declare(queue, durable=False),
-    )
-    connection.channel().queue_delete(queue)
 
 
 def test_reconnect_after_connection_error(connect, unique):
@@ -644,16 +374,6 @@ def test_every_property(channel):
         assert pika.BasicProperties(**{name: value}) == channel.basic_get(queue, auto_ack=True)[1]
 
 
-def test_wrong_user_id(channel):
-    """A message may only name the user that sends it."""
-    channel.confirm_delivery()
-    closes_channel(
-        406,
-        "PRECONDITION_FAILED - user_id property set to 'somebody' but authenticated user was 'guest'",
-        lambda: channel.basic_publish("", "x", b"", pika.BasicProperties(user_id="somebody")),
-    )
-
-
 def test_unicode_names(channel, unique):
     """Names and keys are any UTF-8."""
     queue, exchange, key = unique("очередь"), unique("交換"), "ключ.🐇"
@@ -663,20 +383,6 @@ def test_unicode_names(channel, unique):
     channel.basic_publish(exchange, key, "тело".encode())
     method, _properties, body = channel.basic_get(queue, auto_ack=True)
     assert (exchange, key, "тело") == (method.exchange, method.routing_key, body.decode())
-
-
-def test_many_channels(connect):
-    """Two hundred channels of one connection work beside each other, and numbers are used again."""
-    connection = connect()
-    channels = [connection.channel() for _ in range(200)]
-    queues = [declare(channel) for channel in channels]
-    for channel, queue in zip(channels, reversed(queues), strict=True):
-        channel.confirm_delivery()
-        channel.basic_publish("", queue, queue)
-    for channel in channels[::2]:
-        channel.close()
-    reader = connection.channel()
-    assert [[queue.encode()] for queue in queues] == [drain(reader, queue) for queue in queues]
 
 
 def test_threads(connect, unique):
@@ -784,51 +490,3 @@ async def test_asyncio_connection(amqp_url):
     await asyncio.wait_for(done, 30)
     assert list(range(count)) == consumed
     assert list(range(1, count + 1)) == sorted(confirmed)
-
-
-def prioritised(channel: BlockingChannel, queue: str, *priorities: int | None) -> None:
-    """Messages that are numbered from 0, persistent, and as urgent as given; confirmed all of them."""
-    channel.confirm_delivery()
-    for number, priority in enumerate(priorities):
-        properties = pika.BasicProperties(priority=priority, delivery_mode=2)
-        channel.basic_publish("", queue, str(number).encode(), properties)
-
-
-def test_the_most_urgent_messages_come_first(channel, unique):
-    """A consumer with prefetch gets what is ready by priority, and by age among equals; rejected ones come back there."""
-    queue = unique("q")
-    channel.queue_declare(queue, durable=True, arguments={"x-max-priority": 5})
-    prioritised(channel, queue, 1, 5, None, 9, 1, 5, 0, 3)
-    channel.basic_qos(prefetch_count=3)
-    got: list[tuple[int, bool]] = []
-    for method, _, body in channel.consume(queue, inactivity_timeout=10):
-        got.append((int(body), method.redelivered))
-        if (int(body), method.redelivered) == (3, False):
-            channel.basic_nack(method.delivery_tag)
-        else:
-            channel.basic_ack(method.delivery_tag)
-        if len(got) == 9:
-            break
-    channel.cancel()
-    channel.queue_delete(queue)
-
-    assert [1, 3, 5, 7, 0, 4, 2, 6] == [number for number, redelivered in got if not redelivered]
-    assert [3] == [number for number, redelivered in got if redelivered]
-
-
-def test_a_long_backlog_comes_by_priority(channel, unique):
-    """Ten thousand messages of ten priorities are given in order, each once."""
-    queue = declare(channel, arguments={"x-max-priority": 9})
-    for number in range(10_000):
-        channel.basic_publish("", queue, str(number).encode(), pika.BasicProperties(priority=number * 7 % 10))
-    assert 10_000 == ready(channel, queue)
-    channel.basic_qos(prefetch_count=500)
-    numbers = []
-    for method, _, body in channel.consume(queue, inactivity_timeout=10):
-        numbers.append(int(body))
-        if len(numbers) % 250 == 0:
-            channel.basic_ack(method.delivery_tag, multiple=True)
-        if len(numbers) == 10_000:
-            break
-
-    assert sorted(range(10_000), key=lambda number: (-(number * 7 % 10), number)) == numbers

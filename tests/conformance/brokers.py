@@ -17,6 +17,7 @@ from pathlib import Path
 from conformance.peers import OF_MACHINE, Peer
 from conformance.policies import operator_parameters, policies
 from conformance.wire import Client, ClosedError, QuietError
+from processes.commands import execute
 from processes.running import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -212,15 +213,11 @@ class Broker:
 
     def control(self, *words: str) -> str:
         """Run rabbitmqctl against a RabbitMQ node; what it printed."""
-        done = subprocess.run(
+        done = execute(
             self.peer.command(
                 "rabbitmqctl", "--quiet", "--node", self.environment["RABBITMQ_NODENAME"], *words
             ),
-            capture_output=True,
-            text=True,
             env=self.environment,
-            check=False,
-            timeout=60,
         )
         if done.returncode:
             message = f"rabbitmqctl {words[0]}: {done.stdout}{done.stderr}"
@@ -238,13 +235,7 @@ class Broker:
             self.process.wait(STOP_SECONDS)
         self.last_log = self.log()
         if "ERL_EPMD_PORT" in self.environment:  # where nodes find each other; outlives them
-            subprocess.run(
-                self.peer.inside("epmd", "-kill"),
-                env=self.environment,
-                capture_output=True,
-                check=False,
-                timeout=STOP_SECONDS,
-            )
+            execute(self.peer.inside("epmd", "-kill"), env=self.environment, timeout=STOP_SECONDS)
         shutil.rmtree(self.home, ignore_errors=True)
 
 

@@ -6,7 +6,6 @@
 import contextlib
 import json
 import re
-import subprocess
 import sys
 import time
 import urllib.error
@@ -20,6 +19,7 @@ import pika
 from conformance.brokers import Broker, SetUp, free_port, start_rabbitmq
 from conformance.codec import BODY, HEADER, METHOD, decode_method
 from conformance.wire import Channel, Client, ClosedError, QuietError
+from processes.commands import execute
 
 from leveret.broker.amqp.properties import Properties
 
@@ -119,7 +119,7 @@ class Session:
             str(self.broker.home / "data"),
             *words,
         ]
-        subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
+        execute(command, check=True, timeout=SECONDS)
 
     def api(self, method: str, path: str, body: object = None, login: str = "guest:guest") -> int:
         """Send a request to the API; returns its status."""

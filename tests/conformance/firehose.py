@@ -4,7 +4,6 @@
 """
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import pika
 from conformance.brokers import Broker, SetUp, start_rabbitmq
+from processes.commands import execute
 
 RECORD = Path(__file__).with_name("firehose.txt")
 SECONDS = 20.0
@@ -41,7 +41,7 @@ def switch(broker: Broker, *, is_on: bool) -> None:
         broker.control(word)
         return
     command = [sys.executable, "-m", "leveret", "ctl", "--data-dir", str(broker.home / "data"), word]
-    subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
+    execute(command, check=True, timeout=SECONDS)
 
 
 class Session:

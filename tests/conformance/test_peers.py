@@ -1,25 +1,20 @@
 """The releases of RabbitMQ that ours is compared with: where there is none, the reason is told; records are kept whole."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from conformance import peers
 from conformance.peers import PEERS, ROOT, Peer
+from processes.commands import execute
 
 
 def test_a_release_that_cannot_be_had_is_left_out_with_the_reason(tmp_path: Path) -> None:
     """`run.py --if-there` succeeds without a folder of RabbitMQ 4.3, says why, and without the option fails."""
     words = [sys.executable, "tests/conformance/run.py", "--peer", "4.3", "39a"]
     environment = {**os.environ, "PEER_ROOT": str(tmp_path)}
-    done = [
-        subprocess.run(
-            each, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=50, check=False
-        )
-        for each in ([*words, "--if-there"], words)
-    ]
+    done = [execute(each, cwd=ROOT, env=environment, timeout=50) for each in ([*words, "--if-there"], words)]
 
     reason = "make peer-4.3" if os.geteuid() == 0 else "needs root"
     assert [0, 2] == [each.returncode for each in done]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from processes.commands import execute
 from processes.postgresql_server import as_whom, needed_programs
 from processes.running import ROOT, free_port
 from processes.short_paths import servers_folder
@@ -84,10 +85,9 @@ def test_the_scripts_make_a_standby_that_commits_wait_for(folder):
         shutil.copy(script, folder)
 
     def run(*words: object, data: str) -> str:
-        done = subprocess.run(
-            list(map(str, words)), env={**environ, "PGDATA": str(folder / data)}, cwd=folder, capture_output=True,
-            text=True, check=False, timeout=SECONDS, **as_whom(),
-        )  # fmt: skip
+        done = execute(
+            words, env={**environ, "PGDATA": str(folder / data)}, cwd=folder, timeout=SECONDS, **as_whom()
+        )
         assert 0 == done.returncode, done.stderr
         return done.stdout.strip()
 

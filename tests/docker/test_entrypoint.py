@@ -12,6 +12,7 @@ from pathlib import Path
 import pika
 import pika.exceptions
 import pytest
+from processes.commands import execute
 from processes.running import LISTENING, ROOT, free_port
 
 from leveret.broker.config.config import Config, Listener, load
@@ -41,14 +42,11 @@ def shown(tmp_path):
     make_command(tmp_path / "bin", "leveret", 'printf "%s\\n" "$@"')
 
     def run(*arguments: str, **variables: str) -> tuple[int, list[str], str]:
-        done = subprocess.run(
+        done = execute(
             [DOCKER / "entrypoint.sh", *arguments],
             env=environment(tmp_path / "bin", **variables),
             cwd=tmp_path,
-            capture_output=True,
-            text=True,
             timeout=SECONDS,
-            check=False,
         )
         return done.returncode, done.stdout.splitlines(), done.stderr
 
@@ -202,13 +200,10 @@ def test_the_entry_point_becomes_the_broker(container):
 
 def checked(port: int | str, host: str = "127.0.0.1") -> tuple[int, str]:
     """Exit code and stderr of the health check."""
-    done = subprocess.run(
+    done = execute(
         [sys.executable, DOCKER / "healthcheck.py"],
         env={"RABBITMQ_NODE_IP_ADDRESS": host, "RABBITMQ_NODE_PORT": str(port)},
-        capture_output=True,
-        text=True,
         timeout=SECONDS,
-        check=False,
     )
     return done.returncode, done.stderr
 

@@ -2,12 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from doubles.fakes import Node
+from processes.commands import execute
 from processes.running import ROOT
 
 from leveret.broker.auth.users import default_credentials, open_credentials
@@ -34,12 +34,10 @@ def passwords(tmp_path):
 
     def run(**variables: str) -> tuple[str, str]:
         given = {"LEVERET_DATA_DIR": str(tmp_path / "data"), **variables}
-        done = subprocess.run(
+        done = execute(
             [ROOT / "docker" / "entrypoint.sh"],
             env={**clean, "PATH": f"{binaries}:{clean['PATH']}", **given},
             cwd=tmp_path,
-            capture_output=True,
-            text=True,
             timeout=30,
             check=True,
         )

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from processes.commands import execute
 from processes.running import LISTENING, ROOT
 
 SECONDS = 50
@@ -22,14 +23,11 @@ PACKAGES = ("analytics", "broker", "confirm", "exchanges", "storage")
 def run(*command: str | Path, cwd: Path) -> str:
     """The output of a command that must succeed, without our sources in reach."""
     ours = ("PYTHON", "LEVERET_", "RABBITMQ_")
-    done = subprocess.run(
-        list(map(str, command)),
+    done = execute(
+        command,
         cwd=cwd,
         env={name: value for name, value in os.environ.items() if not name.startswith(ours)},
-        capture_output=True,
-        text=True,
         timeout=SECONDS,
-        check=False,
     )
 
     assert 0 == done.returncode, done.stdout + done.stderr

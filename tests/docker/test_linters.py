@@ -1,9 +1,9 @@
 """Linters find nothing wrong with the image's files, on machines that have these programs."""
 
 import shutil
-import subprocess
 
 import pytest
+from processes.commands import execute
 from processes.running import ROOT
 
 DOCKER = ROOT / "docker"
@@ -27,6 +27,6 @@ def test_a_linter_finds_nothing(words):
     """hadolint, shellcheck and promtool have no complaint."""
     if shutil.which(words[0]) is None:
         pytest.skip(f"{words[0]} is not on this machine")
-    done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = execute(words, timeout=SECONDS)
 
     assert 0 == done.returncode, done.stdout + done.stderr

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import time
 from collections import Counter
 
@@ -10,6 +9,7 @@ import pika
 import pytest
 import yaml
 from docker.test_watching import DETAILED, get
+from processes.commands import execute
 from processes.running import ROOT, Running, watched
 
 MINUTES = 50
@@ -142,9 +142,7 @@ def test_alerts_are_raised_for_the_queues_that_need_somebody_and_no_others(minut
             }
         )
     )
-    done = subprocess.run(
-        ["promtool", "test", "rules", told], capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    done = execute(["promtool", "test", "rules", told], timeout=SECONDS)
 
     assert "SUCCESS" in done.stdout, done.stdout + done.stderr
 

@@ -1,8 +1,7 @@
 """RabbitMQ's commands in the image: scripts that call them work, and hear what has no effect."""
 
-import subprocess
-
 import pytest
+from processes.commands import execute
 from processes.running import ROOT
 
 from leveret.broker import exit_codes
@@ -18,14 +17,7 @@ def run(tmp_path):
     (tmp_path / "leveret").chmod(0o755)
 
     def run(name: str, *arguments: str) -> tuple[int, list[str], str]:
-        done = subprocess.run(
-            [BIN / name, *arguments],
-            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        done = execute([BIN / name, *arguments], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, timeout=SECONDS)
         return done.returncode, done.stdout.splitlines(), done.stderr
 
     return run

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+from processes.commands import execute
 from processes.running import ROOT, Running, environment, free_port
 
 PAGE = (ROOT / "docs" / "howto" / "authentication-backends.md").read_text(encoding="utf-8")
@@ -43,8 +44,6 @@ def test_the_service_of_the_page_decides(tmp_path):
     ):
         running.wait_for("Server startup complete")
         program = client.replace("5672", str(running.address[1]))
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=SECONDS
-        )
+        done = execute([sys.executable, "-c", program], timeout=SECONDS)
 
     assert (0, expected) == (done.returncode, done.stdout), done.stderr

@@ -1,9 +1,9 @@
 """The commands of the page about backups do what it says."""
 
 import re
-import subprocess
 
 import pika
+from processes.commands import execute
 from processes.running import ROOT, UNWATCHED, Running, environment, serving, write_command
 
 PAGE = ROOT / "docs" / "howto" / "back-up-and-restore.md"
@@ -46,14 +46,7 @@ def test_the_commands_of_the_page(tmp_path):
         )
         environ = environment()
         path = f"{binaries}:{environ['PATH']}"
-        done = subprocess.run(
-            ["sh", "-ec", here],
-            env={**environ, "PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-        )
+        done = execute(["sh", "-ec", here], env={**environ, "PATH": path}, cwd=tmp_path)
         assert 0 == done.returncode, done.stderr
         return done.stdout
 

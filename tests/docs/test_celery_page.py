@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from docs.test_programs import blocks
+from processes.commands import execute
 from processes.running import ROOT, command, environment, serving
 
 PAGE = ROOT / "docs" / "howto" / "celery.md"
@@ -27,13 +28,10 @@ def test_tasks_of_the_page_run(tmp_path: Path) -> None:
         with (tmp_path / "worker.log").open("wb") as log:
             process = subprocess.Popen(worker, cwd=tmp_path, env=environment(), stdout=log, stderr=log)
         try:
-            done = subprocess.run(
+            done = execute(
                 [sys.executable, "-c", program],
                 cwd=tmp_path,
                 env={**environment(), "PYTHONPATH": str(tmp_path)},
-                capture_output=True,
-                text=True,
-                check=False,
                 timeout=SECONDS,
             )
             log_text = (tmp_path / "worker.log").read_text()
@@ -50,9 +48,7 @@ def peeked(data_dir: Path) -> str:
     deadline = time.monotonic() + SECONDS
     while True:
         words = [*command(), "peek", "celery.dead", "--data-dir", str(data_dir), "--format", "json"]
-        done = subprocess.run(
-            words, capture_output=True, text=True, check=True, timeout=SECONDS, env=environment()
-        )
+        done = execute(words, check=True, timeout=SECONDS, env=environment())
         if done.stdout.strip():
             return json.dumps(done.stdout)
         assert time.monotonic() < deadline, "no dead letter"

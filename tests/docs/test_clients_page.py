@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes.commands import execute
 from processes.running import ROOT, environment, serving
 
 PAGE = (ROOT / "docs" / "howto" / "connect-clients.md").read_text(encoding="utf-8")
@@ -69,8 +70,6 @@ def test_a_program_prints_what_the_page_says(tmp_path, name):
         if found is None:
             pytest.skip(f"the client of {name} is not installed")
         words, folder = found
-        done = subprocess.run(
-            words, cwd=folder, env=environment(), capture_output=True, text=True, timeout=SECONDS, check=False
-        )
+        done = execute(words, cwd=folder, env=environment(), timeout=SECONDS)
 
     assert (0, output) == (done.returncode, done.stdout), done.stderr

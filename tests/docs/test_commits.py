@@ -1,10 +1,9 @@
 """Commits since the rule was written down have the form of CONTRIBUTING.md."""
 
-import subprocess
-
 import pytest
 from checks.commits import problems
 from checks.repository import git
+from processes.commands import execute
 from processes.running import ROOT
 
 BASE = "712843b25e9e3fd3a730351082509f8e3971c212"
@@ -51,9 +50,7 @@ def test_the_hook_refuses_a_message(tmp_path):
     results = []
     for message in ("storage: count bodies\n", "storage: count bodies\n\nThey were not.\n"):
         file.write_text(message)
-        done = subprocess.run(
-            [str(hook), str(file)], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
-        )
+        done = execute([str(hook), str(file)], cwd=ROOT, timeout=30)
         results.append((done.returncode, done.stderr))
 
     assert [(1, "no body says why\n"), (0, "")] == results

@@ -1,10 +1,10 @@
 """The directory, the configuration and the program of docs/howto/ldap.md do what the page says."""
 
 import re
-import subprocess
 import sys
 
 from processes import slapd
+from processes.commands import execute
 from processes.running import ROOT, serving
 
 from leveret.broker.config.config import load
@@ -32,12 +32,8 @@ def test_the_directory_of_the_page_decides(tmp_path):
         config = tmp_path / "leveret.conf"
         config.write_text(blocks("ini")[0].replace("3389", str(port)), encoding="utf-8")
         with serving(tmp_path, "--config", str(config)) as running:
-            done = subprocess.run(
-                [sys.executable, "-c", program.replace("5672", str(running.address[1]))],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=SECONDS,
+            done = execute(
+                [sys.executable, "-c", program.replace("5672", str(running.address[1]))], timeout=SECONDS
             )
 
     assert (0, expected) == (done.returncode, done.stdout), done.stderr

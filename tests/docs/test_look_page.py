@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner
+from processes.commands import execute
 from processes.running import ROOT, Running, environment, serving
 
 from leveret.broker.cli import entry
@@ -83,9 +84,7 @@ def test_an_exchange_is_followed_as_the_page_says(shop):
 def test_the_embedded_broker_is_followed():
     """The program at the end prints the body of what it publishes."""
     words = [sys.executable, "-c", EMBEDDED]
-    done = subprocess.run(
-        words, check=True, timeout=SECONDS, env=environment(), capture_output=True, text=True
-    )
+    done = execute(words, check=True, timeout=SECONDS, env=environment())
 
     assert "b'one'\n" == done.stdout
 

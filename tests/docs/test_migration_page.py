@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ import pika
 import pytest
 from click.testing import CliRunner
 from conformance.brokers import Broker, SetUp, rabbitmq_server, start_rabbitmq
+from processes.commands import execute
 from processes.running import ROOT, Running, serving
 from services.shovelling import await_true
 
@@ -165,14 +165,7 @@ class Reader:
             out = self._rabbitmq.control(*words[1:-1], str(self._folder / words[-1]))
         else:
             assert "python" == words[0], line
-            out = subprocess.run(
-                [sys.executable, *words[1:]],
-                cwd=self._folder,
-                capture_output=True,
-                text=True,
-                check=True,
-                timeout=60,
-            ).stdout
+            out = execute([sys.executable, *words[1:]], cwd=self._folder, check=True).stdout
         if target:
             (self._folder / target).write_text(out)
         return out

@@ -3,7 +3,6 @@
 import contextlib
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import click
 import pytest
 import yaml
+from processes.commands import execute
 from processes.running import ROOT, Running, environment, serving
 
 from leveret.analytics.command import main as analyze
@@ -46,14 +46,8 @@ def blocks(page: Path) -> list[Block]:
 
 def run(program: str, folder: Path, *arguments: str) -> str:
     """Return the output of a program, which ends well."""
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=SECONDS,
-        check=False,
-        env=environment(),
+    done = execute(
+        [sys.executable, "-c", program, *arguments], cwd=folder, timeout=SECONDS, env=environment()
     )
 
     assert 0 == done.returncode, done.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pika
 from checks.how_to import follow
+from processes.commands import execute
 from processes.running import ROOT, environment, serving, write_command
 
 PAGE = ROOT / "docs" / "howto" / "schedule-messages.md"
@@ -47,9 +48,7 @@ def test_a_task_with_a_countdown_waits_in_the_broker(tmp_path):
         send = "import tasks; tasks.remind.apply_async(['{}'], countdown={})"
 
         def run(*words: str) -> str:
-            done = subprocess.run(
-                words, env=environ, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=SECONDS
-            )
+            done = execute(words, env=environ, cwd=tmp_path, check=True, timeout=SECONDS)
             return done.stdout
 
         run("sh", "-ec", f"leveret ctl {policy}")

@@ -3,13 +3,13 @@
 import json
 import re
 import shutil
-import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from processes.commands import execute
 from processes.running import ROOT
 
 DOCS = ROOT / "docs"
@@ -21,13 +21,21 @@ SECONDS = 240
 def site(tmp_path_factory):
     """The folder of the site, built as `make docs` does."""
     folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "-d", folder / "trees", DOCS, folder],
-        capture_output=True,
-        text=True,
+    done = execute(
+        [
+            sys.executable,
+            "-m",
+            "sphinx",
+            "--fail-on-warning",
+            "--keep-going",
+            "--quiet",
+            "-d",
+            folder / "trees",
+            DOCS,
+            folder,
+        ],
         timeout=SECONDS,
-        check=False,
-    )  # fmt: skip
+    )
 
     assert (0, "") == (done.returncode, done.stderr)
     return folder
@@ -151,12 +159,6 @@ def test_every_decision_is_listed():
 )
 def test_a_search_finds_the_guide_first(site, query, first):
     """The search of the site puts the how-to guide about a subject before references and design decisions."""
-    done = subprocess.run(
-        ["node", ROOT / "tests" / "docs" / "search.js", site, query],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=True,
-    )
+    done = execute(["node", ROOT / "tests" / "docs" / "search.js", site, query], timeout=SECONDS, check=True)
 
     assert first == json.loads(done.stdout)[0][0]

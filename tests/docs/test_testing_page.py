@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from processes.commands import execute
 
 ROOT = Path(__file__).parents[2]
 HOWTO = ROOT / "docs" / "howto"
@@ -74,13 +75,7 @@ def test_every_example_of_a_pipeline_is_checked():
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_an_example_of_a_pipeline_is_valid(name):
     """The file conforms to the schema of its service."""
-    done = subprocess.run(
-        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", SCHEMAS[name], CI / name],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = execute([sys.executable, "-m", "check_jsonschema", "--builtin-schema", SCHEMAS[name], CI / name])
 
     assert 0 == done.returncode, done.stdout + done.stderr
 

@@ -1,11 +1,11 @@
 """The page about TLS: from its first command to its last it does what it says."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from checks.how_to import BLOCK, SECONDS
+from processes.commands import execute
 from processes.running import ROOT, Running, environment, free_port, write_command
 
 PAGE = ROOT / "docs" / "howto" / "tls.md"
@@ -49,15 +49,7 @@ class Follower:
             self.compared += 1
         else:
             words = [sys.executable, "-c", text] if language == "python" else ["sh", "-ec", text]
-            done = subprocess.run(
-                words,
-                env=self.environ,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=SECONDS,
-                cwd=self.folder,
-            )
+            done = execute(words, env=self.environ, timeout=SECONDS, cwd=self.folder)
             assert 0 == done.returncode, (text, done.stderr)
             self.printed = done.stdout
 

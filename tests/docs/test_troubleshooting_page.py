@@ -9,7 +9,6 @@ import contextlib
 import re
 import shlex
 import signal
-import subprocess
 import time
 import urllib.request
 from base64 import b64encode
@@ -21,6 +20,7 @@ import pika
 import pytest
 from click.testing import CliRunner
 from conformance.brokers import free_port
+from processes.commands import execute
 from processes.running import ROOT, Running, command
 
 from leveret.broker.cli.ctl.main import ctl
@@ -125,9 +125,7 @@ class Place:
             words += ["--set", "prometheus.tcp.port=0"]
         else:
             words += ["--data-dir", str(self.running.data_dir)]
-        done = subprocess.run(
-            command(*words), capture_output=True, text=True, timeout=60, check=False, cwd=self.tmp_path
-        )
+        done = execute(command(*words), cwd=self.tmp_path)
         return done.stdout + done.stderr, done.returncode
 
     def _fetched(self, words: list[str]) -> str:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests")]
 
+from processes.commands import execute  # noqa: E402
 from services.programs import installed  # noqa: E402 - found by the line above
 
 
@@ -79,10 +80,7 @@ def tried(python: str, extras: tuple[str, ...]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([python, "-c", USE], cwd=folder, check=True, timeout=60)
         for extra, (words, _packages, code) in COMMANDS.items():
-            done = subprocess.run(
-                [python, *words],
-                cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False,
-            )  # fmt: skip
+            done = execute([python, *words], cwd=folder, env=environment, timeout=300)
             asks = asks_for(extra, done.stdout + done.stderr)
             if asks is (extra in extras) or (asks and done.returncode != code):
                 wrong.append(f"{extra}: {done.returncode}, {done.stdout}{done.stderr}")

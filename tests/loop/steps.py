@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from loop.harness import BAR_MS  # noqa: E402
+from processes.commands import execute  # noqa: E402
 from processes.running import leash  # noqa: E402
 from samples.made_tables import checked_out, put_between_marks  # noqa: E402
 
@@ -57,7 +58,7 @@ def cases(listing: str) -> list[Case]:
 
 def _collected() -> list[Case]:
     words = (sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/loop")
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    done = execute(words, cwd=ROOT, check=True, timeout=120)
     return cases(done.stdout)
 
 

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from processes.commands import execute
 
 from leveret.broker.page.assets import STATIC
 
@@ -28,9 +29,7 @@ def test_pure_modules_do_what_their_tests_say(tmp_path):
     for each in UNITS.glob("*.test.js"):
         shutil.copy(each, tmp_path)
     (tmp_path / "package.json").write_text('{"type": "module"}', encoding="utf-8")
-    done = subprocess.run(
-        [NODE, "--test"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = execute([NODE, "--test"], cwd=tmp_path)
 
     assert 0 == done.returncode, done.stdout
     count = sum(each.read_text(encoding="utf-8").count("\ntest(") for each in UNITS.glob("*.test.js"))
@@ -60,8 +59,6 @@ def test_types_are_right(tsc, tmp_path):
     """Those in comments, strictly."""
     settings = {"compilerOptions": OPTIONS, "include": [f"{STATIC}/**/*.js"]}
     (tmp_path / "tsconfig.json").write_text(json.dumps(settings), encoding="utf-8")
-    done = subprocess.run(
-        [tsc, "-p", str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = execute([tsc, "-p", str(tmp_path)], timeout=120)
 
     assert (0, "") == (done.returncode, done.stdout)

@@ -9,7 +9,6 @@ Exit code 0: all as expected on ours. 1: some were not. 2: a broker did not star
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from conformance.brokers import SetUp, StartError, free_port, start_ours, start_rabbitmq  # noqa: E402
 from playbooks.cases import CASES, Case  # noqa: E402
+from processes.commands import execute  # noqa: E402
 from services.programs import installed  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,11 +113,12 @@ def play(
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "playbook.json")
         path.write_text(json.dumps(playbook))
-        done = subprocess.run(
+        done = execute(
             [str(program), "-i", "localhost,", str(path)],
-            cwd=directory, capture_output=True, text=True, timeout=PLAY_SECONDS, check=False,
+            cwd=directory,
+            timeout=PLAY_SECONDS,
             env={**environment, "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json", "ANSIBLE_HOME": directory},
-        )  # fmt: skip
+        )
     try:
         (played,) = json.loads(done.stdout)["plays"]
     except ValueError:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from processes import forking
+from processes.commands import execute
 
 ROOT = Path(__file__).parents[2]
 BROKER = ("-m", "leveret")
@@ -235,15 +236,7 @@ def write_command(folder: Path) -> Path:
 def finished(*words: str, cwd: Path, seconds: float) -> "subprocess.CompletedProcess[str]":
     """Run a command of `leveret` to its end; it is killed after so many seconds, and TimeoutExpired raised."""
     if not forking.is_possible():
-        return subprocess.run(
-            command(*words),
-            capture_output=True,
-            text=True,
-            cwd=cwd,
-            env=environment(),
-            check=False,
-            timeout=seconds,
-        )
+        return execute(command(*words), cwd=cwd, env=environment(), timeout=seconds)
     with forking.Forked(words, cwd=cwd, env=environment()) as process:
         try:
             out, err = process.communicate(timeout=seconds)

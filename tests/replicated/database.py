@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from processes.commands import execute
 from processes.postgresql_server import SECONDS, as_whom, needed_programs
 from processes.running import children
 
@@ -73,7 +74,7 @@ class Database:
         folder.mkdir()
         if disk_octets:
             words = ["mount", "-t", "tmpfs", "-o", f"size={disk_octets}", "none", str(folder)]
-            subprocess.run(words, check=True, capture_output=True, timeout=SECONDS)
+            execute(words, check=True, timeout=SECONDS)
             self._mounted.append(folder)
         self._own(folder)
 
@@ -95,15 +96,7 @@ class Database:
             shutil.chown(path, "postgres", "postgres")
 
     def _run(self, program: str, *words: object) -> None:
-        done = subprocess.run(
-            [self._programs / program, *words],
-            cwd=self.home,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            **as_whom(),
-        )
+        done = execute([self._programs / program, *words], cwd=self.home, timeout=SECONDS, **as_whom())
         if done.returncode:
             raise ProgramError(f"{program} ended with {done.returncode}: {done.stderr.strip()}")
 
@@ -359,7 +352,7 @@ class Database:
         for name in list(self._servers):
             self.kill(name)
         for folder in self._mounted:
-            subprocess.run(["umount", "-l", str(folder)], check=False, capture_output=True, timeout=SECONDS)
+            execute(["umount", "-l", str(folder)], timeout=SECONDS)
         self._mounted.clear()
 
 
@@ -392,4 +385,4 @@ def mounted_for_a_moment() -> Iterator[bool]:
             yield done.returncode == 0
         finally:
             if done.returncode == 0:
-                subprocess.run(["umount", folder], check=True, capture_output=True, timeout=SECONDS)
+                execute(["umount", folder], check=True, timeout=SECONDS)

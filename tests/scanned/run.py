@@ -24,6 +24,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
 from conformance.brokers import SetUp, StartError, free_port, start_ours  # noqa: E402
+from processes.commands import execute  # noqa: E402
 from samples.certificates import Authority  # noqa: E402
 from services.programs import installed  # noqa: E402
 
@@ -92,7 +93,7 @@ def by_sslyze(python: Path, port: int, ca: Path, folder: Path) -> tuple[list[str
         f"--json_out={out}",
         f"localhost:{port}",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SCAN_SECONDS, check=False)
+    done = execute(command, timeout=SCAN_SECONDS)
     if not out.exists():
         raise StartError(f"sslyze: {done.stdout[-500:]}{done.stderr[-500:]}")
     (scanned,) = json.loads(out.read_text())["server_scan_results"]
@@ -161,15 +162,7 @@ def by_testssl(
                "--connect-timeout=20", "--openssl-timeout=20", f"127.0.0.1:{port}"]  # fmt: skip
     if is_fast:
         command.insert(1, "--fast")
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SCAN_SECONDS,
-        check=False,
-        env=dict(os.environ),
-    )
+    done = execute(command, stdin=subprocess.DEVNULL, timeout=SCAN_SECONDS, env=dict(os.environ))
     if not out.exists():
         raise StartError(f"testssl.sh: {done.stdout[-500:]}{done.stderr[-500:]}")
     rows = json.loads(out.read_text())

@@ -2,13 +2,13 @@
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import click
 import pytest
 from click.testing import CliRunner
+from processes.commands import execute
 
 from leveret.broker.cli.entry import LIGHT
 from leveret.broker.cli.main import main
@@ -43,7 +43,7 @@ def test_a_command_for_a_running_broker_loads_no_broker(tmp_path, command):
     """Scripts call such commands often, so these load only a client."""
     words = [sys.executable, "-c", PROGRAM, "ctl", command, "--data-dir", str(tmp_path), "-q"]
     words += ["ann", "secret"] if command == "add_user" else []
-    done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = execute(words, timeout=SECONDS)
     loaded = set(json.loads(done.stdout.splitlines()[-1]))
 
     assert "it is not running" in done.stderr
@@ -78,13 +78,7 @@ def test_the_list_of_commands_has_whole_sentences():
 @pytest.mark.parametrize("words", [(name,) for name in LIGHT] + [("dlq", "retry"), ("ctl", "ping")])
 def test_light_commands_have_the_short_option_for_help(words):
     """`-h` prints the help of a command that is run without loading the broker, as it does of the other commands."""
-    done = subprocess.run(
-        [sys.executable, "-m", "leveret", *words, "-h"],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    done = execute([sys.executable, "-m", "leveret", *words, "-h"], timeout=SECONDS)
 
     assert (0, "") == (done.returncode, done.stderr)
     assert done.stdout.startswith(f"Usage: leveret {' '.join(words)} ")
@@ -93,6 +87,6 @@ def test_light_commands_have_the_short_option_for_help(words):
 def test_other_commands_are_there():
     """The entry hands them to the command line of the broker."""
     words = [sys.executable, "-m", "leveret", "--help"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=True)
+    done = execute(words, timeout=SECONDS, check=True)
 
     assert {"config", "ctl", "definitions", "perf", "serve", "store"} <= set(done.stdout.split())

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pika
 import pika.exceptions
 import pytest
 from click.testing import CliRunner
+from processes.commands import execute
 from processes.running import Running, finished, free_port
 
 from leveret import __version__
@@ -311,7 +311,7 @@ def test_a_start_does_not_load_other_commands():
     """They are listed in the help, and loaded when they are used."""
     program = "import sys; from leveret.broker.cli import main; print(*sys.modules)"
     words = [sys.executable, "-c", program]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    done = execute(words, check=True)
     others = ("leveret.broker.cli.ctl", "leveret.broker.cli.perf", "leveret.broker.perf")
 
     assert [] == [name for name in done.stdout.split() if name.startswith(others)]

@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 import pika
+from processes.commands import execute
 from processes.postgresql_server import SECONDS
 from processes.running import command, environment, free_port
 from processes.short_paths import servers_folder
@@ -73,12 +74,9 @@ class Managed(Nodes):
 
     def ctl(self, name: str, *words: str) -> tuple[int, str]:
         """Run a command of `leveret ctl` at a node; returns its exit code and output."""
-        done = subprocess.run(
+        done = execute(
             [*command(), "ctl", "--data-dir", str(self.home / name), *words],
             env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
             timeout=SECONDS,
         )
         return done.returncode, done.stdout + done.stderr

@@ -1,13 +1,13 @@
 """Exit codes of a start, and of commands, that cannot use the data: 65 if the data are wrong, 73 if the disk is."""
 
 import json
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from crash.judged import needs_small_disks
 from crash.loopdisk import MemoryDisk
+from processes.commands import execute
 from processes.running import UNWATCHED, command, environment
 
 from leveret.broker import exit_codes
@@ -18,9 +18,7 @@ SERVE = ("serve", "--set", "listeners.tcp.1=127.0.0.1:0", *UNWATCHED)
 
 def run(*words: str, cwd: Path) -> tuple[int, str]:
     """Run a command; returns its exit code and its error."""
-    done = subprocess.run(
-        command(*words), capture_output=True, text=True, timeout=60, check=False, cwd=cwd, env=environment()
-    )
+    done = execute(command(*words), cwd=cwd, env=environment())
     return done.returncode, done.stderr
 
 

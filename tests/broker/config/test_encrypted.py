@@ -5,6 +5,7 @@ import subprocess
 import pytest
 from doubles.fakes import Node
 from hypothesis import given, settings, strategies as st
+from processes.commands import execute
 from processes.running import ROOT, command, environment
 from services.api import Api
 
@@ -94,16 +95,7 @@ def test_the_command_encrypts_what_it_reads():
     """From the standard input, with the passphrase that the broker will have."""
 
     def run(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command("config", "encrypt", *more),
-            input="a value\n",
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            cwd=ROOT,
-            env=environment(),
-        )
+        return execute(command("config", "encrypt", *more), input="a value\n", cwd=ROOT, env=environment())
 
     done = run("--set", f"{KEY}=p")
     assert "a value" == decrypt(done.stdout.strip(), "p")

@@ -2,10 +2,10 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
+from processes.commands import execute
 
 PROGRAM = """
 import json, sys
@@ -38,10 +38,7 @@ def test_a_first_start_takes_a_moment():
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     seconds = [
         float(
-            subprocess.run(
-                [sys.executable, "-c", FIRST],
-                capture_output=True, text=True, timeout=60, check=True, env=environment,
-            ).stdout
+            execute([sys.executable, "-c", FIRST], check=True, env=environment).stdout
         )
         for _ in range(3)
     ]  # fmt: skip
@@ -53,12 +50,6 @@ def test_a_first_start_takes_a_moment():
 def test_an_embedded_broker_loads_what_it_uses(tmp_path, with_data, more):
     """With messages in memory it loads four packages, and LMDB where it has a data directory."""
     options = {"data_dir": str(tmp_path / "data")} if with_data else {}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(options)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = execute([sys.executable, "-c", PROGRAM, json.dumps(options)], check=True)
 
     assert ALWAYS | more == set(json.loads(done.stdout)) - OF_OTHERS

@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import urllib.request
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 
 import pika
 import pytest
+from processes.commands import execute
 
 import leveret
 from leveret.storage.store.environment import Environment
@@ -51,9 +51,7 @@ def test_a_broker_in_memory_serves_clients():
 def test_a_broker_in_memory_loads_nothing_of_the_disk_and_of_the_management_api():
     """An embedded broker in memory does not import slow modules that it does not use."""
     script = "import leveret, sys; leveret.Broker().start().stop(); print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = execute([sys.executable, "-c", script], check=True)
     loaded = set(done.stdout.split())
     assert "leveret.broker.server.server" in loaded
     late = ("lmdb", "aiohttp", "importlib.metadata", "leveret.storage.store.environment", "leveret.broker.http.call",
@@ -353,14 +351,7 @@ def test_a_process_ends_although_a_broker_runs(tmp_path):
     program = (
         f"import leveret\nbroker = leveret.Broker(data_dir={str(tmp_path)!r}).start()\nprint(broker.port)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = execute([sys.executable, "-W", "error", "-c", program], cwd=Path(__file__).parents[3], check=True)
 
     assert done.stdout.strip().isdigit()
     assert "" == done.stderr

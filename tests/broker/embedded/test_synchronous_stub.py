@@ -5,12 +5,13 @@
 
 import inspect
 import re
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from processes.commands import execute
 
 from leveret.broker.embedded import synchronous
 
@@ -86,10 +87,11 @@ def stub() -> str:
 def formatted(text: str) -> str:
     """Return code as the formatter writes it."""
     for arguments in (("check", "--quiet", "--fix-only", "--select=I"), ("format",)):
-        text = subprocess.run(
+        text = execute(
             [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(STUB), "-"],
-            input=text, capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
+            input=text,
+            check=True,
+        ).stdout
     return text
 
 

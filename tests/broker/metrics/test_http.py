@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import signal
 import socket
-import subprocess
 import time
 import urllib.request
 from collections import Counter
@@ -14,6 +13,7 @@ import aiohttp
 import pytest
 from doubles.fakes import Client, Node, queue_declare
 from grafana.exposition import Scraped
+from processes.commands import execute
 from processes.running import Running, command, environment, watched
 
 from leveret.broker.metrics import http
@@ -366,15 +366,7 @@ def test_a_place_that_was_asked_for_has_to_be_free(tmp_path, host, wanted):
         )
         words = [word for setting in settings for word in ("--set", setting)]
         program = ("-m", "leveret") if wanted == "port" else program_with_port(tmp_path, port)
-        done = subprocess.run(
-            command("serve", *words, program=program),
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            timeout=30,
-            check=False,
-            env=environment(),
-        )
+        done = execute(command("serve", *words, program=program), cwd=tmp_path, timeout=30, env=environment())
 
     assert 69 == done.returncode
     text = f"leveret: cannot listen on {host}:{port}: address already in use (for metrics and health)"

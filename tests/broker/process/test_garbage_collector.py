@@ -1,11 +1,11 @@
 """Collections of reference cycles."""
 
 import gc
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
+from processes.commands import execute
 from processes.running import ROOT, environment
 
 from leveret.broker.process.garbage_collector import (
@@ -203,10 +203,13 @@ print(most, fulls, found[-1])
 
 def test_no_collection_looks_at_a_whole_backlog():
     """A collection examines fifteen thousand objects at most; old cycles are found once the objects are gone."""
-    done = subprocess.run(
-        [sys.executable, "-c", BACKLOG], capture_output=True, text=True, check=True, cwd=ROOT, timeout=120,
+    done = execute(
+        [sys.executable, "-c", BACKLOG],
+        check=True,
+        cwd=ROOT,
+        timeout=120,
         env=environment() | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
     most, full, found = map(int, done.stdout.split())
 
     assert most < 15_000
@@ -251,10 +254,7 @@ loaded = len(gc.get_objects()) - before
 Server.collector.collect_due(0.0, 0, 0)
 print(loaded, len(gc.get_objects()) - before)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
+    done = execute([sys.executable, "-c", script], cwd=ROOT, env=environment(), check=True)
     loaded, left = map(int, done.stdout.split())
 
     assert loaded > 5000

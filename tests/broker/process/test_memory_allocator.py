@@ -2,10 +2,10 @@
 
 import ctypes
 import os
-import subprocess
 import sys
 
 import pytest
+from processes.commands import execute
 
 ROUNDS = 50
 SCRIPT = f"""
@@ -33,14 +33,7 @@ def faults(pieces: int = 16, **environment: str) -> float:
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))
     }
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(pieces)],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=inherited | environment,
-    )
+    done = execute([sys.executable, "-c", SCRIPT, str(pieces)], check=True, env=inherited | environment)
     return float(done.stdout)
 
 

@@ -1,12 +1,12 @@
 """Free memory and disk space, and the alarms."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
+from processes.commands import execute
 
 from leveret.broker.process import resource_alarms
 from leveret.broker.process.resource_alarms import (
@@ -136,7 +136,7 @@ def test_anonymous_memory_is_the_kernels_figure():
         "kib = Path('/proc/self/status').read_text().partition('RssAnon:')[2].split()[0]\n"
         "print(anonymous_memory(), kib)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    done = execute([sys.executable, "-c", program], check=True)
     octets, kib = map(int, done.stdout.split())
 
     assert abs(octets - 1024 * kib) < 1 << 20

@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import ssl
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes.commands import execute
 from processes.running import free_port
 from services.shovelling import Http, await_true
 
@@ -128,7 +128,7 @@ def test_amqplain_is_spoken(here, other, http):
 
 
 def _openssl(folder: Path, *words: str) -> None:
-    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=30)
+    execute(["openssl", *words], cwd=folder, check=True, timeout=30)
 
 
 @pytest.fixture(scope="module")

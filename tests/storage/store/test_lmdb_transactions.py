@@ -6,7 +6,6 @@ import fcntl
 import mmap
 import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from unittest.mock import patch
 
 import lmdb
 import pytest
+from processes.commands import execute
 from samples.writer import ADDRESS, QID, Writer, seq_ids
 
 from leveret.storage.errors import DiskFullError, Done, UnknownStateError
@@ -340,7 +340,7 @@ for _ in range(2):
 def test_a_small_address_space_limits_the_data(tmp_path: Path, gigabytes: int, code: int) -> None:
     """A process with few addresses, as on ARM with 39 bits of them, has smaller maps, and the log says so."""
     words = [sys.executable, "-c", SMALL, str(gigabytes), str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = execute(words)
 
     assert code == done.returncode, done.stderr
     assert ("the address space limits the data" if code == 0 else "Cannot allocate memory") in done.stderr
