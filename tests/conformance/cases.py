@@ -161,12 +161,23 @@ class Case:
 
 
 class Cases(list[Case]):
-    """A list of cases filled by decorating their scripts."""
+    """A list of cases filled by decorating their scripts.
+
+    Args:
+        prefix: the beginning of their ids.
+        usual: fields of each case that does not say otherwise.
+
+    """
+
+    def __init__(self, prefix: str = "", **usual: Any) -> None:
+        super().__init__()
+        self._prefix, self._usual = prefix, usual
 
     def case(
-        self, ident: str, statement: str, expect: Outcome | None = None, **rest: Any
+        self, ident: str, expect: Outcome | None = None, *, statement: str | None = None, **rest: Any
     ) -> Callable[[Script], Script]:
-        """Add a case; in expected texts {q} and {x} are its queue and its exchange."""
+        """Add a case; its statement is the script's docstring; in expected texts {q} and {x} are its queue and exchange."""
+        ident = self._prefix + ident
 
         def add(script: Script) -> Script:
             name = ident.replace(".", "-").replace(" ", "-")
@@ -175,10 +186,17 @@ class Cases(list[Case]):
             outcome = replace(
                 outcome, text=outcome.text.replace("{q}", names["q"]).replace("{x}", names["x"])
             )
-            self.append(Case(ident, statement, outcome, script, names=names, **rest))
+            words = statement or _statement(script)
+            self.append(Case(ident, words, outcome, script, names=names, **self._usual | rest))
             return script
 
         return add
+
+
+def _statement(script: Script) -> str:
+    """The docstring of a script as a part of a sentence."""
+    words = (script.__doc__ or "").removesuffix(".")
+    return words[0].lower() + words[1:] if words.split()[0].istitle() else words
 
 
 _MASKS = (

@@ -34,7 +34,7 @@ def _refused(ident: str, method: str, text: str, user: str = "limited", **fields
             mine.call(method, **named)
 
     expect: Outcome = channel(403, method, f"{text} in vhost '/' refused for user '{user}'")
-    case(ident, f"the user {user} may not call {method} with {fields}", expect)(script)
+    case(ident, expect, statement=f"the user {user} may not call {method} with {fields}")(script)
 
 
 _refused("104a", "queue.declare", "configure access to queue 'new-{q}'", queue="new-{q}")
@@ -95,12 +95,9 @@ _refused(
 _refused("106i", "basic.get", "read access to queue 'nosuch'", queue="nosuch")
 
 
-@case(
-    "104h",
-    "names are checked before permissions",
-    channel(403, "queue.declare", "queue name 'amq.foo' contains reserved prefix 'amq.*'"),
-)
+@case("104h", channel(403, "queue.declare", "queue name 'amq.foo' contains reserved prefix 'amq.*'"))
 def _(s: Session) -> None:
+    """Names are checked before permissions."""
     s.channel("limited").queue("amq.foo")
 
 
@@ -116,16 +113,18 @@ _refused(
 )
 
 
-@case("104n", "any one of the three permissions suffices for a passive declare", ok([0, 0, 0]))
+@case("104n", ok([0, 0, 0]))
 def _(s: Session) -> list[int]:
+    """Any one of the three permissions suffices for a passive declare."""
     s.channel().queue(s.q)
     s.channel().queue("own-" + s.q)
     asked = (("reader", s.q), ("writer", s.q), ("limited", "own-" + s.q))
     return [s.channel(user).ready(name) for user, name in asked]
 
 
-@case("104j", "a user may use the queues and exchanges that its permissions match", ok(b"x"))
+@case("104j", ok(b"x"))
 def _(s: Session) -> bytes | None:
+    """A user may use the queues and exchanges that its permissions match."""
     mine = s.channel("limited")
     queue, exchange = "own-" + s.q, "own-" + s.x
     mine.queue(queue)
@@ -137,7 +136,6 @@ def _(s: Session) -> bytes | None:
 
 @case(
     "104k",
-    "declaring a server-named queue needs a permission for the generated name",
     channel(
         403,
         "queue.declare",
@@ -145,17 +143,18 @@ def _(s: Session) -> bytes | None:
     ),
 )
 def _(s: Session) -> None:
+    """Declaring a server-named queue needs a permission for the generated name."""
     s.channel("limited").queue(exclusive=True)
 
 
 @case(
     "105k",
-    "publishing to a missing exchange without permission is refused with 403, not 404",
     channel(
         403, "basic.publish", "write access to exchange 'nosuch' in vhost '/' refused for user 'limited'"
     ),
 )
 def _(s: Session) -> None:
+    """Publishing to a missing exchange without permission is refused with 403, not 404."""
     mine = s.channel("limited")
     mine.publish("nosuch", "k", b"x")
     mine.sync()
@@ -163,10 +162,10 @@ def _(s: Session) -> None:
 
 @case(
     "105l",
-    "the permission is checked before whether an exchange is internal",
     channel(403, "basic.publish", "write access to exchange '{x}' in vhost '/' refused for user 'limited'"),
 )
 def _(s: Session) -> None:
+    """The permission is checked before whether an exchange is internal."""
     s.channel().exchange(s.x, internal=True)
     mine = s.channel("limited")
     mine.publish(s.x, "k", b"x")
@@ -178,12 +177,9 @@ def _topic_refused(method: str, key: str, exchange: str, kind: str) -> Outcome:
     return channel(403, method, where)
 
 
-@case(
-    "107a",
-    "publishing with a routing key that the topic permissions do not allow",
-    _topic_refused("basic.publish", "other.key", "amq.topic", "write"),
-)
+@case("107a", _topic_refused("basic.publish", "other.key", "amq.topic", "write"))
 def _(s: Session) -> None:
+    """Publishing with a routing key that the topic permissions do not allow."""
     mine = s.channel("topical")
     mine.publish("amq.topic", "own.key", b"x")
     mine.sync()
@@ -191,43 +187,35 @@ def _(s: Session) -> None:
     mine.sync()
 
 
-@case(
-    "107b",
-    "binding a queue with a key that the topic permissions do not allow",
-    _topic_refused("queue.bind", "other.#", "amq.topic", "read"),
-)
+@case("107b", _topic_refused("queue.bind", "other.#", "amq.topic", "read"))
 def _(s: Session) -> None:
+    """Binding a queue with a key that the topic permissions do not allow."""
     mine = s.channel("topical")
     queue = mine.queue(exclusive=True)
     mine.call("queue.bind", queue=queue, exchange="amq.topic", routing_key="own.#")
     mine.call("queue.bind", queue=queue, exchange="amq.topic", routing_key="other.#")
 
 
-@case(
-    "107c",
-    "binding an exchange with a key that the topic permissions do not allow",
-    _topic_refused("exchange.bind", "#", "amq.topic", "read"),
-)
+@case("107c", _topic_refused("exchange.bind", "#", "amq.topic", "read"))
 def _(s: Session) -> None:
+    """Binding an exchange with a key that the topic permissions do not allow."""
     mine = s.channel("topical")
     mine.exchange(s.x, auto_delete=True)
     mine.call("exchange.bind", destination=s.x, source="amq.topic", routing_key="own.#")
     mine.call("exchange.bind", destination=s.x, source="amq.topic", routing_key="#")
 
 
-@case(
-    "107d",
-    "unbinding a queue with a key that the topic permissions do not allow",
-    _topic_refused("queue.unbind", "#", "amq.topic", "read"),
-)
+@case("107d", _topic_refused("queue.unbind", "#", "amq.topic", "read"))
 def _(s: Session) -> None:
+    """Unbinding a queue with a key that the topic permissions do not allow."""
     mine = s.channel("topical")
     queue = mine.queue(exclusive=True)
     mine.call("queue.unbind", queue=queue, exchange="amq.topic", routing_key="#")
 
 
-@case("107e", "patterns of topic permissions may contain variables for user name and virtual host", ok(b"x"))
+@case("107e", ok(b"x"))
 def _(s: Session) -> bytes | None:
+    """Patterns of topic permissions may contain variables for user name and virtual host."""
     mine = s.channel("topical")
     mine.exchange(s.x, "topic", auto_delete=True)
     queue = mine.queue(exclusive=True)
@@ -239,12 +227,9 @@ def _(s: Session) -> bytes | None:
     return mine.get(queue)
 
 
-@case(
-    "107f",
-    "a key that does not match a pattern with its variables replaced",
-    _topic_refused("basic.publish", "of root in /", "{x}", "write"),
-)
+@case("107f", _topic_refused("basic.publish", "of root in /", "{x}", "write"))
 def _(s: Session) -> None:
+    """A key that does not match a pattern with its variables replaced."""
     mine = s.channel("topical")
     mine.exchange(s.x, "topic", auto_delete=True)
     mine.publish(s.x, "of topical in /", b"x")
@@ -256,8 +241,8 @@ def _(s: Session) -> None:
 def _copied(header: str) -> None:
     @case(
         "107i" if header == "CC" else "107j",
-        f"publishing with a key in {header} that the topic permissions do not allow",
         _topic_refused("basic.publish", "other.key", "amq.topic", "write"),
+        statement=f"publishing with a key in {header} that the topic permissions do not allow",
     )
     def _(s: Session) -> None:
         mine = s.channel("topical")
@@ -269,8 +254,9 @@ _copied("CC")
 _copied("BCC")
 
 
-@case("107g", "exchanges without a topic permission, and those of other types, accept any key", ok(2))
+@case("107g", ok(2))
 def _(s: Session) -> int:
+    """Exchanges without a topic permission, and those of other types, accept any key."""
     mine = s.channel("topical")
     queue = mine.queue(exclusive=True)
     mine.exchange(s.x, "topic", auto_delete=True)
@@ -283,12 +269,12 @@ def _(s: Session) -> int:
 
 @case(
     "107h",
-    "the permission for the exchange is checked before the topic permissions",
     channel(
         403, "basic.publish", "write access to exchange 'amq.topic' in vhost '/' refused for user 'limited'"
     ),
 )
 def _(s: Session) -> None:
+    """The permission for the exchange is checked before the topic permissions."""
     mine = s.channel("limited")
     mine.publish("amq.topic", "own.key", b"x")
     mine.sync()

@@ -75,26 +75,18 @@ def published(s: Session) -> Channel:
     return opened
 
 
-@case(
-    "alarm.earlier",
-    "a client that published before an alarm is not notified unless it publishes again",
-    ok("nothing"),
-    setup="short",
-)
+@case("alarm.earlier", ok("nothing"), setup="short")
 def _(s: Session) -> str:
+    """A client that published before an alarm is not notified unless it publishes again."""
     opened = published(s)
     with short_of(s, "memory"):
         noticed(s)
         return notice(opened, 0.5)
 
 
-@case(
-    "alarm.never",
-    "a client that has never published is notified when it publishes",
-    ok(("nothing", "low on memory")),
-    setup="short",
-)
+@case("alarm.never", ok(("nothing", "low on memory")), setup="short")
 def _(s: Session) -> tuple[str, str]:
+    """A client that has never published is notified when it publishes."""
     free(s)
     opened = s.channel()
     with short_of(s, "memory"):
@@ -104,13 +96,9 @@ def _(s: Session) -> tuple[str, str]:
         return before, notice(opened)
 
 
-@case(
-    "alarm.cleared",
-    "a blocked client gets connection.unblocked when the alarm clears, and its pending publishes are confirmed",
-    ok(("unblocked", 6)),
-    setup="short",
-)
+@case("alarm.cleared", ok(("unblocked", 6)), setup="short")
 def _(s: Session) -> tuple[str, int]:
+    """A blocked client gets connection.unblocked when the alarm clears, and its pending publishes are confirmed."""
     opened = s.channel()
     opened.call("confirm.select")
     with short_of(s, "memory"):
@@ -126,13 +114,9 @@ def _(s: Session) -> tuple[str, int]:
     return said, last
 
 
-@case(
-    "alarm.again",
-    "a client that published before is notified of the next alarm when it publishes again",
-    ok(("nothing", "nothing", "nothing", "low on memory", "unblocked")),
-    setup="short",
-)
+@case("alarm.again", ok(("nothing", "nothing", "nothing", "low on memory", "unblocked")), setup="short")
 def _(s: Session) -> tuple[str, ...]:
+    """A client that published before is notified of the next alarm when it publishes again."""
     opened = published(s)
     said = []
     with short_of(s, "memory"):
@@ -149,13 +133,9 @@ def _(s: Session) -> tuple[str, ...]:
     return tuple(said)
 
 
-@case(
-    "alarm.second",
-    "a client that is already blocked is not notified of a second alarm",
-    ok(("nothing", "nothing", "unblocked")),
-    setup="short",
-)
+@case("alarm.second", ok(("nothing", "nothing", "unblocked")), setup="short")
 def _(s: Session) -> tuple[str, ...]:
+    """A client that is already blocked is not notified of a second alarm."""
     free(s)
     said = []
     with short_of(s, "memory"):
@@ -168,13 +148,9 @@ def _(s: Session) -> tuple[str, ...]:
     return tuple(said)
 
 
-@case(
-    "alarm.order",
-    "connection.blocked names both alarms, the disk first",
-    ok("low on disk & memory"),
-    setup="short",
-)
+@case("alarm.order", ok("low on disk & memory"), setup="short")
 def _(s: Session) -> str:
+    """connection.blocked names both alarms, the disk first."""
     free(s)
     opened = s.channel()
     with short_of(s, "disk", "memory"):
@@ -184,13 +160,9 @@ def _(s: Session) -> str:
         return notice(opened)
 
 
-@case(
-    "alarm.disk",
-    "a client that does not publish is not notified of a disk alarm",
-    ok(("nothing", "nothing")),
-    setup="short",
-)
+@case("alarm.disk", ok(("nothing", "nothing")), setup="short")
 def _(s: Session) -> tuple[str, str]:
+    """A client that does not publish is not notified of a disk alarm."""
     opened = published(s)
     with short_of(s, "disk"):
         noticed(s)
@@ -199,13 +171,9 @@ def _(s: Session) -> tuple[str, str]:
     return said, notice(opened, 0.3)
 
 
-@case(
-    "alarm.untold",
-    "a client without the capability is not notified; it is not read during the alarm, and continues afterwards",
-    ok((True, True)),
-    setup="short",
-)
+@case("alarm.untold", ok((True, True)), setup="short")
 def _(s: Session) -> tuple[bool, bool]:
+    """A client without the capability is not notified; it is not read during the alarm, and continues afterwards."""
     free(s)
     opened = s.channel(capabilities={})
     with short_of(s, "memory"):
@@ -217,13 +185,9 @@ def _(s: Session) -> tuple[bool, bool]:
     return quiet, opened.receive("exchange.declare-ok", timeout=WAIT).name == "exchange.declare-ok"
 
 
-@case(
-    "alarm.consumes",
-    "consumers of a blocked connection get deliveries; its acks are processed after the alarm",
-    ok((b"1", True, b"2")),
-    setup="short",
-)
+@case("alarm.consumes", ok((b"1", True, b"2")), setup="short")
 def _(s: Session) -> tuple[bytes, bool, bytes]:
+    """Consumers of a blocked connection get deliveries; its acks are processed after the alarm."""
     free(s)
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
@@ -242,13 +206,9 @@ def _(s: Session) -> tuple[bytes, bool, bytes]:
     return delivered.body, waits, opened.receive("basic.deliver", timeout=WAIT).body
 
 
-@case(
-    "alarm.heartbeats",
-    "a blocked client gets heartbeats, and is not disconnected for missing its own",
-    ok((True, "unblocked")),
-    setup="short",
-)
+@case("alarm.heartbeats", ok((True, "unblocked")), setup="short")
 def _(s: Session) -> tuple[bool, str]:
+    """A blocked client gets heartbeats, and is not disconnected for missing its own."""
     free(s)
     with short_of(s, "memory"):
         opened = s.channel(heartbeat=1)
@@ -260,13 +220,9 @@ def _(s: Session) -> tuple[bool, str]:
     return beats == [8] * 4, notice(opened)
 
 
-@case(
-    "alarm.parts",
-    "a publish blocks the connection when its content header has arrived, not before",
-    ok(["nothing", "low on memory", "nothing", "nothing", "unblocked"]),
-    setup="short",
-)
+@case("alarm.parts", ok(["nothing", "low on memory", "nothing", "nothing", "unblocked"]), setup="short")
 def _(s: Session) -> list[str]:
+    """A publish blocks the connection when its content header has arrived, not before."""
     free(s)
     opened = s.channel()
     said = []
@@ -284,13 +240,9 @@ def _(s: Session) -> list[str]:
     return said
 
 
-@case(
-    "alarm.read",
-    "nothing after the first content header is processed during an alarm, even if it arrived in the same read",
-    ok((1, "unblocked", 7)),
-    setup="short",
-)
+@case("alarm.read", ok((1, "unblocked", 7)), setup="short")
 def _(s: Session) -> tuple[int, str, int]:
+    """Nothing after the first content header is processed during an alarm, even if it arrived in the same read."""
     free(s)
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
@@ -310,13 +262,9 @@ def _(s: Session) -> tuple[int, str, int]:
     return ready, said, third.ready(s.q, 7, within=WAIT)
 
 
-@case(
-    "alarm.close",
-    "a blocked client's connection.close is answered when the alarm clears",
-    ok((True, "connection.close-ok")),
-    setup="short",
-)
+@case("alarm.close", ok((True, "connection.close-ok")), setup="short")
 def _(s: Session) -> tuple[bool, str]:
+    """A blocked client's connection.close is answered when the alarm clears."""
     free(s)
     with short_of(s, "memory"):
         opened = blocked(s)
@@ -325,13 +273,9 @@ def _(s: Session) -> tuple[bool, str]:
     return quiet, opened.client.receive(0, "connection.close-ok", timeout=WAIT).name
 
 
-@case(
-    "alarm.newcomer",
-    "a client that connects during an alarm may declare and consume, and is blocked when it publishes",
-    ok(("nothing", "low on memory", "unblocked", 1)),
-    setup="short",
-)
+@case("alarm.newcomer", ok(("nothing", "low on memory", "unblocked", 1)), setup="short")
 def _(s: Session) -> tuple[str, str, str, int]:
+    """A client that connects during an alarm may declare and consume, and is blocked when it publishes."""
     free(s)
     with short_of(s, "memory"):
         noticed(s)
@@ -342,13 +286,9 @@ def _(s: Session) -> tuple[str, str, str, int]:
     return before, said, notice(opened), opened.ready(s.q, 1)
 
 
-@case(
-    "alarm.transaction",
-    "a transaction with publishes is committed when the alarm clears",
-    ok((True, 1)),
-    setup="short",
-)
+@case("alarm.transaction", ok((True, 1)), setup="short")
 def _(s: Session) -> tuple[bool, int]:
+    """A transaction with publishes is committed when the alarm clears."""
     free(s)
     opened = s.queue()
     opened.call("tx.select")

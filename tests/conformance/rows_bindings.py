@@ -23,8 +23,8 @@ for _letter, _method, _fields, _text in (
 
     case(
         f"68{_letter}",
-        f"{_method} with {_fields}, where no queue {{q}} and no exchange {{x}} exist",
         channel(404, _method, _text),
+        statement=f"{_method} with {_fields}, where no queue {{q}} and no exchange {{x}} exist",
     )(_missing)
 
 
@@ -52,7 +52,7 @@ for _letter, _what, _method, _fields in (
         opened.queue("real")
         opened.call(method, routing_key="nosuch-key", **fields)
 
-    case(f"69{_letter}", f"unbinding {_what} that does not exist is answered")(_unbind)
+    case(f"69{_letter}", statement=f"unbinding {_what} that does not exist is answered")(_unbind)
 
 
 _XMATCH = "expected all, any, all-with-x, or any-with-x"
@@ -73,30 +73,29 @@ for _letter, _value, _text in (
 
     case(
         f"70{_letter}",
-        f"binding to a headers exchange with x-match {_value!r}",
         channel(406, "queue.bind", _text),
+        statement=f"binding to a headers exchange with x-match {_value!r}",
     )(_xmatch)
 
 
-@case("70e", "x-match is ignored by other exchange types")
+@case("70e")
 def _(s: Session) -> None:
+    """x-match is ignored by other exchange types."""
     opened = s.channel()
     opened.call("queue.bind", queue=opened.queue(s.q), exchange="amq.direct", arguments={"x-match": "foo"})
 
 
-@case(
-    "70f",
-    "binding an exchange to a headers exchange with an invalid x-match",
-    channel(406, "exchange.bind", f'Invalid x-match field value <<"foo">>; {_XMATCH}'),
-)
+@case("70f", channel(406, "exchange.bind", f'Invalid x-match field value <<"foo">>; {_XMATCH}'))
 def _(s: Session) -> None:
+    """Binding an exchange to a headers exchange with an invalid x-match."""
     s.channel().call(
         "exchange.bind", destination="amq.fanout", source="amq.headers", arguments={"x-match": "foo"}
     )
 
 
-@case("71", "a topic binding key may contain any number of # words", ok(True))
+@case("71", ok(True))
 def _(s: Session) -> bool:
+    """A topic binding key may contain any number of # words."""
     opened = s.channel()
     opened.call("queue.bind", queue=opened.queue(s.q), exchange="amq.topic", routing_key="a.#.b.#.#")
     opened.publish("amq.topic", "a.x.b", b"x")
@@ -106,25 +105,25 @@ def _(s: Session) -> bool:
 _VOLATILE = "cannot bind or unbind to a volatile (direct reply-to) queue"
 
 
-@case("72a", "binding a direct reply-to address", channel(403, "queue.bind", _VOLATILE))
+@case("72a", channel(403, "queue.bind", _VOLATILE))
 def _(s: Session) -> None:
+    """Binding a direct reply-to address."""
     s.channel().call("queue.bind", queue="amq.rabbitmq.reply-to.a", exchange="amq.direct", routing_key="k")
 
 
-@case("72b", "unbinding a direct reply-to address", channel(403, "queue.unbind", _VOLATILE))
+@case("72b", channel(403, "queue.unbind", _VOLATILE))
 def _(s: Session) -> None:
+    """Unbinding a direct reply-to address."""
     s.channel().call("queue.unbind", queue="amq.rabbitmq.reply-to.a", exchange="amq.direct", routing_key="k")
 
 
-@case(
-    "72c",
-    "binding the pseudo-queue of direct reply-to",
-    channel(404, "queue.bind", "no queue 'amq.rabbitmq.reply-to' in vhost '/'"),
-)
+@case("72c", channel(404, "queue.bind", "no queue 'amq.rabbitmq.reply-to' in vhost '/'"))
 def _(s: Session) -> None:
+    """Binding the pseudo-queue of direct reply-to."""
     s.channel().call("queue.bind", queue="amq.rabbitmq.reply-to", exchange="amq.direct", routing_key="k")
 
 
-@case("72d", "unbinding the pseudo-queue of direct reply-to, which changes nothing")
+@case("72d")
 def _(s: Session) -> None:
+    """Unbinding the pseudo-queue of direct reply-to, which changes nothing."""
     s.channel().call("queue.unbind", queue="amq.rabbitmq.reply-to", exchange="amq.direct", routing_key="k")

@@ -7,40 +7,37 @@ ROWS = Cases()
 case = ROWS.case
 
 
-@case(
-    "99",
-    "tx.select on a channel in confirm mode",
-    channel(406, "tx.select", "cannot switch from confirm to tx mode"),
-)
+@case("99", channel(406, "tx.select", "cannot switch from confirm to tx mode"))
 def _(s: Session) -> None:
+    """tx.select on a channel in confirm mode."""
     opened = s.channel()
     opened.call("confirm.select")
     opened.call("tx.select")
 
 
-@case(
-    "100",
-    "confirm.select on a transactional channel",
-    channel(406, "confirm.select", "cannot switch from tx to confirm mode"),
-)
+@case("100", channel(406, "confirm.select", "cannot switch from tx to confirm mode"))
 def _(s: Session) -> None:
+    """confirm.select on a transactional channel."""
     opened = s.channel()
     opened.call("tx.select")
     opened.call("confirm.select")
 
 
-@case("101a", "tx.commit without tx.select", channel(406, "tx.commit", "channel is not transactional"))
+@case("101a", channel(406, "tx.commit", "channel is not transactional"))
 def _(s: Session) -> None:
+    """tx.commit without tx.select."""
     s.channel().call("tx.commit")
 
 
-@case("101b", "tx.rollback without tx.select", channel(406, "tx.rollback", "channel is not transactional"))
+@case("101b", channel(406, "tx.rollback", "channel is not transactional"))
 def _(s: Session) -> None:
+    """tx.rollback without tx.select."""
     s.channel().call("tx.rollback")
 
 
-@case("102", "a method while a commit waits for the disk", ok())
+@case("102", ok())
 def _(s: Session) -> None:
+    """A method while a commit waits for the disk."""
     opened = s.queue(durable=True)
     opened.call("tx.select")
     opened.publish("", s.q, bytes(10000), delivery_mode=2)
@@ -51,12 +48,9 @@ def _(s: Session) -> None:
     opened.receive("queue.declare-ok")
 
 
-@case(
-    "103",
-    "a commit with a message that a full queue rejects",
-    channel(406, "tx.commit", "partial tx completion"),
-)
+@case("103", channel(406, "tx.commit", "partial tx completion"))
 def _(s: Session) -> None:
+    """A commit with a message that a full queue rejects."""
     opened = s.queue(arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     opened.call("tx.select")
     opened.publish("", s.q, b"1")
@@ -64,12 +58,9 @@ def _(s: Session) -> None:
     opened.call("tx.commit")
 
 
-@case(
-    "confirm.numbering",
-    "publishes are numbered from 1, and each is confirmed exactly once",
-    ok([1, 2, 3, 4, 5]),
-)
+@case("confirm.numbering", ok([1, 2, 3, 4, 5]))
 def _(s: Session) -> list[int]:
+    """Publishes are numbered from 1, and each is confirmed exactly once."""
     opened = s.queue()
     opened.publish("", s.q, b"before")
     opened.call("confirm.select")
@@ -83,8 +74,9 @@ def _(s: Session) -> list[int]:
     return sorted(covered)
 
 
-@case("confirm.select-twice", "a second confirm.select does not reset the numbering", ok([1, 2]))
+@case("confirm.select-twice", ok([1, 2]))
 def _(s: Session) -> list[int]:
+    """A second confirm.select does not reset the numbering."""
     opened = s.queue()
     tags = []
     for _ in range(2):
@@ -94,8 +86,9 @@ def _(s: Session) -> list[int]:
     return tags
 
 
-@case("confirm.nowait", "confirm.select with nowait works and is not answered", ok(("basic.ack", 1)))
+@case("confirm.nowait", ok(("basic.ack", 1)))
 def _(s: Session) -> tuple[str, int]:
+    """confirm.select with nowait works and is not answered."""
     opened = s.queue()
     opened.send("confirm.select", nowait=True)
     opened.publish("", s.q, b"x")
@@ -103,16 +96,18 @@ def _(s: Session) -> tuple[str, int]:
     return got.name, got.delivery_tag
 
 
-@case("confirm.persistent", "a persistent message to a durable queue is confirmed", ok(1))
+@case("confirm.persistent", ok(1))
 def _(s: Session) -> int:
+    """A persistent message to a durable queue is confirmed."""
     opened = s.queue(durable=True)
     opened.call("confirm.select")
     opened.publish("", s.q, b"x", delivery_mode=2)
     return int(opened.receive("basic.ack").delivery_tag)
 
 
-@case("confirm.fanout", "a message to several queues is confirmed once", ok((1, True)))
+@case("confirm.fanout", ok((1, True)))
 def _(s: Session) -> tuple[int, bool]:
+    """A message to several queues is confirmed once."""
     opened = s.channel()
     opened.exchange(s.x, "fanout")
     for number in range(3):
@@ -123,12 +118,9 @@ def _(s: Session) -> tuple[int, bool]:
     return opened.receive("basic.ack").delivery_tag, opened.quiet()
 
 
-@case(
-    "confirm.deleted-queue",
-    "a message whose queue is deleted before the confirm is confirmed",
-    ok({"basic.ack", "queue.delete-ok"}),
-)
+@case("confirm.deleted-queue", ok({"basic.ack", "queue.delete-ok"}))
 def _(s: Session) -> set[str]:
+    """A message whose queue is deleted before the confirm is confirmed."""
     opened = s.queue(durable=True)
     opened.call("confirm.select")
     opened.publish("", s.q, b"x", delivery_mode=2)
@@ -136,8 +128,9 @@ def _(s: Session) -> set[str]:
     return {opened.receive().name, opened.receive().name}
 
 
-@case("confirm.per-channel", "each channel has its own numbering", ok((1, 1)))
+@case("confirm.per-channel", ok((1, 1)))
 def _(s: Session) -> tuple[int, int]:
+    """Each channel has its own numbering."""
     one = s.channel()
     one.queue(s.q)
     two = one.client.channel(2)
@@ -148,10 +141,9 @@ def _(s: Session) -> tuple[int, int]:
     return one.receive("basic.ack").delivery_tag, two.receive("basic.ack").delivery_tag
 
 
-@case(
-    "confirm.nack-overflow", "publishes that a full queue rejects are nacked", ok(("basic.ack", "basic.nack"))
-)
+@case("confirm.nack-overflow", ok(("basic.ack", "basic.nack")))
 def _(s: Session) -> tuple[str, str]:
+    """Publishes that a full queue rejects are nacked."""
     opened = s.queue(arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     opened.call("confirm.select")
     opened.publish("", s.q, b"1")
@@ -160,8 +152,9 @@ def _(s: Session) -> tuple[str, str]:
     return first, opened.receive().name
 
 
-@case("tx.commit", "publishes of a transaction are routed when it is committed", ok((0, 2)))
+@case("tx.commit", ok((0, 2)))
 def _(s: Session) -> tuple[int, int]:
+    """Publishes of a transaction are routed when it is committed."""
     opened = s.queue()
     opened.call("tx.select")
     opened.publish("", s.q, b"1")
@@ -171,8 +164,9 @@ def _(s: Session) -> tuple[int, int]:
     return before, opened.drain(s.q)
 
 
-@case("tx.rollback", "publishes of a transaction are discarded when it is rolled back", ok(0))
+@case("tx.rollback", ok(0))
 def _(s: Session) -> int:
+    """Publishes of a transaction are discarded when it is rolled back."""
     opened = s.queue()
     opened.call("tx.select")
     opened.publish("", s.q, b"1")
@@ -181,8 +175,9 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case("tx.ack-commit", "acks of a transaction take effect when it is committed", ok((0, 0)))
+@case("tx.ack-commit", ok((0, 0)))
 def _(s: Session) -> tuple[int, int]:
+    """Acks of a transaction take effect when it is committed."""
     plain, opened = s.channel(), s.channel()
     plain.queue(s.q)
     plain.publish("", s.q, b"1")
@@ -196,12 +191,9 @@ def _(s: Session) -> tuple[int, int]:
     return before, plain.drain(s.q)
 
 
-@case(
-    "tx.ack-rollback",
-    "a rollback discards acks: the messages remain unacked, and can be acked again",
-    ok((0, 1)),
-)
+@case("tx.ack-rollback", ok((0, 1)))
 def _(s: Session) -> tuple[int, int]:
+    """A rollback discards acks: the messages remain unacked, and can be acked again."""
     plain, opened = s.channel(), s.channel()
     plain.queue(s.q)
     plain.publish("", s.q, b"1")
@@ -215,8 +207,9 @@ def _(s: Session) -> tuple[int, int]:
     return before, plain.ready(s.q, 1)
 
 
-@case("tx.close", "closing a channel rolls back its open transaction", ok((0, 1)))
+@case("tx.close", ok((0, 1)))
 def _(s: Session) -> tuple[int, int]:
+    """Closing a channel rolls back its open transaction."""
     plain, opened = s.channel(), s.channel()
     plain.queue(s.q)
     plain.queue(s.q + "2")
@@ -229,12 +222,9 @@ def _(s: Session) -> tuple[int, int]:
     return plain.drain(s.q), plain.ready(s.q + "2", 1)
 
 
-@case(
-    "tx.mandatory",
-    "an unroutable mandatory message of a transaction is returned before tx.commit-ok",
-    ok(("basic.return", "tx.commit-ok")),
-)
+@case("tx.mandatory", ok(("basic.return", "tx.commit-ok")))
 def _(s: Session) -> tuple[str, str]:
+    """An unroutable mandatory message of a transaction is returned before tx.commit-ok."""
     opened = s.channel()
     opened.call("tx.select")
     opened.publish("amq.direct", "nowhere", b"x", mandatory=True)
@@ -242,39 +232,35 @@ def _(s: Session) -> tuple[str, str]:
     return opened.receive().name, opened.receive().name
 
 
-@case(
-    "tx.unknown-exchange",
-    "a publish to a missing exchange fails at once in a transaction too",
-    channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"),
-)
+@case("tx.unknown-exchange", channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"))
 def _(s: Session) -> None:
+    """A publish to a missing exchange fails at once in a transaction too."""
     opened = s.channel()
     opened.call("tx.select")
     opened.publish(s.x, "k", b"x")
     opened.sync()
 
 
-@case(
-    "tx.ack-unknown",
-    "an unknown delivery tag fails at once in a transaction too",
-    channel(406, "basic.ack", "unknown delivery tag 9"),
-)
+@case("tx.ack-unknown", channel(406, "basic.ack", "unknown delivery tag 9"))
 def _(s: Session) -> None:
+    """An unknown delivery tag fails at once in a transaction too."""
     opened = s.channel()
     opened.call("tx.select")
     opened.send("basic.ack", delivery_tag=9)
     opened.sync()
 
 
-@case("tx.select-twice", "a second tx.select is answered too", ok("tx.select-ok"))
+@case("tx.select-twice", ok("tx.select-ok"))
 def _(s: Session) -> str:
+    """A second tx.select is answered too."""
     opened = s.channel()
     opened.call("tx.select")
     return opened.call("tx.select").name
 
 
-@case("tx.requeue", "a requeue in a transaction takes effect when it is committed", ok((0, 1)))
+@case("tx.requeue", ok((0, 1)))
 def _(s: Session) -> tuple[int, int]:
+    """A requeue in a transaction takes effect when it is committed."""
     plain, opened = s.channel(), s.channel()
     plain.queue(s.q)
     plain.publish("", s.q, b"1")
@@ -288,10 +274,9 @@ def _(s: Session) -> tuple[int, int]:
     return before, plain.ready(s.q, 1)
 
 
-@case(
-    "tx.order", "publishes and acks of one transaction take effect together, in order", ok((b"2", b"3", None))
-)
+@case("tx.order", ok((b"2", b"3", None)))
 def _(s: Session) -> tuple[bytes | None, ...]:
+    """Publishes and acks of one transaction take effect together, in order."""
     opened = s.queue()
     opened.publish("", s.q, b"1")
     opened.call("tx.select")
@@ -303,12 +288,9 @@ def _(s: Session) -> tuple[bytes | None, ...]:
     return opened.get(s.q), opened.get(s.q), opened.get(s.q)
 
 
-@case(
-    "tx.queue-gone",
-    "a commit for a queue that was deleted and declared again fails, after all else was done",
-    ok(("PRECONDITION_FAILED - partial tx completion", 0, 1)),
-)
+@case("tx.queue-gone", ok(("PRECONDITION_FAILED - partial tx completion", 0, 1)))
 def _(s: Session) -> tuple[str, int, int]:
+    """A commit for a queue that was deleted and declared again fails, after all else was done."""
     opened, other = s.channel(), s.channel()
     for name in (s.q, s.q + "-other"):
         opened.queue(name)
@@ -324,12 +306,9 @@ def _(s: Session) -> tuple[str, int, int]:
     return text, other.ready(s.q, 0 if text else 1), other.ready(s.q + "-other", 1)
 
 
-@case(
-    "tx.ack-multiple",
-    "an ack with multiple in a transaction settles all deliveries up to its tag",
-    ok((0, 1)),
-)
+@case("tx.ack-multiple", ok((0, 1)))
 def _(s: Session) -> tuple[int, int]:
+    """An ack with multiple in a transaction settles all deliveries up to its tag."""
     plain, opened = fill(s, s.channel()), s.channel()
     opened.call("tx.select")
     for _ in range(3):
@@ -341,12 +320,9 @@ def _(s: Session) -> tuple[int, int]:
     return before, plain.ready(s.q, 1)
 
 
-@case(
-    "tx.ack-twice",
-    "acking a tag twice in one transaction",
-    channel(406, "basic.ack", "unknown delivery tag 1"),
-)
+@case("tx.ack-twice", channel(406, "basic.ack", "unknown delivery tag 1"))
 def _(s: Session) -> None:
+    """Acking a tag twice in one transaction."""
     opened = fill(s, s.channel())
     opened.call("tx.select")
     opened.call("basic.get", queue=s.q)
@@ -355,8 +331,9 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("tx.rollback-then-ack", "after a rollback the same tag can be acked and committed", ok((0, 0)))
+@case("tx.rollback-then-ack", ok((0, 0)))
 def _(s: Session) -> tuple[int, int]:
+    """After a rollback the same tag can be acked and committed."""
     plain, opened = fill(s, s.channel(), 1), s.channel()
     opened.call("tx.select")
     opened.call("basic.get", queue=s.q)
@@ -369,23 +346,17 @@ def _(s: Session) -> tuple[int, int]:
     return before, plain.drain(s.q)
 
 
-@case(
-    "tx.empty",
-    "an empty transaction can be committed and rolled back",
-    ok(("tx.commit-ok", "tx.rollback-ok")),
-)
+@case("tx.empty", ok(("tx.commit-ok", "tx.rollback-ok")))
 def _(s: Session) -> tuple[str, str]:
+    """An empty transaction can be committed and rolled back."""
     opened = s.channel()
     opened.call("tx.select")
     return opened.call("tx.commit").name, opened.call("tx.rollback").name
 
 
-@case(
-    "confirm.error-uncounted",
-    "a publish that causes a channel error does not affect the confirms of earlier ones",
-    ok(["basic.ack", "channel.close"]),
-)
+@case("confirm.error-uncounted", ok(["basic.ack", "channel.close"]))
 def _(s: Session) -> list[str]:
+    """A publish that causes a channel error does not affect the confirms of earlier ones."""
     opened = s.queue()
     opened.call("confirm.select")
     opened.publish("", s.q, b"x")
@@ -394,12 +365,9 @@ def _(s: Session) -> list[str]:
     return [first, opened.receive("channel.close", "basic.ack").name]
 
 
-@case(
-    "confirm.consumed",
-    "a message that is delivered to a consumer at once is confirmed",
-    ok({"basic.ack", "basic.deliver"}),
-)
+@case("confirm.consumed", ok({"basic.ack", "basic.deliver"}))
 def _(s: Session) -> set[str]:
+    """A message that is delivered to a consumer at once is confirmed."""
     opened = s.queue()
     opened.consume(s.q)
     opened.call("confirm.select")
@@ -407,8 +375,9 @@ def _(s: Session) -> set[str]:
     return {opened.receive().name, opened.receive().name}
 
 
-@case("confirm.reply", "a direct reply-to reply is confirmed", ok(("basic.ack", b"answer")))
+@case("confirm.reply", ok(("basic.ack", b"answer")))
 def _(s: Session) -> tuple[str, bytes]:
+    """A direct reply-to reply is confirmed."""
     client, server = s.channel(), s.channel()
     server.queue(s.q)
     server.consume(s.q, no_ack=True)

@@ -10,28 +10,23 @@ ROWS = Cases()
 case = ROWS.case
 
 
-@case(
-    "82",
-    "consuming from a queue that does not exist",
-    channel(404, "basic.consume", "no queue '{q}' in vhost '/'"),
-)
+@case("82", channel(404, "basic.consume", "no queue '{q}' in vhost '/'"))
 def _(s: Session) -> None:
+    """Consuming from a queue that does not exist."""
     s.channel().consume(s.q)
 
 
-@case(
-    "83a",
-    "using a consumer tag twice on a channel",
-    connection(530, "basic.consume", "attempt to reuse consumer tag 'ct'"),
-)
+@case("83a", connection(530, "basic.consume", "attempt to reuse consumer tag 'ct'"))
 def _(s: Session) -> None:
+    """Using a consumer tag twice on a channel."""
     opened = s.queue()
     opened.consume(s.q, "ct")
     opened.consume(s.q, "ct")
 
 
-@case("83b", "a consumer tag may be used on two channels, and again after its cancel")
+@case("83b")
 def _(s: Session) -> None:
+    """A consumer tag may be used on two channels, and again after its cancel."""
     opened = s.queue()
     opened.consume(s.q, "ct")
     opened.client.channel(2).consume(s.q, "ct")
@@ -39,13 +34,9 @@ def _(s: Session) -> None:
     opened.consume(s.q, "ct")
 
 
-@case(
-    "84",
-    "the consumer limit of a channel",
-    connection(530, "basic.consume", "reached maximum (2) of consumers per channel"),
-    setup="tight",
-)
+@case("84", connection(530, "basic.consume", "reached maximum (2) of consumers per channel"), setup="tight")
 def _(s: Session) -> None:
+    """The consumer limit of a channel."""
     opened = s.queue()
     for tag in ("1", "2", "3"):
         opened.consume(s.q, tag)
@@ -54,28 +45,32 @@ def _(s: Session) -> None:
 _IN_USE = channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use")
 
 
-@case("85a", "consuming from a queue that has an exclusive consumer", _IN_USE)
+@case("85a", _IN_USE)
 def _(s: Session) -> None:
+    """Consuming from a queue that has an exclusive consumer."""
     opened = s.queue()
     opened.consume(s.q, "1", exclusive=True)
     opened.consume(s.q, "2")
 
 
-@case("85b", "an exclusive consumer on a queue that has another consumer", _IN_USE)
+@case("85b", _IN_USE)
 def _(s: Session) -> None:
+    """An exclusive consumer on a queue that has another consumer."""
     opened = s.queue()
     opened.consume(s.q, "1")
     opened.consume(s.q, "2", exclusive=True)
 
 
-@case("85c", "an exclusive consumer on a queue with a single active consumer", _IN_USE)
+@case("85c", _IN_USE)
 def _(s: Session) -> None:
+    """An exclusive consumer on a queue with a single active consumer."""
     opened = s.queue(arguments={"x-single-active-consumer": True})
     opened.consume(s.q, exclusive=True)
 
 
-@case("85d", "after an exclusive consumer is cancelled, others may consume")
+@case("85d")
 def _(s: Session) -> None:
+    """After an exclusive consumer is cancelled, others may consume."""
     opened = s.queue()
     opened.consume(s.q, "1", exclusive=True)
     opened.call("basic.cancel", consumer_tag="1")
@@ -95,18 +90,17 @@ for _letter, _value, _type in (
 
     case(
         f"86{_letter}",
-        f"consuming with x-priority {_value!r}",
         channel(
             406,
             "basic.consume",
             f"invalid arg 'x-priority' for queue '{{q}}' in vhost '/': \"expected integer, got {_type}\"",
         ),
+        statement=f"consuming with x-priority {_value!r}",
     )(_priority)
 
 
 @case(
     "86e",
-    "consuming from a classic queue with an argument of streams",
     channel(
         406,
         "basic.consume",
@@ -114,43 +108,41 @@ for _letter, _value, _type in (
     ),
 )
 def _(s: Session) -> None:
+    """Consuming from a classic queue with an argument of streams."""
     opened = s.channel()
     opened.consume(opened.queue(s.q), arguments={"x-stream-offset": "first"})
 
 
-@case("86f", "a consumer may have unknown arguments and a negative priority")
+@case("86f")
 def _(s: Session) -> None:
+    """A consumer may have unknown arguments and a negative priority."""
     opened = s.channel()
     opened.consume(opened.queue(s.q), arguments={"x-priority": T("b", -5), "mine": "x"})
 
 
-@case("87", "cancelling an unknown consumer tag is answered with that tag", ok("nosuch"))
+@case("87", ok("nosuch"))
 def _(s: Session) -> str:
+    """Cancelling an unknown consumer tag is answered with that tag."""
     return str(s.channel().call("basic.cancel", consumer_tag="nosuch").consumer_tag)
 
 
-@case("95", "basic.qos with a prefetch_size", connection(540, "basic.qos", "prefetch_size!=0 (10)"))
+@case("95", connection(540, "basic.qos", "prefetch_size!=0 (10)"))
 def _(s: Session) -> None:
+    """basic.qos with a prefetch_size."""
     s.channel().call("basic.qos", prefetch_size=10)
 
 
-@case(
-    "basic.consume-ok-first",
-    "basic.consume-ok is sent before the first delivery",
-    ok(["basic.consume-ok", "basic.deliver", "basic.deliver"]),
-)
+@case("basic.consume-ok-first", ok(["basic.consume-ok", "basic.deliver", "basic.deliver"]))
 def _(s: Session) -> list[str]:
+    """basic.consume-ok is sent before the first delivery."""
     opened = fill(s, s.channel(), 2)
     opened.send("basic.consume", queue=s.q, consumer_tag="ct")
     return [opened.receive().name for _ in range(3)]
 
 
-@case(
-    "basic.deliver",
-    "basic.deliver has its delivery tag, redelivered flag, exchange, routing key, properties and body",
-    ok(("ct", 1, False, "amq.direct", "{key}", {"type": "t", "timestamp": 7}, b"body")),
-)
+@case("basic.deliver", ok(("ct", 1, False, "amq.direct", "{key}", {"type": "t", "timestamp": 7}, b"body")))
 def _(s: Session) -> tuple[object, ...]:
+    """basic.deliver has its delivery tag, redelivered flag, exchange, routing key, properties and body."""
     opened = s.queue()
     opened.call("queue.bind", queue=s.q, exchange="amq.direct", routing_key="{key}")
     opened.consume(s.q)
@@ -167,26 +159,25 @@ def _(s: Session) -> tuple[object, ...]:
     )
 
 
-@case("basic.server-tag", "a consumer with an empty tag gets a generated one", ok("amq.ctag-NAME"))
+@case("basic.server-tag", ok("amq.ctag-NAME"))
 def _(s: Session) -> str:
+    """A consumer with an empty tag gets a generated one."""
     opened = s.channel()
     return opened.consume(opened.queue(s.q), "")
 
 
-@case(
-    "basic.consume-nowait",
-    "basic.consume with nowait works and is not answered",
-    ok(("basic.deliver", "given")),
-)
+@case("basic.consume-nowait", ok(("basic.deliver", "given")))
 def _(s: Session) -> tuple[str, str]:
+    """basic.consume with nowait works and is not answered."""
     opened = fill(s, s.channel(), 1)
     opened.send("basic.consume", queue=s.q, consumer_tag="given", nowait=True)
     got = opened.receive()
     return got.name, got.consumer_tag
 
 
-@case("basic.cancel-nowait", "basic.cancel with nowait works and is not answered", ok((True, 0)))
+@case("basic.cancel-nowait", ok((True, 0)))
 def _(s: Session) -> tuple[bool, int]:
+    """basic.cancel with nowait works and is not answered."""
     opened = s.queue()
     opened.consume(s.q)
     opened.send("basic.cancel", consumer_tag="ct", nowait=True)
@@ -194,8 +185,9 @@ def _(s: Session) -> tuple[bool, int]:
     return quiet, opened.call("queue.declare", queue=s.q, passive=True).consumer_count
 
 
-@case("basic.cancel-last", "basic.cancel-ok is sent after the consumer's last delivery", ok(True))
+@case("basic.cancel-last", ok(True))
 def _(s: Session) -> bool:
+    """basic.cancel-ok is sent after the consumer's last delivery."""
     opened = fill(s, s.channel())
     opened.consume(s.q)
     for _ in range(3):
@@ -205,8 +197,9 @@ def _(s: Session) -> bool:
     return opened.quiet("basic.deliver")
 
 
-@case("basic.cancel-keeps-unacked", "a cancelled consumer's messages remain unacked on its channel", ok(0))
+@case("basic.cancel-keeps-unacked", ok(0))
 def _(s: Session) -> int:
+    """A cancelled consumer's messages remain unacked on its channel."""
     opened = fill(s, s.channel(), 1)
     opened.consume(s.q)
     tag = opened.deliver().delivery_tag
@@ -216,12 +209,9 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case(
-    "basic.cancel-notify",
-    "deleting a queue cancels its consumers, by basic.cancel with nowait",
-    ok(("ct", True)),
-)
+@case("basic.cancel-notify", ok(("ct", True)))
 def _(s: Session) -> tuple[str, bool]:
+    """Deleting a queue cancels its consumers, by basic.cancel with nowait."""
     opened = s.queue()
     opened.consume(s.q)
     s.channel().call("queue.delete", queue=s.q)
@@ -229,12 +219,9 @@ def _(s: Session) -> tuple[str, bool]:
     return cancel.consumer_tag, cancel.nowait
 
 
-@case(
-    "basic.cancel-notify-capability",
-    "a client without the capability consumer_cancel_notify gets no basic.cancel",
-    ok(True),
-)
+@case("basic.cancel-notify-capability", ok(True))
 def _(s: Session) -> bool:
+    """A client without the capability consumer_cancel_notify gets no basic.cancel."""
     opened = s.channel(capabilities={})
     opened.queue(s.q)
     opened.consume(s.q)
@@ -242,24 +229,18 @@ def _(s: Session) -> bool:
     return opened.quiet("basic.cancel")
 
 
-@case(
-    "basic.cancel-notify-own",
-    "a channel that deletes the queue of its own consumer gets basic.cancel too",
-    ok({"queue.delete-ok", "basic.cancel"}),
-)
+@case("basic.cancel-notify-own", ok({"queue.delete-ok", "basic.cancel"}))
 def _(s: Session) -> set[str]:
+    """A channel that deletes the queue of its own consumer gets basic.cancel too."""
     opened = s.queue()
     opened.consume(s.q)
     opened.send("queue.delete", queue=s.q)
     return {opened.receive().name, opened.receive().name}
 
 
-@case(
-    "basic.round-robin",
-    "messages are delivered to a queue's consumers in turn",
-    ok(["1", "2", "3", "1", "2", "3"]),
-)
+@case("basic.round-robin", ok(["1", "2", "3", "1", "2", "3"]))
 def _(s: Session) -> list[str]:
+    """Messages are delivered to a queue's consumers in turn."""
     opened = s.queue()
     for tag in ("1", "2", "3"):
         opened.consume(s.q, tag, no_ack=True)
@@ -270,12 +251,9 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case(
-    "basic.priority",
-    "the consumer with the highest priority is served first, until its prefetch is used up",
-    ok(["high", "high", "low"]),
-)
+@case("basic.priority", ok(["high", "high", "low"]))
 def _(s: Session) -> list[str]:
+    """The consumer with the highest priority is served first, until its prefetch is used up."""
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=2)
     opened.consume(s.q, "low")
@@ -287,12 +265,9 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case(
-    "basic.qos-consumer",
-    "a prefetch applies to each consumer that is started later, separately",
-    ok((3, 1, 1)),
-)
+@case("basic.qos-consumer", ok((3, 1, 1)))
 def _(s: Session) -> tuple[int, ...]:
+    """A prefetch applies to each consumer that is started later, separately."""
     opened = s.channel()
     for number in range(3):
         name = s.q + str(number)
@@ -308,8 +283,9 @@ def _(s: Session) -> tuple[int, ...]:
     return tags.count("0"), tags.count("1"), tags.count("2")
 
 
-@case("basic.qos-channel", "a global prefetch applies to all consumers of the channel together", ok(3))
+@case("basic.qos-channel", ok(3))
 def _(s: Session) -> int:
+    """A global prefetch applies to all consumers of the channel together."""
     opened = s.channel()
     opened.call("basic.qos", prefetch_count=3, global_=True)
     for number in range(2):
@@ -320,8 +296,9 @@ def _(s: Session) -> int:
     return opened.deliveries()
 
 
-@case("basic.qos-both", "a consumer prefetch and a global prefetch apply together", ok((1, 2)))
+@case("basic.qos-both", ok((1, 2)))
 def _(s: Session) -> tuple[int, ...]:
+    """A consumer prefetch and a global prefetch apply together."""
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=1)
     opened.call("basic.qos", prefetch_count=2, global_=True)
@@ -331,8 +308,9 @@ def _(s: Session) -> tuple[int, ...]:
     return first, first + opened.deliveries()
 
 
-@case("basic.qos-replaced", "a consumer prefetch ends the global one of before", ok((1, 5)))
+@case("basic.qos-replaced", ok((1, 5)))
 def _(s: Session) -> tuple[int, ...]:
+    """A consumer prefetch ends the global one of before."""
     opened = fill(s, s.channel(), 6)
     opened.call("basic.qos", prefetch_count=1, global_=True)
     opened.consume(s.q, "1")
@@ -341,8 +319,9 @@ def _(s: Session) -> tuple[int, ...]:
     return first, opened.deliveries()  # the consumer has no prefetch of its own
 
 
-@case("basic.qos-replaced-before", "a consumer prefetch ends a global one before the consumer, too", ok(5))
+@case("basic.qos-replaced-before", ok(5))
 def _(s: Session) -> int:
+    """A consumer prefetch ends a global one before the consumer, too."""
     opened = fill(s, s.channel(), 6)
     opened.call("basic.qos", prefetch_count=2, global_=True)
     opened.call("basic.qos", prefetch_count=5)
@@ -350,8 +329,9 @@ def _(s: Session) -> int:
     return opened.deliveries()
 
 
-@case("basic.qos-raise", "raising the global prefetch allows more deliveries", ok((1, 2)))
+@case("basic.qos-raise", ok((1, 2)))
 def _(s: Session) -> tuple[int, ...]:
+    """Raising the global prefetch allows more deliveries."""
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=1, global_=True)
     opened.consume(s.q)
@@ -360,16 +340,18 @@ def _(s: Session) -> tuple[int, ...]:
     return first, opened.deliveries()
 
 
-@case("basic.qos-no-ack", "a prefetch does not apply to a consumer with no_ack", ok(3))
+@case("basic.qos-no-ack", ok(3))
 def _(s: Session) -> int:
+    """A prefetch does not apply to a consumer with no_ack."""
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q, no_ack=True)
     return opened.deliveries()
 
 
-@case("basic.qos-get", "messages from basic.get do not count in a prefetch", ok(1))
+@case("basic.qos-get", ok(1))
 def _(s: Session) -> int:
+    """Messages from basic.get do not count in a prefetch."""
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=1)
     opened.get(s.q, no_ack=False)
@@ -377,8 +359,9 @@ def _(s: Session) -> int:
     return opened.deliveries()
 
 
-@case("basic.qos-ack", "after an ack the next message is delivered", ok([1, 2, 3]))
+@case("basic.qos-ack", ok([1, 2, 3]))
 def _(s: Session) -> list[int]:
+    """After an ack the next message is delivered."""
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q)

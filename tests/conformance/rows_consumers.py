@@ -31,36 +31,36 @@ def _served(opened: Channel, queue: str, count: int = 1) -> list[str]:
     return tags
 
 
-@case("single-active.only", "all messages are delivered to the single active consumer", ok(["a", "a", "a"]))
+@case("single-active.only", ok(["a", "a", "a"]))
 def _(s: Session) -> list[str]:
+    """All messages are delivered to the single active consumer."""
     opened = _single(s)
     for tag in "abc":
         opened.consume(s.q, tag, no_ack=True)
     return _served(opened, s.q, 3)
 
 
-@case("single-active.count", "waiting consumers are counted", ok(3))
+@case("single-active.count", ok(3))
 def _(s: Session) -> int:
+    """Waiting consumers are counted."""
     opened = _single(s)
     for tag in "abc":
         opened.consume(s.q, tag)
     return int(opened.call("queue.declare", queue=s.q, passive=True).consumer_count)
 
 
-@case("single-active.false", "x-single-active-consumer may be false", ok(["a", "b"]))
+@case("single-active.false", ok(["a", "b"]))
 def _(s: Session) -> list[str]:
+    """x-single-active-consumer may be false."""
     opened = s.queue(arguments={"x-single-active-consumer": False})
     for tag in "ab":
         opened.consume(s.q, tag, no_ack=True)
     return _served(opened, s.q, 2)
 
 
-@case(
-    "single-active.cancel",
-    "when the active consumer is cancelled, the oldest waiting one becomes active",
-    ok(["a", "b", "c"]),
-)
+@case("single-active.cancel", ok(["a", "b", "c"]))
 def _(s: Session) -> list[str]:
+    """When the active consumer is cancelled, the oldest waiting one becomes active."""
     opened = _single(s)
     for tag in "abc":
         opened.consume(s.q, tag, no_ack=True)
@@ -71,8 +71,9 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case("single-active.cancel-waiting", "cancelling a waiting consumer changes nothing", ok(["a", "c"]))
+@case("single-active.cancel-waiting", ok(["a", "c"]))
 def _(s: Session) -> list[str]:
+    """Cancelling a waiting consumer changes nothing."""
     opened = _single(s)
     for tag in "abc":
         opened.consume(s.q, tag, no_ack=True)
@@ -82,8 +83,9 @@ def _(s: Session) -> list[str]:
     return tags + _served(opened, s.q)
 
 
-@case("single-active.all-cancelled", "after all consumers are cancelled, a new one becomes active", ok(["b"]))
+@case("single-active.all-cancelled", ok(["b"]))
 def _(s: Session) -> list[str]:
+    """After all consumers are cancelled, a new one becomes active."""
     opened = _single(s)
     opened.consume(s.q, "a", no_ack=True)
     opened.call("basic.cancel", consumer_tag="a")
@@ -91,12 +93,9 @@ def _(s: Session) -> list[str]:
     return _served(opened, s.q)
 
 
-@case(
-    "single-active.keeps",
-    "a later consumer of higher priority does not replace the active one",
-    ok(["a", "high"]),
-)
+@case("single-active.keeps", ok(["a", "high"]))
 def _(s: Session) -> list[str]:
+    """A later consumer of higher priority does not replace the active one."""
     opened = _single(s)
     opened.consume(s.q, "a", no_ack=True)
     opened.consume(s.q, "high", no_ack=True, arguments={"x-priority": 9})
@@ -105,12 +104,9 @@ def _(s: Session) -> list[str]:
     return tags + _served(opened, s.q)
 
 
-@case(
-    "single-active.priority",
-    "the waiting consumer of the highest priority becomes active, then the oldest",
-    ok(list("adbec")),
-)
+@case("single-active.priority", ok(list("adbec")))
 def _(s: Session) -> list[str]:
+    """The waiting consumer of the highest priority becomes active, then the oldest."""
     opened = _single(s)
     for tag, priority in (("a", 0), ("b", 0), ("c", -1), ("d", 5), ("e", 0)):
         opened.consume(s.q, tag, no_ack=True, arguments={"x-priority": T("I", priority)})
@@ -121,12 +117,9 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case(
-    "single-active.cancel-unacked",
-    "messages that a cancelled active consumer has not acked remain with its channel",
-    ok((["a", "a"], ("b", b"3", False), "none")),
-)
+@case("single-active.cancel-unacked", ok((["a", "a"], ("b", b"3", False), "none")))
 def _(s: Session) -> tuple[object, ...]:
+    """Messages that a cancelled active consumer has not acked remain with its channel."""
     opened = _single(s, 2)
     opened.consume(s.q, "a")
     opened.consume(s.q, "b")
@@ -138,12 +131,9 @@ def _(s: Session) -> tuple[object, ...]:
     return tags, (got.consumer_tag, got.body, got.redelivered), rest
 
 
-@case(
-    "single-active.channel-close",
-    "messages unacked by the active consumer of a closed channel go to the next one, redelivered and in order",
-    ok([(b"1", True), (b"2", True), (b"3", True)]),
-)
+@case("single-active.channel-close", ok([(b"1", True), (b"2", True), (b"3", True)]))
 def _(s: Session) -> list[tuple[bytes, bool]]:
+    """Messages unacked by the active consumer of a closed channel go to the next one, redelivered and in order."""
     opened = _single(s, 3)
     opened.consume(s.q, "a")
     for _ in range(3):
@@ -154,12 +144,9 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
     return [(got.body, got.redelivered) for got in (second.deliver() for _ in range(3))]
 
 
-@case(
-    "single-active.connection-lost",
-    "messages unacked by the active consumer of a lost connection go to the next one, redelivered and in order",
-    ok([(b"1", True), (b"2", True), (b"3", False)]),
-)
+@case("single-active.connection-lost", ok([(b"1", True), (b"2", True), (b"3", False)]))
 def _(s: Session) -> list[tuple[bytes, bool]]:
+    """Messages unacked by the active consumer of a lost connection go to the next one, redelivered and in order."""
     first = _single(s, 3)
     first.call("basic.qos", prefetch_count=2)
     first.consume(s.q, "a")
@@ -171,12 +158,9 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
     return [(got.body, got.redelivered) for got in (second.deliver() for _ in range(3))]
 
 
-@case(
-    "single-active.channel-of-two",
-    "when the channel of the active consumer closes, waiting consumers of that channel do not become active",
-    ok("other"),
-)
+@case("single-active.channel-of-two", ok("other"))
 def _(s: Session) -> str:
+    """When the channel of the active consumer closes, waiting consumers of that channel do not become active."""
     first = _single(s)
     first.consume(s.q, "a")
     first.consume(s.q, "b", arguments={"x-priority": 9})
@@ -187,12 +171,9 @@ def _(s: Session) -> str:
     return str(second.deliver().consumer_tag)
 
 
-@case(
-    "single-active.prefetch",
-    "if the prefetch of the active consumer is used up, waiting consumers get nothing",
-    ok((2, True, ["a"])),
-)
+@case("single-active.prefetch", ok((2, True, ["a"])))
 def _(s: Session) -> tuple[object, ...]:
+    """If the prefetch of the active consumer is used up, waiting consumers get nothing."""
     opened = _single(s)
     opened.call("basic.qos", prefetch_count=2)
     opened.consume(s.q, "a")
@@ -205,12 +186,9 @@ def _(s: Session) -> tuple[object, ...]:
     return len(tags), quiet, [opened.deliver().consumer_tag]
 
 
-@case(
-    "single-active.global-prefetch",
-    "a global prefetch applies to the active consumer and to its successor",
-    ok((["a"], True, ["b"])),
-)
+@case("single-active.global-prefetch", ok((["a"], True, ["b"])))
 def _(s: Session) -> tuple[object, ...]:
+    """A global prefetch applies to the active consumer and to its successor."""
     opened = _single(s)
     opened.call("basic.qos", prefetch_count=1, global_=True)
     opened.consume(s.q, "a")
@@ -224,12 +202,9 @@ def _(s: Session) -> tuple[object, ...]:
     return [got.consumer_tag], quiet, [opened.deliver().consumer_tag]
 
 
-@case(
-    "single-active.requeue",
-    "messages that the active consumer requeues are delivered to it again",
-    ok([("a", False), ("a", True), ("a", True)]),
-)
+@case("single-active.requeue", ok([("a", False), ("a", True), ("a", True)]))
 def _(s: Session) -> list[tuple[str, bool]]:
+    """Messages that the active consumer requeues are delivered to it again."""
     opened = _single(s, 1)
     opened.consume(s.q, "a")
     opened.consume(s.q, "b")
@@ -242,8 +217,9 @@ def _(s: Session) -> list[tuple[str, bool]]:
     return seen
 
 
-@case("single-active.get", "basic.get is possible while a single active consumer exists", ok((b"2", True)))
+@case("single-active.get", ok((b"2", True)))
 def _(s: Session) -> tuple[bytes | None, bool]:
+    """basic.get is possible while a single active consumer exists."""
     opened = _single(s, 2)
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q, "a")
@@ -251,10 +227,9 @@ def _(s: Session) -> tuple[bytes | None, bool]:
     return opened.get(s.q), opened.quiet("basic.deliver")
 
 
-@case(
-    "single-active.delete", "deleting the queue cancels the active and the waiting consumers", ok(["a", "b"])
-)
+@case("single-active.delete", ok(["a", "b"]))
 def _(s: Session) -> list[str]:
+    """Deleting the queue cancels the active and the waiting consumers."""
     opened = _single(s)
     opened.consume(s.q, "a")
     opened.consume(s.q, "b")
@@ -262,8 +237,9 @@ def _(s: Session) -> list[str]:
     return sorted(opened.receive("basic.cancel").consumer_tag for _ in range(2))
 
 
-@case("single-active.auto-delete", "an auto-delete queue remains while a consumer is waiting", ok([1, 0]))
+@case("single-active.auto-delete", ok([1, 0]))
 def _(s: Session) -> list[int]:
+    """An auto-delete queue remains while a consumer is waiting."""
     opened = s.queue(auto_delete=True, arguments=SINGLE)
     opened.consume(s.q, "a")
     opened.consume(s.q, "b")
@@ -276,7 +252,6 @@ def _(s: Session) -> list[int]:
 
 @case(
     "single-active.redeclare",
-    "x-single-active-consumer is compared when a queue is declared again",
     channel(
         406,
         "queue.declare",
@@ -285,26 +260,24 @@ def _(s: Session) -> list[int]:
     ),
 )
 def _(s: Session) -> None:
+    """x-single-active-consumer is compared when a queue is declared again."""
     _single(s).queue(s.q)
 
 
 @case(
     "single-active.exclusive-second",
-    "an exclusive consumer is refused if there is a single active consumer",
     channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
 )
 def _(s: Session) -> None:
+    """An exclusive consumer is refused if there is a single active consumer."""
     opened = _single(s)
     opened.consume(s.q, "a")
     opened.consume(s.q, "b", exclusive=True)
 
 
-@case(
-    "priority.yields",
-    "while the prefetch of a consumer of high priority is used up, lower ones are served",
-    ok(["high", "low", "low", "high"]),
-)
+@case("priority.yields", ok(["high", "low", "low", "high"]))
 def _(s: Session) -> list[str]:
+    """While the prefetch of a consumer of high priority is used up, lower ones are served."""
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q, "high", arguments={"x-priority": 1})
@@ -323,12 +296,9 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case(
-    "priority.round-robin",
-    "messages are delivered to consumers of equal priority in turn",
-    ok(["a", "b", "a", "b"]),
-)
+@case("priority.round-robin", ok(["a", "b", "a", "b"]))
 def _(s: Session) -> list[str]:
+    """Messages are delivered to consumers of equal priority in turn."""
     opened = s.queue()
     opened.consume(s.q, "none", no_ack=True)
     for tag in "ab":
@@ -336,20 +306,18 @@ def _(s: Session) -> list[str]:
     return _served(opened, s.q, 4)
 
 
-@case(
-    "priority.negative",
-    "a consumer with a negative priority comes after one without a priority",
-    ok(["a", "a"]),
-)
+@case("priority.negative", ok(["a", "a"]))
 def _(s: Session) -> list[str]:
+    """A consumer with a negative priority comes after one without a priority."""
     opened = s.queue()
     opened.consume(s.q, "below", no_ack=True, arguments={"x-priority": T("I", -1)})
     opened.consume(s.q, "a", no_ack=True)
     return _served(opened, s.q, 2)
 
 
-@case("priority.widths", "x-priority may be an integer of any width", ok(["l", "i", "s", "b"]))
+@case("priority.widths", ok(["l", "i", "s", "b"]))
 def _(s: Session) -> list[str]:
+    """x-priority may be an integer of any width."""
     opened = s.queue()
     for tag, kind, priority in (("b", "b", 1), ("s", "s", 2), ("i", "I", 3), ("l", "l", 1 << 40)):
         opened.consume(s.q, tag, no_ack=True, arguments={"x-priority": T(kind, priority)})
@@ -360,12 +328,9 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case(
-    "priority.backlog",
-    "a backlog is delivered to the consumer of the highest priority first, the rest to the next",
-    ok("hhhll"),
-)
+@case("priority.backlog", ok("hhhll"))
 def _(s: Session) -> str:
+    """A backlog is delivered to the consumer of the highest priority first, the rest to the next."""
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=3)
     opened.consume(s.q, "l")
@@ -375,26 +340,27 @@ def _(s: Session) -> str:
     return "".join(opened.deliver().consumer_tag for _ in range(5))
 
 
-@case("exclusive.served", "all messages are delivered to an exclusive consumer", ok(["a", "a"]))
+@case("exclusive.served", ok(["a", "a"]))
 def _(s: Session) -> list[str]:
+    """All messages are delivered to an exclusive consumer."""
     opened = s.queue()
     opened.consume(s.q, "a", exclusive=True, no_ack=True)
     return _served(opened, s.q, 2)
 
 
 @case(
-    "exclusive.other-connection",
-    "an exclusive consumer excludes consumers of other connections",
-    channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
+    "exclusive.other-connection", channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use")
 )
 def _(s: Session) -> None:
+    """An exclusive consumer excludes consumers of other connections."""
     opened = s.queue()
     opened.consume(s.q, "a", exclusive=True)
     s.channel().consume(s.q, "b")
 
 
-@case("exclusive.get", "basic.get is possible while an exclusive consumer exists", ok(b"2"))
+@case("exclusive.get", ok(b"2"))
 def _(s: Session) -> bytes | None:
+    """basic.get is possible while an exclusive consumer exists."""
     opened = fill(s, s.channel(), 2)
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q, "a", exclusive=True)
@@ -402,12 +368,9 @@ def _(s: Session) -> bytes | None:
     return s.channel().get(s.q)
 
 
-@case(
-    "exclusive.channel-close",
-    "after the channel of an exclusive consumer closes, others may consume",
-    ok(["b"]),
-)
+@case("exclusive.channel-close", ok(["b"]))
 def _(s: Session) -> list[str]:
+    """After the channel of an exclusive consumer closes, others may consume."""
     opened = s.queue()
     opened.consume(s.q, "a", exclusive=True)
     second = opened.client.channel(2)
@@ -416,8 +379,9 @@ def _(s: Session) -> list[str]:
     return _served(second, s.q)
 
 
-@case("exclusive.priority", "an exclusive consumer may have a priority", ok(["a"]))
+@case("exclusive.priority", ok(["a"]))
 def _(s: Session) -> list[str]:
+    """An exclusive consumer may have a priority."""
     opened = s.queue()
     opened.consume(s.q, "a", exclusive=True, no_ack=True, arguments={"x-priority": 4})
     return _served(opened, s.q)
@@ -439,26 +403,18 @@ def _wait_for_close(opened: Channel) -> None:
     opened.receive("channel.close-ok", timeout=5)
 
 
-@case(
-    "timeout.queue",
-    "a queue's consumer timeout overrides the broker's",
-    channel(406, None, _LATE.format(900)),
-    of=("4.3",),
-)
+@case("timeout.queue", channel(406, None, _LATE.format(900)), of=("4.3",))
 def _(s: Session) -> None:
+    """A queue's consumer timeout overrides the broker's."""
     opened = _untold(s, arguments={"x-consumer-timeout": 900})
     opened.consume(s.q)
     opened.publish("", s.q, b"x")
     _wait_for_close(opened)
 
 
-@case(
-    "timeout.consumer",
-    "a consumer's own timeout overrides its queue's, even if another consumer has an older unacked delivery",
-    channel(406, None, _LATE.format(800)),
-    of=("4.3",),
-)
+@case("timeout.consumer", channel(406, None, _LATE.format(800)), of=("4.3",))
 def _(s: Session) -> None:
+    """A consumer's own timeout overrides its queue's, even if another consumer has an older unacked delivery."""
     opened = _untold(s, arguments={"x-consumer-timeout": 0})
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q, "patient")
@@ -469,13 +425,9 @@ def _(s: Session) -> None:
     _wait_for_close(opened)
 
 
-@case(
-    "timeout.requeue",
-    "after a consumer timeout the unacked messages are delivered to others, and the channel's consumers are removed",
-    ok((b"1", True, 1)),
-    setup="tight",
-)
+@case("timeout.requeue", ok((b"1", True, 1)), setup="tight")
 def _(s: Session) -> tuple[object, ...]:
+    """After a consumer timeout the unacked messages are delivered to others, and the channel's consumers are removed."""
     first = s.login().channel(1)
     first.queue(s.q, arguments={"x-single-active-consumer": True})
     first.consume(s.q, "late")
@@ -488,13 +440,9 @@ def _(s: Session) -> tuple[object, ...]:
     return got.body, got.redelivered, second.call("queue.declare", queue=s.q, passive=True).consumer_count
 
 
-@case(
-    "timeout.get",
-    "the consumer timeout applies to messages from basic.get too",
-    channel(406, None, _LATE.format(1000)),
-    setup="tight",
-)
+@case("timeout.get", channel(406, None, _LATE.format(1000)), setup="tight")
 def _(s: Session) -> None:
+    """The consumer timeout applies to messages from basic.get too."""
     opened = fill(s, s.channel(), 1)
     opened.get(s.q, no_ack=False)
     _wait_for_close(opened)
@@ -515,13 +463,13 @@ for _name, _value, _fault in (
     _what = f"invalid arg 'x-consumer-timeout' for queue '{{q}}' in vhost '/': {_fault}"
     case(
         f"timeout.queue-{_name}",
-        f"declaring a queue with x-consumer-timeout {_value!r}",
         channel(406, "queue.declare", _what),
+        statement=f"declaring a queue with x-consumer-timeout {_value!r}",
         of=("4.3",),
     )(_bad_queue_timeout)
     case(
         f"timeout.consumer-{_name}",
-        f"consuming with x-consumer-timeout {_value!r}",
         channel(406, "basic.consume", _what),
+        statement=f"consuming with x-consumer-timeout {_value!r}",
         of=("4.3",),
     )(_bad_consumer_timeout)

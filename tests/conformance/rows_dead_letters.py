@@ -219,7 +219,6 @@ for _way_name, _way in WAYS.items():
 
         case(
             f"dead.{_way_name}.{_form_name}",
-            f"x-death is correct after a message {_form.text} {_way.text}",
             ok(
                 (
                     _form.first(_way.reason) if _form.first else [None] * 3,
@@ -227,26 +226,23 @@ for _way_name, _way in WAYS.items():
                     _form.own,
                 )
             ),
+            statement=f"x-death is correct after a message {_form.text} {_way.text}",
         )(_matrix)
 
 
 # -- what is written -----------------------------------------------------------------------------------------------
 
 
-@case(
-    "dead.last", "x-last-death-* is written in addition to x-first-death-*", ok((["Q", "rejected", ""],) * 2)
-)
+@case("dead.last", ok((["Q", "rejected", ""],) * 2))
 def _(s: Session) -> Any:
+    """x-last-death-* is written in addition to x-first-death-*."""
     message = _die(s, WAYS["reject"], None)
     return first(s, message), last(s, message)
 
 
-@case(
-    "dead.last-again",
-    "x-last-death-* changes when the message is dead-lettered again",
-    ok((["Q", "rejected", ""], ["Q-dead", "rejected", "X"])),
-)
+@case("dead.last-again", ok((["Q", "rejected", ""], ["Q-dead", "rejected", "X"])))
 def _(s: Session) -> Any:
+    """x-last-death-* changes when the message is dead-lettered again."""
     opened = s.channel()
     opened.exchange(s.x, "fanout")
     opened.queue(s.q, arguments={"x-dead-letter-exchange": s.x})
@@ -259,12 +255,9 @@ def _(s: Session) -> Any:
     return first(s, message), last(s, message)
 
 
-@case(
-    "dead.types",
-    "in x-death count is a long, time a timestamp, routing-keys an array of strings, and the rest are strings",
-    ok([True] * 6),
-)
+@case("dead.types", ok([True] * 6))
 def _(s: Session) -> list[bool]:
+    """In x-death count is a long, time a timestamp, routing-keys an array of strings, and the rest are strings."""
     opened = s.channel()
     dead = dying(s, opened)
     opened.publish("", s.q, b"body")
@@ -285,12 +278,9 @@ def _(s: Session) -> list[bool]:
     return [name in payload for name in names]
 
 
-@case(
-    "dead.expiration-kept",
-    "the expiration is removed and recorded as original-expiration whatever the reason",
-    ok((None, [death(original_expiration="60000")])),
-)
+@case("dead.expiration-kept", ok((None, [death(original_expiration="60000")])))
 def _(s: Session) -> Any:
+    """The expiration is removed and recorded as original-expiration whatever the reason."""
     opened = s.channel()
     dead = dying(s, opened)
     opened.publish("", s.q, b"body", expiration="60000")
@@ -299,8 +289,9 @@ def _(s: Session) -> Any:
     return message.properties.get("expiration"), deaths(s, message)
 
 
-@case("dead.expiration-number", "original-expiration is written as a number", ok(["500"]))
+@case("dead.expiration-number", ok(["500"]))
 def _(s: Session) -> Any:
+    """original-expiration is written as a number."""
     opened = s.channel()
     dead = dying(s, opened)
     opened.publish("", s.q, b"body", expiration="+0500")
@@ -308,12 +299,9 @@ def _(s: Session) -> Any:
     return [entry["original-expiration"] for entry in deaths(s, take(opened, dead))]
 
 
-@case(
-    "dead.expiration-once",
-    "original-expiration is recorded by the death that removed it, not by later ones",
-    ok([("Q-dead", None), ("Q", "60000")]),
-)
+@case("dead.expiration-once", ok([("Q-dead", None), ("Q", "60000")]))
 def _(s: Session) -> Any:
+    """original-expiration is recorded by the death that removed it, not by later ones."""
     opened = s.channel()
     opened.queue(f"{s.q}-end")
     for name, to in ((s.q, f"{s.q}-dead"), (f"{s.q}-dead", f"{s.q}-end")):
@@ -327,7 +315,6 @@ def _(s: Session) -> Any:
 
 @case(
     "dead.chain",
-    "each queue in a chain adds an entry to x-death, the newest first",
     ok(
         (
             ["Q", "rejected", "amq.fanout"],
@@ -339,6 +326,7 @@ def _(s: Session) -> Any:
     ),
 )
 def _(s: Session) -> Any:
+    """Each queue in a chain adds an entry to x-death, the newest first."""
     opened = s.channel()
     opened.queue(f"{s.q}-3")
     for name, to in ((s.q, f"{s.q}-2"), (f"{s.q}-2", f"{s.q}-3")):
@@ -352,22 +340,16 @@ def _(s: Session) -> Any:
     return first(s, message), deaths(s, message)
 
 
-@case(
-    "dead.order",
-    "a third death does not change the order of the other entries",
-    ok(([("Q", "rejected", 1), ("b", "expired", 4), ("a", "expired", 4)], "Q")),
-)
+@case("dead.order", ok(([("Q", "rejected", 1), ("b", "expired", 4), ("a", "expired", 4)], "Q")))
 def _(s: Session) -> Any:
+    """A third death does not change the order of the other entries."""
     message = _die(s, WAYS["reject"], {"x-death": [former("b", "expired"), former("a", "expired")]})
     return brief(s, message), _named(s, message.routing_key)
 
 
-@case(
-    "dead.counted-on",
-    "repeated deaths increase the count; the entry keeps the time, exchange and keys of the first",
-    ok([death(count=3)]),
-)
+@case("dead.counted-on", ok([death(count=3)]))
 def _(s: Session) -> Any:
+    """Repeated deaths increase the count; the entry keeps the time, exchange and keys of the first."""
     opened = s.queue(arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": s.q})
     opened.publish("", s.q, b"body")
     for _ in range(3):
@@ -397,26 +379,20 @@ for _name, _text, _entries, _kept in _ENTRIES:
 
     case(
         f"dead.entry-{_name}",
-        f"x-death with {_text} is {'kept' if _kept else 'removed'}",
         ok((death(), _kept)),
+        statement=f"x-death with {_text} is {'kept' if _kept else 'removed'}",
     )(_foreign)
 
 
-@case(
-    "dead.entry-more",
-    "unknown fields of an x-death entry are removed",
-    ok([death(), formerly("else", "expired")]),
-)
+@case("dead.entry-more", ok([death(), formerly("else", "expired")]))
 def _(s: Session) -> Any:
+    """Unknown fields of an x-death entry are removed."""
     return deaths(s, _die(s, WAYS["reject"], {"x-death": [{**former("else", "expired"), "more": 1}]}))
 
 
-@case(
-    "dead.entry-none",
-    "a dead letter that had an empty x-death header gets no x-first-death-* headers",
-    ok(([None] * 3, [death()])),
-)
+@case("dead.entry-none", ok(([None] * 3, [death()])))
 def _(s: Session) -> Any:
+    """A dead letter that had an empty x-death header gets no x-first-death-* headers."""
     message = _die(s, WAYS["reject"], {"x-death": []})
     return first(s, message), deaths(s, message)
 
@@ -435,17 +411,14 @@ for _name, _value in {
 
     case(
         f"dead.other.{_name}",
-        f"an x-death header of the type {_name} is replaced",
         ok((["Q", "expired", ""], [death(reason="expired")], {})),
+        statement=f"an x-death header of the type {_name} is replaced",
     )(_malformed)
 
 
-@case(
-    "dead.first-claimed",
-    "x-first-death-* headers sent by a client are overwritten",
-    ok((["Q", "rejected", ""], [death()])),
-)
+@case("dead.first-claimed", ok((["Q", "rejected", ""], [death()])))
 def _(s: Session) -> Any:
+    """x-first-death-* headers sent by a client are overwritten."""
     message = _die(s, WAYS["reject"], MINE)
     return first(s, message), deaths(s, message)
 
@@ -457,8 +430,9 @@ PROPERTIES = {
 }  # fmt: skip
 
 
-@case("dead.properties", "all other properties are unchanged", ok(PROPERTIES))
+@case("dead.properties", ok(PROPERTIES))
 def _(s: Session) -> Any:
+    """All other properties are unchanged."""
     opened = s.channel()
     dead = dying(s, opened, durable=True)
     opened.publish("", s.q, b"body", **PROPERTIES, expiration="5")
@@ -477,11 +451,12 @@ for _name, _size in {"empty": 0, "one-frame": 1000, "frames": 300_000}.items():
         reject(opened, s.q)
         return take(opened, dead).body == body
 
-    case(f"dead.body-{_name}", f"a body of {_size} bytes is unchanged", ok(True))(_body)
+    case(f"dead.body-{_name}", ok(True), statement=f"a body of {_size} bytes is unchanged")(_body)
 
 
-@case("dead.not-redelivered", "a dead letter is not marked as redelivered", ok(False))
+@case("dead.not-redelivered", ok(False))
 def _(s: Session) -> Any:
+    """A dead letter is not marked as redelivered."""
     opened = s.channel()
     dead = dying(s, opened)
     opened.publish("", s.q, b"body")
@@ -489,12 +464,9 @@ def _(s: Session) -> Any:
     return take(opened, dead).redelivered
 
 
-@case(
-    "dead.address",
-    "a dead letter has the dead letter exchange as its exchange and keeps its routing key",
-    ok(("X", "Q")),
-)
+@case("dead.address", ok(("X", "Q")))
 def _(s: Session) -> Any:
+    """A dead letter has the dead letter exchange as its exchange and keeps its routing key."""
     message = _die(s, WAYS["reject"], None)
     return _named(s, message.exchange), _named(s, message.routing_key)
 
@@ -520,17 +492,14 @@ for _name in ("ttl", "expiration", "length", "octets", "refuse"):
 
     case(
         f"dead.cycle.{_name}",
-        f"a message that {WAYS[_name].text} is dead-lettered to other queues, not to its own",
         ok(([("Q", WAYS[_name].reason, 1)], False, 1 if WAYS[_name].kill is push else 0)),
+        statement=f"a message that {WAYS[_name].text} is dead-lettered to other queues, not to its own",
     )(_itself)
 
 
-@case(
-    "dead.cycle.reject",
-    "a rejected message returns to its own queue, each time it is rejected",
-    ok([("Q", "rejected", 2)]),
-)
+@case("dead.cycle.reject", ok([("Q", "rejected", 2)]))
 def _(s: Session) -> Any:
+    """A rejected message returns to its own queue, each time it is rejected."""
     opened = s.channel()
     dead = dying(s, opened)
     opened.call("queue.bind", queue=s.q, exchange=s.x)
@@ -572,54 +541,39 @@ def _retried(s: Session, *arguments: dict[str, Any], rejects_at: int, times: int
     return seen
 
 
-@case(
-    "dead.cycle.two",
-    "a message that expires in two queues in turn is not dead-lettered to the first one again",
-    ok(([("Q-1", "expired", 1), ("Q-0", "expired", 1)], True)),
-)
+@case("dead.cycle.two", ok(([("Q-1", "expired", 1), ("Q-0", "expired", 1)], True)))
 def _(s: Session) -> Any:
+    """A message that expires in two queues in turn is not dead-lettered to the first one again."""
     opened = s.channel()
     _ring(s, opened, _ROUND, _ROUND)
     opened.publish("", f"{s.q}-0", b"body")
     return brief(s, opened.deliver()), opened.quiet("basic.deliver")
 
 
-@case(
-    "dead.cycle.three",
-    "a cycle of three queues by TTL and x-max-length ends before the first queue",
-    ok(([("Q-2", "maxlen", 1), ("Q-1", "expired", 1), ("Q-0", "expired", 1)], True)),
-)
+@case("dead.cycle.three", ok(([("Q-2", "maxlen", 1), ("Q-1", "expired", 1), ("Q-0", "expired", 1)], True)))
 def _(s: Session) -> Any:
+    """A cycle of three queues by TTL and x-max-length ends before the first queue."""
     opened = s.channel()
     _ring(s, opened, _ROUND, _ROUND, {"x-max-length": 0})
     opened.publish("", f"{s.q}-0", b"body")
     return brief(s, opened.deliver()), opened.quiet("basic.deliver")
 
 
-@case(
-    "dead.cycle.two-rejected",
-    "a retry cycle of TTL and reject does not end",
-    ok([[("Q-1", "rejected", n), ("Q-0", "expired", n)] for n in (1, 2, 3)]),
-)
+@case("dead.cycle.two-rejected", ok([[("Q-1", "rejected", n), ("Q-0", "expired", n)] for n in (1, 2, 3)]))
 def _(s: Session) -> Any:
+    """A retry cycle of TTL and reject does not end."""
     return _retried(s, _ROUND, {}, rejects_at=1, times=3)
 
 
-@case(
-    "dead.cycle.reject-then-ttl",
-    "a retry cycle of reject and TTL does not end",
-    ok([[("Q-1", "expired", n), ("Q-0", "rejected", n)] for n in (1, 2)]),
-)
+@case("dead.cycle.reject-then-ttl", ok([[("Q-1", "expired", n), ("Q-0", "rejected", n)] for n in (1, 2)]))
 def _(s: Session) -> Any:
+    """A retry cycle of reject and TTL does not end."""
     return _retried(s, {}, _ROUND, rejects_at=0, times=2)
 
 
-@case(
-    "dead.cycle.reject-before",
-    "a reject before a message entered a cycle does not keep the cycle going",
-    ok(([("Q-0", "expired", 1), ("Q", "rejected", 1)], True)),
-)
+@case("dead.cycle.reject-before", ok(([("Q-0", "expired", 1), ("Q", "rejected", 1)], True)))
 def _(s: Session) -> Any:
+    """A reject before a message entered a cycle does not keep the cycle going."""
     opened = s.channel()
     _ring(s, opened, _ROUND)
     opened.queue(s.q, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{s.q}-0"})
@@ -628,12 +582,9 @@ def _(s: Session) -> Any:
     return brief(s, opened.deliver()), opened.quiet("basic.deliver")
 
 
-@case(
-    "dead.cycle.default-exchange",
-    "a message that expires and is dead-lettered to its own queue by the default exchange is dropped",
-    ok((0, [("Q", "expired", 1)])),
-)
+@case("dead.cycle.default-exchange", ok((0, [("Q", "expired", 1)])))
 def _(s: Session) -> Any:
+    """A message that expires and is dead-lettered to its own queue by the default exchange is dropped."""
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
     opened.queue(s.q, arguments={**_ROUND, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": s.q})
@@ -658,8 +609,8 @@ for _reason in ("expired", "rejected"):
 
     case(
         f"dead.cycle.claimed-{_reason}",
-        f"cycle detection ignores an x-death header sent by a client: {_reason} in the target queue",
         ok(True),
+        statement=f"cycle detection ignores an x-death header sent by a client: {_reason} in the target queue",
     )(_claimed)
 
 
@@ -720,11 +671,12 @@ for _ident, _text, _arguments, _headers, _expected in (
     ) -> Any:
         return _keys(s, arguments, headers)
 
-    case(f"dead.keys.{_ident}", f"dead letters are routed by {_text}", ok(_expected))(_routed)
+    case(f"dead.keys.{_ident}", ok(_expected), statement=f"dead letters are routed by {_text}")(_routed)
 
 
-@case("dead.keys.empty", "an empty x-dead-letter-routing-key is used as a key", ok(("", [["Q"]])))
+@case("dead.keys.empty", ok(("", [["Q"]])))
 def _(s: Session) -> Any:
+    """An empty x-dead-letter-routing-key is used as a key."""
     opened = s.channel()
     dead = dying(s, opened, {"x-dead-letter-routing-key": ""})
     opened.publish("", s.q, b"body")
@@ -733,12 +685,9 @@ def _(s: Session) -> Any:
     return message.routing_key, [entry["routing-keys"] for entry in deaths(s, message)]
 
 
-@case(
-    "dead.keys.twice",
-    "after x-dead-letter-routing-key was applied, the next death records only that key",
-    ok(([["dlrk"], ["k", "cc"]], {})),
-)
+@case("dead.keys.twice", ok(([["dlrk"], ["k", "cc"]], {})))
 def _(s: Session) -> Any:
+    """After x-dead-letter-routing-key was applied, the next death records only that key."""
     opened = s.channel()
     opened.exchange(s.x, "direct")
     opened.queue(s.q, arguments={"x-dead-letter-exchange": s.x, "x-dead-letter-routing-key": "dlrk"})
@@ -755,8 +704,9 @@ def _(s: Session) -> Any:
     return [entry["routing-keys"] for entry in deaths(s, message)], own(s, message)
 
 
-@case("dead.keys.cc-again", "CC is used each time a message is dead-lettered", ok([["k", "cc"], ["k", "cc"]]))
+@case("dead.keys.cc-again", ok([["k", "cc"], ["k", "cc"]]))
 def _(s: Session) -> Any:
+    """CC is used each time a message is dead-lettered."""
     opened = s.channel()
     opened.exchange(s.x, "direct")
     opened.exchange(s.x + "-2", "direct")
@@ -781,12 +731,9 @@ def _marked(s: Session, opened: Channel, dead: str, queue: str | None = None) ->
     return take(opened, dead).body
 
 
-@case(
-    "dead.missing",
-    "dead letters are dropped while the exchange does not exist, and routed once it does",
-    ok(b"marker"),
-)
+@case("dead.missing", ok(b"marker"))
 def _(s: Session) -> Any:
+    """Dead letters are dropped while the exchange does not exist, and routed once it does."""
     opened = s.queue(arguments={"x-dead-letter-exchange": s.x})
     opened.publish("", s.q, b"body")
     reject(opened, s.q)
@@ -797,12 +744,9 @@ def _(s: Session) -> Any:
     return _marked(s, opened, dead)
 
 
-@case(
-    "dead.deleted",
-    "dead letters are dropped after the dead letter exchange is deleted",
-    ok((b"1", b"marker")),
-)
+@case("dead.deleted", ok((b"1", b"marker")))
 def _(s: Session) -> Any:
+    """Dead letters are dropped after the dead letter exchange is deleted."""
     opened = s.channel()
     dead = dying(s, opened)
     opened.publish("", s.q, b"1")
@@ -817,10 +761,9 @@ def _(s: Session) -> Any:
     return seen, _marked(s, opened, dead)
 
 
-@case(
-    "dead.missing-ttl", "expired messages are dropped if the dead letter exchange does not exist", ok((0, 0))
-)
+@case("dead.missing-ttl", ok((0, 0)))
 def _(s: Session) -> Any:
+    """Expired messages are dropped if the dead letter exchange does not exist."""
     opened = s.queue(arguments={"x-dead-letter-exchange": s.x, "x-message-ttl": 0})
     for _ in range(3):
         opened.publish("", s.q, b"body")
@@ -828,12 +771,9 @@ def _(s: Session) -> Any:
     return opened.drain(s.q), opened.call("queue.delete", queue=s.q).message_count
 
 
-@case(
-    "dead.default",
-    "the default exchange routes dead letters to the queue that x-dead-letter-routing-key names",
-    ok(("", "Q-dead")),
-)
+@case("dead.default", ok(("", "Q-dead")))
 def _(s: Session) -> Any:
+    """The default exchange routes dead letters to the queue that x-dead-letter-routing-key names."""
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
     opened.queue(s.q, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
@@ -843,12 +783,9 @@ def _(s: Session) -> Any:
     return message.exchange, _named(s, message.routing_key)
 
 
-@case(
-    "dead.default-key",
-    "without x-dead-letter-routing-key the default exchange routes dead letters by the message's own key",
-    ok((["Q"], [["Q-dead"]])),
-)
+@case("dead.default-key", ok((["Q"], [["Q-dead"]])))
 def _(s: Session) -> Any:
+    """Without x-dead-letter-routing-key the default exchange routes dead letters by the message's own key."""
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
     opened.queue(s.q, arguments={"x-dead-letter-exchange": ""})
@@ -859,8 +796,9 @@ def _(s: Session) -> Any:
     return [entry["queue"] for entry in found], [entry["routing-keys"] for entry in found]
 
 
-@case("dead.unbound", "dead letters are dropped if the exchange has no binding", ok(b"marker"))
+@case("dead.unbound", ok(b"marker"))
 def _(s: Session) -> Any:
+    """Dead letters are dropped if the exchange has no binding."""
     opened = s.channel()
     opened.exchange(s.x, "fanout")
     opened.queue(s.q, arguments={"x-dead-letter-exchange": s.x})
@@ -872,12 +810,9 @@ def _(s: Session) -> Any:
     return _marked(s, opened, dead)
 
 
-@case(
-    "dead.alternate",
-    "dead letters that the exchange cannot route go to its alternate exchange",
-    ok(("X", ["Q"])),
-)
+@case("dead.alternate", ok(("X", ["Q"])))
 def _(s: Session) -> Any:
+    """Dead letters that the exchange cannot route go to its alternate exchange."""
     opened = s.channel()
     opened.exchange(s.x + "-else", "fanout")
     opened.exchange(s.x, "direct", arguments={"alternate-exchange": s.x + "-else"})
@@ -890,12 +825,9 @@ def _(s: Session) -> Any:
     return _named(s, message.exchange), [entry["queue"] for entry in deaths(s, message)]
 
 
-@case(
-    "dead.several",
-    "dead letters are routed to several queues, one copy each",
-    ok([[("Q", "expired", 1)]] * 3),
-)
+@case("dead.several", ok([[("Q", "expired", 1)]] * 3))
 def _(s: Session) -> Any:
+    """Dead letters are routed to several queues, one copy each."""
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 1})
     for number in range(2):
@@ -905,8 +837,9 @@ def _(s: Session) -> Any:
     return [brief(s, take(opened, name)) for name in (dead, f"{s.q}-0", f"{s.q}-1")]
 
 
-@case("dead.exchanges", "dead letters follow exchange-to-exchange bindings", ok(("X", "k")))
+@case("dead.exchanges", ok(("X", "k")))
 def _(s: Session) -> Any:
+    """Dead letters follow exchange-to-exchange bindings."""
     opened = s.channel()
     opened.exchange(s.x, "topic")
     opened.exchange(s.x + "-2", "direct")
@@ -920,8 +853,9 @@ def _(s: Session) -> Any:
     return _named(s, message.exchange), message.routing_key
 
 
-@case("dead.internal", "the dead letter exchange may be internal", ok(b"body"))
+@case("dead.internal", ok(b"body"))
 def _(s: Session) -> Any:
+    """The dead letter exchange may be internal."""
     opened = s.channel()
     opened.exchange(s.x, "fanout", internal=True)
     dead = opened.queue(f"{s.q}-dead")
@@ -932,8 +866,9 @@ def _(s: Session) -> Any:
     return take(opened, dead).body
 
 
-@case("dead.headers", "a headers exchange routes dead letters by the message's headers", ok([True, False]))
+@case("dead.headers", ok([True, False]))
 def _(s: Session) -> Any:
+    """A headers exchange routes dead letters by the message's headers."""
     opened = s.channel()
     opened.exchange(s.x, "headers")
     for number, value in enumerate(("yes", "no")):
@@ -947,20 +882,18 @@ def _(s: Session) -> Any:
     return [True, opened.get(f"{s.q}-1") is not None]
 
 
-@case("dead.mandatory", "a mandatory message that is dead-lettered is not returned", ok(True))
+@case("dead.mandatory", ok(True))
 def _(s: Session) -> Any:
+    """A mandatory message that is dead-lettered is not returned."""
     opened = s.queue(arguments={"x-dead-letter-exchange": "amq.direct", "x-message-ttl": 0})
     opened.publish("", s.q, b"body", mandatory=True)
     opened.sync()
     return opened.quiet("basic.return")
 
 
-@case(
-    "dead.target-ttl",
-    "dead letters are subject to the TTL of the queue they are routed to",
-    ok([("Q-dead", "expired"), ("Q", "rejected")]),
-)
+@case("dead.target-ttl", ok([("Q-dead", "expired"), ("Q", "rejected")]))
 def _(s: Session) -> Any:
+    """Dead letters are subject to the TTL of the queue they are routed to."""
     opened = s.channel()
     opened.exchange(s.x, "fanout")
     end = opened.queue(f"{s.q}-end")
@@ -975,8 +908,9 @@ def _(s: Session) -> Any:
     return [(entry["queue"], entry["reason"]) for entry in deaths(s, message)]
 
 
-@case("dead.no-dlx", "a queue without a dead letter exchange drops messages", ok([0, 0]))
+@case("dead.no-dlx", ok([0, 0]))
 def _(s: Session) -> Any:
+    """A queue without a dead letter exchange drops messages."""
     opened = s.queue()
     opened.publish("", s.q, b"body")
     reject(opened, s.q)
@@ -988,8 +922,9 @@ def _(s: Session) -> Any:
 # -- who dies, and who does not ------------------------------------------------------------------------------------
 
 
-@case("dead.get-ack", "acked messages are not dead-lettered", ok(b"marker"))
+@case("dead.get-ack", ok(b"marker"))
 def _(s: Session) -> Any:
+    """Acked messages are not dead-lettered."""
     opened = s.channel()
     dead = dying(s, opened)
     opened.publish("", s.q, b"body")
@@ -997,8 +932,9 @@ def _(s: Session) -> Any:
     return _marked(s, opened, dead)
 
 
-@case("dead.no-ack", "messages delivered with no_ack are not dead-lettered", ok(b"marker"))
+@case("dead.no-ack", ok(b"marker"))
 def _(s: Session) -> Any:
+    """Messages delivered with no_ack are not dead-lettered."""
     opened = s.channel()
     dead = dying(s, opened)
     opened.publish("", s.q, b"body")
@@ -1006,8 +942,9 @@ def _(s: Session) -> Any:
     return _marked(s, opened, dead)
 
 
-@case("dead.requeue", "requeued messages are not dead-lettered and get no x-death", ok((True, None)))
+@case("dead.requeue", ok((True, None)))
 def _(s: Session) -> Any:
+    """Requeued messages are not dead-lettered and get no x-death."""
     opened = s.channel()
     dying(s, opened)
     opened.publish("", s.q, b"body")
@@ -1017,8 +954,9 @@ def _(s: Session) -> Any:
     return message.redelivered, message.properties.get("headers")
 
 
-@case("dead.purge", "purged messages are not dead-lettered", ok((1, b"marker")))
+@case("dead.purge", ok((1, b"marker")))
 def _(s: Session) -> Any:
+    """Purged messages are not dead-lettered."""
     opened = s.channel()
     dead = dying(s, opened)
     opened.publish("", s.q, b"body")
@@ -1026,8 +964,9 @@ def _(s: Session) -> Any:
     return count, _marked(s, opened, dead)
 
 
-@case("dead.delete", "messages of a deleted queue are not dead-lettered", ok((1, True)))
+@case("dead.delete", ok((1, True)))
 def _(s: Session) -> Any:
+    """Messages of a deleted queue are not dead-lettered."""
     opened = s.channel()
     opened.consume(dying(s, opened), no_ack=True)
     opened.publish("", s.q, b"body")
@@ -1035,16 +974,18 @@ def _(s: Session) -> Any:
     return count, opened.quiet("basic.deliver")
 
 
-@case("dead.expires", "messages of a queue that expires are not dead-lettered", ok(True))
+@case("dead.expires", ok(True))
 def _(s: Session) -> Any:
+    """Messages of a queue that expires are not dead-lettered."""
     opened = s.channel()
     opened.consume(dying(s, opened, {"x-expires": 50}), no_ack=True)
     opened.publish("", s.q, b"body")
     return opened.quiet("basic.deliver", timeout=0.4)
 
 
-@case("dead.close", "unacked messages of a closed channel are requeued, not dead-lettered", ok((True, None)))
+@case("dead.close", ok((True, None)))
 def _(s: Session) -> Any:
+    """Unacked messages of a closed channel are requeued, not dead-lettered."""
     opened, other = s.channel(), s.channel()
     dying(s, other)
     other.publish("", s.q, b"body")
@@ -1054,8 +995,9 @@ def _(s: Session) -> Any:
     return message.redelivered, message.properties.get("headers")
 
 
-@case("dead.multiple", "a nack with multiple dead-letters several messages, in order", ok([b"1", b"2", b"3"]))
+@case("dead.multiple", ok([b"1", b"2", b"3"]))
 def _(s: Session) -> Any:
+    """A nack with multiple dead-letters several messages, in order."""
     opened = s.channel()
     dead = dying(s, opened)
     tag = 0
@@ -1066,8 +1008,9 @@ def _(s: Session) -> Any:
     return [take(opened, dead).body for _ in range(3)]
 
 
-@case("dead.ttl-order", "messages that expire together are dead-lettered in order", ok([b"1", b"2", b"3"]))
+@case("dead.ttl-order", ok([b"1", b"2", b"3"]))
 def _(s: Session) -> Any:
+    """Messages that expire together are dead-lettered in order."""
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 20})
     for number in b"123":
@@ -1075,12 +1018,9 @@ def _(s: Session) -> Any:
     return [take(opened, dead).body for _ in range(3)]
 
 
-@case(
-    "dead.length-order",
-    "a full queue with drop-head dead-letters the oldest messages",
-    ok(([b"1", b"2"], [b"3", b"4"])),
-)
+@case("dead.length-order", ok(([b"1", b"2"], [b"3", b"4"])))
 def _(s: Session) -> Any:
+    """A full queue with drop-head dead-letters the oldest messages."""
     opened = s.channel()
     dead = dying(s, opened, {"x-max-length": 2})
     for number in b"1234":
@@ -1089,12 +1029,9 @@ def _(s: Session) -> Any:
     return gone, [take(opened, s.q).body for _ in range(2)]
 
 
-@case(
-    "dead.refuse-order",
-    "a full queue with reject-publish-dlx dead-letters the newest messages",
-    ok(([b"3", b"4"], [b"1", b"2"])),
-)
+@case("dead.refuse-order", ok(([b"3", b"4"], [b"1", b"2"])))
 def _(s: Session) -> Any:
+    """A full queue with reject-publish-dlx dead-letters the newest messages."""
     opened = s.channel()
     dead = dying(s, opened, {"x-max-length": 2, "x-overflow": "reject-publish-dlx"})
     for number in b"1234":
@@ -1103,10 +1040,9 @@ def _(s: Session) -> Any:
     return gone, [take(opened, s.q).body for _ in range(2)]
 
 
-@case(
-    "dead.refuse-plain", "messages rejected with reject-publish are not dead-lettered", ok((b"1", b"marker"))
-)
+@case("dead.refuse-plain", ok((b"1", b"marker")))
 def _(s: Session) -> Any:
+    """Messages rejected with reject-publish are not dead-lettered."""
     opened = s.channel()
     dead = dying(s, opened, {"x-max-length": 1, "x-overflow": "reject-publish"})
     for number in b"12":
@@ -1115,8 +1051,9 @@ def _(s: Session) -> Any:
     return take(opened, s.q).body, _marked(s, opened, dead)
 
 
-@case("dead.behind", "an expired message is dead-lettered when it becomes the head", ok((True, b"2")))
+@case("dead.behind", ok((True, b"2")))
 def _(s: Session) -> Any:
+    """An expired message is dead-lettered when it becomes the head."""
     opened = s.channel()
     dead = dying(s, opened)
     opened.consume(dead, no_ack=True)
@@ -1127,12 +1064,9 @@ def _(s: Session) -> Any:
     return before, opened.deliver().body
 
 
-@case(
-    "dead.unacked",
-    "an unacked message that has expired is dead-lettered when it is requeued",
-    ok((True, [("Q", "expired", 1)])),
-)
+@case("dead.unacked", ok((True, [("Q", "expired", 1)])))
 def _(s: Session) -> Any:
+    """An unacked message that has expired is dead-lettered when it is requeued."""
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 500})
     opened.consume(dead, no_ack=True)
@@ -1143,24 +1077,18 @@ def _(s: Session) -> Any:
     return before, brief(s, opened.deliver())
 
 
-@case(
-    "dead.ttl-zero",
-    "with a TTL of 0 a message that no consumer takes at once is dead-lettered",
-    ok([("Q", "expired", 1)]),
-)
+@case("dead.ttl-zero", ok([("Q", "expired", 1)]))
 def _(s: Session) -> Any:
+    """With a TTL of 0 a message that no consumer takes at once is dead-lettered."""
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 0})
     opened.publish("", s.q, b"body")
     return brief(s, take(opened, dead))
 
 
-@case(
-    "dead.ttl-zero-consumer",
-    "with a TTL of 0 a message that a consumer takes at once is delivered",
-    ok((b"body", True)),
-)
+@case("dead.ttl-zero-consumer", ok((b"body", True)))
 def _(s: Session) -> Any:
+    """With a TTL of 0 a message that a consumer takes at once is delivered."""
     opened, other = s.channel(), s.channel()
     other.consume(dying(s, opened, {"x-message-ttl": 0}), no_ack=True)
     opened.consume(s.q, no_ack=True)
@@ -1168,12 +1096,9 @@ def _(s: Session) -> Any:
     return opened.deliver().body, other.quiet("basic.deliver")
 
 
-@case(
-    "dead.tx",
-    "messages rejected in a transaction are dead-lettered when it is committed",
-    ok((True, [("Q", "rejected", 1)])),
-)
+@case("dead.tx", ok((True, [("Q", "rejected", 1)])))
 def _(s: Session) -> Any:
+    """Messages rejected in a transaction are dead-lettered when it is committed."""
     opened, other = s.channel(), s.channel()
     other.consume(dying(s, opened), no_ack=True)
     opened.publish("", s.q, b"body")
@@ -1184,12 +1109,9 @@ def _(s: Session) -> Any:
     return before, brief(s, other.deliver())
 
 
-@case(
-    "dead.tx-rollback",
-    "messages rejected in a transaction that is rolled back are not dead-lettered",
-    ok(True),
-)
+@case("dead.tx-rollback", ok(True))
 def _(s: Session) -> Any:
+    """Messages rejected in a transaction that is rolled back are not dead-lettered."""
     opened, other = s.channel(), s.channel()
     other.consume(dying(s, opened), no_ack=True)
     opened.publish("", s.q, b"body")
@@ -1218,17 +1140,14 @@ for _name, _cause, _way, _answer in (
         _kind = "persistent" if _durable else "transient"
         case(
             f"dead.confirm-{_name}-{_kind}",
-            f"a {_kind} message that is dead-lettered at once because of {_cause} is confirmed by {_answer}",
             ok((_answer, b"body")),
+            statement=f"a {_kind} message that is dead-lettered at once because of {_cause} is confirmed by {_answer}",
         )(_confirmed)
 
 
-@case(
-    "dead.durable",
-    "a persistent message dead-lettered from a durable queue to another remains persistent",
-    ok((2, [("Q", "rejected", 1)])),
-)
+@case("dead.durable", ok((2, [("Q", "rejected", 1)])))
 def _(s: Session) -> Any:
+    """A persistent message dead-lettered from a durable queue to another remains persistent."""
     opened = s.channel()
     opened.exchange(s.x, "fanout", durable=True)
     dead = opened.queue(f"{s.q}-dead", durable=True)
@@ -1242,8 +1161,9 @@ def _(s: Session) -> Any:
     return message.properties["delivery_mode"], brief(s, message)
 
 
-@case("dead.many", "a thousand messages expire and are dead-lettered", ok((1000, 0)))
+@case("dead.many", ok((1000, 0)))
 def _(s: Session) -> Any:
+    """A thousand messages expire and are dead-lettered."""
     opened = s.channel()
     dead = dying(s, opened, {"x-message-ttl": 50})
     opened.consume(dead, no_ack=True)
@@ -1254,11 +1174,8 @@ def _(s: Session) -> Any:
     return 1000, opened.ready(s.q)
 
 
-@case(
-    "dead.dlx-declared-late",
-    "the dead letter exchange need not exist when a queue is declared, and is not created by it",
-    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
-)
+@case("dead.dlx-declared-late", channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"))
 def _(s: Session) -> None:
+    """The dead letter exchange need not exist when a queue is declared, and is not created by it."""
     opened = s.queue(arguments={"x-dead-letter-exchange": s.x})
     opened.exchange(s.x, "fanout", passive=True)

@@ -7,8 +7,9 @@ case = ROWS.case
 REPLY_TO = "amq.rabbitmq.reply-to"
 
 
-@case("delivery.qos-existing", "a new prefetch does not affect existing consumers", ok((1, 1)))
+@case("delivery.qos-existing", ok((1, 1)))
 def _(s: Session) -> tuple[int, int]:
+    """A new prefetch does not affect existing consumers."""
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q)
@@ -17,8 +18,9 @@ def _(s: Session) -> tuple[int, int]:
     return first, first + opened.deliveries()
 
 
-@case("delivery.qos-global-existing", "a global prefetch applies to existing consumers", ok((2, 0)))
+@case("delivery.qos-global-existing", ok((2, 0)))
 def _(s: Session) -> tuple[int, int]:
+    """A global prefetch applies to existing consumers."""
     opened = s.queue()
     opened.consume(s.q)
     opened.call("basic.qos", prefetch_count=2, global_=True)
@@ -27,12 +29,9 @@ def _(s: Session) -> tuple[int, int]:
     return opened.deliveries(), opened.deliveries()
 
 
-@case(
-    "delivery.qos-global-no-ack",
-    "while the channel's global prefetch is used up, its consumers with no_ack wait too",
-    ok((["1"], ["2"])),
-)
+@case("delivery.qos-global-no-ack", ok((["1"], ["2"])))
 def _(s: Session) -> tuple[list[str], list[str]]:
+    """While the channel's global prefetch is used up, its consumers with no_ack wait too."""
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=1, global_=True)
     opened.consume(s.q, "1")
@@ -47,12 +46,9 @@ def _(s: Session) -> tuple[list[str], list[str]]:
     return before, [opened.deliver().consumer_tag]
 
 
-@case(
-    "delivery.qos-other-consumer",
-    "messages that exceed one consumer's prefetch are delivered to the other",
-    ok({"1": 1, "2": 4}),
-)
+@case("delivery.qos-other-consumer", ok({"1": 1, "2": 4}))
 def _(s: Session) -> dict[str, int]:
+    """Messages that exceed one consumer's prefetch are delivered to the other."""
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q, "1")
@@ -65,12 +61,9 @@ def _(s: Session) -> dict[str, int]:
     return counts
 
 
-@case(
-    "delivery.cancel-passes-on",
-    "after a consumer is cancelled, messages are delivered to the others",
-    ok(["2", "2"]),
-)
+@case("delivery.cancel-passes-on", ok(["2", "2"]))
 def _(s: Session) -> list[str]:
+    """After a consumer is cancelled, messages are delivered to the others."""
     opened = s.queue()
     opened.consume(s.q, "1", no_ack=True)
     opened.consume(s.q, "2", no_ack=True)
@@ -80,12 +73,9 @@ def _(s: Session) -> list[str]:
     return [opened.deliver().consumer_tag, opened.deliver().consumer_tag]
 
 
-@case(
-    "delivery.close-passes-on",
-    "messages of a closed channel are delivered to the remaining consumers",
-    ok([("2", b"1", True)]),
-)
+@case("delivery.close-passes-on", ok([("2", b"1", True)]))
 def _(s: Session) -> list[tuple[str, bytes, bool]]:
+    """Messages of a closed channel are delivered to the remaining consumers."""
     opened = fill(s, s.channel(), 1)
     opened.consume(s.q, "1")
     opened.deliver()
@@ -96,10 +86,9 @@ def _(s: Session) -> list[tuple[str, bytes, bool]]:
     return [(got.consumer_tag, got.body, got.redelivered)]
 
 
-@case(
-    "delivery.priority-negative", "a consumer with a negative priority is served last", ok(["plain", "plain"])
-)
+@case("delivery.priority-negative", ok(["plain", "plain"]))
 def _(s: Session) -> list[str]:
+    """A consumer with a negative priority is served last."""
     opened = s.queue()
     opened.consume(s.q, "last", no_ack=True, arguments={"x-priority": -1})
     opened.consume(s.q, "plain", no_ack=True)
@@ -112,17 +101,18 @@ def _(s: Session) -> list[str]:
 
 @case(
     "delivery.exclusive-other-channel",
-    "an exclusive consumer excludes consumers on every other channel",
     channel(403, "basic.consume", "queue '{q}' in vhost '/' in exclusive use"),
 )
 def _(s: Session) -> None:
+    """An exclusive consumer excludes consumers on every other channel."""
     opened = s.queue()
     opened.consume(s.q, "1", exclusive=True)
     s.channel().consume(s.q, "2")
 
 
-@case("delivery.exclusive-get", "an exclusive consumer does not exclude basic.get", ok(b"1"))
+@case("delivery.exclusive-get", ok(b"1"))
 def _(s: Session) -> bytes | None:
+    """An exclusive consumer does not exclude basic.get."""
     opened = fill(s, s.channel(), 2)
     opened.call("basic.qos", prefetch_count=1)
     opened.get(s.q)
@@ -132,8 +122,9 @@ def _(s: Session) -> bytes | None:
     return s.channel().get(s.q)
 
 
-@case("delivery.no-local", "no_local is ignored", ok(b"x"))
+@case("delivery.no-local", ok(b"x"))
 def _(s: Session) -> bytes:
+    """no_local is ignored."""
     opened = s.queue()
     opened.consume(s.q, no_local=True)
     opened.publish("", s.q, b"x")
@@ -142,7 +133,6 @@ def _(s: Session) -> bytes:
 
 @case(
     "delivery.failover-argument",
-    "x-cancel-on-ha-failover must be a boolean",
     channel(
         406,
         "basic.consume",
@@ -150,12 +140,14 @@ def _(s: Session) -> bytes:
     ),
 )
 def _(s: Session) -> None:
+    """x-cancel-on-ha-failover must be a boolean."""
     opened = s.channel()
     opened.consume(opened.queue(s.q), arguments={"x-cancel-on-ha-failover": "yes"})
 
 
-@case("delivery.unacked-not-counted", "unacked messages do not count as ready", ok((1, 2)))
+@case("delivery.unacked-not-counted", ok((1, 2)))
 def _(s: Session) -> tuple[int, int]:
+    """Unacked messages do not count as ready."""
     opened = fill(s, s.channel())
     opened.call("basic.qos", prefetch_count=2)
     opened.consume(s.q)
@@ -168,8 +160,9 @@ def _(s: Session) -> tuple[int, int]:
     return before, opened.ready(s.q, 1) + 1
 
 
-@case("delivery.empty-body", "an empty body is delivered without a body frame", ok([1, 2]))
+@case("delivery.empty-body", ok([1, 2]))
 def _(s: Session) -> list[int]:
+    """An empty body is delivered without a body frame."""
     opened = s.queue()
     opened.publish("", s.q, b"")
     opened.ready(s.q, 1)
@@ -178,12 +171,9 @@ def _(s: Session) -> list[int]:
     return kinds if opened.quiet() else [*kinds, -1]
 
 
-@case(
-    "reply.other-channel",
-    "a request must be sent on the channel that consumes the replies",
-    channel(406, "basic.publish", "fast reply consumer does not exist"),
-)
+@case("reply.other-channel", channel(406, "basic.publish", "fast reply consumer does not exist"))
 def _(s: Session) -> None:
+    """A request must be sent on the channel that consumes the replies."""
     opened = s.channel()
     opened.consume(REPLY_TO, no_ack=True)
     other = opened.client.channel(2)
@@ -191,12 +181,9 @@ def _(s: Session) -> None:
     other.sync()
 
 
-@case(
-    "reply.cancelled",
-    "after the reply consumer is cancelled a request is refused",
-    channel(406, "basic.publish", "fast reply consumer does not exist"),
-)
+@case("reply.cancelled", channel(406, "basic.publish", "fast reply consumer does not exist"))
 def _(s: Session) -> None:
+    """After the reply consumer is cancelled a request is refused."""
     opened = s.channel()
     opened.consume(REPLY_TO, "r", no_ack=True)
     opened.call("basic.cancel", consumer_tag="r")
@@ -204,12 +191,9 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case(
-    "reply.server-tag",
-    "the reply consumer may have a generated tag or one of its own",
-    ok(("amq.ctag-", "mine", b"a")),
-)
+@case("reply.server-tag", ok(("amq.ctag-", "mine", b"a")))
 def _(s: Session) -> tuple[str, str, bytes]:
+    """The reply consumer may have a generated tag or one of its own."""
     opened = s.channel()
     generated = opened.consume(REPLY_TO, "", no_ack=True)
     other = opened.client.channel(2)
@@ -222,12 +206,9 @@ def _(s: Session) -> tuple[str, str, bytes]:
     return generated[:9], got.consumer_tag, got.body
 
 
-@case(
-    "reply.gone-declare",
-    "a passive declare of a reply address whose client has disconnected",
-    ok((404, "NOT_FOUND - no queue 'amq.rabbitmq.reply-to.", True)),
-)
+@case("reply.gone-declare", ok((404, "NOT_FOUND - no queue 'amq.rabbitmq.reply-to.", True)))
 def _(s: Session) -> tuple[int, str, bool]:
+    """A passive declare of a reply address whose client has disconnected."""
     client, server = s.channel(), s.channel()
     server.queue(s.q)
     client.consume(REPLY_TO, no_ack=True)
@@ -240,12 +221,9 @@ def _(s: Session) -> tuple[int, str, bool]:
     return close.reply_code, close.reply_text[:44], close.reply_text.endswith("' in vhost '/'")
 
 
-@case(
-    "reply.mandatory",
-    "a mandatory reply that is delivered is not returned",
-    ok((b"answer", ["queue.declare-ok"])),
-)
+@case("reply.mandatory", ok((b"answer", ["queue.declare-ok"])))
 def _(s: Session) -> tuple[bytes, list[str]]:
+    """A mandatory reply that is delivered is not returned."""
     client, server = s.channel(), s.channel()
     server.queue(s.q)
     client.consume(REPLY_TO, no_ack=True)
@@ -260,15 +238,17 @@ def _(s: Session) -> tuple[bytes, list[str]]:
     return client.deliver().body, names
 
 
-@case("reply.other-header", "other reply_to values are not changed", ok("mine"))
+@case("reply.other-header", ok("mine"))
 def _(s: Session) -> str:
+    """Other reply_to values are not changed."""
     opened = s.queue()
     opened.publish("", s.q, b"x", reply_to="mine")
     return str(opened.call("basic.get", queue=s.q).properties["reply_to"])
 
 
-@case("reply.two-replies", "a request may get several replies", ok([b"1", b"2"]))
+@case("reply.two-replies", ok([b"1", b"2"]))
 def _(s: Session) -> list[bytes]:
+    """A request may get several replies."""
     client, server = s.channel(), s.channel()
     server.queue(s.q)
     client.consume(REPLY_TO, no_ack=True)

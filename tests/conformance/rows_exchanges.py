@@ -9,89 +9,92 @@ case = ROWS.case
 DEFAULT = "operation not permitted on the default exchange"
 
 
-@case(
-    "39a", "an unknown exchange type", channel(406, "exchange.declare", "unknown exchange type 'x-nothing'")
-)
+@case("39a", channel(406, "exchange.declare", "unknown exchange type 'x-nothing'"))
 def _(s: Session) -> None:
+    """An unknown exchange type."""
     s.channel().exchange(s.x, "x-nothing")
 
 
 @case(
     "39b",
-    "declaring an x-delayed-message exchange without x-delayed-type",
     channel(406, "exchange.declare", "Invalid argument, 'x-delayed-type' must be an existing exchange type"),
 )
 def _(s: Session) -> None:
+    """Declaring an x-delayed-message exchange without x-delayed-type."""
     s.channel().exchange(s.x, "x-delayed-message")
 
 
-@case("39c", "an empty exchange type", channel(406, "exchange.declare", "invalid exchange type ''"))
+@case("39c", channel(406, "exchange.declare", "invalid exchange type ''"))
 def _(s: Session) -> None:
+    """An empty exchange type."""
     s.channel().exchange(s.x, "")
 
 
-@case("40a", "declaring the default exchange", channel(403, "exchange.declare", DEFAULT))
+@case("40a", channel(403, "exchange.declare", DEFAULT))
 def _(s: Session) -> None:
+    """Declaring the default exchange."""
     s.channel().exchange("")
 
 
-@case("40b", "deleting the default exchange", channel(403, "exchange.delete", DEFAULT))
+@case("40b", channel(403, "exchange.delete", DEFAULT))
 def _(s: Session) -> None:
+    """Deleting the default exchange."""
     s.channel().call("exchange.delete", exchange="")
 
 
-@case("40c", "binding a queue to the default exchange", channel(403, "queue.bind", DEFAULT))
+@case("40c", channel(403, "queue.bind", DEFAULT))
 def _(s: Session) -> None:
+    """Binding a queue to the default exchange."""
     opened = s.channel()
     opened.call("queue.bind", queue=opened.queue(s.q, exclusive=True), exchange="", routing_key="k")
 
 
-@case("40d", "unbinding a queue from the default exchange", channel(403, "queue.unbind", DEFAULT))
+@case("40d", channel(403, "queue.unbind", DEFAULT))
 def _(s: Session) -> None:
+    """Unbinding a queue from the default exchange."""
     opened = s.channel()
     opened.call("queue.unbind", queue=opened.queue(s.q, exclusive=True), exchange="", routing_key=s.q)
 
 
-@case("40e", "binding an exchange to the default exchange", channel(403, "exchange.bind", DEFAULT))
+@case("40e", channel(403, "exchange.bind", DEFAULT))
 def _(s: Session) -> None:
+    """Binding an exchange to the default exchange."""
     s.channel().call("exchange.bind", destination="amq.direct", source="")
 
 
-@case("40f", "binding the default exchange to another", channel(403, "exchange.bind", DEFAULT))
+@case("40f", channel(403, "exchange.bind", DEFAULT))
 def _(s: Session) -> None:
+    """Binding the default exchange to another."""
     s.channel().call("exchange.bind", destination="", source="amq.direct")
 
 
-@case("40g", "unbinding the default exchange", channel(403, "exchange.unbind", DEFAULT))
+@case("40g", channel(403, "exchange.unbind", DEFAULT))
 def _(s: Session) -> None:
+    """Unbinding the default exchange."""
     s.channel().call("exchange.unbind", destination="amq.direct", source="")
 
 
-@case("40h", "declaring the default exchange passively", channel(403, "exchange.declare", DEFAULT))
+@case("40h", channel(403, "exchange.declare", DEFAULT))
 def _(s: Session) -> None:
+    """Declaring the default exchange passively."""
     s.channel().exchange("", passive=True)
 
 
-@case(
-    "41a",
-    "a new exchange with a reserved name",
-    channel(403, "exchange.declare", "exchange name 'amq.foo' contains reserved prefix 'amq.*'"),
-)
+@case("41a", channel(403, "exchange.declare", "exchange name 'amq.foo' contains reserved prefix 'amq.*'"))
 def _(s: Session) -> None:
+    """A new exchange with a reserved name."""
     s.channel().exchange("amq.foo")
 
 
-@case("41b", "declaring a predeclared exchange again as it is")
+@case("41b")
 def _(s: Session) -> None:
+    """Declaring a predeclared exchange again as it is."""
     s.channel().exchange("amq.topic", "topic", durable=True)
 
 
-@case(
-    "41c",
-    "the predeclared exchanges exist",
-    ok(["amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.topic"]),
-)
+@case("41c", ok(["amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.topic"]))
 def _(s: Session) -> list[str]:
+    """The predeclared exchanges exist."""
     opened = s.channel()
     return [
         opened.exchange(f"amq.{kind}", passive=True)
@@ -101,19 +104,19 @@ def _(s: Session) -> list[str]:
 
 @case(
     "42a",
-    "deleting a predeclared exchange",
     channel(403, "exchange.delete", "deletion of system exchange 'amq.direct' in vhost '/' not allowed"),
 )
 def _(s: Session) -> None:
+    """Deleting a predeclared exchange."""
     s.channel().call("exchange.delete", exchange="amq.direct")
 
 
 @case(
     "42b",
-    "deleting an exchange with a reserved name that does not exist",
     channel(403, "exchange.delete", "deletion of system exchange 'amq.nosuch' in vhost '/' not allowed"),
 )
 def _(s: Session) -> None:
+    """Deleting an exchange with a reserved name that does not exist."""
     s.channel().call("exchange.delete", exchange="amq.nosuch")
 
 
@@ -133,8 +136,8 @@ for _letter, _first, _second, _text in (
 
     case(
         f"43{_letter}",
-        f"an exchange declared with {_first or 'defaults'}, then with {_second or 'defaults'}",
         channel(406, "exchange.declare", f"inequivalent arg {_text}"),
+        statement=f"an exchange declared with {_first or 'defaults'}, then with {_second or 'defaults'}",
     )(_differ)
 
 
@@ -155,13 +158,14 @@ for _letter, _before, _after, _text in (
 
     case(
         f"44{_letter}",
-        f"an exchange declared with the arguments {_before}, then with {_after}",
         channel(406, "exchange.declare", _AE + _text),
+        statement=f"an exchange declared with the arguments {_before}, then with {_after}",
     )(_alternate)
 
 
-@case("44d", "arguments of an exchange other than alternate-exchange are not compared")
+@case("44d")
 def _(s: Session) -> None:
+    """Arguments of an exchange other than alternate-exchange are not compared."""
     opened = s.channel()
     opened.exchange(s.x, arguments={"x-mine": 1})
     opened.exchange(s.x, arguments={"x-mine": 2, "other": "x"})
@@ -169,7 +173,6 @@ def _(s: Session) -> None:
 
 @case(
     "45a",
-    "an alternate exchange that is a number",
     channel(
         406,
         "exchange.declare",
@@ -177,12 +180,12 @@ def _(s: Session) -> None:
     ),
 )
 def _(s: Session) -> None:
+    """An alternate exchange that is a number."""
     s.channel().exchange(s.x, arguments={"alternate-exchange": 1})
 
 
 @case(
     "45b",
-    "an alternate exchange of the type void",
     channel(
         406,
         "exchange.declare",
@@ -190,12 +193,12 @@ def _(s: Session) -> None:
     ),
 )
 def _(s: Session) -> None:
+    """An alternate exchange of the type void."""
     s.channel().exchange(s.x, arguments={"alternate-exchange": None})
 
 
 @case(
     "45c",
-    "an alternate exchange of a wrong type, for an existing exchange with other arguments",
     channel(
         406,
         "exchange.declare",
@@ -203,49 +206,47 @@ def _(s: Session) -> None:
     ),
 )
 def _(s: Session) -> None:
+    """An alternate exchange of a wrong type, for an existing exchange with other arguments."""
     opened = s.channel()
     opened.exchange(s.x)
     opened.exchange(s.x, arguments={"alternate-exchange": 1})
 
 
-@case(
-    "46",
-    "a passive declare of an exchange that does not exist",
-    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
-)
+@case("46", channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"))
 def _(s: Session) -> None:
+    """A passive declare of an exchange that does not exist."""
     s.channel().exchange(s.x, passive=True)
 
 
-@case("46b", "a passive declare does not compare properties or arguments")
+@case("46b")
 def _(s: Session) -> None:
+    """A passive declare does not compare properties or arguments."""
     opened = s.channel()
     opened.exchange(s.x)
     opened.exchange(s.x, "nonsense", passive=True, durable=True, arguments={"alternate-exchange": "x"})
 
 
-@case(
-    "47a",
-    "deleting an exchange that has bindings, with if-unused",
-    channel(406, "exchange.delete", "exchange '{x}' in vhost '/' in use"),
-)
+@case("47a", channel(406, "exchange.delete", "exchange '{x}' in vhost '/' in use"))
 def _(s: Session) -> None:
+    """Deleting an exchange that has bindings, with if-unused."""
     opened = s.channel()
     opened.exchange(s.x)
     opened.call("queue.bind", queue=opened.queue(s.q), exchange=s.x, routing_key="k")
     opened.call("exchange.delete", exchange=s.x, if_unused=True)
 
 
-@case("47b", "an exchange that is only the destination of bindings counts as unused")
+@case("47b")
 def _(s: Session) -> None:
+    """An exchange that is only the destination of bindings counts as unused."""
     opened = s.channel()
     opened.exchange(s.x)
     opened.call("exchange.bind", destination=s.x, source="amq.direct", routing_key="k")
     opened.call("exchange.delete", exchange=s.x, if_unused=True)
 
 
-@case("47c", "an exchange that has bindings can be deleted, which deletes its bindings", ok(True))
+@case("47c", ok(True))
 def _(s: Session) -> bool:
+    """An exchange that has bindings can be deleted, which deletes its bindings."""
     opened = s.channel()
     opened.exchange(s.x)
     opened.call("queue.bind", queue=opened.queue(s.q), exchange=s.x, routing_key="k")
@@ -255,6 +256,7 @@ def _(s: Session) -> bool:
     return opened.drain(s.q) == 0
 
 
-@case("48", "deleting an exchange that does not exist is answered", ok("exchange.delete-ok"))
+@case("48", ok("exchange.delete-ok"))
 def _(s: Session) -> str:
+    """Deleting an exchange that does not exist is answered."""
     return s.channel().call("exchange.delete", exchange=s.x, if_unused=True).name

@@ -114,7 +114,7 @@ for _letter, _what, _touch in (
     def _kept(s: Session, touch: Touch = _touch) -> bool:
         return _outlives(s, touch)
 
-    case(f"expires.{_letter}", f"{_what} counts as use and restarts x-expires", ok(True))(_kept)
+    case(f"expires.{_letter}", ok(True), statement=f"{_what} counts as use and restarts x-expires")(_kept)
 
 
 def _publish(opened: Channel, queue: str) -> None:
@@ -139,54 +139,54 @@ for _letter, _what, _touch in (
     def _not_kept(s: Session, touch: Touch = _touch) -> bool:
         return _ends_under(s, touch)
 
-    case(f"expires.{_letter}", f"{_what} does not count as use: the queue expires", ok(True))(_not_kept)
+    case(f"expires.{_letter}", ok(True), statement=f"{_what} does not count as use: the queue expires")(
+        _not_kept
+    )
 
 
 def _short(s: Session, **declare: object) -> Channel:
     return s.queue(arguments={"x-expires": SOON}, **declare)
 
 
-@case(
-    "expires.unused",
-    "a queue that nobody uses expires",
-    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
-)
+@case("expires.unused", channel(404, "queue.declare", "no queue '{q}' in vhost '/'"))
 def _(s: Session) -> None:
+    """A queue that nobody uses expires."""
     opened = _short(s)
     _ends(opened, s.q)
     opened.queue(s.q, passive=True)
 
 
-@case("expires.durable", "a durable queue expires, with its persistent messages", ok((True, 0)))
+@case("expires.durable", ok((True, 0)))
 def _(s: Session) -> tuple[bool, int]:
+    """A durable queue expires, with its persistent messages."""
     opened = _short(s, durable=True)
     opened.put(s.q, b"1", b"2", delivery_mode=2)
     gone = _ends(opened, s.q)
     return gone, opened.call("queue.declare", queue=s.q, durable=True).message_count
 
 
-@case("expires.server-named", "a server-named queue expires", ok(True))
+@case("expires.server-named", ok(True))
 def _(s: Session) -> bool:
+    """A server-named queue expires."""
     opened = s.channel()
     return _ends(opened, opened.queue(arguments={"x-expires": SOON}))
 
 
-@case("expires.exclusive", "an exclusive queue expires while its connection is open", ok(True))
+@case("expires.exclusive", ok(True))
 def _(s: Session) -> bool:
+    """An exclusive queue expires while its connection is open."""
     return _ends(_short(s, exclusive=True), s.q)
 
 
-@case("expires.auto-delete", "an auto-delete queue expires without ever having had a consumer", ok(True))
+@case("expires.auto-delete", ok(True))
 def _(s: Session) -> bool:
+    """An auto-delete queue expires without ever having had a consumer."""
     return _ends(_short(s, auto_delete=True), s.q)
 
 
-@case(
-    "expires.consumer",
-    "a queue with a consumer does not expire, even if no messages arrive",
-    ok((True, True)),
-)
+@case("expires.consumer", ok((True, True)))
 def _(s: Session) -> tuple[bool, bool]:
+    """A queue with a consumer does not expire, even if no messages arrive."""
     opened = s.queue(arguments={"x-expires": 6 * SOON})
     opened.consume(s.q)
     opened.lapse(9 * SOON)
@@ -212,11 +212,12 @@ for _letter, _what in (
             opened.client.call(1 if how == "channel" else 0, f"{how}.close", reply_code=200)
         return _ends(other, s.q)
 
-    case(f"expires.consumer-{_letter}", f"x-expires starts when {_what}", ok(True))(_left)
+    case(f"expires.consumer-{_letter}", ok(True), statement=f"x-expires starts when {_what}")(_left)
 
 
-@case("expires.consumer-one-of-two", "a queue does not expire while it has one consumer left", ok(True))
+@case("expires.consumer-one-of-two", ok(True))
 def _(s: Session) -> bool:
+    """A queue does not expire while it has one consumer left."""
     opened = s.queue(arguments={"x-expires": 6 * SOON})
     opened.consume(s.q, "1")
     opened.consume(s.q, "2")
@@ -225,8 +226,9 @@ def _(s: Session) -> bool:
     return _alive(opened, s.q)
 
 
-@case("expires.unacked", "a queue with unacked messages expires; their later acks are accepted", ok(True))
+@case("expires.unacked", ok(True))
 def _(s: Session) -> bool:
+    """A queue with unacked messages expires; their later acks are accepted."""
     opened = s.queue(arguments={"x-expires": 10 * SOON})
     opened.put(s.q, b"1", b"2")
     first = opened.call("basic.get", queue=s.q).delivery_tag
@@ -236,8 +238,9 @@ def _(s: Session) -> bool:
     return gone
 
 
-@case("expires.unacked-nack", "messages requeued to an expired queue are dropped", ok((True, 0)))
+@case("expires.unacked-nack", ok((True, 0)))
 def _(s: Session) -> tuple[bool, int]:
+    """Messages requeued to an expired queue are dropped."""
     opened = s.queue(arguments={"x-expires": 10 * SOON})
     opened.put(s.q, b"1")
     tag = opened.call("basic.get", queue=s.q).delivery_tag
@@ -247,8 +250,9 @@ def _(s: Session) -> tuple[bool, int]:
     return gone, opened.drain(s.q)
 
 
-@case("expires.no-dead-letters", "messages of a queue that expires are not dead-lettered", ok((True, 0)))
+@case("expires.no-dead-letters", ok((True, 0)))
 def _(s: Session) -> tuple[bool, int]:
+    """Messages of a queue that expires are not dead-lettered."""
     opened = s.channel()
     opened.queue(s.q + "-dead")
     arguments = {
@@ -261,10 +265,9 @@ def _(s: Session) -> tuple[bool, int]:
     return _ends(opened, s.q), opened.drain(s.q + "-dead")
 
 
-@case(
-    "expires.bindings", "the bindings of a queue that expires are deleted", ok((True, "NO_ROUTE", "NO_ROUTE"))
-)
+@case("expires.bindings", ok((True, "NO_ROUTE", "NO_ROUTE")))
 def _(s: Session) -> tuple[object, ...]:
+    """The bindings of a queue that expires are deleted."""
     opened = s.channel()
     opened.exchange(s.x)
     opened.queue(s.q, arguments={"x-expires": 10 * SOON})
@@ -277,12 +280,9 @@ def _(s: Session) -> tuple[object, ...]:
     return gone, first, opened.receive("basic.return").reply_text
 
 
-@case(
-    "expires.auto-delete-exchange",
-    "an auto-delete exchange is deleted when its last bound queue expires",
-    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
-)
+@case("expires.auto-delete-exchange", channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"))
 def _(s: Session) -> None:
+    """An auto-delete exchange is deleted when its last bound queue expires."""
     opened = s.channel()
     opened.exchange(s.x, auto_delete=True)
     opened.queue(s.q, arguments={"x-expires": 10 * SOON})
@@ -291,12 +291,9 @@ def _(s: Session) -> None:
     opened.exchange(s.x, passive=True)
 
 
-@case(
-    "expires.declared-anew",
-    "after a queue has expired, its name can be declared with other arguments, without x-expires",
-    ok((True, True)),
-)
+@case("expires.declared-anew", ok((True, True)))
 def _(s: Session) -> tuple[bool, bool]:
+    """After a queue has expired, its name can be declared with other arguments, without x-expires."""
     opened = _short(s, durable=True)
     gone = _ends(opened, s.q)
     opened.queue(s.q, arguments={"x-max-length": 5})
@@ -304,8 +301,9 @@ def _(s: Session) -> tuple[bool, bool]:
     return gone, _alive(opened, s.q)
 
 
-@case("expires.deleted", "a queue declared again after its deletion has its own x-expires", ok(True))
+@case("expires.deleted", ok(True))
 def _(s: Session) -> bool:
+    """A queue declared again after its deletion has its own x-expires."""
     opened = s.queue(arguments={"x-expires": 4 * SOON})
     opened.call("queue.delete", queue=s.q)
     opened.queue(s.q)
@@ -313,15 +311,17 @@ def _(s: Session) -> bool:
     return _alive(opened, s.q)
 
 
-@case("expires.ttl", "messages of a queue with x-expires may expire before the queue", ok((0, True)))
+@case("expires.ttl", ok((0, True)))
 def _(s: Session) -> tuple[int, bool]:
+    """Messages of a queue with x-expires may expire before the queue."""
     opened = s.queue(arguments={"x-expires": 8 * SOON, "x-message-ttl": SOON})
     opened.put(s.q, b"1")
     return opened.ready(s.q, within=PATIENCE), _ends(opened, s.q)
 
 
-@case("expires.confirmed", "messages to a queue that is about to expire are confirmed", ok({"basic.ack"}))
+@case("expires.confirmed", ok({"basic.ack"}))
 def _(s: Session) -> set[str]:
+    """Messages to a queue that is about to expire are confirmed."""
     opened = _short(s, durable=True)
     answers: set[str] = set()
     while _alive(opened, s.q):
@@ -329,8 +329,9 @@ def _(s: Session) -> set[str]:
     return answers or {"basic.ack"}
 
 
-@case("expires.many", "a hundred queues expire, each at its own time", ok(0))
+@case("expires.many", ok(0))
 def _(s: Session) -> int:
+    """A hundred queues expire, each at its own time."""
     opened = s.channel()
     names = [opened.queue(f"{s.q}-{n}", arguments={"x-expires": SOON + n % 3}) for n in range(100)]
     return sum(not _ends(opened, name) for name in names)

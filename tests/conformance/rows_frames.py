@@ -30,7 +30,7 @@ def _row(
             opened.send("channel.flow", active=True)
         opened.client.receive(on, "channel.flow-ok")
 
-    case(ident, statement, expect, fatal=fatal)(script)
+    case(ident, expect, statement=statement, fatal=fatal)(script)
 
 
 _row("21a", "a content header on channel 0",
@@ -87,21 +87,18 @@ _row("24b", "a long frame that does not end in the octet 206 is quoted by its fi
      lambda c: c.frame(BODY, 1, bytes(range(40)), end=0), fatal=True)  # fmt: skip
 
 
-@case(
-    "25a",
-    "a frame larger than frame_max",
-    connection(501, None, "type 3, all octets = <<>>: {frame_too_large,4097,4088}"),
-    fatal=True,
-)
+@case("25a", connection(501, None, "type 3, all octets = <<>>: {frame_too_large,4097,4088}"), fatal=True)
 def _(s: Session) -> None:
+    """A frame larger than frame_max."""
     client = s.login(frame_max=4096)
     client.channel(1)
     client.frame(BODY, 1, bytes(4097))
     client.receive(1)
 
 
-@case("25b", "a payload that exceeds the limit of frame_max by up to 8 bytes is accepted", ok(4096))
+@case("25b", ok(4096))
 def _(s: Session) -> int:
+    """A payload that exceeds the limit of frame_max by up to 8 bytes is accepted."""
     client = s.login(frame_max=4096)
     opened = client.channel(1)
     opened.queue(s.q)
@@ -110,16 +107,18 @@ def _(s: Session) -> int:
     return len(opened.get(s.q) or b"")
 
 
-@case("25c", "a frame larger than 4096 bytes before connection.tune-ok", SOCKET)
+@case("25c", SOCKET)
 def _(s: Session) -> None:
+    """A frame larger than 4096 bytes before connection.tune-ok."""
     client = s.client()
     client.begin()
     client.frame(METHOD, 0, bytes(5000))
     client.receive(0)
 
 
-@case("25d", "the broker's own frames do not exceed the negotiated frame_max", ok((4088, 4088, 1824)))
+@case("25d", ok((4088, 4088, 1824)))
 def _(s: Session) -> tuple[int, ...]:
+    """The broker's own frames do not exceed the negotiated frame_max."""
     client = s.login(frame_max=4096)
     opened = client.channel(1)
     opened.queue(s.q)
@@ -146,12 +145,9 @@ def _content(client: Client, channel: int = 1) -> tuple[list[int], list[int]]:
     return headers, bodies
 
 
-@case(
-    "25e",
-    "a content header larger than the consumer's frame_max is sent in one frame, the body in frames that fit",
-    ok(([20_025], [4088, 4088, 1824])),
-)
+@case("25e", ok(([20_025], [4088, 4088, 1824])))
 def _(s: Session) -> tuple[list[int], list[int]]:
+    """A content header larger than the consumer's frame_max is sent in one frame, the body in frames that fit."""
     sender = s.channel()
     sender.queue(s.q)
     sender.publish("", s.q, bytes(10_000), headers={"h": "x" * 20_000})
@@ -161,12 +157,9 @@ def _(s: Session) -> tuple[list[int], list[int]]:
     return _content(reader)
 
 
-@case(
-    "25f",
-    "a content header larger than the consumer's frame_max is sent in one frame, also with a large body",
-    ok(([20_025], 4088, 3_000_000)),
-)
+@case("25f", ok(([20_025], 4088, 3_000_000)))
 def _(s: Session) -> tuple[list[int], int, int]:
+    """A content header larger than the consumer's frame_max is sent in one frame, also with a large body."""
     sender = s.channel()
     sender.queue(s.q)
     sender.publish("", s.q, bytes(3_000_000), headers={"h": "x" * 20_000})
@@ -177,12 +170,9 @@ def _(s: Session) -> tuple[list[int], int, int]:
     return headers, max(bodies), sum(bodies)
 
 
-@case(
-    "25g",
-    "a content header that dead-lettering makes larger than the publisher's frame_max is delivered to the publisher in one frame",
-    ok((1, True, [5])),
-)
+@case("25g", ok((1, True, [5])))
 def _(s: Session) -> tuple[int, bool, list[int]]:
+    """A content header that dead-lettering makes larger than the publisher's frame_max is delivered to the publisher in one frame."""
     client = s.login(frame_max=4096)
     opened = client.channel(1)
     arguments = {
@@ -270,8 +260,9 @@ _row("35c", "an ack on a channel that was never opened", connection(504, "basic.
      lambda c: c.send(2, "basic.ack", delivery_tag=1), on=2)  # fmt: skip
 
 
-@case("35d", "a method on a closed channel", connection(504, "queue.declare", _OPEN_FIRST))
+@case("35d", connection(504, "queue.declare", _OPEN_FIRST))
 def _(s: Session) -> None:
+    """A method on a closed channel."""
     opened = s.channel()
     opened.call("channel.close", reply_code=200)
     opened.call("queue.declare", queue=s.q)
@@ -303,8 +294,9 @@ _row(
 )
 
 
-@case("channel.reopen", "the number of a closed channel can be opened again and starts afresh", ok((1, b"x")))
+@case("channel.reopen", ok((1, b"x")))
 def _(s: Session) -> tuple[int, bytes]:
+    """The number of a closed channel can be opened again and starts afresh."""
     opened = s.queue()
     opened.publish("", s.q, b"x")
     opened.call("basic.get", queue=s.q)
@@ -314,12 +306,9 @@ def _(s: Session) -> tuple[int, bytes]:
     return got.delivery_tag, got.body
 
 
-@case(
-    "channel.requeue-on-close",
-    "channel.close-ok is sent after the channel's unacked messages are requeued",
-    ok((2, True)),
-)
+@case("channel.requeue-on-close", ok((2, True)))
 def _(s: Session) -> tuple[int, bool]:
+    """channel.close-ok is sent after the channel's unacked messages are requeued."""
     other, opened = s.channel(), s.channel()
     opened.queue(s.q)
     for body in (b"1", b"2"):
@@ -331,12 +320,9 @@ def _(s: Session) -> tuple[int, bool]:
     return other.ready(s.q, 2), other.call("basic.get", queue=s.q).redelivered
 
 
-@case(
-    "channel.ignore-after-error",
-    "after its channel.close the broker ignores methods and content until channel.close-ok",
-    ok((True, True)),
-)
+@case("channel.ignore-after-error", ok((True, True)))
 def _(s: Session) -> tuple[bool, bool]:
+    """After its channel.close the broker ignores methods and content until channel.close-ok."""
     opened = s.channel()
     client = opened.client
     opened.queue(s.q)
@@ -349,12 +335,9 @@ def _(s: Session) -> tuple[bool, bool]:
     return quiet, client.channel(1).drain(s.q) == 0
 
 
-@case(
-    "channel.close-crossing",
-    "a client's channel.close that crosses the broker's is answered",
-    ok("channel.close-ok"),
-)
+@case("channel.close-crossing", ok("channel.close-ok"))
 def _(s: Session) -> str:
+    """A client's channel.close that crosses the broker's is answered."""
     opened = s.channel()
     opened.send("queue.declare", queue="amq.forbidden")
     opened.receive("channel.close")
@@ -365,8 +348,9 @@ def _(s: Session) -> str:
     return answer
 
 
-@case("channel.error-leaves-others", "a channel error does not affect the connection's other channels", ok(0))
+@case("channel.error-leaves-others", ok(0))
 def _(s: Session) -> int:
+    """A channel error does not affect the connection's other channels."""
     opened = s.channel()
     other = opened.client.channel(2)
     opened.send("queue.declare", queue="amq.forbidden")
@@ -374,8 +358,9 @@ def _(s: Session) -> int:
     return other.ready(other.queue(s.q))
 
 
-@case("channel.interleaved", "content frames of two channels may be interleaved", ok((b"one", b"two")))
+@case("channel.interleaved", ok((b"one", b"two")))
 def _(s: Session) -> tuple[bytes | None, bytes | None]:
+    """Content frames of two channels may be interleaved."""
     opened = s.channel()
     client = opened.client
     client.channel(2)
@@ -390,8 +375,9 @@ def _(s: Session) -> tuple[bytes | None, bytes | None]:
     return opened.get(s.q), opened.get(s.q + "2")
 
 
-@case("channel.empty-body-frame", "an empty body frame within the body is accepted", ok(b"ab"))
+@case("channel.empty-body-frame", ok(b"ab"))
 def _(s: Session) -> bytes | None:
+    """An empty body frame within the body is accepted."""
     opened = s.queue()
     opened.client.raw(
         frame(METHOD, 1, encode_method("basic.publish", routing_key=s.q))
@@ -404,17 +390,15 @@ def _(s: Session) -> bytes | None:
     return opened.get(s.q)
 
 
-@case("channel.access-request", "access.request of AMQP 0-9 is answered with ticket 1", ok(1))
+@case("channel.access-request", ok(1))
 def _(s: Session) -> int:
+    """access.request of AMQP 0-9 is answered with ticket 1."""
     return int(s.channel().call("access.request", realm="/data", active=True).ticket)
 
 
-@case(
-    "channel.close-unasked",
-    "an unexpected channel.close-ok",
-    connection(503, "channel.close-ok", "unimplemented method"),
-)
+@case("channel.close-unasked", connection(503, "channel.close-ok", "unimplemented method"))
 def _(s: Session) -> None:
+    """An unexpected channel.close-ok."""
     opened = s.channel()
     opened.send("channel.close-ok")
     opened.sync()

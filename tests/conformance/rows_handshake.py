@@ -37,55 +37,45 @@ for _letter, _what, _octets in (
 ):
     case(
         f"1{_letter}",
-        f"a client that starts with {_what} gets the protocol header of AMQP 0-9-1, and the socket is closed",
         HEADER_AND_CLOSE,
+        statement=f"a client that starts with {_what} gets the protocol header of AMQP 0-9-1, and the socket is closed",
     )(_header(_octets))
 
 
-@case("1h", "the protocol header of AMQP 0-9 is accepted", ok("connection.start"))
+@case("1h", ok("connection.start"))
 def _(s: Session) -> str:
+    """The protocol header of AMQP 0-9 is accepted."""
     client = s.client()
     client.raw(b"AMQP\x01\x01\x00\x09")
     return client.receive(0).name
 
 
-@case("1i", "a protocol header sent byte by byte is accepted", ok("connection.start"))
+@case("1i", ok("connection.start"))
 def _(s: Session) -> str:
+    """A protocol header sent byte by byte is accepted."""
     client = s.client()
     for octet in PROTOCOL_HEADER:
         client.raw(bytes([octet]))
     return client.receive(0).name
 
 
-@case(
-    "2a",
-    "a connection that sends nothing is closed when the handshake timeout expires",
-    ok(b""),
-    setup="tight",
-)
+@case("2a", ok(b""), setup="tight")
 def _(s: Session) -> bytes:
+    """A connection that sends nothing is closed when the handshake timeout expires."""
     return s.client().read_rest()
 
 
-@case(
-    "2b",
-    "a connection that does not answer connection.start is closed when the handshake timeout expires",
-    SOCKET,
-    setup="tight",
-)
+@case("2b", SOCKET, setup="tight")
 def _(s: Session) -> None:
+    """A connection that does not answer connection.start is closed when the handshake timeout expires."""
     client = s.client()
     client.begin()
     client.receive(0)
 
 
-@case(
-    "2c",
-    "a connection that does not send connection.open is closed when the handshake timeout expires",
-    SOCKET,
-    setup="tight",
-)
+@case("2c", SOCKET, setup="tight")
 def _(s: Session) -> None:
+    """A connection that does not send connection.open is closed when the handshake timeout expires."""
     client = s.client()
     client.begin()
     client.start_ok()
@@ -93,20 +83,18 @@ def _(s: Session) -> None:
     client.receive(0)
 
 
-@case(
-    "3a",
-    "a wrong password is refused with 403 if the client has the capability authentication_failure_close",
-    REFUSED,
-)
+@case("3a", REFUSED)
 def _(s: Session) -> None:
+    """A wrong password is refused with 403 if the client has the capability authentication_failure_close."""
     client = s.client()
     client.begin()
     client.start_ok("guest", "wrong")
     client.receive(0, "connection.tune")
 
 
-@case("3b", "an unknown user is refused with the same text as a wrong password", REFUSED)
+@case("3b", REFUSED)
 def _(s: Session) -> None:
+    """An unknown user is refused with the same text as a wrong password."""
     client = s.client()
     client.begin()
     client.start_ok("stranger", "guest")
@@ -115,7 +103,6 @@ def _(s: Session) -> None:
 
 @case(
     "3c",
-    "a refused AMQPLAIN login names the mechanism in the reply text",
     connection(
         403,
         None,
@@ -123,6 +110,7 @@ def _(s: Session) -> None:
     ),
 )
 def _(s: Session) -> None:
+    """A refused AMQPLAIN login names the mechanism in the reply text."""
     client = s.client()
     client.begin()
     response = b"\x05LOGINS\x00\x00\x00\x05guest\x08PASSWORDS\x00\x00\x00\x05wrong"
@@ -130,44 +118,45 @@ def _(s: Session) -> None:
     client.receive(0, "connection.tune")
 
 
-@case("3d", "a blank password is refused", REFUSED)
+@case("3d", REFUSED)
 def _(s: Session) -> None:
+    """A blank password is refused."""
     client = s.client()
     client.begin()
     client.start_ok("guest", "")
     client.receive(0, "connection.tune")
 
 
-@case(
-    "4",
-    "a wrong password closes the socket if the client lacks the capability authentication_failure_close",
-    SOCKET,
-)
+@case("4", SOCKET)
 def _(s: Session) -> None:
+    """A wrong password closes the socket if the client lacks the capability authentication_failure_close."""
     client = s.client()
     client.begin()
     client.start_ok("guest", "wrong", capabilities={})
     client.receive(0, "connection.tune")
 
 
-@case("5", "the user guest may connect from the loopback interface only", REFUSED, outside=True)
+@case("5", REFUSED, outside=True)
 def _(s: Session) -> None:
+    """The user guest may connect from the loopback interface only."""
     client = s.client()
     client.begin()
     client.start_ok()
     client.receive(0, "connection.tune")
 
 
-@case("6", "an unknown mechanism closes the socket without a method", SOCKET)
+@case("6", SOCKET)
 def _(s: Session) -> None:
+    """An unknown mechanism closes the socket without a method."""
     client = s.client()
     client.begin()
     client.start_ok(mechanism="X")
     client.receive(0, "connection.tune")
 
 
-@case("7", "a mechanism that is known but not enabled closes the socket without a method", SOCKET)
+@case("7", SOCKET)
 def _(s: Session) -> None:
+    """A mechanism that is known but not enabled closes the socket without a method."""
     client = s.client()
     client.begin()
     client.start_ok(mechanism="EXTERNAL", response=b"")
@@ -189,8 +178,8 @@ for _letter, _mechanism, _response in (
 
     case(
         f"8{_letter}",
-        f"a malformed {_mechanism} response {_response!r} closes the socket without a method",
         SOCKET,
+        statement=f"a malformed {_mechanism} response {_response!r} closes the socket without a method",
     )(_malformed)
 
 
@@ -205,39 +194,33 @@ for _id, _what, _changes in (
     def _tune(s: Session, changes: dict[str, int] = _changes) -> None:
         s.login(**changes)
 
-    case(_id, f"connection.tune-ok with {_what} closes the socket (the reason is only logged)", SOCKET)(_tune)
+    case(
+        _id,
+        SOCKET,
+        statement=f"connection.tune-ok with {_what} closes the socket (the reason is only logged)",
+    )(_tune)
 
 
-@case(
-    "11a",
-    "opening a virtual host that does not exist",
-    connection(530, "connection.open", "vhost nosuch not found"),
-)
+@case("11a", connection(530, "connection.open", "vhost nosuch not found"))
 def _(s: Session) -> None:
+    """Opening a virtual host that does not exist."""
     s.login(virtual_host="nosuch")
 
 
-@case(
-    "12a",
-    "opening a virtual host without permissions",
-    connection(530, "connection.open", "access to vhost 'other' refused for user 'limited'"),
-)
+@case("12a", connection(530, "connection.open", "access to vhost 'other' refused for user 'limited'"))
 def _(s: Session) -> None:
+    """Opening a virtual host without permissions."""
     s.login("limited", "other")
 
 
-@case(
-    "12b",
-    "a user without any permissions cannot open the default virtual host",
-    connection(530, "connection.open", "access to vhost '/' refused for user 'nobody'"),
-)
+@case("12b", connection(530, "connection.open", "access to vhost '/' refused for user 'nobody'"))
 def _(s: Session) -> None:
+    """A user without any permissions cannot open the default virtual host."""
     s.login("nobody")
 
 
 @case(
     "14",
-    "the connection limit of a virtual host",
     connection(
         530,
         "connection.open",
@@ -245,48 +228,47 @@ def _(s: Session) -> None:
     ),
 )
 def _(s: Session) -> None:
+    """The connection limit of a virtual host."""
     s.login("root", "conns")
     s.login("root", "conns")
 
 
 @case(
     "15",
-    "the connection limit of a user",
     connection(
         530, "connection.open", "connection refused for user 'conncap': user connection limit (1) is reached"
     ),
 )
 def _(s: Session) -> None:
+    """The connection limit of a user."""
     s.login("conncap")
     s.login("conncap")
 
 
 @case(
     "16",
-    "the connection limit of the node",
     connection(530, "connection.open", "connection refused: node connection limit (2) is reached"),
     setup="tight",
 )
 def _(s: Session) -> None:
+    """The connection limit of the node."""
     s.login()
     s.login()
     s.login()
 
 
-@case("20a", "a frame on a channel before connection.start-ok closes the socket", SOCKET)
+@case("20a", SOCKET)
 def _(s: Session) -> None:
+    """A frame on a channel before connection.start-ok closes the socket."""
     client = s.client()
     client.begin()
     client.send(1, "channel.open")
     client.receive(1, "channel.open-ok")
 
 
-@case(
-    "20b",
-    "a frame on a channel before connection.open",
-    connection(505, None, "type 1, all octets = <<0,20,0,10,0>>"),
-)
+@case("20b", connection(505, None, "type 1, all octets = <<0,20,0,10,0>>"))
 def _(s: Session) -> None:
+    """A frame on a channel before connection.open."""
     client = s.client()
     client.begin()
     client.start_ok()
@@ -295,8 +277,9 @@ def _(s: Session) -> None:
     client.receive(1, "channel.open-ok")
 
 
-@case("20c", "a frame on a channel right after connection.start-ok", SOCKET)
+@case("20c", SOCKET)
 def _(s: Session) -> None:
+    """A frame on a channel right after connection.start-ok."""
     client = s.client()
     client.begin()
     client.start_ok()
@@ -305,12 +288,9 @@ def _(s: Session) -> None:
     client.receive(1, "channel.open-ok")
 
 
-@case(
-    "connection.tune",
-    "the server offers 2047 channels, frames of 131072 bytes and a heartbeat of 60 s",
-    ok((2047, 131072, 60)),
-)
+@case("connection.tune", ok((2047, 131072, 60)))
 def _(s: Session) -> tuple[int, int, int]:
+    """The server offers 2047 channels, frames of 131072 bytes and a heartbeat of 60 s."""
     client = s.client()
     client.begin()
     client.start_ok()
@@ -318,30 +298,24 @@ def _(s: Session) -> tuple[int, int, int]:
     return tune.channel_max, tune.frame_max, tune.heartbeat
 
 
-@case(
-    "connection.capabilities",
-    "the server announces nine capabilities",
-    ok(
+@case("connection.capabilities", ok(
         [
             "authentication_failure_close", "basic.nack", "connection.blocked", "consumer_cancel_notify",
             "consumer_priorities", "direct_reply_to", "exchange_exchange_bindings", "per_consumer_qos",
             "publisher_confirms",
         ]
-    ),
-)  # fmt: skip
+    ))  # fmt: skip
 def _(s: Session) -> list[str]:
+    """The server announces nine capabilities."""
     client = s.client()
     client.begin()
     capabilities = client.start["server_properties"]["capabilities"]
     return sorted(name for name, value in capabilities.items() if value is True)
 
 
-@case(
-    "connection.server-properties",
-    "connection.start contains the server properties that clients rely on, and both mechanisms",
-    ok(([], "RabbitMQ", ["AMQPLAIN", "PLAIN"], "en_US", 0, 9)),
-)
+@case("connection.server-properties", ok(([], "RabbitMQ", ["AMQPLAIN", "PLAIN"], "en_US", 0, 9)))
 def _(s: Session) -> tuple[object, ...]:
+    """connection.start contains the server properties that clients rely on, and both mechanisms."""
     client = s.client()
     client.begin()
     start = client.start
@@ -358,8 +332,9 @@ def _(s: Session) -> tuple[object, ...]:
     )
 
 
-@case("connection.amqplain", "a client can log in with AMQPLAIN")
+@case("connection.amqplain")
 def _(s: Session) -> None:
+    """A client can log in with AMQPLAIN."""
     client = s.client()
     client.begin()
     response = b"\x05LOGINS\x00\x00\x00\x05guest\x08PASSWORDS\x00\x00\x00\x05guest"
@@ -370,10 +345,10 @@ def _(s: Session) -> None:
 
 @case(
     "connection.close-early",
-    "connection.close between connection.tune-ok and connection.open is refused",
     connection(504, "connection.close", "unexpected method in connection state opening"),
 )
 def _(s: Session) -> None:
+    """connection.close between connection.tune-ok and connection.open is refused."""
     client = s.client()
     client.begin()
     client.start_ok()
@@ -381,12 +356,9 @@ def _(s: Session) -> None:
     client.call(0, "connection.close", reply_code=200, reply_text="bye")
 
 
-@case(
-    "connection.pipelined",
-    "a client may send its whole handshake before it reads anything",
-    ok("connection.open-ok"),
-)
+@case("connection.pipelined", ok("connection.open-ok"))
 def _(s: Session) -> str:
+    """A client may send its whole handshake before it reads anything."""
     client = s.client()
     client.raw(PROTOCOL_HEADER)
     client.start_ok()

@@ -67,7 +67,7 @@ for _letter, _what, _arguments, _sent, _left in (
             opened.publish("", s.q, body)
         return _bodies(opened, s.q)
 
-    case(f"limit.{_letter}", _what, ok(_left))(_holds)
+    case(f"limit.{_letter}", ok(_left), statement=_what)(_holds)
 
     def _answers(s: Session, arguments: dict = _arguments, sent: tuple = _sent) -> list[str]:
         opened = s.queue(durable=True, arguments=arguments)
@@ -76,22 +76,21 @@ for _letter, _what, _arguments, _sent, _left in (
     if "x-overflow" in _arguments and _letter != "length-named":
         _confirms = [NACK if body not in _left or _letter == "reject-zero" else ACK for body in _sent]
         case(
-            f"limit.{_letter}-confirms", f"{_what}; rejected messages are nacked, others acked", ok(_confirms)
+            f"limit.{_letter}-confirms",
+            ok(_confirms),
+            statement=f"{_what}; rejected messages are nacked, others acked",
         )(_answers)
     elif _letter in {"length", "length-zero", "octets-big"}:
         case(
             f"limit.{_letter}-confirms",
-            f"{_what}; all messages are acked, dropped ones too",
             ok([ACK] * len(_sent)),
+            statement=f"{_what}; all messages are acked, dropped ones too",
         )(_answers)
 
 
-@case(
-    "limit.nack-burst",
-    "each publish of a burst is confirmed exactly once, by an ack or a nack",
-    ok((list(range(1, 41)), list(range(41, 101)))),
-)
+@case("limit.nack-burst", ok((list(range(1, 41)), list(range(41, 101)))))
 def _(s: Session) -> tuple[list[int], list[int]]:
+    """Each publish of a burst is confirmed exactly once, by an ack or a nack."""
     opened = _queue(s, max_length=40, overflow="reject-publish")
     opened.call("confirm.select")
     for _ in range(100):
@@ -106,43 +105,35 @@ def _(s: Session) -> tuple[list[int], list[int]]:
     ]
 
 
-@case("limit.properties", "properties and headers do not count in x-max-length-bytes", ok([b"1", b"2"]))
+@case("limit.properties", ok([b"1", b"2"]))
 def _(s: Session) -> list[bytes]:
+    """Properties and headers do not count in x-max-length-bytes."""
     opened = _queue(s, max_length_bytes=2)
     for body in (b"1", b"2"):
         opened.publish("", s.q, body, headers={"long": "x" * 1000}, content_type="y" * 200)
     return _bodies(opened, s.q)
 
 
-@case(
-    "limit.zero-consumer",
-    "a queue with x-max-length 0 delivers messages to a waiting consumer",
-    ok((b"1", 0)),
-)
+@case("limit.zero-consumer", ok((b"1", 0)))
 def _(s: Session) -> tuple[bytes, int]:
+    """A queue with x-max-length 0 delivers messages to a waiting consumer."""
     opened = _queue(s, max_length=0)
     opened.consume(s.q)
     opened.publish("", s.q, b"1")
     return opened.deliver().body, opened.drain(s.q)
 
 
-@case(
-    "limit.zero-reject-consumer",
-    "a queue with x-max-length 0 and reject-publish rejects messages even if a consumer is waiting",
-    ok([NACK]),
-)
+@case("limit.zero-reject-consumer", ok([NACK]))
 def _(s: Session) -> list[str]:
+    """A queue with x-max-length 0 and reject-publish rejects messages even if a consumer is waiting."""
     opened = _queue(s, max_length=0, overflow="reject-publish")
     opened.consume(s.q)
     return opened.put(s.q, b"1")
 
 
-@case(
-    "limit.consumed",
-    "messages that are delivered at once do not fill a queue",
-    ok([str(n).encode() for n in range(20)]),
-)
+@case("limit.consumed", ok([str(n).encode() for n in range(20)]))
 def _(s: Session) -> list[bytes]:
+    """Messages that are delivered at once do not fill a queue."""
     opened = _queue(s, max_length=2)
     opened.consume(s.q, no_ack=True)
     bodies = []
@@ -152,80 +143,68 @@ def _(s: Session) -> list[bytes]:
     return bodies
 
 
-@case("limit.unacked", "unacked messages do not count in x-max-length", ok([b"3", b"4"]))
+@case("limit.unacked", ok([b"3", b"4"]))
 def _(s: Session) -> list[bytes]:
+    """Unacked messages do not count in x-max-length."""
     opened = _unacked(s, b"1", b"2", max_length=2)
     opened.put(s.q, b"3", b"4")
     return _bodies(opened, s.q)
 
 
-@case("limit.unacked-octets", "unacked messages do not count in x-max-length-bytes", ok([b"34"]))
+@case("limit.unacked-octets", ok([b"34"]))
 def _(s: Session) -> list[bytes]:
+    """Unacked messages do not count in x-max-length-bytes."""
     opened = _unacked(s, b"12", max_length_bytes=3)
     opened.put(s.q, b"34")
     return _bodies(opened, s.q)
 
 
-@case(
-    "limit.unacked-reject",
-    "unacked messages do not count with reject-publish either",
-    ok(([ACK, ACK, NACK], [b"2", b"3"])),
-)
+@case("limit.unacked-reject", ok(([ACK, ACK, NACK], [b"2", b"3"])))
 def _(s: Session) -> tuple[list[str], list[bytes]]:
+    """Unacked messages do not count with reject-publish either."""
     opened = _unacked(s, b"1", max_length=2, overflow="reject-publish")
     return opened.put(s.q, b"2", b"3", b"4"), _bodies(opened, s.q)
 
 
-@case("limit.requeue", "messages requeued to a full queue are dropped first", ok([b"3", b"4"]))
+@case("limit.requeue", ok([b"3", b"4"]))
 def _(s: Session) -> list[bytes]:
+    """Messages requeued to a full queue are dropped first."""
     opened = _unacked(s, b"1", b"2", max_length=2)
     opened.put(s.q, b"3", b"4")
     opened.send("basic.nack", delivery_tag=0, multiple=True, requeue=True)
     return _bodies(opened, s.q)
 
 
-@case(
-    "limit.requeue-one",
-    "if there is room for one requeued message, it keeps its old position",
-    ok([b"2", b"3"]),
-)
+@case("limit.requeue-one", ok([b"2", b"3"]))
 def _(s: Session) -> list[bytes]:
+    """If there is room for one requeued message, it keeps its old position."""
     opened = _unacked(s, b"1", b"2", max_length=2)
     opened.put(s.q, b"3")
     opened.send("basic.nack", delivery_tag=0, multiple=True, requeue=True)
     return _bodies(opened, s.q)
 
 
-@case(
-    "limit.requeue-octets",
-    "requeued messages that exceed x-max-length-bytes cause the head to be dropped",
-    ok([b"34"]),
-)
+@case("limit.requeue-octets", ok([b"34"]))
 def _(s: Session) -> list[bytes]:
+    """Requeued messages that exceed x-max-length-bytes cause the head to be dropped."""
     opened = _unacked(s, b"12", max_length_bytes=3)
     opened.put(s.q, b"34")
     opened.send("basic.nack", delivery_tag=1, requeue=True)
     return _bodies(opened, s.q)
 
 
-@case(
-    "limit.requeue-reject",
-    "messages requeued to a full queue with reject-publish are kept, above the limit",
-    ok([b"1", b"2"]),
-)
+@case("limit.requeue-reject", ok([b"1", b"2"]))
 def _(s: Session) -> list[bytes]:
+    """Messages requeued to a full queue with reject-publish are kept, above the limit."""
     opened = _unacked(s, b"1", max_length=1, overflow="reject-publish")
     opened.put(s.q, b"2")
     opened.send("basic.nack", delivery_tag=1, requeue=True)
     return _bodies(opened, s.q)
 
 
-@case(
-    "limit.requeue-closed",
-    "messages that a closing channel requeues to a full queue are dropped first",
-    ok([b"3", b"4"]),
-)
+@case("limit.requeue-closed", ok([b"3", b"4"]))
 def _(s: Session) -> list[bytes]:
+    """Messages that a closing channel requeues to a full queue are dropped first."""
     opened, other = _unacked(s, b"1", b"2", max_length=2), s.channel()
     opened.put(s.q, b"3", b"4")
     opened.call("channel.close", reply_code=200)
@@ -233,12 +212,9 @@ def _(s: Session) -> list[bytes]:
     return _bodies(other, s.q)
 
 
-@case(
-    "limit.requeue-consumer",
-    "a requeued message that is delivered at once does not count in the limit",
-    ok([b"1", b"2"]),
-)
+@case("limit.requeue-consumer", ok([b"1", b"2"]))
 def _(s: Session) -> list[bytes]:
+    """A requeued message that is delivered at once does not count in the limit."""
     opened = _unacked(s, b"1", max_length=1)
     opened.put(s.q, b"2")
     opened.consume(s.q, no_ack=True)
@@ -247,12 +223,9 @@ def _(s: Session) -> list[bytes]:
     return sorted([*bodies, opened.deliver().body])
 
 
-@case(
-    "limit.requeue-zero",
-    "a message requeued to a queue with x-max-length 0 is dropped, even if a consumer is waiting",
-    ok((b"1", 0)),
-)
+@case("limit.requeue-zero", ok((b"1", 0)))
 def _(s: Session) -> tuple[bytes, int]:
+    """A message requeued to a queue with x-max-length 0 is dropped, even if a consumer is waiting."""
     opened = _queue(s, max_length=0)
     opened.consume(s.q)
     opened.put(s.q, b"1")
@@ -261,12 +234,9 @@ def _(s: Session) -> tuple[bytes, int]:
     return got.body, opened.deliveries()
 
 
-@case(
-    "limit.expired",
-    "a full queue drops its head before it checks for expired messages",
-    ok(([b"3"], ["maxlen", "expired"])),
-)
+@case("limit.expired", ok(([b"3"], ["maxlen", "expired"])))
 def _(s: Session) -> tuple[object, ...]:
+    """A full queue drops its head before it checks for expired messages."""
     opened = s.channel()
     opened.queue(s.q + "-dead")
     dlx = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": s.q + "-dead"}
@@ -292,28 +262,22 @@ for _letter, _what, _method in (
 
     case(
         f"limit.room-{_letter}",
-        f"after {_what}, a full queue with reject-publish accepts messages again",
         ok(([ACK, NACK], [ACK, NACK])),
+        statement=f"after {_what}, a full queue with reject-publish accepts messages again",
     )(_room)
 
 
-@case(
-    "limit.room-expired",
-    "after messages expire, a queue with reject-publish accepts others",
-    ok(([ACK, NACK], 0, [ACK])),
-)
+@case("limit.room-expired", ok(([ACK, NACK], 0, [ACK])))
 def _(s: Session) -> tuple[object, ...]:
+    """After messages expire, a queue with reject-publish accepts others."""
     opened = _queue(s, max_length=1, overflow="reject-publish")
     first = opened.put(s.q, b"1", expiration="600") + opened.put(s.q, b"2")
     return first, opened.ready(s.q, within=10), opened.put(s.q, b"3")
 
 
-@case(
-    "limit.drop-expired",
-    "after a full queue drops its head, expired messages behind it are removed",
-    ok((1, b"3")),
-)
+@case("limit.drop-expired", ok((1, b"3")))
 def _(s: Session) -> tuple[object, ...]:
+    """After a full queue drops its head, expired messages behind it are removed."""
     opened = _queue(s, max_length=2)
     opened.put(s.q, b"1")
     opened.put(s.q, b"2", expiration="30")
@@ -321,8 +285,9 @@ def _(s: Session) -> tuple[object, ...]:
     return opened.ready(s.q, 1, within=10), opened.get(s.q)
 
 
-@case("limit.silent", "publishers without confirms are not notified of rejected messages", ok((True, [b"1"])))
+@case("limit.silent", ok((True, [b"1"])))
 def _(s: Session) -> tuple[bool, list[bytes]]:
+    """Publishers without confirms are not notified of rejected messages."""
     opened = _queue(s, max_length=1, overflow="reject-publish")
     for body in FIVE:
         opened.publish("", s.q, body, mandatory=True)
@@ -330,8 +295,9 @@ def _(s: Session) -> tuple[bool, list[bytes]]:
     return quiet, _bodies(opened, s.q)
 
 
-@case("limit.not-returned", "a rejected mandatory message is nacked, not returned", ok([ACK, NACK]))
+@case("limit.not-returned", ok([ACK, NACK]))
 def _(s: Session) -> list[str]:
+    """A rejected mandatory message is nacked, not returned."""
     opened = _queue(s, max_length=1, overflow="reject-publish")
     opened.call("confirm.select")
     names = []
@@ -341,9 +307,9 @@ def _(s: Session) -> list[str]:
     return names
 
 
-@case("limit.several", "a message that one of several queues rejects is nacked, and stored in the others",
-      ok(([ACK, NACK, NACK], [b"1"], [b"1", b"2", b"3"])))  # fmt: skip
+@case("limit.several", ok(([ACK, NACK, NACK], [b"1"], [b"1", b"2", b"3"])))
 def _(s: Session) -> tuple[object, ...]:
+    """A message that one of several queues rejects is nacked, and stored in the others."""
     opened = _queue(s, max_length=1, overflow="reject-publish")
     opened.queue(s.q + "-wide")
     opened.exchange(s.x, "fanout")
@@ -353,12 +319,9 @@ def _(s: Session) -> tuple[object, ...]:
     return answers, _bodies(opened, s.q), _bodies(opened, s.q + "-wide")
 
 
-@case(
-    "limit.several-durable",
-    "a persistent message that one of several durable queues rejects is nacked, and stored in the others",
-    ok(([ACK, NACK], [b"1", b"2"])),
-)
+@case("limit.several-durable", ok(([ACK, NACK], [b"1", b"2"])))
 def _(s: Session) -> tuple[object, ...]:
+    """A persistent message that one of several durable queues rejects is nacked, and stored in the others."""
     opened = s.channel()
     opened.exchange(s.x, "fanout")
     for name, arguments in (("a", {}), ("b", {"x-max-length": 1, **REJECT}), ("c", {})):
@@ -368,8 +331,9 @@ def _(s: Session) -> tuple[object, ...]:
     return answers, _bodies(opened, s.q + "c")
 
 
-@case("limit.several-reject", "a message that two queues reject is nacked once", ok(([NACK], True)))
+@case("limit.several-reject", ok(([NACK], True)))
 def _(s: Session) -> tuple[object, ...]:
+    """A message that two queues reject is nacked once."""
     opened = s.channel()
     opened.exchange(s.x, "fanout")
     for name in ("a", "b"):
@@ -380,12 +344,9 @@ def _(s: Session) -> tuple[object, ...]:
     return [opened.receive().name], opened.quiet()
 
 
-@case(
-    "limit.publisher-consumes",
-    "a nack does not affect the channel: it can still publish and consume",
-    ok(([NACK, ACK], b"2")),
-)
+@case("limit.publisher-consumes", ok(([NACK, ACK], b"2")))
 def _(s: Session) -> tuple[object, ...]:
+    """A nack does not affect the channel: it can still publish and consume."""
     opened = _queue(s, max_length=0, overflow="reject-publish")
     opened.queue(s.q + "-other")
     opened.consume(s.q + "-other")
@@ -393,20 +354,17 @@ def _(s: Session) -> tuple[object, ...]:
     return answers, opened.deliver().body
 
 
-@case(
-    "limit.cc",
-    "a message with CC that a full queue rejects is nacked, and stored in the other queue",
-    ok(([NACK], [b"2"])),
-)
+@case("limit.cc", ok(([NACK], [b"2"])))
 def _(s: Session) -> tuple[object, ...]:
+    """A message with CC that a full queue rejects is nacked, and stored in the other queue."""
     opened = _queue(s, max_length=0, overflow="reject-publish")
     opened.queue(s.q + "-other")
     return opened.put(s.q + "-other", b"2", headers={"CC": [s.q]}), _bodies(opened, s.q + "-other")
 
 
-@case("limit.dlx-rejected", "a message rejected with reject-publish-dlx is dead-lettered and nacked",
-      ok(([ACK, NACK, NACK], [b"2", b"3"], "maxlen")))  # fmt: skip
+@case("limit.dlx-rejected", ok(([ACK, NACK, NACK], [b"2", b"3"], "maxlen")))
 def _(s: Session) -> tuple[object, ...]:
+    """A message rejected with reject-publish-dlx is dead-lettered and nacked."""
     opened = s.channel()
     opened.queue(s.q + "-dead")
     dlx = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": s.q + "-dead"}
@@ -418,12 +376,9 @@ def _(s: Session) -> tuple[object, ...]:
     return answers, [first.body, opened.get(s.q + "-dead")], reason
 
 
-@case(
-    "limit.reject-no-dlx",
-    "messages rejected with reject-publish are not dead-lettered",
-    ok(([ACK, NACK, NACK], 0)),
-)
+@case("limit.reject-no-dlx", ok(([ACK, NACK, NACK], 0)))
 def _(s: Session) -> tuple[object, ...]:
+    """Messages rejected with reject-publish are not dead-lettered."""
     opened = s.channel()
     opened.queue(s.q + "-dead")
     dlx = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": s.q + "-dead"}
@@ -433,12 +388,9 @@ def _(s: Session) -> tuple[object, ...]:
     return answers, opened.drain(s.q + "-dead")
 
 
-@case(
-    "limit.dropped-dead",
-    "messages that a full queue drops are dead-lettered in order",
-    ok([b"1", b"2", b"3"]),
-)
+@case("limit.dropped-dead", ok([b"1", b"2", b"3"]))
 def _(s: Session) -> list[bytes]:
+    """Messages that a full queue drops are dead-lettered in order."""
     opened = s.channel()
     opened.queue(s.q + "-dead")
     dlx = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": s.q + "-dead"}
@@ -448,12 +400,9 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q + "-dead")
 
 
-@case(
-    "limit.transaction",
-    "after a failed commit to a full queue, the messages accepted before remain",
-    ok((True, [b"1"])),
-)
+@case("limit.transaction", ok((True, [b"1"])))
 def _(s: Session) -> tuple[object, ...]:
+    """After a failed commit to a full queue, the messages accepted before remain."""
     opened, other = _queue(s, max_length=1, overflow="reject-publish"), s.channel()
     opened.call("tx.select")
     opened.publish("", s.q, b"1")
@@ -465,8 +414,9 @@ def _(s: Session) -> tuple[object, ...]:
     return closed, _bodies(other, s.q)
 
 
-@case("limit.transaction-drop", "a commit to a full queue with drop-head succeeds", ok([b"2"]))
+@case("limit.transaction-drop", ok([b"2"]))
 def _(s: Session) -> list[bytes]:
+    """A commit to a full queue with drop-head succeeds."""
     opened = _queue(s, max_length=1)
     opened.call("tx.select")
     opened.publish("", s.q, b"1")
@@ -475,12 +425,9 @@ def _(s: Session) -> list[bytes]:
     return _bodies(opened, s.q)
 
 
-@case(
-    "limit.transaction-several",
-    "a commit fails if one of several queues rejects a message",
-    channel(406, "tx.commit", "partial tx completion"),
-)
+@case("limit.transaction-several", channel(406, "tx.commit", "partial tx completion"))
 def _(s: Session) -> None:
+    """A commit fails if one of several queues rejects a message."""
     opened = _queue(s, max_length=0, overflow="reject-publish")
     opened.queue(s.q + "-wide", durable=True)
     opened.call("tx.select")
@@ -489,37 +436,33 @@ def _(s: Session) -> None:
     opened.call("tx.commit")
 
 
-@case(
-    "limit.thousand",
-    "of a thousand messages the last ten remain",
-    ok([str(n).encode() for n in range(990, 1000)]),
-)
+@case("limit.thousand", ok([str(n).encode() for n in range(990, 1000)]))
 def _(s: Session) -> list[bytes]:
+    """Of a thousand messages the last ten remain."""
     opened = _queue(s, max_length=10)
     for number in range(1000):
         opened.publish("", s.q, str(number).encode())
     return _bodies(opened, s.q)
 
 
-@case(
-    "limit.persistent",
-    "of persistent messages the last remain, and all are confirmed",
-    ok(([ACK] * 5, [b"4", b"5"])),
-)
+@case("limit.persistent", ok(([ACK] * 5, [b"4", b"5"])))
 def _(s: Session) -> tuple[object, ...]:
+    """Of persistent messages the last remain, and all are confirmed."""
     opened = s.queue(durable=True, arguments={"x-max-length": 2})
     return opened.put(s.q, *FIVE, delivery_mode=2), _bodies(opened, s.q)
 
 
-@case("limit.count", "a passive declare counts the messages within the limit", ok(3))
+@case("limit.count", ok(3))
 def _(s: Session) -> int:
+    """A passive declare counts the messages within the limit."""
     opened = _queue(s, max_length=3)
     opened.put(s.q, *FIVE)
     return opened.ready(s.q, 3)
 
 
-@case("limit.reply", "direct reply-to replies are not subject to the limits of queues", ok(b"answer"))
+@case("limit.reply", ok(b"answer"))
 def _(s: Session) -> bytes:
+    """Direct reply-to replies are not subject to the limits of queues."""
     client, server = s.channel(), _queue(s, max_length=1)
     server.consume(s.q, no_ack=True)
     client.consume("amq.rabbitmq.reply-to", no_ack=True)
@@ -528,12 +471,9 @@ def _(s: Session) -> bytes:
     return client.deliver().body
 
 
-@case(
-    "limit.redeclared",
-    "a queue declared again with the limit as another integer type keeps its limit",
-    ok([b"4", b"5"]),
-)
+@case("limit.redeclared", ok([b"4", b"5"]))
 def _(s: Session) -> list[bytes]:
+    """A queue declared again with the limit as another integer type keeps its limit."""
     opened = _queue(s, max_length=2)
     opened.queue(s.q, arguments={"x-max-length": T("l", 2)})
     for body in FIVE:

@@ -13,36 +13,27 @@ def received(opened: Channel, count: int) -> tuple[str, ...]:
     return tuple(f"{each.name} {each.fields.get('consumer_tag', '')}".strip() for each in found)
 
 
-@case(
-    "order.delete-own-consumer",
-    "queue.delete-ok is sent before basic.cancel for the channel's own consumer",
-    ok(("queue.delete-ok", "basic.cancel ct")),
-)
+@case("order.delete-own-consumer", ok(("queue.delete-ok", "basic.cancel ct")))
 def _(s: Session) -> tuple[str, ...]:
+    """queue.delete-ok is sent before basic.cancel for the channel's own consumer."""
     opened = s.queue()
     opened.consume(s.q)
     opened.send("queue.delete", queue=s.q)
     return received(opened, 2)
 
 
-@case(
-    "order.delete-own-durable",
-    "with a durable queue, queue.delete-ok is sent before basic.cancel for the channel's own consumer",
-    ok(("queue.delete-ok", "basic.cancel ct")),
-)
+@case("order.delete-own-durable", ok(("queue.delete-ok", "basic.cancel ct")))
 def _(s: Session) -> tuple[str, ...]:
+    """With a durable queue, queue.delete-ok is sent before basic.cancel for the channel's own consumer."""
     opened = s.queue(durable=True)
     opened.consume(s.q)
     opened.send("queue.delete", queue=s.q)
     return received(opened, 2)
 
 
-@case(
-    "order.delete-own-exclusive",
-    "with an exclusive queue, queue.delete-ok is sent before basic.cancel for the channel's own consumer",
-    ok(("queue.delete-ok", "basic.cancel ct")),
-)
+@case("order.delete-own-exclusive", ok(("queue.delete-ok", "basic.cancel ct")))
 def _(s: Session) -> tuple[str, ...]:
+    """With an exclusive queue, queue.delete-ok is sent before basic.cancel for the channel's own consumer."""
     opened = s.queue(exclusive=True)
     opened.consume(s.q)
     opened.send("queue.delete", queue=s.q)
@@ -51,10 +42,10 @@ def _(s: Session) -> tuple[str, ...]:
 
 @case(
     "order.delete-own-consumers",
-    "queue.delete-ok is sent before basic.cancel for several consumers of the channel",
     ok(("queue.delete-ok", "basic.cancel a", "basic.cancel b", "basic.cancel c")),
 )
 def _(s: Session) -> tuple[str, ...]:
+    """queue.delete-ok is sent before basic.cancel for several consumers of the channel."""
     opened = s.queue()
     for tag in ("b", "a", "c"):
         opened.consume(s.q, tag)
@@ -63,12 +54,9 @@ def _(s: Session) -> tuple[str, ...]:
     return (first, *sorted(others))
 
 
-@case(
-    "order.delete-nowait",
-    "after queue.delete with nowait, basic.cancel is sent before the answer to the next method",
-    ok(("basic.cancel ct", "channel.flow-ok")),
-)
+@case("order.delete-nowait", ok(("basic.cancel ct", "channel.flow-ok")))
 def _(s: Session) -> tuple[str, ...]:
+    """After queue.delete with nowait, basic.cancel is sent before the answer to the next method."""
     opened = s.queue()
     opened.consume(s.q)
     opened.send("queue.delete", queue=s.q, nowait=True)
@@ -77,24 +65,18 @@ def _(s: Session) -> tuple[str, ...]:
     return ("basic.cancel ct", *received(opened, 1))
 
 
-@case(
-    "order.auto-delete-cancel",
-    "a consumer whose cancel deletes its queue gets basic.cancel-ok and no basic.cancel",
-    ok(("basic.cancel-ok ct", True)),
-)
+@case("order.auto-delete-cancel", ok(("basic.cancel-ok ct", True)))
 def _(s: Session) -> tuple[object, ...]:
+    """A consumer whose cancel deletes its queue gets basic.cancel-ok and no basic.cancel."""
     opened = s.queue(auto_delete=True)
     opened.consume(s.q)
     opened.send("basic.cancel", consumer_tag="ct")
     return (*received(opened, 1), opened.quiet())
 
 
-@case(
-    "order.exclusive-owner-other-channel",
-    "when an exclusive queue is deleted, its owner's other channel gets basic.cancel",
-    ok(("queue.delete-ok", "basic.cancel ct")),
-)
+@case("order.exclusive-owner-other-channel", ok(("queue.delete-ok", "basic.cancel ct")))
 def _(s: Session) -> tuple[str, ...]:
+    """When an exclusive queue is deleted, its owner's other channel gets basic.cancel."""
     opened = s.queue(exclusive=True)
     other = opened.client.channel(2)
     other.consume(s.q)
@@ -102,12 +84,9 @@ def _(s: Session) -> tuple[str, ...]:
     return (*received(opened, 1), *received(other, 1))
 
 
-@case(
-    "order.tx-commit-returns",
-    "unroutable messages of a transaction are returned before tx.commit-ok",
-    ok(("basic.return", "basic.return", "tx.commit-ok")),
-)
+@case("order.tx-commit-returns", ok(("basic.return", "basic.return", "tx.commit-ok")))
 def _(s: Session) -> tuple[str, ...]:
+    """Unroutable messages of a transaction are returned before tx.commit-ok."""
     opened = s.channel()
     opened.call("tx.select")
     for body in (b"1", b"2"):
@@ -116,12 +95,9 @@ def _(s: Session) -> tuple[str, ...]:
     return received(opened, 3)
 
 
-@case(
-    "order.tx-commit-deliveries",
-    "messages of a transaction are delivered to the channel's own consumer before tx.commit-ok",
-    ok(("basic.deliver ct", "tx.commit-ok")),
-)
+@case("order.tx-commit-deliveries", ok(("basic.deliver ct", "tx.commit-ok")))
 def _(s: Session) -> tuple[str, ...]:
+    """Messages of a transaction are delivered to the channel's own consumer before tx.commit-ok."""
     opened = s.queue()
     opened.consume(s.q, no_ack=True)
     opened.call("tx.select")
@@ -130,22 +106,18 @@ def _(s: Session) -> tuple[str, ...]:
     return received(opened, 2)
 
 
-@case(
-    "order.purge-limited", "queue.purge-ok counts only messages within the limit", ok(("queue.purge-ok", 2))
-)
+@case("order.purge-limited", ok(("queue.purge-ok", 2)))
 def _(s: Session) -> tuple[object, ...]:
+    """queue.purge-ok counts only messages within the limit."""
     opened = s.queue(arguments={"x-max-length": 2})
     opened.put(s.q, b"1", b"2", b"3", b"4")
     purged = opened.call("queue.purge", queue=s.q)
     return purged.name, purged.message_count
 
 
-@case(
-    "order.purge-dead-letters",
-    "messages rejected before a purge are dead-lettered, purged messages are not",
-    ok((1, [b"1"])),
-)
+@case("order.purge-dead-letters", ok((1, [b"1"])))
 def _(s: Session) -> tuple[object, ...]:
+    """Messages rejected before a purge are dead-lettered, purged messages are not."""
     opened = s.channel()
     opened.queue(f"{s.q}-dead")
     opened.queue(s.q, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{s.q}-dead"})
@@ -157,12 +129,9 @@ def _(s: Session) -> tuple[object, ...]:
     return purged, [opened.get(f"{s.q}-dead") for _ in range(opened.ready(f"{s.q}-dead", 1))]
 
 
-@case(
-    "order.delete-dead-letters",
-    "messages rejected before queue.delete are dead-lettered in order, ready messages are not",
-    ok((1, [b"1", b"2", b"3"])),
-)
+@case("order.delete-dead-letters", ok((1, [b"1", b"2", b"3"])))
 def _(s: Session) -> tuple[object, ...]:
+    """Messages rejected before queue.delete are dead-lettered in order, ready messages are not."""
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
     opened.queue(s.q, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
@@ -174,12 +143,9 @@ def _(s: Session) -> tuple[object, ...]:
     return count, [opened.get(dead) for _ in range(opened.ready(dead, 3))]
 
 
-@case(
-    "order.auto-delete-dead-letters",
-    "messages rejected by the last consumer of an auto-delete queue are dead-lettered in order",
-    ok([b"1", b"2", b"3"]),
-)
+@case("order.auto-delete-dead-letters", ok([b"1", b"2", b"3"]))
 def _(s: Session) -> list[bytes | None]:
+    """Messages rejected by the last consumer of an auto-delete queue are dead-lettered in order."""
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
@@ -193,10 +159,9 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(dead) for _ in range(opened.ready(dead, 3))]
 
 
-@case(
-    "order.delete-unacked", "a message rejected after its queue is deleted is not dead-lettered", ok((0, 0))
-)
+@case("order.delete-unacked", ok((0, 0)))
 def _(s: Session) -> tuple[int, int]:
+    """A message rejected after its queue is deleted is not dead-lettered."""
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
     fill_arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
@@ -209,12 +174,9 @@ def _(s: Session) -> tuple[int, int]:
     return count, opened.ready(dead, 0)
 
 
-@case(
-    "order.tx-commit-limit",
-    "a commit that exceeds x-max-length drops and dead-letters the oldest messages",
-    ok((3, b"18", 17)),
-)
+@case("order.tx-commit-limit", ok((3, b"18", 17)))
 def _(s: Session) -> tuple[object, ...]:
+    """A commit that exceeds x-max-length drops and dead-letters the oldest messages."""
     opened = s.channel()
     dead = opened.queue(f"{s.q}-dead")
     arguments = {"x-max-length": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
@@ -227,12 +189,9 @@ def _(s: Session) -> tuple[object, ...]:
     return count, opened.get(s.q), opened.ready(dead, 17)
 
 
-@case(
-    "order.tx-global-prefetch",
-    "acks in a transaction make room in a global prefetch when they are committed",
-    ok((2, True, 1)),
-)
+@case("order.tx-global-prefetch", ok((2, True, 1)))
 def _(s: Session) -> tuple[object, ...]:
+    """Acks in a transaction make room in a global prefetch when they are committed."""
     opened = fill(s, s.channel(), 4)
     opened.call("tx.select")
     opened.call("basic.qos", prefetch_count=2, global_=True)

@@ -8,18 +8,13 @@ import time
 from conformance.cases import Cases, Session, channel, ok
 from conformance.wire import Channel
 
-ROWS = Cases()
+ROWS = Cases("policy.", setup="policed")
+case = ROWS.case
 FOUR = (b"1", b"2", b"3", b"4")
 LAST_TWO = [b"3", b"4"]
 ACK, NACK = "basic.ack", "basic.nack"
 PATIENCE = 10.0
 QUORUM = {"x-queue-type": "quorum"}
-
-
-def case(name: str, statement: str, expect: object) -> object:
-    """A case with policies of its own."""
-    of = ("3.10",) if name == "mirrors" else ("3.10", "4.3")  # 4 refuses such a policy
-    return ROWS.case(f"policy.{name}", statement, expect, setup="policed", of=of)
 
 
 def bodies(opened: Channel, queue: str) -> list[bytes]:
@@ -62,7 +57,8 @@ for _name, _what, _arguments, _left in (
         opened.put(s.q, *FOUR)
         return bodies(opened, s.q)
 
-    case(_name, _what, ok(_left))(_holds)
+    _of = ("3.10",) if _name == "mirrors" else ("3.10", "4.3")  # 4 refuses such a policy
+    case(_name, ok(_left), statement=_what, of=_of)(_holds)
 
 
 for _name, _what, _fields, _queue in (
@@ -80,18 +76,20 @@ for _name, _what, _fields, _queue in (
         opened.call("queue.delete", queue=named)
         return found
 
-    case(_name, _what, ok(LAST_TWO))(_is_for)
+    case(_name, ok(LAST_TWO), statement=_what)(_is_for)
 
 
-@case("elsewhere", "a policy applies only to its own virtual host", ok(list(FOUR)))
+@case("elsewhere", ok(list(FOUR)))
 def _(s: Session) -> list[bytes]:
+    """A policy applies only to its own virtual host."""
     opened = s.queue()
     opened.put(s.q, *FOUR)
     return bodies(opened, s.q)
 
 
-@case("deleted", "a policy applies again to a queue that was deleted and declared again", ok(LAST_TWO))
+@case("deleted", ok(LAST_TWO))
 def _(s: Session) -> list[bytes]:
+    """A policy applies again to a queue that was deleted and declared again."""
     opened = s.queue()
     opened.call("queue.delete", queue=s.q)
     opened.queue(s.q)
@@ -99,18 +97,18 @@ def _(s: Session) -> list[bytes]:
     return bodies(opened, s.q)
 
 
-@case("reject-confirms", "publishes rejected because of a policy are nacked", ok([ACK, ACK, NACK, NACK]))
+@case("reject-confirms", ok([ACK, ACK, NACK, NACK]))
 def _(s: Session) -> list[str]:
+    """Publishes rejected because of a policy are nacked."""
     opened = s.channel()
     opened.queue("q-policy-reject", durable=True)
     opened.call("queue.purge", queue="q-policy-reject")
     return opened.put("q-policy-reject", *FOUR)
 
 
-@case(
-    "reject-dlx", "publishes rejected because of a policy can be dead-lettered", ok(([b"1", b"2"], LAST_TWO))
-)
+@case("reject-dlx", ok(([b"1", b"2"], LAST_TWO)))
 def _(s: Session) -> tuple[list[bytes], list[bytes]]:
+    """Publishes rejected because of a policy can be dead-lettered."""
     opened = s.channel()
     dead = dead_letters(s, opened)
     opened.queue(s.q)
@@ -130,7 +128,7 @@ for _name, _what, _arguments in (
         opened.put(s.q, *FOUR)
         return opened.ready(s.q, 0, within=PATIENCE)
 
-    case(_name, _what, ok(0))(_expires)
+    case(_name, ok(0), statement=_what)(_expires)
 
 
 for _name, _what, _arguments in (
@@ -157,11 +155,12 @@ for _name, _what, _arguments in (
                 return True
         return False
 
-    case(_name, _what, ok(True))(_ends)
+    case(_name, ok(True), statement=_what)(_ends)
 
 
-@case("redeclare", "a policy is not considered when a queue is declared again", ok(2))
+@case("redeclare", ok(2))
 def _(s: Session) -> int:
+    """A policy is not considered when a queue is declared again."""
     opened = s.queue()
     opened.put(s.q, *FOUR)
     return opened.call("queue.declare", queue=s.q).message_count
@@ -169,7 +168,6 @@ def _(s: Session) -> int:
 
 @case(
     "redeclare-argument",
-    "a policy's value does not count as an argument when a queue is declared again",
     channel(
         406,
         "queue.declare",
@@ -178,6 +176,7 @@ def _(s: Session) -> int:
     ),
 )
 def _(s: Session) -> None:
+    """A policy's value does not count as an argument when a queue is declared again."""
     opened = s.channel()
     opened.queue("q-policy-redeclare")
     opened.call("queue.declare", queue="q-policy-redeclare", arguments={"x-max-length": 2})
@@ -212,11 +211,12 @@ for _name, _what, _arguments in (
         message = opened.call("basic.get", queue=dead, no_ack=True)
         return [message.body], message.properties["headers"]["x-death"][0]["reason"]
 
-    case(_name, _what, ok(([b"1"], "rejected")))(_dies)
+    case(_name, ok(([b"1"], "rejected")), statement=_what)(_dies)
 
 
-@case("dead-key", "a dead letter keeps its routing key if the policy sets none", ok("q-policy-dead-key"))
+@case("dead-key", ok("q-policy-dead-key"))
 def _(s: Session) -> str:
+    """A dead letter keeps its routing key if the policy sets none."""
     opened = s.channel()
     dead = opened.queue("", exclusive=True)
     opened.call("queue.bind", queue=dead, exchange="amq.fanout")
@@ -227,8 +227,9 @@ def _(s: Session) -> str:
     return opened.call("basic.get", queue=dead, no_ack=True).routing_key
 
 
-@case("dead-gone", "a dead letter is dropped if the exchange set by the policy does not exist", ok(0))
+@case("dead-gone", ok(0))
 def _(s: Session) -> int:
+    """A dead letter is dropped if the exchange set by the policy does not exist."""
     opened = s.queue()
     opened.put(s.q, b"1")
     opened.send("basic.reject", delivery_tag=opened.call("basic.get", queue=s.q).delivery_tag, requeue=False)
@@ -253,11 +254,12 @@ for _name, _what, _left in (
         opened.put(s.q, *FOUR, delivery_mode=2)
         return opened.ready(s.q, left, within=PATIENCE)
 
-    case(_name, _what, ok(_left))(_quorum)
+    case(_name, ok(_left), statement=_what)(_quorum)
 
 
-@case("quorum-limit", "a policy sets the delivery limit of a quorum queue", ok("delivery_limit"))
+@case("quorum-limit", ok("delivery_limit"))
 def _(s: Session) -> str:
+    """A policy sets the delivery limit of a quorum queue."""
     opened = s.channel()
     dead = dead_letters(s, opened)
     opened.queue(s.q, durable=True, arguments=QUORUM)
@@ -289,7 +291,7 @@ for _name, _what, _arguments, _count in (
         opened.put("nowhere", b"1", exchange=s.x)
         return opened.ready(queue, count)
 
-    case(_name, _what, ok(_count))(_routes)
+    case(_name, ok(_count), statement=_what)(_routes)
 
 
 for _name, _what, _exchange, _count in (
@@ -309,4 +311,4 @@ for _name, _what, _exchange, _count in (
         opened.put("nowhere", b"1", exchange=exchange)
         return opened.ready(queue, count)
 
-    case(_name, _what, ok(_count))(_predeclared)
+    case(_name, ok(_count), statement=_what)(_predeclared)

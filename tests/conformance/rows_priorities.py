@@ -43,68 +43,66 @@ def delivered(opened: Channel, count: int) -> list[str]:
     return [each.body.decode() + "*" * each.redelivered for each in found]
 
 
-@case(
-    "priorities.order",
-    "messages of the highest priority come first, and the oldest within a priority",
-    ok(["c", "b", "e", "a", "d"]),
-)
+@case("priorities.order", ok(["c", "b", "e", "a", "d"]))
 def _(s: Session) -> list[str]:
+    """Messages of the highest priority come first, and the oldest within a priority."""
     opened = declare(s)
     put(s, opened, ("a", 1), ("b", 5), ("c", 10), ("d", 1), ("e", 5))
     return take(s, opened)
 
 
-@case("priorities.none", "a message without a priority has priority 0", ok(["d", "a", "b", "c"]))
+@case("priorities.none", ok(["d", "a", "b", "c"]))
 def _(s: Session) -> list[str]:
+    """A message without a priority has priority 0."""
     opened = declare(s)
     put(s, opened, ("a", None), ("b", 0), ("c", None), ("d", 1))
     return take(s, opened)
 
 
-@case(
-    "priorities.clamp", "a priority above the queue's maximum counts as the maximum", ok(["b", "c", "d", "a"])
-)
+@case("priorities.clamp", ok(["b", "c", "d", "a"]))
 def _(s: Session) -> list[str]:
+    """A priority above the queue's maximum counts as the maximum."""
     opened = declare(s, 5)
     put(s, opened, ("a", 4), ("b", 5), ("c", 255), ("d", 6))
     return take(s, opened)
 
 
-@case("priorities.property-kept", "the priority property is delivered as it was sent", ok([200, None]))
+@case("priorities.property-kept", ok([200, None]))
 def _(s: Session) -> list[int | None]:
+    """The priority property is delivered as it was sent."""
     opened = declare(s, 5)
     put(s, opened, ("a", 200), ("b", None))
     got = [opened.call("basic.get", queue=s.q, no_ack=True) for _ in range(2)]
     return [each.properties.get("priority") for each in got]
 
 
-@case("priorities.zero", "a queue with x-max-priority 0 ignores priorities", ok(["a", "b", "c"]))
+@case("priorities.zero", ok(["a", "b", "c"]))
 def _(s: Session) -> list[str]:
+    """A queue with x-max-priority 0 ignores priorities."""
     opened = declare(s, 0)
     put(s, opened, ("a", 1), ("b", 5), ("c", 0))
     return take(s, opened)
 
 
-@case("priorities.plain", "a queue without x-max-priority ignores priorities", ok(["a", "b", "c"]))
+@case("priorities.plain", ok(["a", "b", "c"]))
 def _(s: Session) -> list[str]:
+    """A queue without x-max-priority ignores priorities."""
     opened = s.queue()
     put(s, opened, ("a", 1), ("b", 5), ("c", 0))
     return take(s, opened)
 
 
-@case(
-    "priorities.most",
-    "x-max-priority may be 255, which makes 256 priorities",
-    ok(["254", "253", "128", "1", "0"]),
-)
+@case("priorities.most", ok(["254", "253", "128", "1", "0"]))
 def _(s: Session) -> list[str]:
+    """x-max-priority may be 255, which makes 256 priorities."""
     opened = declare(s, 255)
     put(s, opened, *((str(number), number) for number in (0, 128, 254, 1, 253)))
     return take(s, opened)
 
 
-@case("priorities.other-properties", "the priority is found after other properties", ok(["b", "d", "c", "a"]))
+@case("priorities.other-properties", ok(["b", "d", "c", "a"]))
 def _(s: Session) -> list[str]:
+    """The priority is found after other properties."""
     opened = declare(s)
     rest = {"content_type": "text/plain", "content_encoding": "utf-8", "headers": {"a": "b" * 300}}
     put(s, opened, ("a", 1), ("b", 9), delivery_mode=2, **rest)
@@ -112,8 +110,9 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.later", "a later message of a higher priority comes first", ok([["b"], ["c", "a"]]))
+@case("priorities.later", ok([["b"], ["c", "a"]]))
 def _(s: Session) -> list[list[str]]:
+    """A later message of a higher priority comes first."""
     opened = declare(s)
     put(s, opened, ("a", 1), ("b", 2))
     first = take(s, opened, 1)
@@ -121,19 +120,17 @@ def _(s: Session) -> list[list[str]]:
     return [first, take(s, opened)]
 
 
-@case("priorities.long", "messages with bodies of several frames are ordered too", ok(["b", "a"]))
+@case("priorities.long", ok(["b", "a"]))
 def _(s: Session) -> list[str]:
+    """Messages with bodies of several frames are ordered too."""
     opened = declare(s)
     put(s, opened, ("a" * 300_000, 1), ("b" * 300_000, 2))
     return [body[0] for body in take(s, opened)]
 
 
-@case(
-    "priorities.durable",
-    "persistent messages in a durable queue are ordered by priority too",
-    ok(["b", "d", "a", "c"]),
-)
+@case("priorities.durable", ok(["b", "d", "a", "c"]))
 def _(s: Session) -> list[str]:
+    """Persistent messages in a durable queue are ordered by priority too."""
     opened = s.queue(durable=True, arguments={"x-max-priority": 3})
     put(s, opened, ("a", 1), ("b", 3), delivery_mode=2)
     put(s, opened, ("c", 1), ("d", 3))
@@ -142,19 +139,17 @@ def _(s: Session) -> list[str]:
     return bodies
 
 
-@case("priorities.lazy", "a lazy queue supports priorities", ok(["c", "a", "b"]))
+@case("priorities.lazy", ok(["c", "a", "b"]))
 def _(s: Session) -> list[str]:
+    """A lazy queue supports priorities."""
     opened = declare(s, x_queue_mode="lazy")
     put(s, opened, ("a", 1), ("b", 1), ("c", 2))
     return take(s, opened)
 
 
-@case(
-    "priorities.fanout",
-    "a message is ordered by priority in one queue and by age in another",
-    ok([["b", "a"], ["a", "b"]]),
-)
+@case("priorities.fanout", ok([["b", "a"], ["a", "b"]]))
 def _(s: Session) -> list[list[str]]:
+    """A message is ordered by priority in one queue and by age in another."""
     opened = declare(s)
     plain = opened.queue(exclusive=True)
     for name in (s.q, plain):
@@ -167,8 +162,9 @@ def _(s: Session) -> list[list[str]]:
     return [first, [str(opened.get(plain), "ascii") for _ in range(2)]]
 
 
-@case("priorities.transaction", "messages of a transaction are ordered", ok(["b", "c", "a"]))
+@case("priorities.transaction", ok(["b", "c", "a"]))
 def _(s: Session) -> list[str]:
+    """Messages of a transaction are ordered."""
     opened = declare(s)
     other = opened.client.channel(2)
     other.call("tx.select")
@@ -179,8 +175,9 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.counts", "message counts include all priorities", ok((3, 1, 2, 2)))
+@case("priorities.counts", ok((3, 1, 2, 2)))
 def _(s: Session) -> tuple[int, int, int, int]:
+    """Message counts include all priorities."""
     opened = declare(s)
     put(s, opened, ("a", 1), ("b", 2), ("c", 3))
     before = opened.ready(s.q, 3)
@@ -191,8 +188,9 @@ def _(s: Session) -> tuple[int, int, int, int]:
     return before, left, again, int(opened.call("queue.delete", queue=s.q).message_count)
 
 
-@case("priorities.purge", "a purge removes messages of every priority, but not unacked ones", ok((2, ["c*"])))
+@case("priorities.purge", ok((2, ["c*"])))
 def _(s: Session) -> tuple[int, list[str]]:
+    """A purge removes messages of every priority, but not unacked ones."""
     opened = declare(s)
     put(s, opened, ("a", 1), ("b", 2), ("c", 3))
     take(s, opened, 1, no_ack=False)
@@ -202,12 +200,9 @@ def _(s: Session) -> tuple[int, list[str]]:
     return purged, take(s, opened)
 
 
-@case(
-    "priorities.requeue",
-    "a requeued message returns to its old position within its priority",
-    ok(["d", "a*", "b", "c"]),
-)
+@case("priorities.requeue", ok(["d", "a*", "b", "c"]))
 def _(s: Session) -> list[str]:
+    """A requeued message returns to its old position within its priority."""
     opened = declare(s)
     put(s, opened, ("a", 2), ("b", 2))
     take(s, opened, 1, no_ack=False)
@@ -217,12 +212,9 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case(
-    "priorities.requeue-all",
-    "messages requeued together are ordered by priority, before messages of equal priority that were not delivered",
-    ok(["e", "d*", "b*", "a*", "c"]),
-)
+@case("priorities.requeue-all", ok(["e", "d*", "b*", "a*", "c"]))
 def _(s: Session) -> list[str]:
+    """Messages requeued together are ordered by priority, before messages of equal priority that were not delivered."""
     opened = declare(s)
     put(s, opened, ("a", 1), ("b", 2), ("c", 1), ("d", 3))
     take(s, opened, 3, no_ack=False)
@@ -232,8 +224,9 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case("priorities.close", "messages of a closed channel return to their old positions", ok(["b*", "a", "c"]))
+@case("priorities.close", ok(["b*", "a", "c"]))
 def _(s: Session) -> list[str]:
+    """Messages of a closed channel return to their old positions."""
     opened = declare(s)
     put(s, opened, ("a", 1), ("b", 2), ("c", 1), ("d", 2))
     other = opened.client.channel(2)
@@ -244,12 +237,9 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case(
-    "priorities.recover",
-    "recovered messages are delivered in the order of their priorities",
-    ok(["c*", "b*", "a*"]),
-)
+@case("priorities.recover", ok(["c*", "b*", "a*"]))
 def _(s: Session) -> list[str]:
+    """Recovered messages are delivered in the order of their priorities."""
     opened = declare(s)
     opened.consume(s.q)
     for body, priority in ((b"a", 1), (b"b", 2), (b"c", 3)):
@@ -259,8 +249,9 @@ def _(s: Session) -> list[str]:
     return delivered(opened, 3)
 
 
-@case("priorities.idle", "an idle consumer gets messages in the order of their arrival", ok(["a", "b", "c"]))
+@case("priorities.idle", ok(["a", "b", "c"]))
 def _(s: Session) -> list[str]:
+    """An idle consumer gets messages in the order of their arrival."""
     opened = declare(s)
     opened.consume(s.q)
     for body, priority in ((b"a", 1), (b"b", 2), (b"c", 3)):
@@ -268,20 +259,18 @@ def _(s: Session) -> list[str]:
     return delivered(opened, 3)
 
 
-@case("priorities.backlog", "a new consumer gets the backlog by priority", ok(["c", "b", "d", "a"]))
+@case("priorities.backlog", ok(["c", "b", "d", "a"]))
 def _(s: Session) -> list[str]:
+    """A new consumer gets the backlog by priority."""
     opened = declare(s)
     put(s, opened, ("a", 1), ("b", 2), ("c", 3), ("d", 2))
     opened.consume(s.q, no_ack=True)
     return delivered(opened, 4)
 
 
-@case(
-    "priorities.prefetch",
-    "with a prefetch of 1, the message of the highest priority that is ready follows each ack",
-    ok(["a", "d", "c", "b"]),
-)
+@case("priorities.prefetch", ok(["a", "d", "c", "b"]))
 def _(s: Session) -> list[str]:
+    """With a prefetch of 1, the message of the highest priority that is ready follows each ack."""
     opened = declare(s)
     opened.call("basic.qos", prefetch_count=1)
     put(s, opened, ("a", 1))
@@ -294,12 +283,9 @@ def _(s: Session) -> list[str]:
     return bodies
 
 
-@case(
-    "priorities.two-consumers",
-    "several consumers get the backlog by priority",
-    ok(["f", "e", "d", "c", "b", "a"]),
-)
+@case("priorities.two-consumers", ok(["f", "e", "d", "c", "b", "a"]))
 def _(s: Session) -> list[str]:
+    """Several consumers get the backlog by priority."""
     opened = declare(s)
     put(s, opened, *((body, number) for number, body in enumerate("abcdef")))
     opened.call("basic.qos", prefetch_count=1)
@@ -312,10 +298,9 @@ def _(s: Session) -> list[str]:
     return bodies
 
 
-@case(
-    "priorities.single-active", "a single active consumer gets the backlog by priority", ok(["c", "b", "a"])
-)
+@case("priorities.single-active", ok(["c", "b", "a"]))
 def _(s: Session) -> list[str]:
+    """A single active consumer gets the backlog by priority."""
     opened = declare(s, x_single_active_consumer=True)
     put(s, opened, ("a", 1), ("b", 2), ("c", 3))
     opened.consume(s.q, no_ack=True)
@@ -335,15 +320,16 @@ for _letter, _first, _then, _text in (
 
     case(
         f"priorities.redeclare-{_letter}",
-        f"a queue declared with {_first or 'no x-max-priority'}, then with {_then or 'no x-max-priority'}",
         channel(
             406, "queue.declare", f"inequivalent arg 'x-max-priority' for queue '{{q}}' in vhost '/': {_text}"
         ),
+        statement=f"a queue declared with {_first or 'no x-max-priority'}, then with {_then or 'no x-max-priority'}",
     )(_redeclared)
 
 
-@case("priorities.max-length", "a full queue drops the message of the highest priority first", ok(["c", "a"]))
+@case("priorities.max-length", ok(["c", "a"]))
 def _(s: Session) -> list[str]:
+    """A full queue drops the message of the highest priority first."""
     opened = declare(s, x_max_length=2)
     put(s, opened, ("a", 1), ("b", 5))
     opened.publish("", s.q, b"c", priority=3)
@@ -351,12 +337,9 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case(
-    "priorities.max-length-newest",
-    "a full queue may drop the message that was just published, if its priority is the highest",
-    ok(["b", "a"]),
-)
+@case("priorities.max-length-newest", ok(["b", "a"]))
 def _(s: Session) -> list[str]:
+    """A full queue may drop the message that was just published, if its priority is the highest."""
     opened = declare(s, x_max_length=2)
     put(s, opened, ("a", 1), ("b", 5))
     opened.publish("", s.q, b"c", priority=9)
@@ -364,12 +347,9 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case(
-    "priorities.max-length-bytes",
-    "a queue above x-max-length-bytes drops the message of the highest priority first",
-    ok(["a" * 10, "b" * 10]),
-)
+@case("priorities.max-length-bytes", ok(["a" * 10, "b" * 10]))
 def _(s: Session) -> list[str]:
+    """A queue above x-max-length-bytes drops the message of the highest priority first."""
     opened = declare(s, x_max_length_bytes=25)
     put(s, opened, ("a" * 10, 1), ("b" * 10, 1))
     opened.publish("", s.q, b"c" * 10, priority=9)
@@ -377,12 +357,9 @@ def _(s: Session) -> list[str]:
     return take(s, opened)
 
 
-@case(
-    "priorities.max-length-dead-letters",
-    "messages that a full queue drops are dead-lettered",
-    ok((["b", "a"], [b"c"])),
-)
+@case("priorities.max-length-dead-letters", ok((["b", "a"], [b"c"])))
 def _(s: Session) -> tuple[list[str], list[bytes | None]]:
+    """Messages that a full queue drops are dead-lettered."""
     opened = s.channel()
     dead = opened.queue(exclusive=True)
     more = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
@@ -393,12 +370,9 @@ def _(s: Session) -> tuple[list[str], list[bytes | None]]:
     return take(s, opened), [opened.get(dead)]
 
 
-@case(
-    "priorities.reject-publish",
-    "a full queue with reject-publish rejects messages of high priority too",
-    ok((["basic.ack", "basic.nack"], ["a"])),
-)
+@case("priorities.reject-publish", ok((["basic.ack", "basic.nack"], ["a"])))
 def _(s: Session) -> tuple[list[str], list[str]]:
+    """A full queue with reject-publish rejects messages of high priority too."""
     opened = declare(s, x_max_length=1, x_overflow="reject-publish")
     opened.call("confirm.select")
     replies = []
@@ -414,51 +388,44 @@ def _counted_later(s: Session, opened: Channel, expected: int) -> int:
     return opened.ready(s.q, expected)
 
 
-@case(
-    "priorities.expiry-behind",
-    "an expired message behind a head that has not expired remains until it becomes the head",
-    ok((2, ["b"])),
-)
+@case("priorities.expiry-behind", ok((2, ["b"])))
 def _(s: Session) -> tuple[int, list[str]]:
+    """An expired message behind a head that has not expired remains until it becomes the head."""
     opened = declare(s)
     put(s, opened, ("a", 1), expiration="100")
     put(s, opened, ("b", 5))
     return _counted_later(s, opened, 2), take(s, opened)
 
 
-@case("priorities.expiry-head", "an expired message at the head is removed", ok((1, ["a"])))
+@case("priorities.expiry-head", ok((1, ["a"])))
 def _(s: Session) -> tuple[int, list[str]]:
+    """An expired message at the head is removed."""
     opened = declare(s)
     put(s, opened, ("a", 1))
     put(s, opened, ("b", 5), expiration="100")
     return _counted_later(s, opened, 1), take(s, opened)
 
 
-@case(
-    "priorities.expiry-across",
-    "after an expired head, expired messages of lower priorities are removed too",
-    ok((1, ["c"])),
-)
+@case("priorities.expiry-across", ok((1, ["c"])))
 def _(s: Session) -> tuple[int, list[str]]:
+    """After an expired head, expired messages of lower priorities are removed too."""
     opened = declare(s)
     put(s, opened, ("a", 5), ("b", 3), expiration="100")
     put(s, opened, ("c", 1))
     return _counted_later(s, opened, 1), take(s, opened)
 
 
-@case("priorities.ttl", "a queue's TTL applies to every priority", ok(0))
+@case("priorities.ttl", ok(0))
 def _(s: Session) -> int:
+    """A queue's TTL applies to every priority."""
     opened = declare(s, x_message_ttl=100)
     put(s, opened, ("a", 5), ("b", 3), ("c", 1))
     return _counted_later(s, opened, 0)
 
 
-@case(
-    "priorities.ttl-zero",
-    "with a TTL of 0 messages reach only a consumer that can take them at once",
-    ok((["a"], 0)),
-)
+@case("priorities.ttl-zero", ok((["a"], 0)))
 def _(s: Session) -> tuple[list[str], int]:
+    """With a TTL of 0 messages reach only a consumer that can take them at once."""
     opened = declare(s, x_message_ttl=0)
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q)
@@ -487,11 +454,10 @@ def _dead(opened: Channel, dead: str, count: int) -> list[tuple[bytes, int | Non
 
 
 @case(
-    "priorities.dead-letters",
-    "dead letters keep their priority",
-    ok([(b"b", 20, "rejected"), (b"c", 3, "rejected"), (b"a", None, "rejected")]),
+    "priorities.dead-letters", ok([(b"b", 20, "rejected"), (b"c", 3, "rejected"), (b"a", None, "rejected")])
 )
 def _(s: Session) -> list[tuple[bytes, int | None, str]]:
+    """Dead letters keep their priority."""
     opened = s.channel()
     dead = _dead_lettering(s, opened)
     put(s, opened, ("a", None), ("b", 20), ("c", 3))
@@ -500,22 +466,18 @@ def _(s: Session) -> list[tuple[bytes, int | None, str]]:
     return _dead(opened, dead, 3)
 
 
-@case(
-    "priorities.dead-letters-expired",
-    "expired messages that are dead-lettered keep their priority",
-    ok([(b"b", 7, "expired"), (b"a", 2, "expired")]),
-)
+@case("priorities.dead-letters-expired", ok([(b"b", 7, "expired"), (b"a", 2, "expired")]))
 def _(s: Session) -> list[tuple[bytes, int | None, str]]:
+    """Expired messages that are dead-lettered keep their priority."""
     opened = s.channel()
     dead = _dead_lettering(s, opened, **{"x-message-ttl": 100})
     put(s, opened, ("a", 2), ("b", 7))
     return _dead(opened, dead, 2)
 
 
-@case(
-    "priorities.dead-letters-order", "expired messages are dead-lettered by priority", ok([b"b", b"c", b"a"])
-)
+@case("priorities.dead-letters-order", ok([b"b", b"c", b"a"]))
 def _(s: Session) -> list[bytes | None]:
+    """Expired messages are dead-lettered by priority."""
     opened = s.channel()
     dead = opened.queue(exclusive=True)
     to = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead, "x-message-ttl": 200}

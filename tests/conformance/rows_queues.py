@@ -21,37 +21,29 @@ def _shown(value: object) -> str:
     return "unset" if value is None else str(value.value if isinstance(value, T) else value)
 
 
-@case(
-    "50a",
-    "declaring a new queue with a reserved name",
-    channel(403, "queue.declare", "queue name 'amq.foo' contains reserved prefix 'amq.*'"),
-)
+@case("50a", channel(403, "queue.declare", "queue name 'amq.foo' contains reserved prefix 'amq.*'"))
 def _(s: Session) -> None:
+    """Declaring a new queue with a reserved name."""
     s.channel().queue("amq.foo")
 
 
-@case(
-    "50b",
-    "declaring a server-named queue again by its name",
-    channel(403, "queue.declare", "queue name 'amq.gen-NAME' contains reserved prefix 'amq.*'"),
-)
+@case("50b", channel(403, "queue.declare", "queue name 'amq.gen-NAME' contains reserved prefix 'amq.*'"))
 def _(s: Session) -> None:
+    """Declaring a server-named queue again by its name."""
     opened = s.channel()
     opened.queue(opened.queue(exclusive=True), exclusive=True)
 
 
-@case("50c", "a passive declare of a server-named queue by its name is allowed", ok("amq.gen-NAME"))
+@case("50c", ok("amq.gen-NAME"))
 def _(s: Session) -> str:
+    """A passive declare of a server-named queue by its name is allowed."""
     opened = s.channel()
     return opened.queue(opened.queue(exclusive=True), passive=True)
 
 
-@case(
-    "50d",
-    "a passive declare of a reserved name",
-    channel(404, "queue.declare", "no queue 'amq.foo' in vhost '/'"),
-)
+@case("50d", channel(404, "queue.declare", "no queue 'amq.foo' in vhost '/'"))
 def _(s: Session) -> None:
+    """A passive declare of a reserved name."""
     s.channel().queue("amq.foo", passive=True)
 
 
@@ -71,8 +63,8 @@ for _letter, _first, _second, _text in (
 
     case(
         f"51{_letter}",
-        f"a queue declared with {_first or 'defaults'}, then with {_second or 'defaults'}",
         channel(406, "queue.declare", f"inequivalent arg {_text}"),
+        statement=f"a queue declared with {_first or 'defaults'}, then with {_second or 'defaults'}",
     )(_differ)
 
 
@@ -99,8 +91,8 @@ for _letter, _name, _before, _after, _text in (
     _words = f"inequivalent arg '{_name}' for queue '{{q}}' in vhost '/': received {_text}"
     case(
         f"52{_letter}",
-        f"a queue declared with {_name} {_shown(_before)}, then with {_shown(_after)}",
         channel(406, "queue.declare", _words),
+        statement=f"a queue declared with {_name} {_shown(_before)}, then with {_shown(_after)}",
     )(_argument)
 
 
@@ -120,7 +112,7 @@ for _letter, _what, _before, _after in (
         opened = s.queue(arguments=before)
         opened.queue(s.q, arguments=after)
 
-    case(f"52{_letter}", f"for a queue that is declared again, {_what}")(_equal)
+    case(f"52{_letter}", statement=f"for a queue that is declared again, {_what}")(_equal)
 
 
 for _letter, _method, _fields in (
@@ -145,25 +137,28 @@ for _letter, _method, _fields in (
 
     case(
         f"53{_letter}",
-        f"{_method} with {_fields} for another connection's exclusive queue",
         channel(405, _method, LOCKED),
+        statement=f"{_method} with {_fields} for another connection's exclusive queue",
     )(_locked)
 
 
-@case("53k", "unbinding another connection's exclusive queue is answered if there is no such binding")
+@case("53k")
 def _(s: Session) -> None:
+    """Unbinding another connection's exclusive queue is answered if there is no such binding."""
     s.channel().queue(s.q, exclusive=True)
     s.channel().call("queue.unbind", queue=s.q, exchange="amq.direct", routing_key="k")
 
 
-@case("52t", "argument values that are equal count as equal regardless of their types")
+@case("52t")
 def _(s: Session) -> None:
+    """Argument values that are equal count as equal regardless of their types."""
     opened = s.queue(arguments={"x-max-length": T("u", 5)})
     opened.queue(s.q, arguments={"x-max-length": T("l", 5)})
 
 
-@case("53j", "publishing to another connection's exclusive queue is allowed", ok(1))
+@case("53j", ok(1))
 def _(s: Session) -> int:
+    """Publishing to another connection's exclusive queue is allowed."""
     owner = s.channel()
     owner.queue(s.q, exclusive=True)
     other = s.channel()
@@ -172,36 +167,37 @@ def _(s: Session) -> int:
     return owner.ready(s.q, 1)
 
 
-@case("54a", "the owner declares its exclusive queue as not exclusive", channel(405, "queue.declare", LOCKED))
+@case("54a", channel(405, "queue.declare", LOCKED))
 def _(s: Session) -> None:
+    """The owner declares its exclusive queue as not exclusive."""
     opened = s.queue(exclusive=True)
     opened.queue(s.q)
 
 
-@case("54b", "a queue that is not exclusive is declared exclusive", channel(405, "queue.declare", LOCKED))
+@case("54b", channel(405, "queue.declare", LOCKED))
 def _(s: Session) -> None:
+    """A queue that is not exclusive is declared exclusive."""
     opened = s.queue()
     opened.queue(s.q, exclusive=True)
 
 
-@case("54c", "an exclusive queue declared as durable is equivalent to one that is not")
+@case("54c")
 def _(s: Session) -> None:
+    """An exclusive queue declared as durable is equivalent to one that is not."""
     opened = s.queue(exclusive=True, durable=True)
     opened.queue(s.q, exclusive=True)
 
 
-@case("54d", "exclusive is compared before durable", channel(405, "queue.declare", LOCKED))
+@case("54d", channel(405, "queue.declare", LOCKED))
 def _(s: Session) -> None:
+    """Exclusive is compared before durable."""
     opened = s.queue(durable=True)
     opened.queue(s.q, exclusive=True, auto_delete=True)
 
 
-@case(
-    "55",
-    "a passive declare of a queue that does not exist",
-    channel(404, "queue.declare", "no queue '{q}' in vhost '/'"),
-)
+@case("55", channel(404, "queue.declare", "no queue '{q}' in vhost '/'"))
 def _(s: Session) -> None:
+    """A passive declare of a queue that does not exist."""
     s.channel().queue(s.q, passive=True)
 
 
@@ -245,8 +241,8 @@ for _letter, _arguments, _text in (
 
     case(
         f"56{_letter}",
-        f"declaring a queue with {_arguments}",
         channel(406, "queue.declare", f"invalid arg {_text}"),
+        statement=f"declaring a queue with {_arguments}",
     )(_invalid)
 
 
@@ -265,7 +261,7 @@ for _letter, _arguments in (
     def _valid(s: Session, arguments: dict = _arguments) -> None:
         s.channel().queue(s.q, exclusive=True, arguments=arguments)
 
-    case(f"56.{_letter}", f"a queue may be declared with {_arguments}")(_valid)
+    case(f"56.{_letter}", statement=f"a queue may be declared with {_arguments}")(_valid)
 
 
 for _letter, _name, _value in (
@@ -281,23 +277,23 @@ for _letter, _name, _value in (
 
     case(
         f"57{_letter}",
-        f"declaring a classic queue with {_name}, an argument of other queue types",
         channel(
             406,
             "queue.declare",
             f"invalid arg '{_name}' for queue '{{q}}' in vhost '/' of queue type rabbit_classic_queue",
         ),
+        statement=f"declaring a classic queue with {_name}, an argument of other queue types",
     )(_foreign)
 
 
-@case("57a", "a classic queue may have a delivery limit")
+@case("57a")
 def _(s: Session) -> None:
+    """A classic queue may have a delivery limit."""
     s.channel().queue(s.q, arguments={"x-delivery-limit": 5})
 
 
 @case(
     "58",
-    "a dead letter exchange that is a number",
     channel(
         406,
         "queue.declare",
@@ -305,54 +301,47 @@ def _(s: Session) -> None:
     ),
 )
 def _(s: Session) -> None:
+    """A dead letter exchange that is a number."""
     s.channel().queue(s.q, arguments={"x-dead-letter-exchange": 1})
 
 
 @case(
     "62",
-    "the queue limit of a virtual host",
     channel(406, "queue.declare", "cannot declare queue '{q}': queue limit in vhost 'queues' (1) is reached"),
 )
 def _(s: Session) -> None:
+    """The queue limit of a virtual host."""
     opened = s.channel("root", "queues")
     opened.queue(s.q + "-first", exclusive=True)
     opened.queue(s.q + "-first", exclusive=True)
     opened.queue(s.q)
 
 
-@case("63", "deleting a queue that does not exist is answered", ok(0))
+@case("63", ok(0))
 def _(s: Session) -> int:
+    """Deleting a queue that does not exist is answered."""
     return int(s.channel().call("queue.delete", queue=s.q, if_unused=True, if_empty=True).message_count)
 
 
-@case(
-    "64",
-    "deleting a queue that has a consumer, with if-unused",
-    channel(406, "queue.delete", "queue '{q}' in vhost '/' in use"),
-)
+@case("64", channel(406, "queue.delete", "queue '{q}' in vhost '/' in use"))
 def _(s: Session) -> None:
+    """Deleting a queue that has a consumer, with if-unused."""
     opened = s.channel()
     opened.consume(opened.queue(s.q))
     opened.call("queue.delete", queue=s.q, if_unused=True)
 
 
-@case(
-    "65a",
-    "deleting a queue that has a message, with if-empty",
-    channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"),
-)
+@case("65a", channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"))
 def _(s: Session) -> None:
+    """Deleting a queue that has a message, with if-empty."""
     opened = s.channel()
     opened.publish("", opened.queue(s.q), b"x")
     opened.call("queue.delete", queue=s.q, if_empty=True)
 
 
-@case(
-    "65b",
-    "if-empty is checked before if-unused",
-    channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"),
-)
+@case("65b", channel(406, "queue.delete", "queue '{q}' in vhost '/' not empty"))
 def _(s: Session) -> None:
+    """if-empty is checked before if-unused."""
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q)
@@ -362,12 +351,9 @@ def _(s: Session) -> None:
     opened.call("queue.delete", queue=s.q, if_empty=True, if_unused=True)
 
 
-@case(
-    "65c",
-    "a queue with only unacked messages counts as empty, and queue.delete-ok counts ready messages",
-    ok(0),
-)
+@case("65c", ok(0))
 def _(s: Session) -> int:
+    """A queue with only unacked messages counts as empty, and queue.delete-ok counts ready messages."""
     opened = s.channel()
     opened.publish("", opened.queue(s.q), b"x")
     opened.get(s.q, no_ack=False)
@@ -390,6 +376,6 @@ for _letter, _method, _fields, _text in (
 
     case(
         f"67{_letter}",
-        f"{_method} with {_fields} and an empty queue name, before the channel has declared a queue",
         channel(404, _method, _text),
+        statement=f"{_method} with {_fields} and an empty queue name, before the channel has declared a queue",
     )(_unnamed)

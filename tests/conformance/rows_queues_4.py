@@ -7,15 +7,11 @@ from conformance.cases import Cases, Session, channel, connection, ok
 from conformance.codec import T
 from conformance.wire import Channel, QuietError
 
-ROWS = Cases()
+ROWS = Cases(setup="switched", of=("4.3",))
+case = ROWS.case
 
 QUORUM = {"x-queue-type": "quorum"}
 _WRONG = "invalid arg '{}' for queue '{{q}}' in vhost '/'"
-
-
-def case(ident: str, statement: str, expect: object = None, **rest: object) -> object:
-    """Add a case of the set-up with the switches."""
-    return ROWS.case(ident, statement, expect, setup="switched", of=("4.3",), **rest)
 
 
 _LOCATOR = connection(
@@ -62,8 +58,8 @@ for _label, _arguments, _key, _fault in _REFUSED:
 
     case(
         f"queues.4.{_label}",
-        f"with 4.3's rules a queue with {_arguments} is refused",
         channel(406, "queue.declare", _WRONG.format(_key) + _fault),
+        statement=f"with 4.3's rules a queue with {_arguments} is refused",
     )(_refused)
 
 for _label, _value in (("text", "min-masters"), ("number", 5)):
@@ -73,8 +69,8 @@ for _label, _value in (("text", "min-masters"), ("number", 5)):
 
     case(
         f"queues.4.locator-{_label}",
-        f"with 4.3's rules a queue with x-queue-master-locator {_value!r} closes the connection",
         _LOCATOR,
+        statement=f"with 4.3's rules a queue with x-queue-master-locator {_value!r} closes the connection",
     )(_located)
 
 for _label, _arguments in (
@@ -86,21 +82,18 @@ for _label, _arguments in (
     def _accepted(s: Session, arguments: dict[str, object] = _arguments) -> None:
         s.queue(durable=True, arguments=arguments)
 
-    case(f"queues.4.{_label}", f"with 4.3's rules a queue with {_arguments} is accepted")(_accepted)
+    case(f"queues.4.{_label}", statement=f"with 4.3's rules a queue with {_arguments} is accepted")(_accepted)
 
 
-@case(
-    "queues.4.redeclare-limit",
-    "with 4.3's rules a redeclaration of a classic queue may have an x-delivery-limit, which has no meaning there",
-)
+@case("queues.4.redeclare-limit")
 def _(s: Session) -> None:
+    """With 4.3's rules a redeclaration of a classic queue may have an x-delivery-limit, which has no meaning there."""
     opened = s.queue(durable=True)
     opened.queue(s.q, durable=True, arguments={"x-delivery-limit": 1})
 
 
 @case(
     "queues.4.redeclare-retry",
-    "with 4.3's rules a redeclaration of a quorum queue must have the same x-delayed-retry-type",
     channel(
         406,
         "queue.declare",
@@ -109,6 +102,7 @@ def _(s: Session) -> None:
     ),
 )
 def _(s: Session) -> None:
+    """With 4.3's rules a redeclaration of a quorum queue must have the same x-delayed-retry-type."""
     opened = s.queue(durable=True, arguments=QUORUM)
     opened.queue(s.q, durable=True, arguments={**QUORUM, "x-delayed-retry-type": "all"})
 
@@ -124,12 +118,12 @@ for _key, _value, _fault in (
 
     case(
         f"queues.4.retry-{_key}",
-        f"an x-delayed-retry-{_key} that means nothing is refused, where RabbitMQ 4.3 delivers at once",
         channel(
             406,
             "queue.declare",
             _WRONG.format(f"x-delayed-retry-{_key}") + _fault,
         ),
+        statement=f"an x-delayed-retry-{_key} that means nothing is refused, where RabbitMQ 4.3 delivers at once",
     )(_retried)
 
 
@@ -165,9 +159,9 @@ for _how, _seen in (
 
     case(
         f"queues.4.{_how}-counts",
-        f"in 4.3 basic.{_how} counts in x-acquired-count"
-        + (", in x-delivery-count and for the limit" if _how == "reject" else " only"),
         ok(_seen),
+        statement=f"in 4.3 basic.{_how} counts in x-acquired-count"
+        + (", in x-delivery-count and for the limit" if _how == "reject" else " only"),
     )(_given_back)
 
 
@@ -177,12 +171,9 @@ def _shown(opened: Channel) -> list[object]:
     return [headers.get(name) for name in _COUNTS]
 
 
-@case(
-    "queues.4.recover-counts",
-    "in 4.3 basic.recover and a nack of several count as given back",
-    ok([[None, None], [1, None], [2, None]]),
-)
+@case("queues.4.recover-counts", ok([[None, None], [1, None], [2, None]]))
 def _(s: Session) -> list[list[object]]:
+    """In 4.3 basic.recover and a nack of several count as given back."""
     opened = _quorum(s)
     opened.put(s.q, b"x")
     opened.consume(s.q)
@@ -213,17 +204,14 @@ for _end in ("channel", "connection", "cancel"):
 
     case(
         f"queues.4.lost-{_end}",
-        f"in 4.3 a message counts as failed if its consumer is lost ({_end})",
         ok([[None, None], [1, 1], [2, 2]]),
+        statement=f"in 4.3 a message counts as failed if its consumer is lost ({_end})",
     )(_lost)
 
 
-@case(
-    "queues.4.get-counts",
-    "in 4.3 basic.get shows both counts too, and none at first",
-    ok([[None, None], [1, 1], [2, 1]]),
-)
+@case("queues.4.get-counts", ok([[None, None], [1, 1], [2, 1]]))
 def _(s: Session) -> list[list[object]]:
+    """In 4.3 basic.get shows both counts too, and none at first."""
     opened = _quorum(s)
     opened.put(s.q, b"x")
     seen = []
@@ -235,12 +223,9 @@ def _(s: Session) -> list[list[object]]:
     return seen
 
 
-@case(
-    "queues.4.transaction-counts",
-    "in 4.3 a nack in a transaction is given back when it is committed, and a reject fails",
-    ok([[1, None], [2, 1]]),
-)
+@case("queues.4.transaction-counts", ok([[1, None], [2, 1]]))
 def _(s: Session) -> list[list[object]]:
+    """In 4.3 a nack in a transaction is given back when it is committed, and a reject fails."""
     opened = _quorum(s)
     opened.put(s.q, b"x")
     opened.call("tx.select")
@@ -253,12 +238,9 @@ def _(s: Session) -> list[list[object]]:
     return seen
 
 
-@case(
-    "queues.4.claimed-counts",
-    "in 4.3 the counts that a client writes are passed on, and replaced by the first redelivery",
-    ok([[9, 7], [1, 1]]),
-)
+@case("queues.4.claimed-counts", ok([[9, 7], [1, 1]]))
 def _(s: Session) -> list[list[object]]:
+    """In 4.3 the counts that a client writes are passed on, and replaced by the first redelivery."""
     opened = _quorum(s, delivery_limit=2)
     opened.put(s.q, b"x", headers={"x-acquired-count": 9, "x-delivery-count": 7})
     opened.consume(s.q)
@@ -267,17 +249,15 @@ def _(s: Session) -> list[list[object]]:
     return [[first.properties["headers"].get(name) for name in _COUNTS], _shown(opened)]
 
 
-@case("queues.4.classic-counts", "in 4.3 a classic queue counts nothing", ok([[None, None], [None, None]]))
+@case("queues.4.classic-counts", ok([[None, None], [None, None]]))
 def _(s: Session) -> list[list[object]]:
+    """In 4.3 a classic queue counts nothing."""
     return _returned(s.queue(durable=True), s.q, 2)
 
 
-@case(
-    "queues.4.default-limit",
-    "with 4.3's default limit a quorum queue delivers a message 21 times, then dead-letters it",
-    ok((21, "delivery_limit")),
-)
+@case("queues.4.default-limit", ok((21, "delivery_limit")))
 def _(s: Session) -> tuple[int, object]:
+    """With 4.3's default limit a quorum queue delivers a message 21 times, then dead-letters it."""
     dead = s.channel()
     dead.queue(s.q + "-dead", durable=True)
     opened = _quorum(s, dead_letter_exchange="", dead_letter_routing_key=s.q + "-dead")
@@ -294,9 +274,9 @@ for _limit, _count in ((-1, 25), (-7, 25), (0, 1), (2, 3), (22, 23)):
 
     case(
         f"queues.4.limit-{_limit}",
-        f"with an x-delivery-limit of {_limit} a quorum queue delivers a message "
-        + ("for ever" if _limit < 0 else f"{_count} times"),
         ok(_count),
+        statement=f"with an x-delivery-limit of {_limit} a quorum queue delivers a message "
+        + ("for ever" if _limit < 0 else f"{_count} times"),
     )(_limited)
 
 
@@ -348,8 +328,8 @@ for _label, _claims, _ways, _expected in (
 
     case(
         f"queues.4.claimed-death-{_label}",
-        f"since 4.0 an x-death that a client sends is replaced by the broker's ({_label})",
         ok(_expected),
+        statement=f"since 4.0 an x-death that a client sends is replaced by the broker's ({_label})",
     )(_claimed)
 
 
@@ -376,8 +356,8 @@ for _label, _given, _more, _expected in (
 
     case(
         f"queues.4.priorities-{_label}",
-        f"in 4.3 a quorum queue delivers by priority ({_label})",
         ok(_expected.split()),
+        statement=f"in 4.3 a quorum queue delivers by priority ({_label})",
     )(_ordered)
 
 
@@ -392,12 +372,9 @@ def _after_two_came_back(s: Session, opened: Channel, how: str) -> list[bytes | 
     return [opened.get(s.q) for _ in range(opened.ready(s.q, 4))]
 
 
-@case(
-    "queues.4.priorities-requeued",
-    "in 4.3 requeued messages of a quorum queue keep their priority",
-    ok([b"9", b"5", b"5", b"1"]),
-)
+@case("queues.4.priorities-requeued", ok([b"9", b"5", b"5", b"1"]))
 def _(s: Session) -> list[bytes | None]:
+    """In 4.3 requeued messages of a quorum queue keep their priority."""
     opened = _quorum(s)
     for priority in (1, 5, 5, 9):
         opened.put(s.q, str(priority).encode(), priority=priority)
@@ -413,8 +390,8 @@ for _how in ("nack", "reject"):
 
     case(
         f"queues.4.order-{_how}",
-        f"in 4.3 messages that come back in order by basic.{_how} are before the waiting ones",
         ok([b"1", b"2", b"3", b"4"]),
+        statement=f"in 4.3 messages that come back in order by basic.{_how} are before the waiting ones",
     )(_back)
 
 
@@ -437,6 +414,6 @@ for _label, _bound, _sent, _count in (
 
     case(
         f"headers.4.{_label}",
-        f"in 4.3 a headers exchange compares numbers exactly ({_label})",
         ok(_count),
+        statement=f"in 4.3 a headers exchange compares numbers exactly ({_label})",
     )(_compared)

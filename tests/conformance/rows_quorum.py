@@ -21,20 +21,18 @@ def _quorum(s: Session, opened: Channel | None = None, **arguments: object) -> C
 
 
 @case(
-    "59a",
-    "declaring a server-named quorum queue",
-    channel(406, "queue.declare", "Cannot declare a server-named queue for type rabbit_quorum_queue"),
+    "59a", channel(406, "queue.declare", "Cannot declare a server-named queue for type rabbit_quorum_queue")
 )
 def _(s: Session) -> None:
+    """Declaring a server-named quorum queue."""
     s.channel().queue("", durable=True, arguments=QUORUM)
 
 
 @case(
-    "59b",
-    "declaring a server-named stream",
-    channel(406, "queue.declare", "Cannot declare a server-named queue for type rabbit_stream_queue"),
+    "59b", channel(406, "queue.declare", "Cannot declare a server-named queue for type rabbit_stream_queue")
 )
 def _(s: Session) -> None:
+    """Declaring a server-named stream."""
     s.channel().queue("", durable=True, arguments={"x-queue-type": "stream"})
 
 
@@ -51,8 +49,8 @@ for _letter, _property, _fields in (
 
     case(
         f"60{_letter}",
-        f"declaring a quorum queue with {', '.join(sorted(_fields)) or 'no property'}",
         channel(406, "queue.declare", f"invalid property '{_property}' for queue '{{q}}' in vhost '/'"),
+        statement=f"declaring a quorum queue with {', '.join(sorted(_fields)) or 'no property'}",
     )(_property_case)
 
 for _letter, _name, _value in (
@@ -70,12 +68,12 @@ for _letter, _name, _value in (
 
     case(
         f"57{_letter}",
-        f"declaring a quorum queue with {_name}, an argument of other queue types",
         channel(
             406,
             "queue.declare",
             f"invalid arg '{_name}' for queue '{{q}}' in vhost '/' of queue type rabbit_quorum_queue",
         ),
+        statement=f"declaring a quorum queue with {_name}, an argument of other queue types",
     )(_foreign)
 
 for _name, _label, _value, _fault in (
@@ -100,13 +98,14 @@ for _name, _label, _value, _fault in (
 
     case(
         f"quorum.{_name}-{_label}",
-        f"declaring a quorum queue with x-{_name} {_value!r}",
         channel(406, "queue.declare", f"invalid arg 'x-{_name}' for queue '{{q}}' in vhost '/': {_fault}"),
+        statement=f"declaring a quorum queue with x-{_name} {_value!r}",
     )(_wrong)
 
 
-@case("quorum.arguments", "all arguments of quorum queues are accepted", ok(0))
+@case("quorum.arguments", ok(0))
 def _(s: Session) -> int:
+    """All arguments of quorum queues are accepted."""
     opened = _quorum(
         s,
         expires=100_000,
@@ -127,8 +126,9 @@ def _(s: Session) -> int:
     return int(opened.call("queue.declare", queue=s.q, passive=True).message_count)
 
 
-@case("quorum.redeclare", "a quorum queue may be declared again with the same arguments")
+@case("quorum.redeclare")
 def _(s: Session) -> None:
+    """A quorum queue may be declared again with the same arguments."""
     opened = _quorum(s, delivery_limit=3)
     _quorum(s, opened, delivery_limit=T("l", 3))
 
@@ -165,26 +165,22 @@ for _label, _first, _second, _difference in (
 
     case(
         f"quorum.redeclare-{_label}",
-        f"a queue declared with {_first or 'no arguments'}, then with {_second or 'no arguments'}",
         channel(406, "queue.declare", _SAID.format(*_difference)),
+        statement=f"a queue declared with {_first or 'no arguments'}, then with {_second or 'no arguments'}",
     )(_again)
 
 
-@case(
-    "93a",
-    "consuming from a quorum queue on a channel with a global prefetch",
-    connection(540, "basic.consume", "queue '{q}' in vhost '/' does not support global qos"),
-)
+@case("93a", connection(540, "basic.consume", "queue '{q}' in vhost '/' does not support global qos"))
 def _(s: Session) -> None:
+    """Consuming from a quorum queue on a channel with a global prefetch."""
     opened = _quorum(s)
     opened.call("basic.qos", prefetch_count=5, global_=True)
     opened.consume(s.q)
 
 
-@case(
-    "93b", "a global prefetch of 0 is allowed, and basic.get is allowed despite a global prefetch", ok(b"1")
-)
+@case("93b", ok(b"1"))
 def _(s: Session) -> bytes | None:
+    """A global prefetch of 0 is allowed, and basic.get is allowed despite a global prefetch."""
     opened = _quorum(s)
     opened.call("basic.qos", prefetch_count=5, global_=True)
     opened.publish("", s.q, b"1")
@@ -197,7 +193,6 @@ def _(s: Session) -> bytes | None:
 
 @case(
     "89",
-    "basic.get from a quorum queue with a single active consumer",
     channel(
         405,
         "basic.get",
@@ -206,16 +201,14 @@ def _(s: Session) -> bytes | None:
     ),
 )
 def _(s: Session) -> None:
+    """basic.get from a quorum queue with a single active consumer."""
     opened = _quorum(s, single_active_consumer=True)
     opened.get(s.q)
 
 
-@case(
-    "quorum.single-active",
-    "a quorum queue delivers to its single active consumer, then to its successor",
-    ok(["a", "b"]),
-)
+@case("quorum.single-active", ok(["a", "b"]))
 def _(s: Session) -> list[str]:
+    """A quorum queue delivers to its single active consumer, then to its successor."""
     opened = _quorum(s, single_active_consumer=True)
     tags = []
     for tag in "ab":
@@ -227,19 +220,17 @@ def _(s: Session) -> list[str]:
     return tags
 
 
-@case("quorum.exclusive-consumer", "an exclusive consumer of a quorum queue does not exclude others", ok("b"))
+@case("quorum.exclusive-consumer", ok("b"))
 def _(s: Session) -> str:
+    """An exclusive consumer of a quorum queue does not exclude others."""
     opened = _quorum(s)
     opened.consume(s.q, "a", exclusive=True)
     return opened.consume(s.q, "b", exclusive=True)
 
 
-@case(
-    "quorum.exclusive-single",
-    "an exclusive consumer on a quorum queue with a single active consumer",
-    ok("b"),
-)
+@case("quorum.exclusive-single", ok("b"))
 def _(s: Session) -> str:
+    """An exclusive consumer on a quorum queue with a single active consumer."""
     opened = _quorum(s, single_active_consumer=True)
     opened.consume(s.q, "a", exclusive=True)
     return opened.consume(s.q, "b", exclusive=True)
@@ -247,7 +238,6 @@ def _(s: Session) -> str:
 
 @case(
     "quorum.consume-argument",
-    "consuming from a quorum queue with an argument of mirrored queues",
     channel(
         406,
         "basic.consume",
@@ -255,12 +245,12 @@ def _(s: Session) -> str:
     ),
 )
 def _(s: Session) -> None:
+    """Consuming from a quorum queue with an argument of mirrored queues."""
     _quorum(s).consume(s.q, arguments={"x-cancel-on-ha-failover": True})
 
 
 @case(
     "quorum.consume-offset",
-    "consuming from a quorum queue with an argument of streams",
     channel(
         406,
         "basic.consume",
@@ -268,15 +258,13 @@ def _(s: Session) -> None:
     ),
 )
 def _(s: Session) -> None:
+    """Consuming from a quorum queue with an argument of streams."""
     _quorum(s).consume(s.q, arguments={"x-stream-offset": "first"})
 
 
-@case(
-    "quorum.fifo",
-    "messages are delivered in order, and acked, rejected and counted as in a classic queue",
-    ok(([b"1", b"2", b"3"], 0)),
-)
+@case("quorum.fifo", ok(([b"1", b"2", b"3"], 0)))
 def _(s: Session) -> tuple[object, ...]:
+    """Messages are delivered in order, and acked, rejected and counted as in a classic queue."""
     opened = _quorum(s)
     opened.call("confirm.select")
     for number in (b"1", b"2", b"3"):
@@ -287,12 +275,9 @@ def _(s: Session) -> tuple[object, ...]:
     return [each.body for each in got], opened.call("queue.delete", queue=s.q).message_count
 
 
-@case(
-    "quorum.redelivered",
-    "messages that a closed channel had not acked are delivered again, marked as redelivered",
-    ok((True, b"1")),
-)
+@case("quorum.redelivered", ok((True, b"1")))
 def _(s: Session) -> tuple[object, ...]:
+    """Messages that a closed channel had not acked are delivered again, marked as redelivered."""
     opened = _quorum(s)
     opened.publish("", s.q, b"1", delivery_mode=2)
     opened.consume(s.q)
@@ -304,8 +289,9 @@ def _(s: Session) -> tuple[object, ...]:
     return got.redelivered, got.body
 
 
-@case("quorum.requeue-order", "requeued messages return to their old positions", ok([b"1", b"2", b"3", b"4"]))
+@case("quorum.requeue-order", ok([b"1", b"2", b"3", b"4"]))
 def _(s: Session) -> list[bytes | None]:
+    """Requeued messages return to their old positions."""
     opened = _quorum(s)
     for number in range(1, 5):
         opened.publish("", s.q, str(number).encode(), delivery_mode=2)
@@ -320,8 +306,9 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(s.q) for _ in range(4)]
 
 
-@case("quorum.purge", "a purge removes ready messages", ok((2, None)))
+@case("quorum.purge", ok((2, None)))
 def _(s: Session) -> tuple[object, ...]:
+    """A purge removes ready messages."""
     opened = _quorum(s)
     for _ in range(2):
         opened.publish("", s.q, b"x", delivery_mode=2)
@@ -352,17 +339,14 @@ for _limit, _seen in ((2, [(False, None), (True, 1), (True, 2)]), (0, [(False, N
 
     case(
         f"quorum.delivery-limit-{_limit}",
-        f"with a delivery limit of {_limit} a quorum queue delivers a message {_limit + 1} times, and counts redeliveries",
         ok(_seen),
+        statement=f"with a delivery limit of {_limit} a quorum queue delivers a message {_limit + 1} times, and counts redeliveries",
     )(_limited)
 
 
-@case(
-    "quorum.delivery-count",
-    "a quorum queue without a delivery limit counts redeliveries too",
-    ok([(False, None), (True, 1), (True, 2), (True, 3)]),
-)
+@case("quorum.delivery-count", ok([(False, None), (True, 1), (True, 2), (True, 3)]))
 def _(s: Session) -> list[tuple[bool, object]]:
+    """A quorum queue without a delivery limit counts redeliveries too."""
     opened = _quorum(s)
     opened.publish("", s.q, b"x", delivery_mode=2)
     opened.consume(s.q)

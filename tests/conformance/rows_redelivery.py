@@ -39,8 +39,8 @@ for _kind, _arguments in (("quorum", QUORUM), ("classic", {})):
 
     case(
         f"redelivery.{_kind}-count",
-        f"a {_kind} queue with a delivery limit counts redeliveries in x-delivery-count",
         ok([None, 1, 2, 3]),
+        statement=f"a {_kind} queue with a delivery limit counts redeliveries in x-delivery-count",
     )(_counted)
 
     def _dropped(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
@@ -51,8 +51,8 @@ for _kind, _arguments in (("quorum", QUORUM), ("classic", {})):
 
     case(
         f"redelivery.{_kind}-dropped",
-        f"a {_kind} queue drops a message that exceeds its delivery limit",
         ok(([None, 1, 2], 0, 0)),
+        statement=f"a {_kind} queue drops a message that exceeds its delivery limit",
     )(_dropped)
 
     def _dead(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
@@ -67,8 +67,8 @@ for _kind, _arguments in (("quorum", QUORUM), ("classic", {})):
 
     case(
         f"redelivery.{_kind}-dead",
-        f"a {_kind} queue dead-letters a message that exceeds its delivery limit, with the reason delivery_limit",
         ok(("delivery_limit", 1, True, None)),
+        statement=f"a {_kind} queue dead-letters a message that exceeds its delivery limit, with the reason delivery_limit",
     )(_dead)
 
     def _zero(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
@@ -79,8 +79,8 @@ for _kind, _arguments in (("quorum", QUORUM), ("classic", {})):
 
     case(
         f"redelivery.{_kind}-zero",
-        f"with a delivery limit of 0 a {_kind} queue delivers a message once",
         ok(([None], 0)),
+        statement=f"with a delivery limit of 0 a {_kind} queue delivers a message once",
     )(_zero)
 
     def _nacked(s: Session, kind: dict = _arguments) -> tuple[object, ...]:
@@ -91,8 +91,8 @@ for _kind, _arguments in (("quorum", QUORUM), ("classic", {})):
 
     case(
         f"redelivery.{_kind}-nacked",
-        f"basic.nack counts towards the delivery limit of a {_kind} queue, like basic.reject",
         ok(([None, 1], 0)),
+        statement=f"basic.nack counts towards the delivery limit of a {_kind} queue, like basic.reject",
     )(_nacked)
 
     def _closed(s: Session, kind: dict = _arguments) -> list[object]:
@@ -109,8 +109,8 @@ for _kind, _arguments in (("quorum", QUORUM), ("classic", {})):
 
     case(
         f"redelivery.{_kind}-closed",
-        f"closing a channel counts towards the delivery limit of a {_kind} queue for its unacked messages",
         ok([None, 1, 2]),
+        statement=f"closing a channel counts towards the delivery limit of a {_kind} queue for its unacked messages",
     )(_closed)
 
     def _got(s: Session, kind: dict = _arguments) -> list[object]:
@@ -126,8 +126,8 @@ for _kind, _arguments in (("quorum", QUORUM), ("classic", {})):
 
     case(
         f"redelivery.{_kind}-got",
-        f"basic.get from a {_kind} queue counts towards the delivery limit, and shows x-delivery-count",
         ok([(None, False), (1, True), (2, True)]),
+        statement=f"basic.get from a {_kind} queue counts towards the delivery limit, and shows x-delivery-count",
     )(_got)
 
     def _others(s: Session, kind: dict = _arguments) -> list[object]:
@@ -147,6 +147,6 @@ for _kind, _arguments in (("quorum", QUORUM), ("classic", {})):
 
     case(
         f"redelivery.{_kind}-others",
-        f"a message that exceeds the delivery limit of a {_kind} queue does not affect other messages",
         ok([b"1", b"1", b"2", b"3"]),
+        statement=f"a message that exceeds the delivery limit of a {_kind} queue does not affect other messages",
     )(_others)

@@ -43,7 +43,6 @@ for _octets in (6_000, 8_200):
 
     case(
         f"release.password-{_octets}",
-        f"a password of {_octets:,} bytes in connection.start-ok",
         connection(
             403,
             None,
@@ -51,11 +50,13 @@ for _octets in (6_000, 8_200):
         )
         if _octets < 8192
         else SOCKET,
+        statement=f"a password of {_octets:,} bytes in connection.start-ok",
     )(_long_password)
 
 
-@case("release.anonymous", "a login with the mechanism ANONYMOUS", SOCKET)
+@case("release.anonymous", SOCKET)
 def _(s: Session) -> None:
+    """A login with the mechanism ANONYMOUS."""
     client = s.client()
     client.begin()
     client.start_ok(mechanism="ANONYMOUS", response=b"")
@@ -63,8 +64,9 @@ def _(s: Session) -> None:
     client.open()
 
 
-@case("release.size", "a message of 17 MiB can be published", ok(1))
+@case("release.size", ok(1))
 def _(s: Session) -> int:
+    """A message of 17 MiB can be published."""
     opened = s.queue(durable=True)
     opened.publish("", s.q, bytes(17 * 2**20))
     return opened.ready(s.q, 1, within=10)
@@ -88,13 +90,15 @@ def _shared(s: Session, *limits: int) -> list[int]:
     return counts
 
 
-@case("release.qos", "a global prefetch is shared by two consumers", ok([2]))
+@case("release.qos", ok([2]))
 def _(s: Session) -> list[int]:
+    """A global prefetch is shared by two consumers."""
     return _shared(s, 2)
 
 
-@case("release.qos-raised", "a global prefetch that is raised while consumers wait", ok([2, 3]))
+@case("release.qos-raised", ok([2, 3]))
 def _(s: Session) -> list[int]:
+    """A global prefetch that is raised while consumers wait."""
     return _shared(s, 2, 5)
 
 
@@ -114,9 +118,9 @@ for _name, _value in (
     def _argument(s: Session, name: str = _name, value: object = _value) -> None:
         s.queue(durable=True, arguments={f"x-{name}": value})
 
-    case(f"release.classic-{_name}-{_value}", f"declaring a classic queue with x-{_name} {_value!r}")(
-        _argument
-    )
+    case(
+        f"release.classic-{_name}-{_value}", statement=f"declaring a classic queue with x-{_name} {_value!r}"
+    )(_argument)
 
 for _name, _value in (
     ("delivery-limit", -1),
@@ -130,14 +134,13 @@ for _name, _value in (
     def _argument_of_quorum(s: Session, name: str = _name, value: object = _value) -> None:
         s.queue(durable=True, arguments={**QUORUM, f"x-{name}": value})
 
-    case(f"release.quorum-{_name}-{_value}", f"declaring a quorum queue with x-{_name} {_value!r}")(
+    case(f"release.quorum-{_name}-{_value}", statement=f"declaring a quorum queue with x-{_name} {_value!r}")(
         _argument_of_quorum
     )
 
 
 @case(
     "release.stream",
-    "declaring a stream",
     channel(
         406,
         "queue.declare",
@@ -145,6 +148,7 @@ for _name, _value in (
     ),
 )
 def _(s: Session) -> None:
+    """Declaring a stream."""
     s.queue(durable=True, arguments={"x-queue-type": "stream"})
 
 
@@ -153,8 +157,8 @@ def _(s: Session) -> None:
 
 @case(
     "release.limit",
-    f"a quorum queue without a delivery limit: deliveries of a rejected message, up to {MANY}",
     ok(MANY),
+    statement=f"a quorum queue without a delivery limit: deliveries of a rejected message, up to {MANY}",
 )
 def _(s: Session) -> int:
     return _returned(_quorum(s), s.q, "basic.reject")
@@ -162,8 +166,8 @@ def _(s: Session) -> int:
 
 @case(
     "release.no-limit",
-    f"a quorum queue with x-delivery-limit -1: deliveries, up to {MANY}",
     ok(MANY),
+    statement=f"a quorum queue with x-delivery-limit -1: deliveries, up to {MANY}",
 )
 def _(s: Session) -> int:
     return _returned(_quorum(s, delivery_limit=-1), s.q, "basic.reject")
@@ -185,17 +189,14 @@ for _method in ("basic.nack", "basic.reject", "basic.recover"):
 
     case(
         f"release.limit-{_method.partition('.')[2]}",
-        f"a quorum queue with a delivery limit of 3: deliveries of a message that is returned by {_method}",
         ok(4),
+        statement=f"a quorum queue with a delivery limit of 3: deliveries of a message that is returned by {_method}",
     )(_limited)
 
 
-@case(
-    "release.counts",
-    "x-delivery-count and x-acquired-count after reject, nack and the end of a channel",
-    ok([(None, None), (1, None), (2, None), (3, None)]),
-)
+@case("release.counts", ok([(None, None), (1, None), (2, None), (3, None)]))
 def _(s: Session) -> list[tuple[object, object]]:
+    """x-delivery-count and x-acquired-count after reject, nack and the end of a channel."""
     opened = _quorum(s, delivery_limit=10)
     opened.put(s.q, b"x")
     found = []
@@ -211,24 +212,18 @@ def _(s: Session) -> list[tuple[object, object]]:
     return found
 
 
-@case(
-    "release.priorities",
-    "messages of several priorities in a quorum queue",
-    ok([b"0", b"3", b"9", b"4", b"31", b"1"]),
-)
+@case("release.priorities", ok([b"0", b"3", b"9", b"4", b"31", b"1"]))
 def _(s: Session) -> list[bytes | None]:
+    """Messages of several priorities in a quorum queue."""
     opened = _quorum(s)
     for priority in (0, 3, 9, 4, 31, 1):
         opened.put(s.q, str(priority).encode(), priority=priority)
     return [opened.get(s.q) for _ in range(6)]
 
 
-@case(
-    "release.priorities-above",
-    "messages of priorities that a quorum queue does not have, and of none",
-    ok([b"31", b"40", b"none", b"255", b"4"]),
-)
+@case("release.priorities-above", ok([b"31", b"40", b"none", b"255", b"4"]))
 def _(s: Session) -> list[bytes | None]:
+    """Messages of priorities that a quorum queue does not have, and of none."""
     opened = _quorum(s)
     for priority in (31, 40, None, 255, 4):
         properties = {} if priority is None else {"priority": priority}
@@ -236,12 +231,9 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(s.q) for _ in range(5)]
 
 
-@case(
-    "release.delayed-retry",
-    "x-delayed-retry-type on a quorum queue: whether a rejected message is there again at once",
-    ok(False),
-)
+@case("release.delayed-retry", ok(False))
 def _(s: Session) -> bool:
+    """x-delayed-retry-type on a quorum queue: whether a rejected message is there again at once."""
     opened = _quorum(s, delayed_retry_type="all", delayed_retry_min=700)
     opened.put(s.q, b"x")
     got = opened.call("basic.get", queue=s.q)
@@ -272,43 +264,27 @@ def _after_timeout(s: Session, arguments: dict[str, object], **capabilities: boo
     return told.name, opened.call("channel.flow", active=True).name, opened.ready(s.q, 1)
 
 
-@case(
-    "release.timeout-classic",
-    "the consumer timeout and a classic queue",
-    channel(406, None, _LATE.format(1000)),
-    setup="tight",
-)
+@case("release.timeout-classic", channel(406, None, _LATE.format(1000)), setup="tight")
 def _(s: Session) -> tuple[str, str, int]:
+    """The consumer timeout and a classic queue."""
     return _after_timeout(s, {})
 
 
-@case(
-    "release.timeout-quorum",
-    "the consumer timeout and a quorum queue",
-    channel(406, None, _LATE.format(1000)),
-    setup="tight",
-)
+@case("release.timeout-quorum", channel(406, None, _LATE.format(1000)), setup="tight")
 def _(s: Session) -> tuple[str, str, int]:
+    """The consumer timeout and a quorum queue."""
     return _after_timeout(s, QUORUM)
 
 
-@case(
-    "release.timeout-argument",
-    "the consumer timeout of a quorum queue's argument",
-    ok(("basic.cancel", "channel.flow-ok", 1)),
-    of=("4.3",),
-)
+@case("release.timeout-argument", ok(("basic.cancel", "channel.flow-ok", 1)), of=("4.3",))
 def _(s: Session) -> tuple[str, str, int]:
+    """The consumer timeout of a quorum queue's argument."""
     return _after_timeout(s, {**QUORUM, "x-consumer-timeout": 1100})
 
 
-@case(
-    "release.timeout-untold",
-    "the consumer timeout of a quorum queue, and a client without consumer_cancel_notify",
-    channel(406, None, _LATE.format(1100)),
-    of=("4.3",),
-)
+@case("release.timeout-untold", channel(406, None, _LATE.format(1100)), of=("4.3",))
 def _(s: Session) -> tuple[str, str, int]:
+    """The consumer timeout of a quorum queue, and a client without consumer_cancel_notify."""
     return _after_timeout(s, {**QUORUM, "x-consumer-timeout": 1100}, consumer_cancel_notify=False)
 
 
@@ -326,11 +302,12 @@ for _type in (
     def _exchange(s: Session, kind: str = _type) -> None:
         s.channel().exchange(s.x, kind, durable=True)
 
-    case(f"release.exchange-{_type[2:]}", f"declaring an exchange of type {_type}")(_exchange)
+    case(f"release.exchange-{_type[2:]}", statement=f"declaring an exchange of type {_type}")(_exchange)
 
 
-@case("release.cycle", "a client's x-death and the count of a message that is dead-lettered", ok(2))
+@case("release.cycle", ok(2))
 def _(s: Session) -> int:
+    """A client's x-death and the count of a message that is dead-lettered."""
     opened = s.channel()
     opened.queue(s.q + "-dead", durable=True)
     opened.queue(
@@ -350,13 +327,9 @@ def _(s: Session) -> int:
     return int(dead[0]["count"])
 
 
-@case(
-    "release.interceptors",
-    "message interceptors add times and the node to each publish, and replace what a client has written where they may",
-    ok([(True, True, "node"), (True, True, "client")]),
-    setup="intercepted",
-)
+@case("release.interceptors", ok([(True, True, "node"), (True, True, "client")]), setup="intercepted")
 def _(s: Session) -> list[object]:
+    """Message interceptors add times and the node to each publish, and replace what a client has written where they may."""
     opened, seen = s.queue(), []
     headers = {"timestamp_in_ms": T("l", 5), "x-routed-by": "client"}
     for properties in ({}, {"timestamp": 5, "headers": headers}):

@@ -25,27 +25,25 @@ def _routed(s: Session, kind: str, bindings: list, publishes: list) -> list[list
     return result
 
 
-@case(
-    "exchange.direct",
-    "a direct exchange routes to every queue whose binding key equals the routing key",
-    ok([[0, 1], [2], [], [3]]),
-)
+@case("exchange.direct", ok([[0, 1], [2], [], [3]]))
 def _(s: Session) -> list:
+    """A direct exchange routes to every queue whose binding key equals the routing key."""
     bindings = [("a", {}), ("a", {}), ("b", {}), ("", {})]
     return _routed(s, "direct", bindings, [("a", None), ("b", None), ("c", None), ("", None)])
 
 
-@case("exchange.fanout", "a fanout exchange ignores routing keys", ok([[0, 1], [0, 1]]))
+@case("exchange.fanout", ok([[0, 1], [0, 1]]))
 def _(s: Session) -> list:
+    """A fanout exchange ignores routing keys."""
     return _routed(s, "fanout", [("a", {}), ("b", {})], [("a", None), ("zz", None)])
 
 
 @case(
     "exchange.topic",
-    "a topic exchange matches words, * and #, including empty words and the empty key",
     ok([[0, 3, 5, 7, 8], [3, 4, 5, 6, 7], [3, 9], [1, 3, 5, 10], [2, 3, 7], [3, 5, 7, 11], [3, 7]]),
 )
 def _(s: Session) -> list:
+    """A topic exchange matches words, * and #, including empty words and the empty key."""
     keys = ["a.b", "*", ".", "#", "a.*.c", "a.#", "#.c", "*.#.*", "*.b", "", "a", "a.."]
     published = ["a.b", "a.b.c", "", "a", ".", "a..", "x.y.z"]
     return [
@@ -70,27 +68,25 @@ _HEADER_BINDINGS = [
 
 @case(
     "exchange.headers",
-    "a headers exchange supports all four values of x-match, x- headers, presence only, and bindings without arguments",
     ok([[0, 1, 2, 4, 5, 7, 9], [1, 2, 4, 5, 7, 9], [3, 4, 5, 7], [5, 7], [5, 7], [5, 7, 9]]),
 )
 def _(s: Session) -> list:
+    """A headers exchange supports all four values of x-match, x- headers, presence only, and bindings without arguments."""
     published = [{"a": 1, "b": "two"}, {"a": 1}, {"x-k": "v"}, {}, None, {"a": "1"}]
     return _routed(s, "headers", _HEADER_BINDINGS, [("", headers) for headers in published])
 
 
-@case(
-    "exchange.headers-number-types",
-    'header values compare as Erlang terms: 5, 5 as a longer integer and 5.0 are equal, "5" is different',
-    ok([[0, 1, 2], [0, 1, 2], [], [0, 1, 2]]),
-)
+@case("exchange.headers-number-types", ok([[0, 1, 2], [0, 1, 2], [], [0, 1, 2]]))
 def _(s: Session) -> list:
+    """Header values compare as Erlang terms: 5, 5 as a longer integer and 5.0 are equal, "5" is different."""
     bindings = [("", {"n": 5}), ("", {"n": T("l", 5)}), ("", {"n": 5.0})]
     published = [{"n": 5}, {"n": T("l", 5)}, {"n": "5"}, {"n": 5.0}]
     return _routed(s, "headers", bindings, [("", headers) for headers in published])
 
 
-@case("exchange.one-copy", "a queue with several matching bindings gets one copy", ok(1))
+@case("exchange.one-copy", ok(1))
 def _(s: Session) -> int:
+    """A queue with several matching bindings gets one copy."""
     opened = s.queue()
     for key in ("a.*", "a.#", "#"):
         opened.call("queue.bind", queue=s.q, exchange="amq.topic", routing_key=f"{s.q}.{key}")
@@ -98,10 +94,9 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case(
-    "exchange.to-exchange", "messages follow exchange-to-exchange bindings, and cycles terminate", ok((1, 0))
-)
+@case("exchange.to-exchange", ok((1, 0)))
 def _(s: Session) -> tuple[int, int]:
+    """Messages follow exchange-to-exchange bindings, and cycles terminate."""
     opened = s.channel()
     for name in ("1", "2", "3"):
         opened.exchange(s.x + name, "fanout")
@@ -117,12 +112,9 @@ def _(s: Session) -> tuple[int, int]:
     return before, opened.drain(s.q)
 
 
-@case(
-    "exchange.alternate",
-    "an alternate exchange gets messages that no queue matched; mandatory considers both exchanges",
-    ok((b"lost", True)),
-)
+@case("exchange.alternate", ok((b"lost", True)))
 def _(s: Session) -> tuple[bytes | None, bool]:
+    """An alternate exchange gets messages that no queue matched; mandatory considers both exchanges."""
     opened = s.channel()
     opened.exchange(s.x + "ae", "fanout")
     opened.exchange(s.x, arguments={"alternate-exchange": s.x + "ae"})
@@ -132,20 +124,18 @@ def _(s: Session) -> tuple[bytes | None, bool]:
     return opened.get(s.q), opened.quiet("basic.return")
 
 
-@case(
-    "exchange.alternate-missing",
-    "if the alternate exchange does not exist, an unroutable message is dropped, or returned if mandatory",
-    ok("NO_ROUTE"),
-)
+@case("exchange.alternate-missing", ok("NO_ROUTE"))
 def _(s: Session) -> str:
+    """If the alternate exchange does not exist, an unroutable message is dropped, or returned if mandatory."""
     opened = s.channel()
     opened.exchange(s.x, arguments={"alternate-exchange": "nosuch-exchange"})
     opened.publish(s.x, "nowhere", b"x", mandatory=True)
     return str(opened.receive("basic.return").reply_text)
 
 
-@case("exchange.internal", "an internal exchange routes messages from other exchanges", ok(1))
+@case("exchange.internal", ok(1))
 def _(s: Session) -> int:
+    """An internal exchange routes messages from other exchanges."""
     opened = s.channel()
     opened.exchange(s.x, "fanout", internal=True)
     opened.call("exchange.bind", source="amq.direct", destination=s.x, routing_key=s.x)
@@ -155,12 +145,9 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case(
-    "exchange.auto-delete",
-    "an auto-delete exchange is deleted with its last binding as a source, but not before it has had one",
-    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
-)
+@case("exchange.auto-delete", channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"))
 def _(s: Session) -> None:
+    """An auto-delete exchange is deleted with its last binding as a source, but not before it has had one."""
     opened = s.channel()
     opened.exchange(s.x, auto_delete=True)
     opened.exchange(s.x, passive=True)
@@ -169,12 +156,9 @@ def _(s: Session) -> None:
     opened.exchange(s.x, passive=True)
 
 
-@case(
-    "exchange.auto-delete-by-queue",
-    "an auto-delete exchange is deleted when its last bound queue is deleted",
-    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
-)
+@case("exchange.auto-delete-by-queue", channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"))
 def _(s: Session) -> None:
+    """An auto-delete exchange is deleted when its last bound queue is deleted."""
     opened = s.channel()
     opened.exchange(s.x, auto_delete=True)
     opened.call("queue.bind", queue=opened.queue(s.q), exchange=s.x, routing_key="k")
@@ -182,12 +166,9 @@ def _(s: Session) -> None:
     opened.exchange(s.x, passive=True)
 
 
-@case(
-    "exchange.bind-identity",
-    "bindings are identified by key and arguments; unbind must match both",
-    ok((1, 1, 0)),
-)
+@case("exchange.bind-identity", ok((1, 1, 0)))
 def _(s: Session) -> tuple[int, ...]:
+    """Bindings are identified by key and arguments; unbind must match both."""
     opened = s.channel()
     opened.exchange(s.x)
     opened.queue(s.q)
@@ -202,12 +183,9 @@ def _(s: Session) -> tuple[int, ...]:
     return tuple(counts)
 
 
-@case(
-    "exchange.nowait",
-    "declare, bind, unbind and delete with nowait work and are not answered",
-    ok((True, True)),
-)
+@case("exchange.nowait", ok((True, True)))
 def _(s: Session) -> tuple[bool, bool]:
+    """Declare, bind, unbind and delete with nowait work and are not answered."""
     opened = s.queue()
     opened.send("exchange.declare", exchange=s.x, type="fanout", nowait=True)
     opened.send("exchange.bind", source="amq.direct", destination=s.x, routing_key=s.x, nowait=True)
@@ -219,26 +197,25 @@ def _(s: Session) -> tuple[bool, bool]:
     return routed, opened.quiet()
 
 
-@case(
-    "exchange.nowait-error",
-    "a declare with nowait still reports its error",
-    channel(406, "exchange.declare", "unknown exchange type 'x-nothing'"),
-)
+@case("exchange.nowait-error", channel(406, "exchange.declare", "unknown exchange type 'x-nothing'"))
 def _(s: Session) -> None:
+    """A declare with nowait still reports its error."""
     opened = s.channel()
     opened.send("exchange.declare", exchange=s.x, type="x-nothing", nowait=True)
     opened.sync()
 
 
-@case("exchange.cr-lf", "line breaks are removed from names", ok("exchange.declare-ok"))
+@case("exchange.cr-lf", ok("exchange.declare-ok"))
 def _(s: Session) -> str:
+    """Line breaks are removed from names."""
     opened = s.channel()
     opened.exchange(s.x + "\r\n")
     return opened.call("exchange.declare", exchange=s.x, type="direct", passive=True).name
 
 
-@case("exchange.long-name", "a name may have 255 bytes of UTF-8", ok(1))
+@case("exchange.long-name", ok(1))
 def _(s: Session) -> int:
+    """A name may have 255 bytes of UTF-8."""
     opened = s.channel()
     name = "é" * 127 + "x"
     opened.exchange(name, "fanout")
@@ -248,12 +225,9 @@ def _(s: Session) -> int:
     return opened.drain(name)
 
 
-@case(
-    "exchange.changes-seen",
-    "every change of bindings applies from the next publish on",
-    ok([0, 1, 0, 1, 0, 0, 1]),
-)
+@case("exchange.changes-seen", ok([0, 1, 0, 1, 0, 0, 1]))
 def _(s: Session) -> list[int]:
+    """Every change of bindings applies from the next publish on."""
     opened = s.channel()
     opened.exchange(s.x, "topic")
     opened.queue(s.q)
@@ -281,8 +255,9 @@ def _(s: Session) -> list[int]:
     return counts
 
 
-@case("exchange.changes-seen-others", "binding changes by another connection apply too", ok([1, 0, 1]))
+@case("exchange.changes-seen-others", ok([1, 0, 1]))
 def _(s: Session) -> list[int]:
+    """Binding changes by another connection apply too."""
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
     counts = []
@@ -299,12 +274,9 @@ def _(s: Session) -> list[int]:
     return counts
 
 
-@case(
-    "exchange.recreated",
-    "after an exchange is deleted a publish fails, also for a client that published to it before",
-    channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"),
-)
+@case("exchange.recreated", channel(404, "basic.publish", "no exchange '{x}' in vhost '/'"))
 def _(s: Session) -> None:
+    """After an exchange is deleted a publish fails, also for a client that published to it before."""
     opened, other = s.channel(), s.channel()
     opened.exchange(s.x)
     opened.publish(s.x, "k", b"x")
@@ -314,12 +286,9 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case(
-    "exchange.auto-delete-source",
-    "an auto-delete exchange is deleted with its last binding to another exchange",
-    channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"),
-)
+@case("exchange.auto-delete-source", channel(404, "exchange.declare", "no exchange '{x}' in vhost '/'"))
 def _(s: Session) -> None:
+    """An auto-delete exchange is deleted with its last binding to another exchange."""
     opened = s.channel()
     opened.exchange(s.x, auto_delete=True)
     opened.exchange(s.x + "2")
@@ -328,11 +297,9 @@ def _(s: Session) -> None:
     opened.exchange(s.x, passive=True)
 
 
-@case(
-    "exchange.auto-delete-destination",
-    "an auto-delete exchange is not deleted with its last binding as a destination",
-)
+@case("exchange.auto-delete-destination")
 def _(s: Session) -> None:
+    """An auto-delete exchange is not deleted with its last binding as a destination."""
     opened = s.channel()
     opened.exchange(s.x, auto_delete=True)
     opened.call("exchange.bind", source="amq.direct", destination=s.x, routing_key="k")
@@ -340,12 +307,9 @@ def _(s: Session) -> None:
     opened.exchange(s.x, passive=True)
 
 
-@case(
-    "exchange.delete-nowait-error",
-    "a delete with nowait still reports its error",
-    channel(406, "exchange.delete", "exchange '{x}' in vhost '/' in use"),
-)
+@case("exchange.delete-nowait-error", channel(406, "exchange.delete", "exchange '{x}' in vhost '/' in use"))
 def _(s: Session) -> None:
+    """A delete with nowait still reports its error."""
     opened = s.channel()
     opened.exchange(s.x)
     opened.call("queue.bind", queue=opened.queue(s.q), exchange=s.x)
@@ -353,8 +317,9 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("exchange.self-bind", "an exchange may be bound to itself", ok(1))
+@case("exchange.self-bind", ok(1))
 def _(s: Session) -> int:
+    """An exchange may be bound to itself."""
     opened = s.channel()
     opened.exchange(s.x, "fanout")
     opened.call("exchange.bind", source=s.x, destination=s.x)
@@ -363,12 +328,9 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case(
-    "exchange.alternate-chain",
-    "alternate exchanges can be chained, and a cycle of them terminates",
-    ok("NO_ROUTE"),
-)
+@case("exchange.alternate-chain", ok("NO_ROUTE"))
 def _(s: Session) -> str:
+    """Alternate exchanges can be chained, and a cycle of them terminates."""
     opened = s.channel()
     opened.exchange(s.x + "1", arguments={"alternate-exchange": s.x + "2"})
     opened.exchange(s.x + "2", arguments={"alternate-exchange": s.x + "1"})
@@ -376,12 +338,9 @@ def _(s: Session) -> str:
     return str(opened.receive("basic.return").reply_text)
 
 
-@case(
-    "exchange.alternate-behind",
-    "an exchange reached through a binding uses its own alternate exchange",
-    ok(1),
-)
+@case("exchange.alternate-behind", ok(1))
 def _(s: Session) -> int:
+    """An exchange reached through a binding uses its own alternate exchange."""
     opened = s.channel()
     opened.exchange(s.x + "ae", "fanout")
     opened.exchange(s.x + "inner", arguments={"alternate-exchange": s.x + "ae"})
@@ -392,19 +351,17 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case(
-    "exchange.return-origin",
-    "a returned message names the exchange it was published to",
-    ok(("", "nosuch-queue")),
-)
+@case("exchange.return-origin", ok(("", "nosuch-queue")))
 def _(s: Session) -> tuple[str, str]:
+    """A returned message names the exchange it was published to."""
     opened = s.channel()
     opened.publish("", "nosuch-queue", b"x", mandatory=True)
     back = opened.receive("basic.return")
     return back.exchange, back.routing_key
 
 
-@case("exchange.headers-values", "header values of many types are compared", ok([[0], [1], [2], [3], [4]]))
+@case("exchange.headers-values", ok([[0], [1], [2], [3], [4]]))
 def _(s: Session) -> list:
+    """Header values of many types are compared."""
     values = [{"a": True}, {"a": "x"}, {"a": [1, "b"]}, {"a": {"in": 1}}, {"a": T("T", 77)}]
     return _routed(s, "headers", [("", value) for value in values], [("", value) for value in values])

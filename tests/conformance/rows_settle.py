@@ -6,12 +6,9 @@ ROWS = Cases()
 case = ROWS.case
 
 
-@case(
-    "88",
-    "basic.get from a queue that does not exist",
-    channel(404, "basic.get", "no queue '{q}' in vhost '/'"),
-)
+@case("88", channel(404, "basic.get", "no queue '{q}' in vhost '/'"))
 def _(s: Session) -> None:
+    """basic.get from a queue that does not exist."""
     s.channel().get(s.q)
 
 
@@ -36,13 +33,16 @@ for _letter, _what, _method, _fields in (
         opened.send(method, **fields)
         opened.sync()
 
-    case(f"96{_letter}", _what, channel(406, _method, f"unknown delivery tag {_fields['delivery_tag']}"))(
-        _unknown
-    )
+    case(
+        f"96{_letter}",
+        channel(406, _method, f"unknown delivery tag {_fields['delivery_tag']}"),
+        statement=_what,
+    )(_unknown)
 
 
-@case("96i", "acking a tag twice", channel(406, "basic.ack", "unknown delivery tag 1"))
+@case("96i", channel(406, "basic.ack", "unknown delivery tag 1"))
 def _(s: Session) -> None:
+    """Acking a tag twice."""
     opened = fill(s, s.channel())
     opened.get(s.q, no_ack=False)
     opened.send("basic.ack", delivery_tag=1)
@@ -50,8 +50,9 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("96j", "acking another channel's tag", channel(406, "basic.ack", "unknown delivery tag 1"))
+@case("96j", channel(406, "basic.ack", "unknown delivery tag 1"))
 def _(s: Session) -> None:
+    """Acking another channel's tag."""
     opened = fill(s, s.channel())
     opened.get(s.q, no_ack=False)
     other = opened.client.channel(2)
@@ -59,30 +60,27 @@ def _(s: Session) -> None:
     other.sync()
 
 
-@case(
-    "96k", "acking a delivery of a consumer with no_ack", channel(406, "basic.ack", "unknown delivery tag 1")
-)
+@case("96k", channel(406, "basic.ack", "unknown delivery tag 1"))
 def _(s: Session) -> None:
+    """Acking a delivery of a consumer with no_ack."""
     opened = fill(s, s.channel())
     opened.get(s.q)
     opened.send("basic.ack", delivery_tag=1)
     opened.sync()
 
 
-@case("96l", "tag 0 with multiple settles all deliveries, even if there are none")
+@case("96l")
 def _(s: Session) -> None:
+    """Tag 0 with multiple settles all deliveries, even if there are none."""
     opened = s.channel()
     opened.send("basic.ack", delivery_tag=0, multiple=True)
     opened.send("basic.nack", delivery_tag=0, multiple=True)
     opened.sync()
 
 
-@case(
-    "96m",
-    "acking with multiple a tag that was already acked, while earlier ones are unacked",
-    channel(406, "basic.ack", "unknown delivery tag 2"),
-)
+@case("96m", channel(406, "basic.ack", "unknown delivery tag 2"))
 def _(s: Session) -> None:
+    """Acking with multiple a tag that was already acked, while earlier ones are unacked."""
     opened = fill(s, s.channel())
     for _ in range(3):
         opened.get(s.q, no_ack=False)
@@ -91,13 +89,15 @@ def _(s: Session) -> None:
     opened.sync()
 
 
-@case("97a", "recover without requeue", connection(540, "basic.recover", "requeue=false"))
+@case("97a", connection(540, "basic.recover", "requeue=false"))
 def _(s: Session) -> None:
+    """Recover without requeue."""
     s.channel().call("basic.recover", requeue=False)
 
 
-@case("97b", "recover-async without requeue", connection(540, "basic.recover-async", "requeue=false"))
+@case("97b", connection(540, "basic.recover-async", "requeue=false"))
 def _(s: Session) -> None:
+    """recover-async without requeue."""
     opened = s.channel()
     opened.send("basic.recover-async", requeue=False)
     opened.sync()
@@ -105,7 +105,6 @@ def _(s: Session) -> None:
 
 @case(
     "98",
-    "a delivery that is not acknowledged before the consumer timeout",
     channel(
         406,
         None,
@@ -115,38 +114,34 @@ def _(s: Session) -> None:
     setup="tight",
 )
 def _(s: Session) -> None:
+    """A delivery that is not acknowledged before the consumer timeout."""
     opened = fill(s, s.channel())
     opened.consume(s.q)
     opened.deliver()
     opened.receive("channel.close-ok", timeout=3)
 
 
-@case(
-    "basic.get",
-    "basic.get-ok contains the number of remaining ready messages; basic.get-empty follows the last message",
-    ok((1, 0, "basic.get-empty")),
-)
+@case("basic.get", ok((1, 0, "basic.get-empty")))
 def _(s: Session) -> tuple[object, ...]:
+    """basic.get-ok contains the number of remaining ready messages; basic.get-empty follows the last message."""
     opened = fill(s, s.channel(), 2)
     first = opened.call("basic.get", queue=s.q).message_count
     second = opened.call("basic.get", queue=s.q).message_count
     return first, second, opened.call("basic.get", queue=s.q).name
 
 
-@case(
-    "basic.get-tags",
-    "messages from basic.get and deliveries share one sequence of delivery tags",
-    ok([1, 2, 3]),
-)
+@case("basic.get-tags", ok([1, 2, 3]))
 def _(s: Session) -> list[int]:
+    """Messages from basic.get and deliveries share one sequence of delivery tags."""
     opened = fill(s, s.channel())
     first = opened.call("basic.get", queue=s.q).delivery_tag
     opened.consume(s.q, no_ack=True)
     return [first, opened.deliver().delivery_tag, opened.deliver().delivery_tag]
 
 
-@case("basic.ack-multiple", "an ack with multiple settles all deliveries up to its tag", ok([b"3"]))
+@case("basic.ack-multiple", ok([b"3"]))
 def _(s: Session) -> list[bytes | None]:
+    """An ack with multiple settles all deliveries up to its tag."""
     opened = fill(s, s.channel())
     for _ in range(3):
         opened.get(s.q, no_ack=False)
@@ -155,12 +150,9 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(s.q)]
 
 
-@case(
-    "basic.nack-requeue",
-    "nacked messages return to their old positions, marked as redelivered",
-    ok([(b"1", True), (b"2", True), (b"3", True), (b"4", False)]),
-)
+@case("basic.nack-requeue", ok([(b"1", True), (b"2", True), (b"3", True), (b"4", False)]))
 def _(s: Session) -> list[tuple[bytes, bool]]:
+    """Nacked messages return to their old positions, marked as redelivered."""
     opened = fill(s, s.channel(), 4)
     for _ in range(3):
         opened.get(s.q, no_ack=False)
@@ -171,8 +163,9 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
     return [(message.body, message.redelivered) for message in got]
 
 
-@case("basic.nack-drop", "nack and reject without requeue drop messages", ok(0))
+@case("basic.nack-drop", ok(0))
 def _(s: Session) -> int:
+    """Nack and reject without requeue drop messages."""
     opened = fill(s, s.channel())
     for _ in range(3):
         opened.get(s.q, no_ack=False)
@@ -182,12 +175,9 @@ def _(s: Session) -> int:
     return opened.drain(s.q)
 
 
-@case(
-    "basic.recover",
-    "basic.recover requeues unacked messages and delivers them again, in order",
-    ok([b"1", b"2", b"3", b"1", b"2", b"3"]),
-)
+@case("basic.recover", ok([b"1", b"2", b"3", b"1", b"2", b"3"]))
 def _(s: Session) -> list[bytes]:
+    """basic.recover requeues unacked messages and delivers them again, in order."""
     opened = fill(s, s.channel())
     opened.consume(s.q)
     bodies = [opened.deliver().body for _ in range(3)]
@@ -195,12 +185,9 @@ def _(s: Session) -> list[bytes]:
     return bodies + [opened.deliver().body for _ in range(3)]
 
 
-@case(
-    "basic.recover-async",
-    "basic.recover-async does the same as basic.recover, without an answer",
-    ok((b"1", True)),
-)
+@case("basic.recover-async", ok((b"1", True)))
 def _(s: Session) -> tuple[bytes, bool]:
+    """basic.recover-async does the same as basic.recover, without an answer."""
     opened = fill(s, s.channel(), 1)
     opened.get(s.q, no_ack=False)
     opened.send("basic.recover-async", requeue=True)
@@ -208,12 +195,9 @@ def _(s: Session) -> tuple[bytes, bool]:
     return got.body, got.redelivered
 
 
-@case(
-    "basic.requeue-on-drop",
-    "unacked messages of a lost connection are requeued, marked as redelivered",
-    ok([(b"1", True), (b"2", True), (b"3", False)]),
-)
+@case("basic.requeue-on-drop", ok([(b"1", True), (b"2", True), (b"3", False)]))
 def _(s: Session) -> list[tuple[bytes, bool]]:
+    """Unacked messages of a lost connection are requeued, marked as redelivered."""
     other = fill(s, s.channel())
     lost = s.channel()
     lost.get(s.q, no_ack=False)
@@ -224,8 +208,9 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
     return [(message.body, message.redelivered) for message in got]
 
 
-@case("basic.no-ack-cancelled", "messages to a consumer with no_ack are removed when they are sent", ok(0))
+@case("basic.no-ack-cancelled", ok(0))
 def _(s: Session) -> int:
+    """Messages to a consumer with no_ack are removed when they are sent."""
     opened = fill(s, s.channel())
     opened.consume(s.q, no_ack=True)
     for _ in range(3):
@@ -234,12 +219,9 @@ def _(s: Session) -> int:
     return opened.client.channel(1).drain(s.q)
 
 
-@case(
-    "basic.ack-across",
-    "an ack with multiple covers messages from basic.get and from all consumers of the channel",
-    ok(0),
-)
+@case("basic.ack-across", ok(0))
 def _(s: Session) -> int:
+    """An ack with multiple covers messages from basic.get and from all consumers of the channel."""
     opened = fill(s, s.channel(), 4)
     opened.get(s.q, no_ack=False)
     opened.call("basic.qos", prefetch_count=1)
@@ -254,12 +236,9 @@ def _(s: Session) -> int:
     return opened.drain(s.q) - 1
 
 
-@case(
-    "basic.requeue-consumer",
-    "a rejected message is delivered to the only consumer again before later ones",
-    ok([(b"1", False), (b"1", True), (b"2", False)]),
-)
+@case("basic.requeue-consumer", ok([(b"1", False), (b"1", True), (b"2", False)]))
 def _(s: Session) -> list[tuple[bytes, bool]]:
+    """A rejected message is delivered to the only consumer again before later ones."""
     opened = fill(s, s.channel(), 2)
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q)
@@ -274,12 +253,9 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
     return got
 
 
-@case(
-    "basic.nack-all",
-    "basic.nack of tag 0 with multiple and requeue requeues everything in order",
-    ok([b"1", b"2", b"3"]),
-)
+@case("basic.nack-all", ok([b"1", b"2", b"3"]))
 def _(s: Session) -> list[bytes | None]:
+    """basic.nack of tag 0 with multiple and requeue requeues everything in order."""
     opened = fill(s, s.channel())
     for _ in range(3):
         opened.get(s.q, no_ack=False)
@@ -287,12 +263,9 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(s.q) for _ in range(3)]
 
 
-@case(
-    "basic.channel-close-order",
-    "messages of a closed channel return to their old positions, before later messages",
-    ok([b"1", b"2", b"3"]),
-)
+@case("basic.channel-close-order", ok([b"1", b"2", b"3"]))
 def _(s: Session) -> list[bytes | None]:
+    """Messages of a closed channel return to their old positions, before later messages."""
     opened = fill(s, s.channel())
     other = opened.client.channel(2)
     other.get(s.q, no_ack=False)
@@ -301,8 +274,9 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(s.q) for _ in range(3)]
 
 
-@case("basic.recover-others", "basic.recover affects only messages of its own channel", ok((0, 1)))
+@case("basic.recover-others", ok((0, 1)))
 def _(s: Session) -> tuple[int, int]:
+    """basic.recover affects only messages of its own channel."""
     opened = fill(s, s.channel(), 1)
     other = opened.client.channel(2)
     other.get(s.q, no_ack=False)
@@ -312,8 +286,9 @@ def _(s: Session) -> tuple[int, int]:
     return before, opened.drain(s.q)
 
 
-@case("basic.tags-after-recover", "delivery tags continue to increase after basic.recover", ok([1, 2]))
+@case("basic.tags-after-recover", ok([1, 2]))
 def _(s: Session) -> list[int]:
+    """Delivery tags continue to increase after basic.recover."""
     opened = fill(s, s.channel(), 1)
     opened.consume(s.q)
     first = opened.deliver().delivery_tag
@@ -321,12 +296,9 @@ def _(s: Session) -> list[int]:
     return [first, opened.deliver().delivery_tag]
 
 
-@case(
-    "basic.error-requeues",
-    "after a channel error the channel's unacked deliveries are requeued without waiting for channel.close-ok",
-    ok((3, True)),
-)
+@case("basic.error-requeues", ok((3, True)))
 def _(s: Session) -> tuple[int, bool]:
+    """After a channel error the channel's unacked deliveries are requeued without waiting for channel.close-ok."""
     opened = fill(s, s.channel())
     other = opened.client.channel(2)
     opened.consume(s.q)
@@ -337,12 +309,9 @@ def _(s: Session) -> tuple[int, bool]:
     return other.ready(s.q, 3), other.call("basic.get", queue=s.q).redelivered
 
 
-@case(
-    "basic.error-requeues-gets",
-    "after a channel error unacked messages from basic.get are requeued before the channel can be opened again",
-    ok((3, True)),
-)
+@case("basic.error-requeues-gets", ok((3, True)))
 def _(s: Session) -> tuple[int, bool]:
+    """After a channel error unacked messages from basic.get are requeued before the channel can be opened again."""
     opened = fill(s, s.channel())
     other = opened.client.channel(2)
     for _ in range(3):

@@ -6,20 +6,14 @@ ROWS = Cases()
 case = ROWS.case
 
 
-@case(
-    "9 of 4.1",
-    "connection.tune-ok with a frame_max below 8192 closes the socket",
-    SOCKET,
-    setup="switched",
-    of=("4.3",),
-)
+@case("9 of 4.1", SOCKET, setup="switched", of=("4.3",))
 def _(s: Session) -> None:
+    """connection.tune-ok with a frame_max below 8192 closes the socket."""
     s.login(frame_max=4096)
 
 
 @case(
     "61a",
-    "declaring a queue that is neither durable nor exclusive",
     connection(
         541,
         "queue.declare",
@@ -31,45 +25,43 @@ def _(s: Session) -> None:
     of=("4.3",),
 )
 def _(s: Session) -> None:
+    """Declaring a queue that is neither durable nor exclusive."""
     s.channel().queue(s.q)
 
 
-@case("61b", "durable queues and exclusive queues can be declared", setup="switched", of=("4.3",))
+@case("61b", setup="switched", of=("4.3",))
 def _(s: Session) -> None:
+    """Durable queues and exclusive queues can be declared."""
     opened = s.queue(durable=True)
     opened.queue(s.q + "2", exclusive=True)
 
 
 @case(
     "71 of 4.3",
-    "a topic binding key with more than two # words",
     channel(406, "queue.bind", "Topic binding key 'a.#.b.#.#' uses 3 '#' wildcards, at most 2 are allowed"),
     setup="switched",
     of=("4.3",),
 )
 def _(s: Session) -> None:
+    """A topic binding key with more than two # words."""
     opened = s.channel()
     opened.call(
         "queue.bind", queue=opened.queue(s.q, durable=True), exchange="amq.topic", routing_key="a.#.b.#.#"
     )
 
 
-@case("71 of 4.3, two", "a topic binding key with two # words", setup="switched", of=("4.3",))
+@case("71 of 4.3, two", setup="switched", of=("4.3",))
 def _(s: Session) -> None:
+    """A topic binding key with two # words."""
     opened = s.channel()
     opened.call(
         "queue.bind", queue=opened.queue(s.q, durable=True), exchange="amq.topic", routing_key="#.a.#"
     )
 
 
-@case(
-    "qos of 4.3",
-    "a global prefetch applies to each consumer separately",
-    ok(2),
-    setup="switched",
-    of=("4.3",),
-)
+@case("qos of 4.3", ok(2), setup="switched", of=("4.3",))
 def _(s: Session) -> int:
+    """A global prefetch applies to each consumer separately."""
     opened = s.channel()
     opened.call("basic.qos", prefetch_count=1, global_=True)
     for number in range(2):
@@ -80,14 +72,9 @@ def _(s: Session) -> int:
     return opened.deliveries()
 
 
-@case(
-    "passive of 3",
-    "with `compatibility.passive_declare = open` a passive declare needs no permission",
-    ok((0, "exchange.declare-ok")),
-    setup="switched",
-    of=(),
-)
+@case("passive of 3", ok((0, "exchange.declare-ok")), setup="switched", of=())
 def _(s: Session) -> tuple[int, str]:
+    """With `compatibility.passive_declare = open` a passive declare needs no permission."""
     s.channel().queue(s.q, durable=True)
     mine = s.channel("limited")
     answer = mine.call("exchange.declare", exchange="amq.topic", type="topic", passive=True)
@@ -96,12 +83,12 @@ def _(s: Session) -> tuple[int, str]:
 
 @case(
     "39 of 4.3",
-    "a binding of an x-consistent-hash exchange with a weight above 10000",
     channel(406, "queue.bind", "The binding key must not exceed 10000"),
     setup="switched",
     of=("4.3",),
 )
 def _(s: Session) -> None:
+    """A binding of an x-consistent-hash exchange with a weight above 10000."""
     opened = s.channel()
     opened.exchange(s.x, "x-consistent-hash")
     queue = opened.queue(s.q, exclusive=True)

@@ -49,7 +49,7 @@ for _letter, _arguments, _properties, _what in (
         opened.put(s.q, b"1", b"2", **properties)
         return _gone(opened, s.q), opened.get(s.q)
 
-    case(f"ttl.{_letter}", _what, ok((0, None)))(_expires)
+    case(f"ttl.{_letter}", ok((0, None)), statement=_what)(_expires)
 
 
 for _letter, _arguments, _properties, _what in (
@@ -67,12 +67,12 @@ for _letter, _arguments, _properties, _what in (
         got = opened.call("basic.get", queue=s.q, no_ack=True)
         return got.body, got.properties.get("expiration")
 
-    case(f"ttl.{_letter}", _what, ok((b"1", _properties.get("expiration"))))(_stays)
+    case(f"ttl.{_letter}", ok((b"1", _properties.get("expiration"))), statement=_what)(_stays)
 
 
-@case("ttl.invalid-unrouted", "an invalid expiration is refused even if the message is unroutable",
-      channel(406, "basic.publish", "invalid expiration 'x': no_integer"))  # fmt: skip
+@case("ttl.invalid-unrouted", channel(406, "basic.publish", "invalid expiration 'x': no_integer"))
 def _(s: Session) -> None:
+    """An invalid expiration is refused even if the message is unroutable."""
     opened = s.channel()
     opened.publish("amq.fanout", "", b"x", expiration="x")
     opened.sync()
@@ -87,8 +87,8 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
 
     case(
         f"ttl.zero-{_letter}",
-        f"with a TTL of 0 of the {_letter}, a message expires at once if no consumer is waiting",
         ok(),
+        statement=f"with a TTL of 0 of the {_letter}, a message expires at once if no consumer is waiting",
     )(_zero)
 
     def _zero_taken(s: Session, arguments: dict = _arguments, expiration: int | None = _expiration) -> object:
@@ -99,8 +99,8 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
 
     case(
         f"ttl.zero-{_letter}-consumer",
-        f"with a TTL of 0 of the {_letter}, a waiting consumer gets the message",
         ok(b"1"),
+        statement=f"with a TTL of 0 of the {_letter}, a waiting consumer gets the message",
     )(_zero_taken)
 
     def _zero_full(s: Session, arguments: dict = _arguments, expiration: int | None = _expiration) -> object:
@@ -115,8 +115,8 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
 
     case(
         f"ttl.zero-{_letter}-full",
-        f"with a TTL of 0 of the {_letter}, messages above a consumer's prefetch expire",
         ok((b"1", 0, 0)),
+        statement=f"with a TTL of 0 of the {_letter}, messages above a consumer's prefetch expire",
     )(_zero_full)
 
     def _zero_requeued(
@@ -131,8 +131,8 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
 
     case(
         f"ttl.zero-{_letter}-requeued",
-        f"with a TTL of 0 of the {_letter}, a requeued message expires even if a consumer is waiting",
         ok((0, 0)),
+        statement=f"with a TTL of 0 of the {_letter}, a requeued message expires even if a consumer is waiting",
     )(_zero_requeued)
 
     def _zero_confirmed(
@@ -146,17 +146,14 @@ for _letter, _arguments, _expiration in (("queue", {"x-message-ttl": 0}, None), 
 
     case(
         f"ttl.zero-{_letter}-confirmed",
-        f"with a TTL of 0 of the {_letter}, a message is confirmed and not returned",
         ok("basic.ack"),
+        statement=f"with a TTL of 0 of the {_letter}, a message is confirmed and not returned",
     )(_zero_confirmed)
 
 
-@case(
-    "ttl.head",
-    "messages expire only at the head of a queue: those behind a message that has not expired still count",
-    ok((3, 2, None)),
-)
+@case("ttl.head", ok((3, 2, None)))
 def _(s: Session) -> tuple[object, ...]:
+    """Messages expire only at the head of a queue: those behind a message that has not expired still count."""
     opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", SOON))
     opened.lapse(2 * SOON)
@@ -165,12 +162,9 @@ def _(s: Session) -> tuple[object, ...]:
     return before, before - 1 - opened.ready(s.q), opened.get(s.q)
 
 
-@case(
-    "ttl.head-longer",
-    "an expired message behind one with a longer TTL remains until that one is removed",
-    ok((2, 0)),
-)
+@case("ttl.head-longer", ok((2, 0)))
 def _(s: Session) -> tuple[int, int]:
+    """An expired message behind one with a longer TTL remains until that one is removed."""
     opened = s.queue()
     _put(opened, s.q, (b"1", LONG), (b"2", SOON))
     opened.lapse(2 * SOON)
@@ -179,26 +173,25 @@ def _(s: Session) -> tuple[int, int]:
     return before, opened.drain(s.q)
 
 
-@case("ttl.head-then", "the message behind an expired head is delivered next", ok((1, b"2")))
+@case("ttl.head-then", ok((1, b"2")))
 def _(s: Session) -> tuple[object, ...]:
+    """The message behind an expired head is delivered next."""
     opened = s.queue()
     _put(opened, s.q, (b"1", SOON), (b"2", None))
     return _gone(opened, s.q, 1), opened.get(s.q)
 
 
-@case("ttl.head-several", "each message expires in time if those before it have expired", ok((1, b"4")))
+@case("ttl.head-several", ok((1, b"4")))
 def _(s: Session) -> tuple[object, ...]:
+    """Each message expires in time if those before it have expired."""
     opened = s.queue()
     _put(opened, s.q, (b"1", SOON), (b"2", 2 * SOON), (b"3", SOON // 2), (b"4", None))
     return _gone(opened, s.q, 1), opened.get(s.q)
 
 
-@case(
-    "ttl.get-count",
-    "the message count of basic.get-ok excludes expired messages behind the one delivered",
-    ok((b"1", 0)),
-)
+@case("ttl.get-count", ok((b"1", 0)))
 def _(s: Session) -> tuple[object, ...]:
+    """The message count of basic.get-ok excludes expired messages behind the one delivered."""
     opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", SOON))
     opened.lapse(2 * SOON)
@@ -206,20 +199,18 @@ def _(s: Session) -> tuple[object, ...]:
     return got.body, got.message_count
 
 
-@case(
-    "ttl.get-order",
-    "basic.get skips expired messages and preserves the order of the others",
-    ok([b"1", b"3", b"5"]),
-)
+@case("ttl.get-order", ok([b"1", b"3", b"5"]))
 def _(s: Session) -> list[bytes | None]:
+    """basic.get skips expired messages and preserves the order of the others."""
     opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", None), (b"4", SOON), (b"5", LONG))
     opened.lapse(2 * SOON)
     return [opened.get(s.q) for _ in range(3)]
 
 
-@case("ttl.consumer-order", "consumers get messages that have not expired, in order", ok([b"1", b"3", b"5"]))
+@case("ttl.consumer-order", ok([b"1", b"3", b"5"]))
 def _(s: Session) -> list[bytes]:
+    """Consumers get messages that have not expired, in order."""
     opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", None), (b"4", SOON), (b"5", LONG))
     opened.lapse(2 * SOON)
@@ -227,8 +218,9 @@ def _(s: Session) -> list[bytes]:
     return [opened.deliver().body for _ in range(3)]
 
 
-@case("ttl.consumer-late", "a consumer that starts when all messages have expired gets none", ok(0))
+@case("ttl.consumer-late", ok(0))
 def _(s: Session) -> int:
+    """A consumer that starts when all messages have expired gets none."""
     opened = s.queue()
     _put(opened, s.q, (b"1", SOON), (b"2", SOON))
     opened.lapse(2 * SOON)
@@ -236,12 +228,9 @@ def _(s: Session) -> int:
     return opened.deliveries()
 
 
-@case(
-    "ttl.prefetch-behind",
-    "messages that expire while a consumer's prefetch is used up are not delivered later",
-    ok(([b"1", b"4"], 0)),
-)
+@case("ttl.prefetch-behind", ok(([b"1", b"4"], 0)))
 def _(s: Session) -> tuple[list[bytes], int]:
+    """Messages that expire while a consumer's prefetch is used up are not delivered later."""
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q)
@@ -255,8 +244,9 @@ def _(s: Session) -> tuple[list[bytes], int]:
     return bodies, opened.deliveries()
 
 
-@case("ttl.unacked", "an unacked message does not expire", ok(0))
+@case("ttl.unacked", ok(0))
 def _(s: Session) -> int:
+    """An unacked message does not expire."""
     opened = _ttl(s, SOON)
     opened.consume(s.q)
     opened.put(s.q, b"1")
@@ -283,17 +273,14 @@ for _letter, _arguments, _expiration in (
 
     case(
         f"ttl.requeued-{_letter}",
-        f"a message requeued after the TTL of the {_letter} has elapsed expires at once",
         ok((0, 0)),
+        statement=f"a message requeued after the TTL of the {_letter} has elapsed expires at once",
     )(_requeued)
 
 
-@case(
-    "ttl.requeued-in-time",
-    "a message requeued before it expires is ready again, with its expiration",
-    ok((True, "600000")),
-)
+@case("ttl.requeued-in-time", ok((True, "600000")))
 def _(s: Session) -> tuple[object, ...]:
+    """A message requeued before it expires is ready again, with its expiration."""
     opened = _ttl(s, LONG)
     opened.put(s.q, b"1", expiration=str(LONG))
     opened.send("basic.reject", delivery_tag=opened.call("basic.get", queue=s.q).delivery_tag, requeue=True)
@@ -301,8 +288,9 @@ def _(s: Session) -> tuple[object, ...]:
     return got.redelivered, got.properties["expiration"]
 
 
-@case("ttl.requeued-counts-on", "a requeued message expires when its original TTL has elapsed", ok(0))
+@case("ttl.requeued-counts-on", ok(0))
 def _(s: Session) -> int:
+    """A requeued message expires when its original TTL has elapsed."""
     opened = s.queue()
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q)
@@ -313,12 +301,9 @@ def _(s: Session) -> int:
     return _gone(opened, s.q)
 
 
-@case(
-    "ttl.requeued-before",
-    "a requeued message that has not expired delays the expiry of those behind it",
-    ok((2, b"1", None)),
-)
+@case("ttl.requeued-before", ok((2, b"1", None)))
 def _(s: Session) -> tuple[object, ...]:
+    """A requeued message that has not expired delays the expiry of those behind it."""
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
     _put(opened, s.q, (b"1", None))
@@ -331,8 +316,9 @@ def _(s: Session) -> tuple[object, ...]:
     return other.ready(s.q, 2), other.get(s.q), other.get(s.q)
 
 
-@case("ttl.recover", "basic.recover delivers again only messages that have not expired", ok([b"2"]))
+@case("ttl.recover", ok([b"2"]))
 def _(s: Session) -> list[bytes]:
+    """basic.recover delivers again only messages that have not expired."""
     opened = s.queue()
     opened.consume(s.q)
     _put(opened, s.q, (b"1", SOON), (b"2", None))
@@ -343,8 +329,9 @@ def _(s: Session) -> list[bytes]:
     return [opened.deliver().body]
 
 
-@case("ttl.channel-closed", "messages requeued by the end of a channel expire too", ok((0, None)))
+@case("ttl.channel-closed", ok((0, None)))
 def _(s: Session) -> tuple[object, ...]:
+    """Messages requeued by the end of a channel expire too."""
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
     opened.consume(s.q)
@@ -356,24 +343,27 @@ def _(s: Session) -> tuple[object, ...]:
     return _gone(other, s.q), other.get(s.q)
 
 
-@case("ttl.purge-count", "a purge counts expired messages behind the head", ok((3, 0)))
+@case("ttl.purge-count", ok((3, 0)))
 def _(s: Session) -> tuple[int, int]:
+    """A purge counts expired messages behind the head."""
     opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON), (b"3", SOON))
     opened.lapse(2 * SOON)
     return opened.call("queue.purge", queue=s.q).message_count, opened.drain(s.q)
 
 
-@case("ttl.purge-none", "a purge after all messages have expired counts none", ok(0))
+@case("ttl.purge-none", ok(0))
 def _(s: Session) -> int:
+    """A purge after all messages have expired counts none."""
     opened = _ttl(s, SOON)
     _put(opened, s.q, (b"1", None), (b"2", None))
     _gone(opened, s.q)
     return int(opened.call("queue.purge", queue=s.q).message_count)
 
 
-@case("ttl.purged-timer", "after a purge, later messages expire in time", ok((0, b"long")))
+@case("ttl.purged-timer", ok((0, b"long")))
 def _(s: Session) -> tuple[object, ...]:
+    """After a purge, later messages expire in time."""
     opened = s.queue()
     _put(opened, s.q, (b"1", SOON))
     opened.call("queue.purge", queue=s.q)
@@ -384,33 +374,35 @@ def _(s: Session) -> tuple[object, ...]:
     return left, opened.get(s.q)
 
 
-@case("ttl.delete-count", "queue.delete-ok counts expired messages behind the head", ok(2))
+@case("ttl.delete-count", ok(2))
 def _(s: Session) -> int:
+    """queue.delete-ok counts expired messages behind the head."""
     opened = s.queue()
     _put(opened, s.q, (b"1", None), (b"2", SOON))
     opened.lapse(2 * SOON)
     return int(opened.call("queue.delete", queue=s.q).message_count)
 
 
-@case("ttl.if-empty", "a queue whose messages have all expired is empty", ok(0))
+@case("ttl.if-empty", ok(0))
 def _(s: Session) -> int:
+    """A queue whose messages have all expired is empty."""
     opened = _ttl(s, SOON)
     _put(opened, s.q, (b"1", None))
     _gone(opened, s.q)
     return int(opened.call("queue.delete", queue=s.q, if_empty=True).message_count)
 
 
-@case("ttl.persistent", "persistent messages of a durable queue expire", ok((0, None)))
+@case("ttl.persistent", ok((0, None)))
 def _(s: Session) -> tuple[object, ...]:
+    """Persistent messages of a durable queue expire."""
     opened = _ttl(s, SOON, durable=True)
     opened.put(s.q, b"1", b"2", delivery_mode=2)
     return _gone(opened, s.q), opened.get(s.q)
 
 
-@case(
-    "ttl.mixed", "persistent and transient messages expire in the order of their publishing", ok([b"3", b"4"])
-)
+@case("ttl.mixed", ok([b"3", b"4"]))
 def _(s: Session) -> list[bytes | None]:
+    """Persistent and transient messages expire in the order of their publishing."""
     opened = s.queue(durable=True)
     for number, (mode, expiration) in enumerate(((2, SOON), (1, SOON), (2, LONG), (1, LONG)), 1):
         opened.put(s.q, str(number).encode(), delivery_mode=mode, expiration=str(expiration))
@@ -418,16 +410,18 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(s.q), opened.get(s.q)]
 
 
-@case("ttl.big", "messages with bodies of many frames expire", ok((0, True)))
+@case("ttl.big", ok((0, True)))
 def _(s: Session) -> tuple[object, ...]:
+    """Messages with bodies of many frames expire."""
     opened = _ttl(s, SOON, durable=True)
     opened.put(s.q, bytes(300_000), delivery_mode=2)
     opened.put(s.q, bytes(300_000))
     return _gone(opened, s.q), opened.get(s.q) is None
 
 
-@case("ttl.thousand", "a thousand messages expire, and a later one expires in time", ok((0, 0)))
+@case("ttl.thousand", ok((0, 0)))
 def _(s: Session) -> tuple[int, int]:
+    """A thousand messages expire, and a later one expires in time."""
     opened = _ttl(s, SOON)
     for _ in range(999):
         opened.publish("", s.q, b"x")
@@ -438,8 +432,9 @@ def _(s: Session) -> tuple[int, int]:
     return first, _gone(opened, s.q)
 
 
-@case("ttl.fanout", "each queue applies its own TTL to a message", ok((0, 1)))
+@case("ttl.fanout", ok((0, 1)))
 def _(s: Session) -> tuple[int, int]:
+    """Each queue applies its own TTL to a message."""
     opened = s.channel()
     opened.exchange(s.x, "fanout")
     for number, time in enumerate((SOON, LONG)):
@@ -449,8 +444,9 @@ def _(s: Session) -> tuple[int, int]:
     return _gone(opened, s.q + "0"), opened.ready(s.q + "1", 1)
 
 
-@case("ttl.fanout-message", "a message's expiration applies in each of its queues", ok((0, 0)))
+@case("ttl.fanout-message", ok((0, 0)))
 def _(s: Session) -> tuple[int, int]:
+    """A message's expiration applies in each of its queues."""
     opened = s.channel()
     opened.exchange(s.x, "fanout")
     for number in range(2):
@@ -460,8 +456,9 @@ def _(s: Session) -> tuple[int, int]:
     return _gone(opened, s.q + "0"), _gone(opened, s.q + "1")
 
 
-@case("ttl.property-kept", "the expiration property is delivered as it was sent", ok(["600000", "000600000"]))
+@case("ttl.property-kept", ok(["600000", "000600000"]))
 def _(s: Session) -> list[object]:
+    """The expiration property is delivered as it was sent."""
     opened = _ttl(s, LONG)
     opened.consume(s.q, no_ack=True)
     opened.publish("", s.q, b"1", expiration="600000")
@@ -469,8 +466,9 @@ def _(s: Session) -> list[object]:
     return [opened.deliver().properties["expiration"] for _ in range(2)]
 
 
-@case("ttl.transaction", "the TTL of a message starts when its transaction is committed", ok((0, b"1")))
+@case("ttl.transaction", ok((0, b"1")))
 def _(s: Session) -> tuple[object, ...]:
+    """The TTL of a message starts when its transaction is committed."""
     opened = s.queue()
     opened.consume(s.q)
     other = opened.client.channel(2)
@@ -482,12 +480,9 @@ def _(s: Session) -> tuple[object, ...]:
     return before, opened.deliver().body
 
 
-@case(
-    "ttl.transaction-ack",
-    "messages published in a transaction expire, and messages acked in it are removed",
-    ok((0, 0)),
-)
+@case("ttl.transaction-ack", ok((0, 0)))
 def _(s: Session) -> tuple[int, int]:
+    """Messages published in a transaction expire, and messages acked in it are removed."""
     opened, other = s.channel(), s.channel()
     opened.queue(s.q)
     _put(opened, s.q, (b"1", LONG))
@@ -500,8 +495,9 @@ def _(s: Session) -> tuple[int, int]:
     return first, other.drain(s.q)
 
 
-@case("ttl.confirmed", "messages that expire are confirmed like others", ok([1, 2, 3]))
+@case("ttl.confirmed", ok([1, 2, 3]))
 def _(s: Session) -> list[int]:
+    """Messages that expire are confirmed like others."""
     opened = _ttl(s, SOON, durable=True)
     opened.call("confirm.select")
     tags = []
@@ -511,20 +507,18 @@ def _(s: Session) -> list[int]:
     return tags
 
 
-@case(
-    "ttl.redelivered-flag",
-    "a message that was never delivered is not marked as redelivered when others before it have expired",
-    ok(False),
-)
+@case("ttl.redelivered-flag", ok(False))
 def _(s: Session) -> bool:
+    """A message that was never delivered is not marked as redelivered when others before it have expired."""
     opened = s.queue()
     _put(opened, s.q, (b"1", SOON), (b"2", None))
     _gone(opened, s.q, 1)
     return bool(opened.call("basic.get", queue=s.q, no_ack=True).redelivered)
 
 
-@case("ttl.passive-consumers", "expiry does not affect consumers", ok((0, 1)))
+@case("ttl.passive-consumers", ok((0, 1)))
 def _(s: Session) -> tuple[int, int]:
+    """Expiry does not affect consumers."""
     opened = _ttl(s, SOON)
     opened.call("basic.qos", prefetch_count=1)
     opened.consume(s.q)
@@ -534,8 +528,9 @@ def _(s: Session) -> tuple[int, int]:
     return left, opened.call("queue.declare", queue=s.q, passive=True).consumer_count
 
 
-@case("ttl.reply", "a direct reply-to reply with an expiration of 0 is delivered", ok(b"answer"))
+@case("ttl.reply", ok(b"answer"))
 def _(s: Session) -> bytes:
+    """A direct reply-to reply with an expiration of 0 is delivered."""
     client, server = s.channel(), s.channel()
     server.queue(s.q)
     server.consume(s.q, no_ack=True)
@@ -545,8 +540,9 @@ def _(s: Session) -> bytes:
     return client.deliver().body
 
 
-@case("ttl.exclusive", "messages of exclusive and of auto-delete queues expire", ok((0, 0)))
+@case("ttl.exclusive", ok((0, 0)))
 def _(s: Session) -> tuple[int, int]:
+    """Messages of exclusive and of auto-delete queues expire."""
     opened = _ttl(s, SOON, exclusive=True)
     opened.queue(s.q + "2", auto_delete=True, arguments={"x-message-ttl": SOON})
     opened.put(s.q, b"x")
@@ -554,8 +550,9 @@ def _(s: Session) -> tuple[int, int]:
     return _gone(opened, s.q), _gone(opened, s.q + "2")
 
 
-@case("ttl.redeclare", "a queue declared again keeps its TTL and its messages", ok((1, 0)))
+@case("ttl.redeclare", ok((1, 0)))
 def _(s: Session) -> tuple[int, int]:
+    """A queue declared again keeps its TTL and its messages."""
     opened = _ttl(s, LONG)
     opened.put(s.q, b"1")
     count = opened.call("queue.declare", queue=s.q, arguments={"x-message-ttl": LONG}).message_count
@@ -565,16 +562,18 @@ def _(s: Session) -> tuple[int, int]:
     return count, _gone(opened, s.q)
 
 
-@case("ttl.cc", "a message with CC expires in each queue", ok((0, 0)))
+@case("ttl.cc", ok((0, 0)))
 def _(s: Session) -> tuple[int, int]:
+    """A message with CC expires in each queue."""
     opened = _ttl(s, LONG)
     opened.queue(s.q + "2")
     opened.put(s.q, b"x", headers={"CC": [s.q + "2"]}, expiration=str(SOON))
     return _gone(opened, s.q), _gone(opened, s.q + "2")
 
 
-@case("ttl.no-ack-burst", "a consumer with no_ack gets all messages before they expire", ok(100))
+@case("ttl.no-ack-burst", ok(100))
 def _(s: Session) -> int:
+    """A consumer with no_ack gets all messages before they expire."""
     opened = _ttl(s, 0)
     opened.consume(s.q, no_ack=True)
     for _ in range(100):
@@ -582,8 +581,9 @@ def _(s: Session) -> int:
     return sum(1 for _ in range(100) if opened.deliver())
 
 
-@case("ttl.fill", "messages without a TTL remain while those of other queues expire", ok((3, 0)))
+@case("ttl.fill", ok((3, 0)))
 def _(s: Session) -> tuple[int, int]:
+    """Messages without a TTL remain while those of other queues expire."""
     opened = fill(s, s.channel())
     opened.queue(s.q + "2", arguments={"x-message-ttl": SOON})
     opened.put(s.q + "2", b"x")

@@ -56,14 +56,3 @@ def test_impossible_policies(policies, name, term, text):
     """A faulty policy is refused with RabbitMQ's text."""
     with pytest.raises(BadRequestError, match=text):
         policies.set(None, "/", name, term)
-
-
-def test_global_parameters(node, policies):
-    """Global parameters may have any name and value, and survive a restart."""
-    policies.set_global_parameter(None, "one", {"a": [1, None]})
-    policies.set_global_parameter(None, "two", 2)
-    node.commit()
-    policies = node.restarted().administration.policies
-    policies.clear_global_parameter(None, "two")
-
-    assert [{"name": "one", "value": {"a": [1, None]}}] == policies.global_parameters(None)
