@@ -7,7 +7,7 @@ from pathlib import Path
 import pika
 import pytest
 from processes.commands import execute
-from processes.running import Running
+from processes.running import serving
 
 ROOT = Path(__file__).parent.parent
 OTHER_SYSTEM = str(ROOT / "tests" / "doubles" / "other_system.py")
@@ -35,8 +35,7 @@ def test_the_broker_runs_without_linux(tmp_path, told):
     """A broker with /proc, epoll and uvloop absent serves clients, keeps messages, and stops with 0; psutil or not."""
     program = (OTHER_SYSTEM, *told)
     for expected in (0, 1):
-        with Running(tmp_path, program=program) as running:
-            running.wait_for("Server startup complete")
+        with serving(tmp_path, program=program) as running:
             parameters = pika.ConnectionParameters(*running.address)
             with pika.BlockingConnection(parameters) as connection:
                 channel = connection.channel()

@@ -13,7 +13,7 @@ import pytest
 from crash import link
 from processes import forking
 from processes.commands import execute
-from processes.running import ROOT, Running, command, deadline, environment, leash
+from processes.running import ROOT, Running, command, deadline, environment, leash, serving
 
 needs_forks = pytest.mark.skipif(not forking.is_possible(), reason="needs Linux")
 
@@ -175,8 +175,7 @@ def test_a_process_dies_with_the_run_that_started_it():
 @needs_forks
 def test_a_forked_broker_is_our_child(tmp_path):
     """A forked broker is our child, in the folder that it was given, and ends as we tell it."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         assert isinstance(running.process, forking.Forked)
         about = Path(f"/proc/{running.process.pid}")
         assert str(os.getpid()) == about.joinpath("stat").read_text().rpartition(")")[2].split()[1]
@@ -203,8 +202,8 @@ def test_a_forked_command_fails_as_one_of_its_own(tmp_path):
 def test_brokers_are_forked_again_after_an_end(tmp_path):
     """If the process that forks has ended, the next broker is forked from another."""
     for _ in range(2):
-        with Running(tmp_path) as running:
-            running.wait_for("Server startup complete")
+        with serving(tmp_path):
+            pass
         for source in forking._sources.values():
             source._process.kill()
             source._process.wait(30)

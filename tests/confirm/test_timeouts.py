@@ -8,7 +8,7 @@ import pika.exceptions
 import pytest
 from doubles.fakes import Client, DiskNode, Node, queue_declare
 from hypothesis import given, strategies as st
-from processes.running import Running
+from processes.running import serving
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
 from leveret.broker.statistics.rows import queue_row
@@ -127,8 +127,7 @@ def test_the_disk_may_be_too_slow_as_well(tmp_path):
 def test_a_publisher_is_nacked_on_a_real_connection(tmp_path):
     """A client in confirm mode is nacked without any other traffic; the broker's last words have the publish."""
     settings = ("--set", "confirm.mode=consumer-ack", "--set", "confirm.timeout=1ms")
-    with Running(tmp_path, *settings) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *settings) as running:
         connection = pika.BlockingConnection(pika.ConnectionParameters(*running.address))
         channel = connection.channel()
         queue = channel.queue_declare("", exclusive=True).method.queue

@@ -4,7 +4,7 @@ import re
 
 import pika
 from processes.commands import execute
-from processes.running import ROOT, UNWATCHED, Running, environment, serving, write_command
+from processes.running import ROOT, UNWATCHED, Running, channel_to, environment, serving, write_command
 
 PAGE = ROOT / "docs" / "howto" / "back-up-and-restore.md"
 SERVE = (*UNWATCHED, "--set", "management.enabled=false")
@@ -17,8 +17,7 @@ def blocks() -> list[str]:
 
 def publish(running: Running, body: bytes) -> None:
     """Publish a message that is on disk afterwards."""
-    with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
-        channel = connection.channel()
+    with channel_to(running.address) as channel:
         channel.queue_declare("q", durable=True)
         channel.confirm_delivery()
         channel.basic_publish("", "q", body, pika.BasicProperties(delivery_mode=2))
@@ -27,8 +26,7 @@ def publish(running: Running, body: bytes) -> None:
 def taken(running: Running) -> list[bytes]:
     """Return the messages of the queue."""
     found = []
-    with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
-        channel = connection.channel()
+    with channel_to(running.address) as channel:
         while (body := channel.basic_get("q", auto_ack=True)[2]) is not None:
             found.append(body)
     return found

@@ -7,7 +7,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from processes.running import Running, free_port
+from processes.running import free_port, serving
 from services.browsing import Page, base_of, context_of, cookie_of, opened, publish
 
 from leveret.broker.http import event_streams
@@ -85,8 +85,7 @@ def test_a_page_on_a_wall_survives_a_restart(browser, tmp_path):
     port = free_port()
     words = ("--set", "management.enabled=true", "--set", f"management.tcp.port={port}")
     broker = SimpleNamespace(management_url=f"http://127.0.0.1:{port}/", url="")
-    with Running(tmp_path, *words) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *words) as running:
         context = context_of(browser, broker)
         page = Page(context.new_page(), broker)
         page.open("queues")
@@ -94,8 +93,7 @@ def test_a_page_on_a_wall_survives_a_restart(browser, tmp_path):
         running.stopped_by(signal.SIGTERM)
     page.tab.wait_for_selector("#state:has-text('No connection')")
     page.tab.wait_for_timeout(5000)  # until a browser that is left alone would wait for longer
-    with Running(tmp_path, *words) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *words) as running:
         began = time.monotonic()
         page.tab.wait_for_selector("#state:has-text('Live')")
         lasted = time.monotonic() - began

@@ -13,9 +13,12 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from processes import forking
+
+if TYPE_CHECKING:
+    from pika.adapters.blocking_connection import BlockingChannel
 from processes.commands import execute
 
 ROOT = Path(__file__).parents[2]
@@ -177,6 +180,15 @@ def serving(
     with Running(folder, *arguments, *words, **options) as running:
         running.wait_for("Server startup complete")
         yield running
+
+
+@contextmanager
+def channel_to(address: tuple[str, int]) -> "Iterator[BlockingChannel]":
+    """Open a channel of pika on a connection of its own, which is closed at the end of the block."""
+    import pika
+
+    with pika.BlockingConnection(pika.ConnectionParameters(*address)) as connection:
+        yield connection.channel()
 
 
 @contextmanager

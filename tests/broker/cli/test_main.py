@@ -15,7 +15,7 @@ import pika.exceptions
 import pytest
 from click.testing import CliRunner
 from processes.commands import execute
-from processes.running import Running, finished, free_port
+from processes.running import Running, finished, free_port, serving
 
 from leveret import __version__
 from leveret.broker.cli import main as main_module
@@ -111,8 +111,7 @@ def test_a_data_directory_without_permission_is_refused(tmp_path):
 
 def test_two_brokers_do_not_share_a_data_directory(tmp_path):
     """A data directory that a broker is using stops another one's start with 73 and the process id of the first."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         answer = refused(tmp_path, "--data-dir", str(running.data_dir))
         who = f"process {running.process.pid} on {socket.gethostname()}"
 
@@ -134,8 +133,7 @@ def test_a_lock_that_somebody_else_holds_is_respected(tmp_path):
 def test_it_starts_serves_and_stops(tmp_path):
     """Once the log says so the port is open and the pid file exists; SIGTERM ends the broker with 0."""
     pid_file = tmp_path / "leveret.pid"
-    with Running(tmp_path, "--pid-file", str(pid_file), is_forked=False) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--pid-file", str(pid_file), is_forked=False) as running:
         socket.create_connection(running.address).close()
         written = pid_file.read_text()
         code, out, err = running.stopped_by(signal.SIGTERM)
@@ -149,17 +147,14 @@ def test_it_starts_serves_and_stops(tmp_path):
 
 def test_sigint_stops_too(tmp_path):
     """Ctrl-C stops the broker as SIGTERM does."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
-
+    with serving(tmp_path) as running:
         assert 0 == running.stopped_by(signal.SIGINT)[0]
 
 
 def test_sighup_reopens_the_log(tmp_path):
     """After SIGHUP lines go to a new file under the old name."""
     log = tmp_path / "log" / "leveret.log"
-    with Running(tmp_path, "--set", f"log.file={log}") as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--set", f"log.file={log}") as running:
         log.rename(log.with_suffix(".1"))
         running.process.send_signal(signal.SIGHUP)
         while not log.exists():
@@ -202,8 +197,7 @@ def test_a_taken_port_is_refused(tmp_path):
 
 def test_the_port_and_the_address_are_flags(tmp_path):
     """They replace all listeners that files name."""
-    with Running(tmp_path, "--port", "0", "--listen", "127.0.0.2") as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--port", "0", "--listen", "127.0.0.2") as running:
         running.stopped_by(signal.SIGTERM)
 
     assert ["127.0.0.2"] == [host for host, _port in running.addresses]
@@ -236,8 +230,7 @@ def is_free(port: int) -> bool:
 
 def test_a_bare_port_is_every_interface(tmp_path):
     """A listener without a host listens on all interfaces, for IPv4 and, if available, IPv6."""
-    with Running(tmp_path, "--set", "listeners.tcp.1=0") as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--set", "listeners.tcp.1=0") as running:
         for host, port in running.addresses:
             there = "127.0.0.1" if host == "0.0.0.0" else "::1"
             with contextlib.suppress(*no_address(there)):
@@ -249,18 +242,15 @@ def test_a_bare_port_is_every_interface(tmp_path):
 
 def test_the_data_directory_is_free_after_a_kill(tmp_path):
     """A broker that was killed leaves nothing that prevents the next start."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         assert -signal.SIGKILL == running.stopped_by(signal.SIGKILL)[0]
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         assert 0 == running.stopped_by(signal.SIGTERM)[0]
 
 
 def test_clients_are_notified_of_the_shutdown(tmp_path):
     """A connected client gets connection.close 320 with RabbitMQ's text, and the broker ends with 0."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         connection = pika.BlockingConnection(pika.ConnectionParameters(*running.address))
         running.process.send_signal(signal.SIGTERM)
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
@@ -273,8 +263,7 @@ def test_clients_are_notified_of_the_shutdown(tmp_path):
 
 def test_a_second_signal_ends_at_once(tmp_path):
     """A second SIGTERM ends a broker at once that waits for a client that does not answer."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         idle = pika.BlockingConnection(pika.ConnectionParameters(*running.address))
         running.process.send_signal(signal.SIGTERM)
         running.wait_for("stopping")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 import pytest
 from click.testing import CliRunner, Result
-from processes.running import Running
+from processes.running import Running, serving
 
 from leveret.broker import exit_codes
 from leveret.broker.cli import entry
@@ -21,8 +21,7 @@ SHOWN = r"\udcff\udcfe"
 @pytest.fixture(scope="module")
 def running(tmp_path_factory) -> Iterator[Running]:
     """A broker with two queues."""
-    with Running(tmp_path_factory.mktemp("broker")) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path_factory.mktemp("broker")) as running:
         api = ApiClient(running.data_dir)
         for name in (NAME, "orders"):
             api.put("queues", "/", name, body={"durable": True})

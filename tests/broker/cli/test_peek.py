@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pika
 import pytest
 from click.testing import CliRunner, Result
-from processes.running import Running
+from processes.running import Running, channel_to, serving
 
 from leveret.broker.cli import entry
 from leveret.broker.cli.ctl.output import printable, printable_lines
@@ -16,18 +16,15 @@ from leveret.broker.cli.target import duration, moment, table
 @pytest.fixture(scope="module")
 def running(tmp_path_factory) -> Iterator[Running]:
     """A broker with some messages in `orders`, one of them unacked."""
-    with Running(tmp_path_factory.mktemp("broker")) as running:
-        running.wait_for("Server startup complete")
-        with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
-            channel = connection.channel()
-            channel.confirm_delivery()
-            channel.queue_declare("orders", durable=True)
-            for number in range(12):
-                properties = pika.BasicProperties(headers={"n": number})
-                channel.basic_publish("", "orders", b"order %d" % number, properties)
-            channel.basic_publish("", "orders", b"\x1b[2J\xff")
-            channel.basic_get("orders")
-            yield running
+    with serving(tmp_path_factory.mktemp("broker")) as running, channel_to(running.address) as channel:
+        channel.confirm_delivery()
+        channel.queue_declare("orders", durable=True)
+        for number in range(12):
+            properties = pika.BasicProperties(headers={"n": number})
+            channel.basic_publish("", "orders", b"order %d" % number, properties)
+        channel.basic_publish("", "orders", b"\x1b[2J\xff")
+        channel.basic_get("orders")
+        yield running
 
 
 def run(running: Running, *words: str) -> Result:

@@ -11,7 +11,7 @@ import click
 import pika
 import pytest
 from click.testing import CliRunner
-from processes.running import Running, environment
+from processes.running import Running, channel_to, environment, serving
 
 from leveret.broker.cli import entry
 from leveret.broker.cli.ctl.client import ApiClient
@@ -22,10 +22,8 @@ SECONDS = 30.0
 @pytest.fixture
 def running(tmp_path) -> Iterator[Running]:
     """A broker with an exchange and a queue."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
-        with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
-            channel = connection.channel()
+    with serving(tmp_path) as running:
+        with channel_to(running.address) as channel:
             channel.exchange_declare("events", "topic")
             channel.queue_declare("orders")
             channel.queue_bind("orders", "events", "order.*")
@@ -59,8 +57,7 @@ def ctl(running: Running, *words: str) -> int:
 
 def publish(running: Running, *messages: tuple[str, str, bytes]) -> None:
     """Publish messages: exchange, routing key, body."""
-    with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
-        channel = connection.channel()
+    with channel_to(running.address) as channel:
         channel.confirm_delivery()
         for number, (exchange, key, body) in enumerate(messages):
             channel.basic_publish(exchange, key, body, pika.BasicProperties(headers={"n": number}))

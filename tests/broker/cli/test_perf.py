@@ -15,7 +15,7 @@ import pika
 import pika.exceptions
 import pytest
 from click.testing import CliRunner, Result as Output
-from processes.running import Running, command, deadline, environment, free_port
+from processes.running import command, deadline, environment, free_port, serving
 from samples.certificates import Authority
 
 import leveret
@@ -351,8 +351,7 @@ def test_it_measures_over_tls(tmp_path: Path) -> None:
         "ssl_options.keyfile": server.keyfile,
     }
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    with Running(tmp_path, *words) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *words) as running:
         url = f"amqps://localhost:{running.tls_address[1]}"
         load = ("--rate", "100", "--seconds", "0.3", "--json")
 

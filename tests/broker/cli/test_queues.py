@@ -5,7 +5,7 @@ import json
 import click
 import pika
 from click.testing import CliRunner, Result
-from processes.running import Running
+from processes.running import Running, channel_to, serving
 
 from leveret.broker.cli import entry
 
@@ -24,10 +24,8 @@ def states(running: Running) -> dict[str, str]:
 
 def test_a_queue_stays_paused_over_a_kill(tmp_path):
     """The command returns when the pause is on disk; after a kill the queue is paused still, with its messages."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
-        with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
-            channel = connection.channel()
+    with serving(tmp_path) as running:
+        with channel_to(running.address) as channel:
             channel.confirm_delivery()
             channel.queue_declare("orders", durable=True)
             channel.basic_publish("", "orders", b"one", pika.BasicProperties(delivery_mode=2))
@@ -35,13 +33,10 @@ def test_a_queue_stays_paused_over_a_kill(tmp_path):
             missing = run(running, "pause", "none")
         running.process.kill()
         running.process.wait(10)
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
-        with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
-            channel = connection.channel()
-            before, empty = states(running), channel.basic_get("orders")
-            resumed = run(running, "resume", "orders", "--format", "json")
-            (_, _, body) = channel.basic_get("orders")
+    with serving(tmp_path) as running, channel_to(running.address) as channel:
+        before, empty = states(running), channel.basic_get("orders")
+        resumed = run(running, "resume", "orders", "--format", "json")
+        (_, _, body) = channel.basic_get("orders")
 
     assert (0, "queue 'orders' is paused\n") == (paused.exit_code, paused.stdout)
     assert 1 <= missing.exit_code

@@ -14,7 +14,7 @@ import pika
 import pika.exceptions
 import pytest
 from click.testing import CliRunner, Result
-from processes.running import Running
+from processes.running import Running, serving
 from samples.stored import Stored, example
 
 import leveret
@@ -217,8 +217,7 @@ def stored(running: Running, count: int) -> pika.BlockingConnection:
 
 def test_a_running_broker_is_left_alone(tmp_path):
     """While a broker uses the data each command ends with 73 and names the process; after a stop the data are clean."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         connection = stored(running, 1)
         messages = {
             store(word, "--data-dir", str(running.data_dir)).stderr for word in ("check", "stats", "compact")
@@ -289,8 +288,7 @@ def test_a_reader_that_fails_is_reported(tmp_path, monkeypatch):
 
 def killed_with_a_log(tmp_path: Path) -> Path:
     """Return the data directory of a broker that was killed, some of whose commits are only logged."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         connection = stored(running, 3)
         running.stopped_by(signal.SIGKILL)
         with contextlib.suppress(pika.exceptions.AMQPError):
@@ -334,8 +332,8 @@ def test_a_lost_redo_log_is_refused_until_it_is_given_up(tmp_path):
         done.stdout,
     )
     assert octets[:5000] == kept.read_bytes()
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path):
+        pass
     assert (
         f"leveret: {kept} exists: move it away first\n" == store("reset-log", "--data-dir", str(data)).stderr
     )

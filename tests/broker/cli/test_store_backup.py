@@ -8,7 +8,7 @@ from pathlib import Path
 import pika
 import pytest
 from click.testing import CliRunner, Result
-from processes.running import UNWATCHED, Running, command, environment
+from processes.running import UNWATCHED, channel_to, command, environment, serving
 from samples.stored import example
 
 from leveret.broker.cli.main import main
@@ -37,10 +37,8 @@ def names(path: Path) -> set[str]:
 @pytest.fixture
 def running(tmp_path):
     """A broker with 200 messages of 1 KB."""
-    with Running(tmp_path, *UNWATCHED, "--set", "management.enabled=false") as started:
-        started.wait_for("Server startup complete")
-        with pika.BlockingConnection(pika.ConnectionParameters(*started.address)) as connection:
-            channel = connection.channel()
+    with serving(tmp_path, *UNWATCHED, "--set", "management.enabled=false") as started:
+        with channel_to(started.address) as channel:
             channel.queue_declare("q", durable=True)
             channel.confirm_delivery()
             for _ in range(200):
@@ -154,6 +152,5 @@ def test_a_path_that_is_longer_than_the_address_of_a_socket(tmp_path):
     """The broker is reached in a data directory whose path has more than 108 octets."""
     deep = tmp_path / ("x" * 120)
     deep.mkdir()
-    with Running(deep, *UNWATCHED, "--set", "management.enabled=false") as started:
-        started.wait_for("Server startup complete")
+    with serving(deep, *UNWATCHED, "--set", "management.enabled=false") as started:
         assert 0 == backup("--data-dir", started.data_dir, tmp_path / "copy").exit_code

@@ -9,7 +9,7 @@ import click
 import pika
 import pytest
 from click.testing import CliRunner, Result
-from processes.running import Running
+from processes.running import Running, channel_to, serving
 
 from leveret.broker.cli import entry, transfers
 
@@ -17,10 +17,8 @@ from leveret.broker.cli import entry, transfers
 @pytest.fixture
 def running(tmp_path) -> Iterator[Running]:
     """A broker with ten messages in `orders`, and two dead letters in `failed`."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
-        with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
-            channel = connection.channel()
+    with serving(tmp_path) as running:
+        with channel_to(running.address) as channel:
             channel.confirm_delivery()
             failed = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "failed"}
             for name, arguments in (("orders", {}), ("others", {}), ("failed", {}), ("work", failed)):
@@ -83,8 +81,7 @@ def test_dead_letters_are_listed_and_retried(running):
 
 def test_a_long_queue_of_dead_letters_is_told(running):
     """Of a queue with more messages than are looked at, the list says so."""
-    with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
-        channel = connection.channel()
+    with channel_to(running.address) as channel:
         for _ in range(2500):
             channel.basic_publish("", "failed", b"")
         channel.queue_declare("failed", passive=True)
@@ -99,8 +96,7 @@ def test_names_do_not_act_on_the_terminal(running):
     """A name with escapes, which any client may choose, is shown as what it is, in lists and in errors."""
     name, shown = "e\x1b[31m\x1b]0;pwn\x07", r"e\x1b[31m\x1b]0;pwn\x07"
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": name, "x-message-ttl": 0}
-    with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
-        channel = connection.channel()
+    with channel_to(running.address) as channel:
         channel.queue_declare(name)
         channel.queue_declare("short", arguments=arguments)
         channel.basic_publish("", "short", b"")

@@ -11,7 +11,7 @@ import pika
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, strategies as st
-from processes.running import Running
+from processes.running import Running, channel_to, serving
 
 from leveret.broker.cli import entry
 from leveret.broker.cli.transfers import typed_time as moment
@@ -135,10 +135,8 @@ def run(running: Running, *words: str) -> Result:
 
 def test_acked_messages_are_replayed(tmp_path):
     """The command copies what was acked, after restarts, too, and tells what it did; a mistake is told with its reason."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
-        with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
-            channel = connection.channel()
+    with serving(tmp_path) as running:
+        with channel_to(running.address) as channel:
             channel.confirm_delivery()
             channel.queue_declare("orders", durable=True, arguments={"x-retain-for": 3_600_000})
             channel.queue_declare("others", durable=True)
@@ -150,8 +148,7 @@ def test_acked_messages_are_replayed(tmp_path):
             channel.basic_ack(last, multiple=True)
             channel.queue_declare("orders", passive=True)
         assert 0 == running.stopped_by(signal.SIGTERM)[0]
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         choice = ("orders", "--since", "2026-01-01", "--to", "others", "--where", "headers.n < 3")
         dry = run(running, *choice, "--dry-run")
         done = run(running, *choice)
@@ -164,8 +161,7 @@ def test_acked_messages_are_replayed(tmp_path):
         assert (0, "0 of 10 messages replayed to queue 'others'\n") == (later.exit_code, later.stdout)
         assert 0 != wrong.exit_code
         assert "retains no messages: it needs x-retain-for" in wrong.output
-        with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as connection:
-            channel = connection.channel()
+        with channel_to(running.address) as channel:
             found = [channel.basic_get("others", auto_ack=True) for _ in range(4)]
             assert [b"0", b"1", b"2", None] == [body for _, _, body in found]
             assert {"n": 0, "x-leveret-replayed": "orders"} == found[0][1].headers  # type: ignore[union-attr]

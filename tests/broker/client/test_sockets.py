@@ -14,12 +14,6 @@ from leveret.broker.client.options import TLS
 from leveret.broker.client.sockets import MOST, Contexts
 
 
-@pytest.fixture(scope="module")
-def ca(tmp_path_factory) -> Authority:
-    """A CA."""
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
 def pem(folder: Path, ca: Authority, name: str = "ca.pem") -> str:
     """Return the name of a file with the CA's certificate."""
     path = folder / name

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from conformance.wire import Client as RealClient, ClosedError
 from doubles.fakes import Client, StoringNode, basic_consume, publish_frames, queue_declare
-from processes.running import Running
+from processes.running import serving
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Connection as Wire, Exchange, Queue, Tx, make
@@ -21,18 +21,6 @@ FULL = "no disk space left: the change took effect, and will be stored when ther
 @pytest.fixture
 def node() -> StoringNode:
     return StoringNode()
-
-
-@pytest.fixture
-def client(node) -> Client:
-    return Client(node)
-
-
-@pytest.fixture
-def other(node) -> Client:
-    client = Client(node, port=50001)
-    client.sent()
-    return client
 
 
 def frames(*methods: Any, channel: int = 1) -> bytes:
@@ -437,16 +425,14 @@ def test_get_of_a_queue_that_goes_meanwhile(client, other, node, distant):
 def test_a_pipeline_over_a_socket_survives_a_kill(tmp_path):
     """Durable declarations sent in one write are answered in order, and all of them are there after SIGKILL."""
     names = [f"q{number}" for number in range(40)]
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         client = RealClient(running.address, timeout=10.0)
         with client.socket:
             channel = client.login().channel()
             client.raw(frames(*[queue_declare(name, durable=True) for name in names], queue_declare("t")))
             answered = [channel.receive("queue.declare-ok").fields["queue"] for _ in (*names, "t")]
         running.process.kill()
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         client = RealClient(running.address, timeout=10.0)
         with client.socket:
             channel = client.login().channel()

@@ -15,7 +15,7 @@ from typing import Any
 import pika
 import pytest
 from conformance.wire import Client
-from processes.running import Running
+from processes.running import serving
 
 from leveret.broker.export.tables import AREA_MODULUS
 
@@ -183,8 +183,7 @@ def assert_counted(rows: dict[str, list[dict[str, Any]]], load: Load, queues: in
 def test_sums_are_those_that_clients_counted(tmp_path):
     """After some thousand messages the counters of each table are the client's, and mean times follow from areas."""
     directory = tmp_path / "export"
-    with Running(tmp_path, *settings(directory)) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *settings(directory)) as running:
         load = Load(running.address, "a", "b")
         for _ in range(3):
             load.publish(300)
@@ -212,8 +211,7 @@ def test_sums_are_those_that_clients_counted(tmp_path):
 def test_sums_are_right_where_confirms_wait_for_consumers(tmp_path, mode):
     """Confirms that consumers' acks caused are counted as accepted, too."""
     directory = tmp_path / "export"
-    with Running(tmp_path, *settings(directory, f"confirm.mode={mode}")) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *settings(directory, f"confirm.mode={mode}")) as running:
         load = Load(running.address, "q")
         load.publish_and_consume("q", 30, 50)
         code, _, err = running.stopped_by(signal.SIGTERM)
@@ -228,8 +226,7 @@ def test_sums_are_right_where_confirms_wait_for_consumers(tmp_path, mode):
 def test_a_kill_leaves_what_can_be_read(tmp_path):
     """A kill leaves consistent finished files; unfinished ones are finished at the next start, and counters restart."""
     directory = tmp_path / "export"
-    with Running(tmp_path, *settings(directory, "export.rotate_interval=1s")) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *settings(directory, "export.rotate_interval=1s")) as running:
         load = Load(running.address, "q")
         while not list(directory.rglob("queue_interval-*.jsonl")):
             load.publish(200)
@@ -244,8 +241,7 @@ def test_a_kill_leaves_what_can_be_read(tmp_path):
 
     assert_consistent(killed)
     assert 0 < total(killed, "node_interval", "published")[0] <= published
-    with Running(tmp_path, *settings(directory)) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *settings(directory)) as running:
         load = Load(running.address, "q")
         load.consume("q", published)
         code, _, err = running.stopped_by(signal.SIGTERM)
@@ -291,8 +287,7 @@ def test_a_full_disk_stops_the_export_and_not_the_broker(tmp_path, small_disk):
                 return
         raise AssertionError(f"no line with {text!r}")
 
-    with Running(tmp_path, *settings(directory), program=("-c", IMPATIENT)) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *settings(directory), program=("-c", IMPATIENT)) as running:
         load = Load(running.address, "q")
         load.publish(100)
         fill(filler)

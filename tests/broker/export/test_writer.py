@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conformance.wire import Client as WireClient
 from doubles.fakes import Client, Node
-from processes.running import Running
+from processes.running import serving
 
 from leveret.broker.amqp.tables import encode_table
 from leveret.broker.config.config import ExportConfig
@@ -403,8 +403,7 @@ def test_a_broker_writes_down_what_clients_do(tmp_path):
         "confirm.mode=consumer-ack",
         f"node_name={NODE}",
     ]
-    with Running(tmp_path, *[word for each in settings for word in ("--set", each)]) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *[word for each in settings for word in ("--set", each)]) as running:
         client = WireClient(running.address, timeout=10.0).login()
         channel = client.channel()
         channel.queue("q", durable=True)

@@ -24,12 +24,6 @@ def cookie_of(answer: Answer) -> str:
 
 
 @pytest.fixture
-def node() -> Node:
-    """A broker."""
-    return Node()
-
-
-@pytest.fixture
 def browser(node):
     """A browser that has logged in: sends a request with its cookie and the headers of the page."""
     cookie = cookie_of(login(node))

@@ -3,7 +3,7 @@
 import gc
 
 import pytest
-from doubles.fakes import Client, DiskNode, publish_frames, queue_declare
+from doubles.fakes import DiskNode, publish_frames, queue_declare
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue, Tx, make
 
@@ -13,18 +13,6 @@ def node(tmp_path):
     node = DiskNode(tmp_path)
     yield node
     node.disk.close()
-
-
-@pytest.fixture
-def client(node):
-    return Client(node)
-
-
-@pytest.fixture
-def other(node):
-    client = Client(node, port=50001)
-    client.sent()
-    return client
 
 
 def durable(client, *names):

@@ -38,11 +38,6 @@ def node() -> StoringNode:
     return StoringNode()
 
 
-@pytest.fixture
-def client(node) -> Client:
-    return Client(node)
-
-
 def ask(client: Client, *methods: Any) -> list[str]:
     """Send methods, each with the commit it may wait for."""
     for method in methods:

@@ -47,11 +47,6 @@ def detailed(node: Node, *families: str, **selection) -> Scraped:
     return Scraped(scraper(node).detailed(Selection(frozenset(families), **selection), PROCESS))
 
 
-@pytest.fixture
-def node() -> Node:
-    return Node()
-
-
 # -- the dashboard ---------------------------------------------------------------------------------------------------
 
 

@@ -20,12 +20,6 @@ from leveret.broker.tls.peer import Peer
 SUITE = "TLS_AES_128_GCM_SHA256"
 
 
-@pytest.fixture(scope="module")
-def ca(tmp_path_factory) -> Authority:
-    """The CA of the broker and of its clients."""
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
 @contextlib.contextmanager
 def serving(tmp_path, ca: Authority, settings: Mapping[str, object]) -> Iterator[Running]:
     """A broker that lets clients in by certificate, with the users alice and carol."""

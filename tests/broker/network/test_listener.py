@@ -2,7 +2,6 @@
 
 import signal
 import socket
-from collections.abc import Iterator
 
 import pytest
 from conformance.wire import Client
@@ -10,15 +9,6 @@ from processes.running import Running, serving
 
 HEADER = b"AMQP\0\0\x09\x01"
 PLACES = ("--set", "max_half_open=8", "--set", "handshake_timeout=60s")
-
-
-@pytest.fixture
-def sockets() -> Iterator[list[socket.socket]]:
-    """Sockets that are closed when the test is over."""
-    made: list[socket.socket] = []
-    yield made
-    for sock in made:
-        sock.close()
 
 
 def connect(running: Running, host: str = "127.0.0.1") -> socket.socket:

@@ -25,12 +25,6 @@ HEADER = b"AMQP\0\0\x09\x01"
 
 
 @pytest.fixture(scope="module")
-def ca(tmp_path_factory) -> Authority:
-    """The CA of the broker and of its clients."""
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(scope="module")
 def server(ca) -> Issued:
     """The certificate of the broker."""
     return ca.server()

@@ -13,7 +13,7 @@ import pytest
 from checks.internals import descriptors
 from conformance.wire import Client
 from doubles.fakes import Host
-from processes.running import Running
+from processes.running import serving
 
 from leveret.broker.cli.store import read
 from leveret.broker.config.config import StorageConfig
@@ -690,8 +690,7 @@ async def test_an_error_of_the_last_commit_ends_the_broker(disk, monkeypatch):
 def test_files_are_written_a_few_at_a_time(tmp_path):
     """Files of bodies need few descriptors, however many bodies wait, and none is lost for lack of descriptors."""
     words = ("--set", "storage.blob_threshold=65536")
-    with Running(tmp_path, *words, files=160) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *words, files=160) as running:
         client = Client(running.address, timeout=30.0).login()
         channel = client.channel()
         channel.call("queue.declare", queue="q", durable=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pika
 import pytest
-from processes.running import Running, watched
+from processes.running import Running, serving, watched
 
 from leveret.broker.cli.store import read
 from leveret.broker.persistence.damage_log import DamageLog
@@ -66,8 +66,7 @@ def damaged_total(address: str) -> dict[str, int]:
 @pytest.mark.parametrize("kind", ["missing_file", "file", "record", "body"])
 def test_damage_is_reported(tmp_path, kind):
     """A message that cannot be read is dropped, logged with queue and position, and counted."""
-    with Running(tmp_path, *BLOB) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *BLOB) as running:
         with pika.BlockingConnection(pika.ConnectionParameters(*running.address)) as client:
             channel = client.channel()
             channel.confirm_delivery()

@@ -13,7 +13,7 @@ import pika
 import pika.exceptions
 import pytest
 from conformance.wire import Client, ClosedError
-from processes.running import Running
+from processes.running import Running, serving
 
 from leveret.broker.cli.store import read
 
@@ -101,8 +101,7 @@ def drained(address: tuple[str, int]) -> int:
 def test_a_full_disk_is_left_behind(tmp_path, small_disk, limit):
     """At a limit or a failed commit publishers are blocked and consumers drain; then publishing goes on."""
     arguments = ("--set", f"disk_free_limit.absolute={limit}", "--data-dir", str(small_disk / "data"))
-    with Running(tmp_path, *arguments) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *arguments) as running:
         publisher = Publisher(running.address, 20_000)
         reason = publisher.until("low on disk")
         running.wait_for("disk alarm raised")
@@ -131,8 +130,7 @@ def test_a_full_disk_is_left_behind(tmp_path, small_disk, limit):
 def test_a_disk_without_room_to_page_goes_on(tmp_path, small_disk):
     """Persistent messages use the space that consumers freed in the file; transient ones stay in memory meanwhile."""
     arguments = ("--set", "disk_free_limit.absolute=0", "--data-dir", str(small_disk / "data"))
-    with Running(tmp_path, *arguments) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, *arguments) as running:
         parameters = pika.ConnectionParameters(*running.address)
         with contextlib.closing(pika.BlockingConnection(parameters)) as client:
             channel = client.channel()
@@ -175,8 +173,7 @@ def test_a_broken_disk_ends_the_broker(tmp_path, error):
     """After a commit that fails for another reason than space nothing is confirmed, and the exit code is 74."""
     trigger = tmp_path / "broken"
     program = ("-c", BROKEN.format(error=error), str(trigger))
-    with Running(tmp_path, program=program) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, program=program) as running:
         connection = pika.BlockingConnection(pika.ConnectionParameters(*running.address))
         channel = connection.channel()
         channel.queue_declare("q", durable=True)
@@ -191,8 +188,7 @@ def test_a_broken_disk_ends_the_broker(tmp_path, error):
 
     assert 74 == code
     assert "storage failed, stopping immediately" in log
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         assert 1 == drained(running.address)
         assert 0 == running.stopped_by(signal.SIGTERM)[0]
 
@@ -203,8 +199,7 @@ def test_a_stop_on_a_full_disk_is_prompt(tmp_path):
     trigger = tmp_path / "broken"
     error = "from leveret.storage.errors import DiskFullError; raise DiskFullError('no room')"
     program = ("-c", BROKEN.format(error=error), str(trigger))
-    with Running(tmp_path, program=program) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, program=program) as running:
         publisher = Publisher(running.address, 20_000)
         client = publisher.client
         trigger.touch()
@@ -225,8 +220,7 @@ def test_a_stop_on_a_full_disk_is_prompt(tmp_path):
     lost = re.search(r"disk full at shutdown: messages=(\d+) definitions=0 not written", out)
     assert 0 < int(lost[1]) <= few + 1
     assert "did not close" not in out
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         assert 0 == drained(running.address)
         assert 0 == running.stopped_by(signal.SIGTERM)[0]
 
@@ -236,8 +230,7 @@ def test_a_stop_that_finds_no_room_for_promises_says_how_many_are_lost(tmp_path)
     trigger = tmp_path / "broken"
     error = "from leveret.storage.errors import DiskFullError; raise DiskFullError('no room')"
     program = ("-c", BROKEN.format(error=error), str(trigger))
-    with Running(tmp_path, "--set", "confirm.mode=consumer-ack", program=program) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--set", "confirm.mode=consumer-ack", program=program) as running:
         with contextlib.closing(
             pika.BlockingConnection(pika.ConnectionParameters(*running.address))
         ) as client:
@@ -258,8 +251,7 @@ def test_a_stop_that_finds_no_room_for_promises_says_how_many_are_lost(tmp_path)
 
     assert "" == err
     assert "disk full at shutdown: messages=6 not written" in out
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         assert 1 == drained(running.address)
         assert 0 == running.stopped_by(signal.SIGTERM)[0]
 
@@ -268,8 +260,7 @@ def test_an_unknown_format_is_refused(tmp_path):
     """Data of a later format stop the start with 65 and both formats, and stay unchanged."""
     import lmdb
 
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         running.stopped_by(signal.SIGTERM)
     with lmdb.open(str(running.data_dir / "store"), max_dbs=16) as env:
         meta = env.open_db(b"meta")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pika
 import pytest
 from click.testing import CliRunner
-from processes.running import Running
+from processes.running import Running, serving
 from samples.stored import example
 
 from leveret.broker.cli.main import main
@@ -61,8 +61,7 @@ def test_older_data_are_tightened_at_the_start(tmp_path):
         running.wait_for("Server startup complete")
         found = modes(data_dir)
         _, out, _ = running.stopped_by(signal.SIGTERM)
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         _, again, _ = running.stopped_by(signal.SIGTERM)
 
     assert {("directory", 0o700), ("file", 0o600)} == found

@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -40,15 +40,6 @@ Server.start = started
 main()
 """
 """A broker each of whose steps ends after one piece of a job until it has started."""
-
-
-@pytest.fixture
-def sockets() -> Iterator[list[socket.socket]]:
-    """Sockets, which are closed when the test is over."""
-    made: list[socket.socket] = []
-    yield made
-    for sock in made:
-        sock.close()
 
 
 @pytest.fixture

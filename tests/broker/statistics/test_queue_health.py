@@ -1,7 +1,6 @@
 """The judgement of a queue's health."""
 
-import pytest
-from doubles.fakes import Client, Node
+from doubles.fakes import Node
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
 from leveret.broker.statistics.queue_health import (
@@ -33,16 +32,6 @@ def judged(node: Node, name: str = "q") -> list[str]:
 def is_unserved(node: Node, name: str = "q") -> bool:
     """Return whether the metric says that messages wait for a consumer."""
     return bool(queue_row(node.vhosts["/"].queues[name]).levels.unserved)
-
-
-@pytest.fixture
-def node() -> Node:
-    return Node()
-
-
-@pytest.fixture
-def client(node) -> Client:
-    return Client(node)
 
 
 def declare(node: Node, name: str, **arguments) -> None:

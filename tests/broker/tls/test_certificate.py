@@ -3,7 +3,7 @@
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
-from samples.certificates import Authority, name_of
+from samples.certificates import name_of
 
 from leveret.broker.tls.certificate import (
     CertificateError,
@@ -14,12 +14,6 @@ from leveret.broker.tls.certificate import (
 )
 from leveret.broker.tls.options import CertificateLogin
 from leveret.broker.tls.peer import Peer, cipher_parts
-
-
-@pytest.fixture(scope="module")
-def ca(tmp_path_factory) -> Authority:
-    """A CA."""
-    return Authority(tmp_path_factory.mktemp("ca"))
 
 
 @pytest.mark.parametrize(

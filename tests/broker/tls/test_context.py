@@ -12,12 +12,6 @@ from leveret.broker.tls.peer import peer_of
 
 
 @pytest.fixture(scope="module")
-def ca(tmp_path_factory) -> Authority:
-    """The CA of servers and of most clients."""
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(scope="module")
 def other(tmp_path_factory) -> Authority:
     """Another CA."""
     return Authority(tmp_path_factory.mktemp("other"), "other")

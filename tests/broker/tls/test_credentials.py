@@ -24,12 +24,6 @@ from leveret.broker.tls.options import HostOptions, TLSFileError, TLSOptions
 SECONDS = 30
 
 
-@pytest.fixture(scope="module")
-def ca(tmp_path_factory) -> Authority:
-    """A CA."""
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
 def placed(folder, issued: Issued) -> TLSOptions:
     """Return options with copies of the files, which a test may replace."""
     certfile, keyfile = folder / "used.pem", folder / "used.key"

@@ -22,12 +22,6 @@ DEAD: Table = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing
 
 
 @pytest.fixture
-def node() -> Node:
-    """A broker with two queues whose dead letters go to a third."""
-    return Node()
-
-
-@pytest.fixture
 def client(node) -> Client:
     """A client of it."""
     client = Client(node)

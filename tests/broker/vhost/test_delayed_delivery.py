@@ -80,11 +80,6 @@ def line_of(node: Node, name: str = "d") -> Any:
 
 
 @pytest.fixture
-def node() -> Node:
-    return Node()
-
-
-@pytest.fixture
 def disk_node(tmp_path: Path) -> Iterator[DiskNode]:
     made = [DiskNode(tmp_path)]
 

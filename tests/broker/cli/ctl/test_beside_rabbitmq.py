@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
-from processes.running import Running
+from processes.running import Running, serving
 
 from leveret.broker.cli.ctl.client import ApiClient
 from leveret.broker.cli.ctl.command import COMMANDS
@@ -75,8 +75,7 @@ def difference(line: Line, out: list[str], err: list[str], code: int) -> str:
 @pytest.fixture
 def running(tmp_path) -> Iterator[Running]:
     """A broker."""
-    with Running(tmp_path) as made:
-        made.wait_for("Server startup complete")
+    with serving(tmp_path) as made:
         yield made
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from click.testing import CliRunner, Result
 from conformance.wire import Client
-from processes.running import Running
+from processes.running import Running, serving
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl import cluster
@@ -22,8 +22,7 @@ Ctl = Callable[..., Result]
 @pytest.fixture(scope="module")
 def running(tmp_path_factory) -> Iterator[Running]:
     """A broker without an HTTP listener, in a directory whose path is longer than the address of a socket."""
-    with Running(tmp_path_factory.mktemp("d" * 120)) as made:
-        made.wait_for("Server startup complete")
+    with serving(tmp_path_factory.mktemp("d" * 120)) as made:
         yield made
 
 
@@ -233,8 +232,7 @@ def test_a_broker_that_does_not_run_is_named(tmp_path):
 
 def test_the_broker_is_stopped(tmp_path):
     """`stop` ends the process as SIGTERM does, and the socket is removed."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         asked = CliRunner().invoke(ctl, ["rotate_logs", "--data-dir", str(running.data_dir)])
         stopped = CliRunner().invoke(ctl, ["stop", "--data-dir", str(running.data_dir)])
         running.process.wait(60)

@@ -2,7 +2,7 @@
 
 import pytest
 from click.testing import CliRunner
-from processes.running import Running
+from processes.running import Running, serving
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.health import last_lines
@@ -40,8 +40,7 @@ def test_a_broker_with_a_log_file(tmp_path):
 
 def test_the_version_is_that_of_the_broker(tmp_path):
     """The broker's, which its profile decides, and 3.13's if none runs."""
-    with Running(tmp_path, "--set", "compatibility.profile=4.3") as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path, "--set", "compatibility.profile=4.3") as running:
         told = {
             command: CliRunner().invoke(ctl, ["--data-dir", str(running.data_dir), "-q", command]).output
             for command in ("server_version", "status", "version")

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from click.testing import CliRunner
-from processes.running import Running
+from processes.running import serving
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.main import main
@@ -72,8 +72,7 @@ def test_a_server_that_is_no_management_api_is_told():
 
 def test_it_needs_a_terminal(tmp_path):
     """A pipe is told which command prints lists; a vhost that does not exist is told, too."""
-    with Running(tmp_path) as running:
-        running.wait_for("Server startup complete")
+    with serving(tmp_path) as running:
         directory = str(running.data_dir)
         piped, absent = run("--data-dir", directory), run("--data-dir", directory, "-p", "none")
 

@@ -5,7 +5,7 @@ import signal
 
 import pika
 import pytest
-from processes.running import Running, free_port
+from processes.running import free_port, serving
 from processes.terminal import Terminal
 
 from leveret.broker import exit_codes
@@ -20,8 +20,7 @@ TOP = ("top", "--interval", "0.3")
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     """A broker with three queues, one with messages and a name that would clear the screen."""
-    with Running(tmp_path_factory.mktemp("top")) as made:
-        made.wait_for("Server startup complete")
+    with serving(tmp_path_factory.mktemp("top")) as made:
         declare(made, {"orders": 3, "bills": 1, "\x1b[2Jevil": 2})
         yield made
 
@@ -91,15 +90,12 @@ def test_a_restart_of_the_broker_is_survived(tmp_path):
     port = free_port()
     management = ("--set", "management.enabled=true", "--set", f"management.tcp.port={port}")
     uri = f"http://guest:guest@127.0.0.1:{port}"
-    with Running(tmp_path, *management) as first:
-        first.wait_for("Server startup complete")
-        with Terminal(*TOP, "--uri", uri) as terminal:
-            terminal.wait_for("There are no queues")
-            first.stopped_by(signal.SIGTERM)
-            terminal.wait_for("not reachable, trying again")
-            with Running(tmp_path, *management) as second:
-                second.wait_for("Server startup complete")
-                declare(second, {"after": 0})
-                terminal.wait_for("after")
-                terminal.press("q")
-                assert (0, True) == terminal.ended()
+    with serving(tmp_path, *management) as first, Terminal(*TOP, "--uri", uri) as terminal:
+        terminal.wait_for("There are no queues")
+        first.stopped_by(signal.SIGTERM)
+        terminal.wait_for("not reachable, trying again")
+        with serving(tmp_path, *management) as second:
+            declare(second, {"after": 0})
+            terminal.wait_for("after")
+            terminal.press("q")
+            assert (0, True) == terminal.ended()

@@ -1,0 +1,43 @@
+"""A broker without sockets, its clients, and what tests of sockets need."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from doubles.fakes import Client, Node
+from samples.certificates import Authority
+
+
+@pytest.fixture
+def node() -> Node:
+    """A broker without a disk."""
+    return Node()
+
+
+@pytest.fixture
+def client(node) -> Client:
+    """A client of the broker, with a channel."""
+    return Client(node)
+
+
+@pytest.fixture
+def other(node) -> Client:
+    """Another one."""
+    client = Client(node, port=50001)
+    client.sent()
+    return client
+
+
+@pytest.fixture
+def sockets() -> Iterator[list[socket.socket]]:
+    """Sockets that are closed when the test is over."""
+    made: list[socket.socket] = []
+    yield made
+    for sock in made:
+        sock.close()
+
+
+@pytest.fixture(scope="module")
+def ca(tmp_path_factory) -> Authority:
+    """A CA."""
+    return Authority(tmp_path_factory.mktemp("ca"))
