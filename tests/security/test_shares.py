@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from conformance.wire import Client, ClosedError
 from doubles.fakes import Node
+from processes.running import Running
 from services.served_api import as_user, serving, until
 
 from leveret.broker.administration import transfers
@@ -480,7 +481,8 @@ def test_sec_44_file_descriptors_are_left_for_others(tmp_path):
     settings = ("--set", "default_users.other.password=other")
     clients = []
     try:
-        with serving(tmp_path, *settings, files=RESERVED_FILES + 20) as running:
+        with Running(tmp_path, *settings, files=RESERVED_FILES + 20) as running:
+            running.wait_for("Server startup complete")
 
             def login(*login):
                 clients.append(Client(running.address, timeout=SECONDS))
