@@ -60,7 +60,7 @@ def _(s: Session) -> list[str]:
 
 @case("single-active.cancel", ok(["a", "b", "c"]))
 def _(s: Session) -> list[str]:
-    """When the active consumer is cancelled, the oldest waiting one becomes active."""
+    """The oldest waiting consumer becomes active when the active one is cancelled."""
     opened = _single(s)
     for tag in "abc":
         opened.consume(s.q, tag, no_ack=True)
@@ -160,7 +160,7 @@ def _(s: Session) -> list[tuple[bytes, bool]]:
 
 @case("single-active.channel-of-two", ok("other"))
 def _(s: Session) -> str:
-    """When the channel of the active consumer closes, waiting consumers of that channel do not become active."""
+    """Waiting consumers of the active consumer's channel do not become active when that channel closes."""
     first = _single(s)
     first.consume(s.q, "a")
     first.consume(s.q, "b", arguments={"x-priority": 9})

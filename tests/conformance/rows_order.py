@@ -76,7 +76,7 @@ def _(s: Session) -> tuple[object, ...]:
 
 @case("order.exclusive-owner-other-channel", ok(("queue.delete-ok", "basic.cancel ct")))
 def _(s: Session) -> tuple[str, ...]:
-    """When an exclusive queue is deleted, its owner's other channel gets basic.cancel."""
+    """Another channel of its owner gets basic.cancel when an exclusive queue is deleted."""
     opened = s.queue(exclusive=True)
     other = opened.client.channel(2)
     other.consume(s.q)
