@@ -1,9 +1,12 @@
 """Ids of messages that a queue has taken: a compact table in memory, and their rows on disk.
 
-Theory. An id is kept as its keyed hash of 80 bits, the *fingerprint*, with the time until which it is known: 15 bytes.
-Two ids of ten million in a queue agree with a probability of 1 in 10^10. The table is a linear hash: the buckets are
-strings of bytes, one of which is split whenever they become too full, so that no step is long, and an id takes about a
-tenth more than its bytes. Ids that have expired are removed when the table would have to grow.
+Theory. An id is kept as its keyed hash of 80 bits, the *fingerprint*, with a value of 40 bits: 15 bytes. Two ids of ten
+million in a queue agree with a probability of 1 in 10^10. The table is a linear hash: the buckets are strings of bytes,
+one of which is split whenever they become too full, so that no step is long, and an id takes about a tenth more than
+its bytes. Ids that have expired are removed when the table would have to grow.
+
+A value is a time until which the id is known, or a number of *copies*: the messages in the queue that have it, and
+whether it is known as long as they are there.
 
 On disk the ids are a log: each row has those that one commit has changed, in the order of the rows' numbers, and the
 last change of an id counts. Rows with the *ends* of ids, which go with the ends of messages, have odd numbers: on a
@@ -14,7 +17,7 @@ swept in the same way; the row of the line itself has the key of the hash instea
 Pure: the queue's owner of the ids (`broker.queue.deduplication`) has the rows written.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from hashlib import blake2b
 
 from leveret.storage.delayed import Due, checked, is_line, pack_key, pack_row
@@ -30,9 +33,13 @@ _FEW = 8
 FREE = 0
 """The value of an id that is not known any more."""
 PRESENT = (1 << 40) - 2
-"""The value of an id that is known as long as its message is in the queue."""
-VOLATILE = 1
-"""The bit of a value that is in memory only."""
+"""The value of an id that is known as long as its one message is in the queue."""
+MOST_IDS = 20_000_000
+"""Maximum number of ids that all queues of a node know together, unless it is set; some 18 bytes each."""
+QUEUED_BIT = 1
+"""The bit of a time, in memory only: the message is in the queue still."""
+_COPIES = PRESENT - (1 << 32)
+"""Values above are numbers of copies."""
 
 
 def fingerprint(key: int, text: bytes) -> bytes:
@@ -50,14 +57,24 @@ def time_of(value: int) -> int:
     return value >> 1 << 4
 
 
-def is_known(value: int, now: int) -> bool:
-    """Return whether an id with this value is known at a time (epoch ms)."""
+def lasts(value: int, now: int) -> bool:
+    """Return whether an id with this value is to be kept at a time (epoch ms)."""
     return value >> 1 > now >> 4
 
 
-def is_present(value: int) -> bool:
-    """Return whether an id with this value is known as long as its message is in the queue."""
-    return value | VOLATILE == PRESENT | VOLATILE
+def is_known(value: int, now: int) -> bool:
+    """Return whether an id with this value is known at a time (epoch ms)."""
+    return value >> 1 > now >> 4 and (value <= _COPIES or bool(value & 2))
+
+
+def copies_of(value: int) -> int:
+    """Return the number of messages in the queue that have the id; 0 if the value is a time."""
+    return (PRESENT - value >> 2) + 1 if value > _COPIES else 0
+
+
+def of_copies(copies: int, *, is_known: bool) -> int:
+    """Return the value of an id that so many messages in the queue have (>= 0)."""
+    return PRESENT - (copies - 1 << 2) - 2 * (not is_known) if copies else FREE
 
 
 def pack_entry(mark: bytes, value: int) -> bytes:
@@ -87,12 +104,41 @@ def entries_of(entries: bytes) -> Iterator[tuple[bytes, int]]:
         yield entries[at : at + _PRINT], int.from_bytes(entries[at + _PRINT : at + ENTRY], "big")
 
 
+class Room:
+    """The ids that all queues of a node know together, at most `most` of them.
+
+    A queue may know as many as there is room for then, so that none takes it all: one alone half of them.
+    """
+
+    __slots__ = ("count", "most", "refused")
+
+    def __init__(self, most: int = MOST_IDS) -> None:
+        self.most = most
+        self.count = 0
+        """Number of ids, of which some may have expired."""
+        self.refused = 0
+        """Number of publishes that were refused because there was no room."""
+
+    def has_place(self, own: int) -> bool:
+        """Return whether a queue that knows so many may know one more."""
+        return self.count + own < self.most
+
+
 class KnownIds:
-    """Fingerprints of ids with their values."""
+    """Fingerprints of ids with their values, which count in a `room`."""
 
-    __slots__ = ("_buckets", "_clean_at", "_mask", "_split_at", "count")
+    __slots__ = ("_buckets", "_clean_at", "_mask", "_room", "_split_at", "count")
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room | None = None) -> None:
+        self._room = room or Room()
+        self.count = 0
+        """Number of ids, of which some may have expired."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove all ids."""
+        self._room.count -= self.count
+        self.count = 0
         self._buckets = [b""]
         self._mask = 0
         """Of the bits that tell the buckets apart which are not split yet; the others have one bit more."""
@@ -100,8 +146,6 @@ class KnownIds:
         """The next bucket to be split."""
         self._clean_at = 0
         """The next bucket from which expired ids are removed."""
-        self.count = 0
-        """Number of ids, of which some may have expired."""
 
     def _place(self, mark: bytes) -> tuple[int, int]:
         """Return the bucket of a fingerprint, and where in it that is; -1 if it is not there."""
@@ -129,26 +173,31 @@ class KnownIds:
             return
         self._buckets[number] = bucket + pack_entry(mark, value)
         self.count += 1
+        self._room.count += 1
         if self.count > BUCKET * len(self._buckets) and self.clean(now) < _FEW:
             self._split()
 
-    def remove(self, mark: bytes) -> None:
-        """Remove an id, if it is there."""
+    def remove(self, mark: bytes) -> bool:
+        """Remove an id; return whether it was there."""
         number, at = self._place(mark)
-        if at >= 0:
-            bucket = self._buckets[number]
-            self._buckets[number] = bucket[:at] + bucket[at + ENTRY :]
-            self.count -= 1
+        if at < 0:
+            return False
+        bucket = self._buckets[number]
+        self._buckets[number] = bucket[:at] + bucket[at + ENTRY :]
+        self.count -= 1
+        self._room.count -= 1
+        return True
 
     def clean(self, now: int) -> int:
         """Remove what has expired (epoch ms) from the next bucket; returns how many ids."""
         number = self._clean_at = self._clean_at % len(self._buckets)
         self._clean_at += 1
-        kept = [entry for entry in entries_of(self._buckets[number]) if is_known(entry[1], now)]
+        kept = [entry for entry in entries_of(self._buckets[number]) if lasts(entry[1], now)]
         gone = len(self._buckets[number]) // ENTRY - len(kept)
         if gone:
             self._buckets[number] = b"".join([pack_entry(*entry) for entry in kept])
             self.count -= gone
+            self._room.count -= gone
         return gone
 
     def _split(self) -> None:
@@ -164,10 +213,10 @@ class KnownIds:
         if self._split_at == bit:
             self._mask, self._split_at = self._mask << 1 | 1, 0
 
-    def part(self, at: int, most: int, now: int, others: Container[bytes] = ()) -> tuple[bytes, int]:
-        """Return the known ids that are not volatile of about `most`, from a bucket on, and the bucket after them.
+    def part(self, at: int, most: int, now: int) -> tuple[bytes, int]:
+        """Return those of about `most` ids that last, from a bucket on, and the bucket after them.
 
-        That is -1 at the end. A caller that goes through all parts sees every id that stays there, but `others`.
+        That is -1 at the end. A caller that goes through all parts sees every id that stays there.
         """
         found: list[bytes] = []
         seen = 0
@@ -176,10 +225,11 @@ class KnownIds:
                 return b"".join(found), at
             bucket = self._buckets[at]
             seen += len(bucket) // ENTRY + 1
-            found += [
-                pack_entry(mark, value)
-                for mark, value in entries_of(bucket)
-                if is_known(value, now) and not value & VOLATILE and mark not in others
-            ]
+            found += [pack_entry(*entry) for entry in entries_of(bucket) if lasts(entry[1], now)]
             at += 1
         return b"".join(found), -1
+
+    def entries(self) -> Iterator[tuple[bytes, int]]:
+        """Yield all ids with their values."""
+        for bucket in self._buckets:
+            yield from entries_of(bucket)

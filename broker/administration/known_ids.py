@@ -68,6 +68,6 @@ def ids_row(queue: Queue) -> dict[str, Any]:
         "deduplicate": settings.deduplicate,
         "mode": settings.deduplicate_mode,
         "for": settings.deduplicate_for,
-        "ids": 0 if ids is None else ids.known.count,
+        "ids": 0 if ids is None else ids.count,
         "repeated": queue.tally.repeated,
     }

@@ -40,6 +40,7 @@ from leveret.broker.counters.confirm_latency import ConfirmTimes
 from leveret.broker.counters.totals import ChannelCounts
 from leveret.broker.errors import AMQPError, NotYet, ReplyCode, access_refused, precondition_failed, resource
 from leveret.broker.queue.consumer import Consumer, GetRecipient
+from leveret.broker.queue.deduplication import MOST_HASHED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute
 from leveret.broker.vhost.delayed_delivery import DelayLine
@@ -389,6 +390,10 @@ class Channel:
             for queue in queues:
                 if queue.limits is not None and queue.limits.hold is not None:
                     queue.limits.hold.check(content, demands.headers)
+        if len(content) > MOST_HASHED:
+            for queue in queues:
+                if queue.ids is not None:
+                    queue.ids.check(message)
         if demands is not None and not demands.plain_route:
             message = self._rewritten(message, demands, queues)
         if self.vhost.intercept is not None:

@@ -10,6 +10,7 @@ from leveret.broker.auth.users import UserLimits, VHostLimits
 from leveret.broker.config_key import Key
 from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.vhost.object_limits import ARGUMENT_OCTETS, BINDINGS, EXCHANGES, QUEUES
+from leveret.storage.message_ids import MOST_IDS
 
 # The rows are tables, whose lines are filled.
 # fmt: off
@@ -58,6 +59,9 @@ class Limits(msgspec.Struct, frozen=True):
         doc="Exchanges that one message may pass through by exchange-to-exchange bindings, beyond the first, times the "
         "number of its routing keys; a publish that would exceed it closes its channel with 406 PRECONDITION_FAILED.")
     ] = 10_000
+    message_ids: Annotated[int, Key("limits.message_ids", low=0, own=True,
+        doc="Ids of messages that all queues with `x-deduplicate` know together, some 18 bytes each. A queue may know "
+        "as many as there is room for, alone half of them; it refuses publishes with others.")] = MOST_IDS
     most_deaths: Annotated[int, Key("limits.deaths", low=100, own=True,
         doc="Entries of the header `x-death` in a dead letter; only the newest are kept. A dead-letter cycle of more "
         "queues than that, or than 255, is not detected.")] = 256

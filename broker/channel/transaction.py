@@ -110,7 +110,7 @@ class Transaction:
         self._files.check()
 
     def commit(self, channel: SettlingChannel) -> bool:
-        """Execute the publishes, then the settlements, after `prepare`.
+        """Execute the publishes, then the settlements, after `prepare`; ids of what is settled end before both.
 
         Returns False if a queue has refused a message, or is deleted.
 
@@ -167,12 +167,21 @@ class Transaction:
         turn, disk = channel.outbox.turn, channel.vhost.disk
         turn.transactions.add(self)
         try:
+            yield from self._end_ids()
             yield from self._publish_all(channel)
             yield from self._settle_all(channel)
         finally:
             turn.transactions.discard(self)
             if self._joined or self._files is not None:
                 turn.slices.later(partial(turn.when_caught_up, partial(self._journaled, turn, disk)))
+
+    def _end_ids(self) -> Iterator[bool]:
+        """Have queues that take each message once see its ends before its publishes, in whatever order they came."""
+        for at, (_, (receiver, key), outcome) in enumerate(self.settled):
+            if not outcome and receiver.queue.ids is not None:
+                receiver.queue.ids.ending((key,))
+            if not at % PIECE:
+                yield False
 
     def _publish_all(self, channel: SettlingChannel) -> Iterator[bool]:
         publishes = self.publishes

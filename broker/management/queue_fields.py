@@ -110,7 +110,7 @@ def queue_fields(call: Call) -> Fields:
         "next_due": lambda queue: min(
             [line.next_due for line in queue.lines if line.next_due is not None], default=ABSENT
         ),
-        "ids_known": lambda queue: ABSENT if queue.ids is None else queue.ids.known.count,
+        "ids_known": lambda queue: ABSENT if queue.ids is None else queue.ids.count,
         "messages_repeated": lambda queue: ABSENT if queue.ids is None else queue.counts().repeated,
         "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained_count,
         "message_bytes": paging(_octets),

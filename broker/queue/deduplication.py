@@ -15,66 +15,54 @@ mode         an id is known
 A message that the queue refuses, or drops because of its length, leaves no id. What no client publishes now is never a
 repeat: dead letters, retries and messages that an operator moves are taken, with their ids.
 
-Ids are in memory (`storage.message_ids`). Those of stored messages are also rows, written by the commit that has the
-message, or its end: what a run of the queue changes is noted in that run, as the messages are, and all of it becomes
-one row when the batch is cut. A body in a file of its own has its id noted when the record is. The log of rows is
-rewritten, a part at each commit, once it has twice as many ids as the table.
+Ids are in memory, in tables (`storage.message_ids`). In the last two modes an id has a number of *copies*: the messages
+in the queue that have it. Ids of stored messages are also rows, written by the commit that has the message, or its end
+(`broker.queue.id_log`). What a run of the queue takes is *pending* until it is noted in that run, as the messages are;
+that of a body in a file of its own until the record is. The others are in memory only, as the messages are: without a
+disk, in queues that are not durable, of transient messages, and while a queue confirms on consumer acks
+(`broker.queue.id_places`).
 
-Without a disk, in queues that are not durable, of transient messages, and while a queue confirms on consumer acks, ids
-are in memory only, as the messages are.
+A repeat must be as safe as its publisher may expect. So a persistent message is no repeat of one that is in the queue
+and in memory only: it is taken, and *replaces* that. Of the two the one that comes second is dropped, once the first is
+settled, or at once if no consumer has that yet.
 """
 
 import logging
-import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Protocol
+from typing import NamedTuple, Protocol
+from zlib import crc32
 
 from leveret.broker.amqp.properties import Properties, delivery_mode, message_id
 from leveret.broker.amqp.publishes import PERSISTENT_MODE
 from leveret.broker.counters.totals import QueueTally
-from leveret.broker.errors import resource
-from leveret.broker.queue.arguments import HEADER, MESSAGE_ID, QUEUED, RUNNING, WINDOW
+from leveret.broker.errors import precondition_failed, resource
+from leveret.broker.queue.arguments import (
+    BODY,
+    DEDUPLICATE_MODES,
+    HEADER,
+    MESSAGE_ID,
+    QUEUED,
+    RUNNING,
+    WINDOW,
+)
 from leveret.broker.queue.due_line import LONGEST_TIMER, DelayDisk
+from leveret.broker.queue.id_places import IdPlaces
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.wall_timers import Timer
 from leveret.confirm.promise import joined
-from leveret.storage.damage import IDS
-from leveret.storage.delayed import Due, next_line, pack_count, pack_key, pack_line, unpack_count
-from leveret.storage.errors import DamagedError
+from leveret.storage.delayed import Due
 from leveret.storage.message import Awaited, Message, Persistent, moving
-from leveret.storage.message_ids import (
-    ENTRY,
-    FREE,
-    PRESENT,
-    TABLE,
-    VOLATILE,
-    KnownIds,
-    fingerprint,
-    is_known,
-    is_present,
-    pack_entry,
-    pack_ids,
-    time_of,
-    unpack_ids,
-    value_until,
-)
+from leveret.storage.message_ids import FREE, copies_of, fingerprint, time_of, value_until
 from leveret.storage.queues.backing_queue import Fetched
 
 log = logging.getLogger("leveret.queue")
 
-MOST_IDS = 10_000_000
-"""Maximum number of ids that a queue knows, some 150 MB; it refuses messages with others."""
-FEW_CHANGES = 4096
-"""Ids in the log, besides twice those in the table, from which it is rewritten."""
-PIECE = 512
-"""Ids that a commit rewrites at least."""
-FEW_ROWS = 64
-"""Old rows that a commit deletes."""
-ROW_IDS = 256
-"""Ids in a row: it takes one page at most, which is found on a full disk, too."""
+MOST_HASHED = 1024 * 1024
+"""Largest body in bytes that is an id: to hash more takes too long for one step."""
+_TAG_BITS = 16
 
 
 class TakingQueue(Protocol):
@@ -83,6 +71,7 @@ class TakingQueue(Protocol):
     name: str
     vhost: str
     durable: bool
+    saves_all: bool
     qid: int
     awaits_consumers: bool
     tally: QueueTally
@@ -91,52 +80,53 @@ class TakingQueue(Protocol):
         """Run at the end of this turn."""
 
 
+class Away(NamedTuple):
+    """An unacked message: its id, `b""` if that was forgotten; whether it is stored; who waits for its verdict."""
+
+    mark: bytes
+    is_stored: bool
+    waiting: list[Awaited] | None
+
+
+_GONE = Away(b"", False, None)
+
+
 class Deduplication:
     """The ids that one queue knows. Everything is without effect while its settings ask for no deduplication."""
 
     def __init__(self, queue: TakingQueue, context: NodeContext, disk: DelayDisk | None) -> None:
         self._queue = queue
         self._context = context
-        self._disk = disk
+        self._disk = disk if queue.durable else None
         self._settings = NO_SETTINGS
         self._header = b""
         """Name of the header with the id, if one has it."""
-        self._secret = secrets.randbits(64)
-        self.known = KnownIds()
-        self._again: dict[bytes, int] = {}
-        """Ids that several messages in the queue have, with the number of those besides the first."""
-        self._away: dict[int, tuple[bytes, list[Awaited] | None]] = {}
-        """Ids of unacked messages by seq_id, with those who wait for the verdict, where that is needed."""
+        self._ids = IdPlaces(queue.qid, self._disk, context.clock, context.ids)
+        self._returned: dict[bytes, int] = {}
+        """Ids, in the mode `queued`, of messages that were delivered in an earlier run, with the number of these."""
+        self._replaced: dict[bytes, bool] = {}
+        """Ids of messages in memory that stored ones replace, and whether a consumer has settled the former."""
+        self._away: dict[int, Away] = {}
+        """Unacked messages by seq_id, where it matters what becomes of them."""
         self._loose: dict[int, list[Awaited] | None] = {}
         """Messages that are ready again, with those who wait, and whose ids stay free, in the mode `queued`."""
         self._open: dict[bytes, list[Awaited]] = {}
         """Ids of messages without a verdict, with their publishers and those of repeats, where consumers confirm."""
         self._fresh: list[tuple[bytes, Message, int, Awaited | None]] = []
         """Ids that this turn has taken, with message, value, and who waits; noted with the messages."""
-        self._filing: set[bytes] = set()
-        """Ids of messages whose bodies are being written to files, which are noted afterwards."""
         self._repeats: list[tuple[bytes, Message]] = []
-        self._changed: dict[bytes, int] = {}
-        """Values that the next batch writes."""
         self._latest = 0
-        """Time (epoch ms) after which no id is known; irrelevant while any is `PRESENT`."""
+        """Time (epoch ms) after which no id is known; irrelevant while any has copies."""
         self._timer: Timer | None = None
         self._has_warned = False
-        # the rows
-        self._line = queue.qid
-        self._is_stored = False
-        """True if there is a row of the line."""
-        self._first = self._next = 1
-        """Numbers of the oldest row and of the next one, without the bit of ends."""
-        self._logged = 0
-        """Number of ids in the rows since the last rewriting began."""
-        self._rewritten = -1
-        """The bucket up to which the table was rewritten; -1 while it is not being rewritten."""
-        self._old = 0
-        """Number of the first row that is not to be deleted, because the rows before it were rewritten."""
 
     def __repr__(self) -> str:
         return f"<ids of queue {self._queue.name!r}>"
+
+    @property
+    def count(self) -> int:
+        """Number of ids that are known, of which some may have expired."""
+        return self._ids.count
 
     def configure(self, settings: QueueSettings) -> None:
         """Apply changed settings. All ids are forgotten if they are now those of something else, or in another mode."""
@@ -144,9 +134,19 @@ class Deduplication:
         if before is not NO_SETTINGS and before.once != settings.once:
             self._refuse_waiting()  # nothing tells any more of which messages they are
             self.forget_all()
+        self._ids.log.key = self._ids.log.key >> _TAG_BITS << _TAG_BITS | self._tag
         source = settings.deduplicate or ""
         name = source.removeprefix(HEADER) if source.startswith(HEADER) else ""
         self._header = name.encode("utf-8", "surrogateescape")
+
+    @property
+    def _tag(self) -> int:
+        """The settings in the key of the hash: two bits for the mode, the others for the source."""
+        source, mode = self._settings.once
+        return (
+            DEDUPLICATE_MODES.index(mode) << _TAG_BITS - 2
+            | crc32((source or "").encode("utf-8", "surrogateescape")) >> 18
+        )
 
     @property
     def _keeps_present(self) -> bool:
@@ -163,50 +163,80 @@ class Deduplication:
         if source == MESSAGE_ID:
             text = message_id(message.header)
         elif self._header:
-            is_there = self._header in message.content
+            is_there = self._header in message.header
             text = _text(message, source.removeprefix(HEADER)) if is_there else None
         else:
-            text = sha256(message.body).hexdigest()
+            text = sha256(message.body).hexdigest() if message.body_size <= MOST_HASHED else None
         return self.mark_of_id(text) if text else None
+
+    def check(self, message: Message) -> None:
+        """Raise 406 if the body of a message that is published is its id, and too large for that."""
+        if self._settings.deduplicate == BODY and message.body_size > MOST_HASHED:
+            where = resource("queue", self._queue.name, self._queue.vhost)
+            raise precondition_failed(
+                f"a body of {message.body_size} bytes cannot be the id of a message in {where}: x-deduplicate=body "
+                f"takes at most {MOST_HASHED} bytes; larger messages need a message_id or a header"
+            )
 
     def mark_of_id(self, text: str) -> bytes:
         """Return what stands for an id: of a body it is the SHA-256, in hexadecimal digits."""
-        return fingerprint(self._secret, text.encode("utf-8", "surrogateescape"))
+        return fingerprint(self._ids.log.key, text.encode("utf-8", "surrogateescape"))
+
+    def knows(self, mark: bytes) -> bool:
+        """Return whether an id is known."""
+        return self._ids.value(mark) != FREE
 
     def is_repeat(self, mark: bytes, message: Message) -> bool:
         """Return whether a message is a repeat, which is counted, and whose publisher hears from here."""
-        if not is_known(self.known.get(mark), self._context.clock()):
+        ids = self._ids
+        if not self.knows(mark):
             return False
+        if self._stores(message) and not ids.is_stored(mark):
+            if ids.is_in_memory(mark):
+                return False
+            ids.keep(mark)  # a consumer has settled the first one
         self._queue.tally.repeated += 1
         self._repeats.append((mark, message))
         self._queue.touch()
         return True
 
+    def _stores(self, message: Message) -> bool:
+        """Return whether the queue stores a message that it takes."""
+        return self._disk is not None and message.persistent
+
     def has_room(self) -> bool:
         """Return whether another id can be kept; otherwise a publish is refused, and others are taken without it."""
-        known = self.known
-        if known.count < MOST_IDS or known.clean(self._context.clock()):
+        if self._ids.has_room() or self._ids.clean():
+            self._has_warned = False
             return True
+        return False
+
+    def refused(self) -> None:
+        """Count a publish that is refused for want of room."""
+        room = self._context.ids
+        room.refused += 1
         if not self._has_warned:
             self._has_warned = True
-            text = "%s knows %d ids and refuses others, which is not logged again"
-            log.warning(text, resource("queue", self._queue.name, self._queue.vhost), MOST_IDS)
-        return False
+            text = (
+                "%s knows %d ids, all queues %d of %d (limits.message_ids): publishes with others are refused"
+            )
+            log.warning(
+                text,
+                resource("queue", self._queue.name, self._queue.vhost),
+                self.count,
+                room.count,
+                room.most,
+            )
 
     def take(self, mark: bytes, message: Message) -> None:
         """Know the id of a message that the queue has taken."""
-        queue, now = self._queue, self._context.clock()
-        is_stored = self._disk is not None and queue.durable and message.persistent
-        before = self.known.get(mark)
-        if self._keeps_present:
-            value = PRESENT
-            if self._settings.deduplicate_mode == RUNNING and is_present(before):
-                self._again[mark] = self._again.get(mark, 0) + 1
+        queue, is_stored = self._queue, self._stores(message)
+        if is_stored and self._ids.is_in_memory(mark):
+            self._replaced[mark] = False
         else:
-            value = self._until(now)
-        if not is_stored and before != PRESENT:  # that is on disk, from where the last end has to free it
-            value |= VOLATILE
-        self.known.put(mark, value, now)
+            self._replaced.pop(mark, None)
+        value = FREE if self._keeps_present else self._until(self._context.clock())
+        self._ids.take(mark, value, is_stored=is_stored)
         promise = joined(message) if is_stored or queue.awaits_consumers else None
         if queue.awaits_consumers:
             self._open.setdefault(mark, []).extend([] if promise is None else [promise])
@@ -234,10 +264,10 @@ class Deduplication:
         if self._keeps_present:
             return
         now = self._context.clock()
-        if now > self._latest and self.known.count:
+        if now > self._latest and self.count:
             self.forget_all()
             self._queue.touch()
-        elif self.known.count:
+        elif self.count:
             until = min(self._latest, now + LONGEST_TIMER)
             self._timer = self._context.timers.at(until + 1000, self._wake)
 
@@ -249,19 +279,13 @@ class Deduplication:
         repeats, self._repeats = self._repeats, []
         waiting: list[Awaited] = []
         for mark, message, value, promise in fresh:
-            if value & VOLATILE or self._disk is None:
+            if self._disk is None or not isinstance(message, Persistent):
                 continue
             told = () if promise is None else (promise,)
-            if (
-                isinstance(message, Persistent)
-                and message.in_blob
-                and not self._disk.journal.has_file(message)
-            ):
-                self._filing.add(mark)
+            if message.in_blob and not self._disk.journal.has_file(message):
                 self._disk.journal.write_file(message, partial(self._filed, mark, value, told))
                 continue
-            if self.known.get(mark) == value:  # or it was delivered or dropped in this run, which was noted
-                self._change(mark, value)
+            self._ids.note(mark, value)
             waiting += told
         self._tell(waiting)
         waiting = []
@@ -273,9 +297,7 @@ class Deduplication:
     def _filed(self, mark: bytes, value: int, told: Sequence[Awaited], is_written: bool) -> bool:
         """Note the id of a message whose body is in a file now; the file is not needed for that."""
         if is_written:
-            self._filing.discard(mark)
-            if self.known.get(mark) == value:
-                self._change(mark, value)
+            self._ids.note(mark, value)
             self._tell(told)
         return False
 
@@ -292,8 +314,8 @@ class Deduplication:
 
     def give_up(self) -> None:
         """Forget what this turn has taken, after an internal error."""
-        for mark, _, _, promise in self._fresh:
-            self.known.remove(mark)
+        for mark, message, _, promise in self._fresh:
+            self._ids.untake(mark, is_stored=self._stores(message))
             if promise is not None:  # its message is there after all, or was refused
                 promise.accepted()
         for _, message in self._repeats:
@@ -308,45 +330,75 @@ class Deduplication:
     def _follows(self) -> bool:
         """True if it matters what becomes of a message."""
         return self._settings.deduplicate is not None and bool(
-            self._keeps_present or self._open or self._queue.awaits_consumers
+            self._keeps_present
+            or self._open
+            or self._queue.awaits_consumers
+            or (self._disk is not None and (self._ids.has_volatile or self._replaced))
         )
 
-    def fetched(self, batch: Fetched, *, ack_required: bool) -> None:
-        """Follow messages that are delivered, or discarded as dead letters."""
+    def fetched(self, batch: Fetched, *, ack_required: bool) -> Sequence[int]:
+        """Follow messages that are delivered, or discarded as dead letters; return the seq_ids of those replaced."""
         if not self._follows:
-            return
-        mode = self._settings.deduplicate_mode
+            return ()
+        is_queued = self._settings.deduplicate_mode == QUEUED
+        replaced = []
         for seq_id, message in zip(batch.seq_ids, batch.messages, strict=True):
             is_loose, waiting = seq_id in self._loose, self._loose.pop(seq_id, None)
             mark = self.mark_of(message)
             if mark is None:
                 continue
+            is_stored = self._is_stored(message)
+            if self._replaced and self._replaced.get(mark) is is_stored:
+                replaced.append(seq_id)
+                self._ids.end(mark, is_stored=is_stored)
+                del self._replaced[mark]
+                continue
             if not is_loose:
                 waiting = self._open.get(mark)
-                if mode == QUEUED:
-                    self._free(mark)
+                if self._returned.get(mark):
+                    self._returned[mark] -= 1
+                elif is_queued:
+                    self._ids.deliver(mark)
                     self._open.pop(mark, None)
-            if not ack_required:
-                self._left(mark, waiting)
-            elif mode == RUNNING or waiting is not None:
-                self._away[seq_id] = mark, waiting
+            if ack_required:
+                self._away[seq_id] = Away(mark, is_stored, waiting)
+            else:
+                self._left(Away(mark, is_stored, waiting))
+        self._queue.tally.repeated += len(replaced)
+        return replaced
+
+    def _is_stored(self, message: Message) -> bool:
+        """Return whether a message that was in the queue is stored, by what it says."""
+        if self._disk is None:
+            return False
+        return self._queue.saves_all or delivery_mode(message.header) == PERSISTENT_MODE
 
     def requeued(self, seq_ids: Collection[int]) -> None:
         """Follow messages that are ready again."""
         is_loose = self._settings.deduplicate is not None and self._settings.deduplicate_mode == QUEUED
         for seq_id in seq_ids if self._away or is_loose else ():
-            mark, waiting = self._away.pop(seq_id, (b"", None))
+            mark, _, waiting = self._away.pop(seq_id, _GONE)
             if is_loose:
                 self._loose[seq_id] = waiting
             elif waiting is not None and (not mark or self._open.setdefault(mark, waiting) is not waiting):
                 _told(waiting, False)  # the id was forgotten, and perhaps taken again
+
+    def ending(self, seq_ids: Iterable[int]) -> None:
+        """Follow unacked messages that the transaction in progress settles: what it publishes comes after them."""
+        for seq_id in seq_ids if self._settings.deduplicate_mode == RUNNING else ():
+            away = self._away.get(seq_id)
+            if away is not None and away.mark:
+                self._away[seq_id] = Away(b"", False, away.waiting)
+                if away.waiting is not None and self._open.get(away.mark) is away.waiting:
+                    del self._open[away.mark]
+                self._left(away._replace(waiting=None))
 
     def settled(self, seq_ids: Iterable[int]) -> None:
         """Follow unacked messages that leave the queue."""
         for seq_id in seq_ids if self._away else ():
             left = self._away.pop(seq_id, None)
             if left is not None:
-                self._left(*left)
+                self._left(left)
 
     def dropped(self, messages: Iterable[tuple[int, Message]], *, is_over_limit: bool = False) -> None:
         """Follow messages, with their seq_ids, that leave the queue without a delivery, or are not held any more.
@@ -356,32 +408,42 @@ class Deduplication:
         if not is_over_limit and not self._follows:
             return
         for seq_id, message in messages:
-            if seq_id in self._loose:
-                _told(self._loose.pop(seq_id), False)
-                continue
+            is_loose, waiting = seq_id in self._loose, self._loose.pop(seq_id, None)
             mark = self.mark_of(message)
             if mark is None:
                 continue
-            self._left(mark, self._open.get(mark), is_dropped=True)
-            if is_over_limit:
-                self._free(mark)
+            if is_loose:
+                _told(waiting, False)
+            elif self._settings.deduplicate_mode == QUEUED:
+                self._ids.deliver(mark)
+            self._left(
+                Away(mark, self._is_stored(message), None if is_loose else self._open.get(mark)),
+                is_dropped=True,
+            )
+            if is_over_limit and not self._keeps_present:
+                self._ids.free(mark)
 
-    def _left(self, mark: bytes, waiting: list[Awaited] | None, *, is_dropped: bool = False) -> None:
+    def _left(self, away: Away, *, is_dropped: bool = False) -> None:
         """Follow a message out of the queue: free its id, or have its time begin; tell publishers of repeats."""
-        mode, now = self._settings.deduplicate_mode, self._context.clock()
-        value = self.known.get(mark) if mark else FREE
-        if not value:
+        mark, is_stored, waiting = away
+        if not mark:
             pass  # it was forgotten
-        elif mode == RUNNING and self._is_last(mark):
-            if is_dropped or not self._settings.deduplicate_for:
-                self._free(mark)
+        elif self._keeps_present:
+            settings = self._settings
+            is_timed = not is_dropped and settings.deduplicate_mode == RUNNING and settings.deduplicate_for
+            then = self._until(self._context.clock()) if is_timed else FREE
+            self._ids.end(mark, is_stored=is_stored, then=then)
+        elif waiting is not None and not is_dropped and self._disk is not None:
+            self._ids.keep(
+                mark
+            )  # its consumer is done with it: it may come back no more, whatever becomes of the broker
+        elif waiting is not None or not is_stored:
+            self._ids.left(mark)
+        if mark in self._replaced:
+            if is_dropped or is_stored:
+                del self._replaced[mark]
             else:
-                self._keep(mark, self._until(now) | value & VOLATILE, now)
-        elif mode == WINDOW and not is_dropped and waiting is not None and self._queue.durable:
-            # Its consumer is done with it: it may come back no more, whatever becomes of the broker.
-            self._keep(mark, value & ~VOLATILE, now)
-        elif mode == QUEUED and is_dropped:
-            self._free(mark)
+                self._replaced[mark] = True
         if waiting is not None:
             if self._open.get(mark) is waiting:
                 del self._open[mark]
@@ -390,181 +452,86 @@ class Deduplication:
             else:
                 self._tell(waiting)  # after the commit that has its end, which may be a transaction's
 
-    def _is_last(self, mark: bytes) -> bool:
-        """Return whether no other message in the queue has an id, and count one less."""
-        others = self._again.pop(mark, 0)
-        if others > 1:
-            self._again[mark] = others - 1
-        return not others
-
-    def _keep(self, mark: bytes, value: int, now: int) -> None:
-        self.known.put(mark, value, now)
-        if not value & VOLATILE:
-            self._change(mark, value)
-
-    def _free(self, mark: bytes) -> None:
-        value = self.known.get(mark)
-        self._again.pop(mark, None)
-        if value:
-            self.known.remove(mark)
-            if not value & VOLATILE:
-                self._change(mark, FREE)
-
     def purged(self, gone: Iterable[int]) -> None:
         """Follow all ready messages, and unacked ones that go with them, out of the queue."""
         for seq_id in gone:
-            _told(self._away.pop(seq_id, (b"", None))[1], False)
+            _told(self._away.pop(seq_id, _GONE).waiting, False)
         if not self._follows:
             return
         for waiting in self._loose.values():
             _told(waiting, False)
         self._loose.clear()
-        is_kept = self._settings.deduplicate_mode != QUEUED  # in that mode purged ones may have their ids
-        away = {mark: self.known.get(mark) for mark, _ in self._away.values() if mark and is_kept}
-        for mark in [mark for mark in self._open if mark not in away]:
+        is_running = self._settings.deduplicate_mode != QUEUED  # in that mode purged ones may have their ids
+        away = [each for each in self._away.values() if each.mark]
+        kept = {each.mark for each in away} if is_running else set()
+        for mark in [mark for mark in self._open if mark not in kept]:
             _told(self._open.pop(mark), False)
         if self._keeps_present:
-            self._start_anew()
-            now = self._context.clock()
-            for mark, value in away.items():
-                if value:
-                    self._keep(mark, value, now)
+            pending = self._forget()
+            for mark, is_stored, _ in away:
+                self._ids.restore(mark, pending, is_stored=is_stored, is_known=is_running)
 
     def stored(self, messages: Iterable[Message]) -> None:
         """Note the ids of messages that were in memory only, and are written now."""
-        now = self._context.clock()
         for message in messages:
             mark = self.mark_of(message)
-            if mark is not None and (value := self.known.get(mark)):
-                self._keep(mark, value & ~VOLATILE, now)
+            if mark is not None:
+                self._ids.keep(mark)
 
     # -- operators ----------------------------------------------------------------------------------------------------
 
     def known_until(self, text: str) -> int | None:
         """Return the time (epoch ms) until which an id is known: 0 if it is not settled, None if the id is unknown."""
-        value = self.known.get(self.mark_of_id(text))
-        if not is_known(value, self._context.clock()):
-            return None
-        return 0 if is_present(value) else time_of(value)
+        value = self._ids.value(self.mark_of_id(text))
+        return None if value == FREE else 0 if copies_of(value) else time_of(value)
 
     def forget(self, text: str) -> bool:
         """Forget an id; return whether it was known."""
         mark = self.mark_of_id(text)
-        was_known = is_known(self.known.get(mark), self._context.clock())
-        self._free(mark)
+        was_known = self.knows(mark)
+        self._ids.free(mark)
         return was_known
 
     def forget_all(self) -> int:
         """Forget all ids; return how many there were, at most."""
-        count = self.known.count
-        self._start_anew()
-        self._away = {seq_id: (b"", waiting) for seq_id, (_, waiting) in self._away.items() if waiting}
+        count = self._ids.count
+        self._forget()
+        self._away = {
+            seq_id: away._replace(mark=b"") for seq_id, away in self._away.items() if away.waiting is not None
+        }
         return count
+
+    def _forget(self) -> dict[bytes, int]:
+        """Forget all ids, also of messages that are not noted yet; return the values of these."""
+        self._returned.clear()
+        self._replaced.clear()
+        self._fresh = [(b"", message, value, promise) for _, message, value, promise in self._fresh]
+        return self._ids.forget()
 
     def _refuse_waiting(self) -> None:
         """Refuse those who wait for the verdicts of consumers, and follow the messages in the queue no more."""
-        away = [waiting for _, waiting in self._away.values()]
+        away = [each.waiting for each in self._away.values()]
         for waiting in (*self._open.values(), *self._loose.values(), *away):
             _told(waiting, False)
         self._open.clear()
         self._loose.clear()
         self._away.clear()
 
-    # -- rows ---------------------------------------------------------------------------------------------------------
-
-    def _start_anew(self) -> None:
-        """Forget all ids, in memory and on disk; what comes later has a line of its own."""
-        self.known = KnownIds()
-        self._again.clear()
-        self._changed.clear()
-        if self._disk is not None and self._is_stored:
-            self._disk.journal.delete(TABLE, pack_line(self._line))
-            self._line = next_line(self._line)
-            self._is_stored = False
-        self._first = self._next = 1
-        self._logged = self._old = 0
-        self._rewritten = -1
-
-    def _change(self, mark: bytes, value: int) -> None:
-        is_first = not self._changed
-        self._changed[mark] = value
-        if is_first and self._disk is not None and not self._disk.journal.before_cut(self._write):
-            self._write()
-
-    def _write(self) -> None:
-        changed, self._changed = self._changed, {}
-        if not changed or self._disk is None:
-            return
-        parts: tuple[list[bytes], list[bytes]] = [], []
-        for mark, value in changed.items():
-            is_end = value == FREE or (self._keeps_present and value != PRESENT)
-            parts[is_end].append(pack_entry(mark, value))
-        for kind, entries in enumerate(parts):
-            for at in range(0, len(entries), ROW_IDS):
-                self._put_row(self._disk, b"".join(entries[at : at + ROW_IDS]), kind)
-        self._logged += len(changed)
-        self._rewrite(self._disk, max(PIECE, 2 * len(changed)))
-
-    def _put_row(self, disk: DelayDisk, entries: bytes, kind: int = 0) -> None:
-        journal = disk.journal
-        if not self._is_stored:
-            self._is_stored = True
-            journal.put(TABLE, pack_line(self._line), pack_count(self._line, self._secret))
-        journal.put(TABLE, *pack_ids(self._line, 2 * self._next + kind, entries))
-        self._next += 1
-
-    def _rewrite(self, disk: DelayDisk, most: int) -> None:
-        """Rewrite a part of the log if it is long: first the table is written again, then the rows before are deleted.
-
-        The oldest row goes first, so that of an id that is not known any more the last row is the last to go.
-        """
-        if self._rewritten >= 0:
-            now = self._context.clock()
-            early = self._filing.union([fresh[0] for fresh in self._fresh])  # their messages are not noted
-            entries, self._rewritten = self.known.part(self._rewritten, most, now, early)
-            for start in range(0, len(entries), ROW_IDS * ENTRY):
-                self._put_row(disk, entries[start : start + ROW_IDS * ENTRY])
-        elif self._first < self._old:
-            for number in range(self._first, min(self._first + FEW_ROWS, self._old)):
-                disk.journal.delete(TABLE, pack_key(self._line, (0, 2 * number)))
-                disk.journal.delete(TABLE, pack_key(self._line, (0, 2 * number + 1)))
-                self._first = number + 1
-        elif self._logged > 2 * self.known.count + FEW_CHANGES:
-            self._rewritten, self._old, self._logged = 0, self._next, self.known.count
-
     def recover(self, line: int, value: bytes, rows: Callable[[], Iterable[tuple[Due, bytes]]]) -> None:
-        """Take over the ids of an earlier run; none if nothing is deduplicated now. A turn must run then."""
-        self._line, self._is_stored = line, True
-        try:
-            self._secret = unpack_count(line, value)
-        except DamagedError:
-            self._note_damage()
-        now = self._context.clock()
-        for due, row in rows():
-            number = due[1] // 2
-            self._first, self._next = self._first if self._logged else number, number + 1
-            try:
-                for mark, entry in unpack_ids(line, due, row):
-                    self._logged += 1
-                    if is_known(entry, now):
-                        self.known.put(mark, entry, now)
-                    else:
-                        self.known.remove(mark)
-            except DamagedError:
-                self._note_damage()
-        if self._settings.deduplicate is None:
-            self.forget_all()
-        elif not self._keeps_present:
-            self._until(now)
-
-    def _note_damage(self) -> None:
-        if self._disk is not None:
-            self._disk.damages.note((self._line, 0), IDS)
+        """Take over the ids of an earlier run; none if its settings were others. A turn must run then."""
+        is_asked = self._settings.deduplicate is not None
+        self._ids.log.recover(line, value, rows, lambda key: is_asked and key % (1 << _TAG_BITS) == self._tag)
+        if not self._keeps_present:
+            self._until(self._context.clock())
+        elif self._settings.deduplicate_mode == QUEUED:
+            for mark, each in self._ids.log.known.entries():
+                if returned := copies_of(each) - bool(each & 2):
+                    self._returned[mark] = returned
 
     def delete(self) -> None:
         """Forget everything because the queue is deleted."""
         self._refuse_waiting()
-        self._start_anew()
+        self._forget()
         self._settings = NO_SETTINGS
         if self._timer is not None:
             self._context.timers.cancel(self._timer)

@@ -40,6 +40,10 @@ class OwningQueue(Runnable, Protocol):
         """The backing queue that keeps the messages."""
 
     @property
+    def ids(self) -> Any:
+        """Its `broker.queue.deduplication.Deduplication`; None if it never took messages by their ids."""
+
+    @property
     def consumers(self) -> Any:
         """Its `broker.queue.consumer_rotation.ConsumerRotation`."""
 

@@ -315,15 +315,24 @@ class QueueLimits:
             batch = self.retries.set_aside(batch, ack_required=ack_required or self.retention is not None)
             if not batch.messages:
                 return batch
-        if self.ids is not None:
-            self.ids.fetched(batch, ack_required=ack_required)
-        if not ack_required and self.retention is not None:
-            self.retention.take_delivered(batch)
         if self.length.max_octets is not None:
             self.length.left(batch.messages)
+        if self.ids is not None and (gone := self.ids.fetched(batch, ack_required=ack_required)):
+            batch = self._without(batch, gone, is_acked=not ack_required and self.retention is None)
+        if not ack_required and self.retention is not None:
+            self.retention.take_delivered(batch)
         if batch.redelivered and self.deliveries.most is not None:
             return self.deliveries.delivered(batch, ack_required=ack_required)
         return batch
+
+    def _without(self, batch: Fetched, gone: Collection[int], *, is_acked: bool) -> Fetched:
+        """Remove messages that no consumer gets from the queue, and from a batch; `is_acked`: from that only."""
+        if not is_acked:
+            self._queue.backing.ack(gone)
+        left = [pair for pair in zip(batch.seq_ids, batch.messages, strict=True) if pair[0] not in gone]
+        return batch._replace(
+            seq_ids=[seq_id for seq_id, _ in left], messages=[message for _, message in left]
+        )
 
     def withdrawn(self, messages: Mapping[int, Message]) -> None:
         """Forget ready messages, by seq_id, that were withdrawn from the middle of the queue."""

@@ -338,7 +338,9 @@ class Queue:
                 at += count
                 batch = Fetched(seq_ids, share, redelivered=False)
                 if self.limits is not None:
-                    self.limits.fetched(batch, ack_required=ack_required)
+                    batch = self.limits.fetched(batch, ack_required=ack_required)
+                    if not batch.messages:
+                        continue
                 self.deliver_to(consumers, batch)
         except Exception:
             self.taken(at)
@@ -404,12 +406,16 @@ class Queue:
         mark = None if ids is None else ids.mark_of(message)
         if ids is None or mark is None:
             return not limits.refuses(message) and self._enqueue(message, limits)
-        if is_new and self.acks and ids.known.get(mark):
-            self.settle()  # what was acked before this publish may have the id
+        if is_new and (self.acks or limits.dead_letters) and ids.knows(mark):
+            self.run()  # what was settled before this publish may have the id
+            self.touch()
         if is_new and ids.is_repeat(mark, message):
             return True
         has_room = ids.has_room()
-        if limits.refuses(message) or (is_new and not has_room) or not self._enqueue(message, limits):
+        if not has_room and is_new:
+            ids.refused()
+            return False
+        if limits.refuses(message) or not self._enqueue(message, limits):
             return False
         if has_room:
             ids.take(mark, message)

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 from leveret.broker.counters.sampling import BrokerEvent, Events, Latencies
 from leveret.broker.counters.totals import Totals
 from leveret.broker.scheduling.wall_timers import Timers
+from leveret.storage.message_ids import Room
 
 INTERNAL = "rmq-internal"  # the acting user of what the broker does by itself, in RabbitMQ's words
 OPERATOR = "rmq-cli"  # the acting user of what the operator on the host does, in RabbitMQ's words
@@ -29,12 +30,13 @@ class EventFeed(Protocol):
 class NodeContext:
     """Times, timers, counters, latencies and events of one node; `clock` is the wall clock (epoch ms) of its timers."""
 
-    __slots__ = ("actor", "clock", "events", "feed", "latencies", "now", "timers", "totals")
+    __slots__ = ("actor", "clock", "events", "feed", "ids", "latencies", "now", "timers", "totals")
 
     def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
         self.clock = clock
         self.now = 0  # start of the current turn, in nanoseconds of a monotonic clock; set by the drivers
         self.timers = Timers()  # timers of the wall clock, used for expiry
+        self.ids = Room()  # of the ids that queues know
         self.totals = Totals()  # counters of closed connections and channels and of deleted queues
         self.latencies = Latencies()  # latencies of a sample of messages
         self.events: Events | None = None  # of queues, exchanges and connections; None without an export

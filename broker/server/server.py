@@ -119,6 +119,7 @@ class Server(AdministeredBroker):
         loop.storage_failed = self.storage_failed
         # shared by connections (see `broker.connection.node.Node`)
         self.time_source, self.turn, self.context = loop.time_source, loop.turn, loop.context
+        self.context.ids.most = config.limits.message_ids
         self.turn.is_backlogged = self._is_backlogged
         self.turn.is_full = self._is_full
         limits = config.limits

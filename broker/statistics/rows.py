@@ -117,7 +117,7 @@ def queue_levels(queue: Queue, paging: PagingCounts) -> QueueLevels:
         0 if retained is None else queue.retained_count,
         0 if retained is None or retained.limits is None else retained.limits.octets,
         queue.held_count,
-        0 if queue.ids is None else queue.ids.known.count,
+        0 if queue.ids is None else queue.ids.count,
     )
 
 

@@ -8,12 +8,15 @@ from leveret.storage.errors import DamagedError
 from leveret.storage.message_ids import (
     FREE,
     PRESENT,
-    VOLATILE,
     KnownIds,
+    Room,
+    copies_of,
     entries_of,
     fingerprint,
     frees,
     is_known,
+    lasts,
+    of_copies,
     pack_entry,
     pack_ids,
     time_of,
@@ -82,16 +85,34 @@ def test_values_say_how_long_an_id_is_known():
         assert is_known(value_until(when), when - 16)
         assert not is_known(value_until(when), when + 16)
     assert is_known(PRESENT, NOW * 4)
-    assert is_known(PRESENT | VOLATILE, NOW * 4)
     assert not is_known(FREE, 0)
 
 
-def test_a_part_leaves_out_what_is_in_memory_only():
-    """The rewriting writes no id whose message a restart loses."""
-    known = KnownIds()
-    known.put(fingerprint(1, b"a"), PRESENT | VOLATILE, NOW)
-    known.put(fingerprint(1, b"b"), PRESENT, NOW)
-    assert [(fingerprint(1, b"b"), PRESENT)] == list(entries_of(known.part(0, 100, NOW)[0]))
+@pytest.mark.parametrize("copies", [1, 2, 3, 1000, 1 << 24])
+@pytest.mark.parametrize("known", [True, False])
+def test_values_say_how_many_messages_have_an_id(copies, known):
+    """A number of copies is no time, lasts for ever, and says whether the id is known."""
+    value = of_copies(copies, is_known=known)
+    assert (copies, known, True) == (copies_of(value), is_known(value, NOW * 2), lasts(value, NOW * 2))
+    assert 0 == copies_of(value_until(NOW * 2))
+    assert PRESENT == of_copies(1, is_known=True)
+    assert FREE == of_copies(0, is_known=True)
+
+
+def test_a_queue_may_know_as_many_ids_as_there_is_room_for():
+    """One queue alone gets half of the room, a second one a third of it; what is removed gives its room back."""
+    room = Room(30)
+    tables = [KnownIds(room), KnownIds(room)]
+    for number, table in enumerate(tables):
+        while room.has_place(table.count):
+            table.put(fingerprint(number, b"%d" % table.count), PRESENT, NOW)
+    assert [15, 8] == [table.count for table in tables]
+    tables[0].clear()
+    tables[1].remove(fingerprint(1, b"0"))
+    assert (0, 7) == (tables[0].count, room.count)
+    tables[1].put(b"expired id", value_until(NOW), NOW)
+    tables[1].clean(NOW + 100)
+    assert 7 == room.count
 
 
 def test_a_damaged_row_is_noticed_and_a_row_of_another_queue_too():

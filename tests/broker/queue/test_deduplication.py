@@ -14,10 +14,11 @@ from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queu
 from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import build
 from leveret.broker.amqp.tables import Table
-from leveret.broker.queue import deduplication
+from leveret.broker.queue import deduplication, id_log
 from leveret.broker.server.shutdown_flush import ShutdownFlush
 from leveret.broker.vhost.copies import distribute
 from leveret.storage.message import Message
+from leveret.storage.message_ids import value_until
 from leveret.storage.store.check import Check, Finding
 from leveret.storage.store.compact import compact
 
@@ -145,6 +146,23 @@ class TestIds:
         assert 3 == count(node)
         assert 0 == queue(node).ids.known_until(sha256(b"a").hexdigest())
 
+    def test_a_body_that_is_too_large_to_be_hashed_is_refused(self, node):
+        """The publisher learns the limit; what was in a queue before is taken without an id."""
+        client = ready(node, once("body", "running"))
+        ready(node, {**TO_Q, "x-message-ttl": ("signedint", 10)}, "other")
+        body = bytes(deduplication.MOST_HASHED)
+        for _ in range(2):
+            client.publish("q", body)
+            client.publish("other", body + b"1")
+        node.pass_time(10)
+        settle(node)
+        assert 3 == count(node)
+        client.take()
+        client.publish("q", body + b"1")
+        (line,) = client.sent()
+        assert "406" in line
+        assert "x-deduplicate=body takes at most 1048576 bytes" in line
+
     @pytest.mark.parametrize(
         ("name", "value", "text"),
         [
@@ -163,9 +181,9 @@ class TestIds:
         assert name in answer
         assert text in answer
 
-    def test_a_queue_refuses_ids_for_which_it_has_no_room(self, node, monkeypatch, caplog):
+    def test_a_queue_refuses_ids_for_which_it_has_no_room(self, node, caplog):
         """Beyond the largest number of ids a publish is nacked, with one line in the log, until an id has expired."""
-        monkeypatch.setattr(deduplication, "MOST_IDS", 2)
+        node.context.ids.most = 4
         client = ready(node, WINDOW, confirms=True)
         for text in ("1", "2", "3", "4", "1"):
             publish(client, text)
@@ -174,6 +192,7 @@ class TestIds:
         assert 2 == sum("nack" in line for line in acks(client))
         (record,) = [each for each in caplog.records if "knows" in each.getMessage()]
         assert logging.WARNING == record.levelno
+        assert 2 == node.context.ids.refused
         node.pass_time(MINUTE + 20)
         publish(client, "3")
         settle(node)
@@ -324,10 +343,10 @@ class TestModes:
         for number in range(100):
             publish(client, str(number))
         settle(node)
-        assert 100 == queue(node).ids.known.count
+        assert 100 == queue(node).ids.count
         node.pass_time(MINUTE + 2000)
         settle(node)
-        assert 0 == queue(node).ids.known.count
+        assert 0 == queue(node).ids.count
         if isinstance(node, DiskNode):
             settle(node)
             assert [] == rows(node)
@@ -448,6 +467,79 @@ class TestAnswers:
         client.send(Tx.Commit())
         settle(node)
         assert any("commit-ok" in line for line in client.sent())
+        assert 1 == count(node)
+
+    @pytest.mark.parametrize("arguments", [RUNNING, QUEUED])
+    @pytest.mark.parametrize("is_first", [True, False])
+    @pytest.mark.parametrize("outcome", ["ack", "reject", "requeue"])
+    def test_a_transaction_that_ends_a_message_may_publish_it_again(self, node, arguments, is_first, outcome):
+        """Its publish is new in whatever order the two come, and a second one is a repeat; after a requeue all are."""
+        client = ready(node, arguments)
+        publish(client)
+        settle(node)
+        tag = get(client, settled=False)
+        client.send(Tx.Select())
+        end = (
+            make(Basic.Ack, tag, False) if outcome == "ack" else make(Basic.Reject, tag, outcome == "requeue")
+        )
+        if is_first:
+            client.send(end)
+        publish(client)
+        publish(client)
+        if not is_first:
+            client.send(end)
+        client.send(Tx.Commit())
+        settle(node)
+        is_free = arguments is QUEUED and outcome == "requeue"  # since the delivery
+        assert (1 + is_free, 1 + (outcome == "requeue" and not is_free)) == (
+            count(node),
+            queue(node).counts().repeated,
+        )
+        if isinstance(node, DiskNode):
+            node = node.killed()
+            client = Client(node)
+            assert 1 + is_free == count(node)
+            publish(client)
+            settle(node)
+            assert 1 + is_free == count(node)
+        for _ in range(1 + is_free):
+            get(Client(node))
+        assert 0 == queue(node).ids.count
+        if isinstance(node, DiskNode):
+            node.disk.close()
+
+    def test_a_transaction_may_publish_what_it_ends_where_consumers_confirm(self, node):
+        """Publishers of the first message hear with the transaction, and those of the second from its consumer."""
+        client = ready(node, {**RUNNING, "x-confirm-mode": ("longstr", "consumer-ack")}, confirms=True)
+        publish(client)
+        publish(client)
+        settle(node)
+        other = Client(node)
+        tag = get(other, settled=False)
+        other.send(Tx.Select())
+        publish(other)
+        other.send(make(Basic.Ack, tag, False))
+        other.send(Tx.Commit())
+        settle(node)
+        assert any("delivery_tag=2" in line for line in acks(client))
+        publish(client)
+        settle(node)
+        assert (1, []) == (count(node), acks(client))
+        tag = get(other, settled=False)
+        other.send(make(Basic.Ack, tag, False))
+        other.send(Tx.Commit())
+        settle(node)
+        assert "delivery_tag=3" in acks(client)[-1]
+
+    def test_a_publish_after_a_reject_is_no_repeat_while_the_dead_letter_waits(self, node):
+        """A message that was rejected in the same read is on its way elsewhere: its id is free."""
+        client = ready(node, {**RUNNING, "x-dead-letter-exchange": ("longstr", "amq.fanout")})
+        publish(client)
+        settle(node)
+        assert 1 == get(client, settled=False)
+        again = publish_frames("q", b"m", message_id="1", delivery_mode=2)
+        client.receive(encode_method(1, make(Basic.Reject, 1, False)) + again)
+        settle(node)
         assert 1 == count(node)
 
     @pytest.mark.parametrize("arguments", [WINDOW, QUEUED, RUNNING])
@@ -610,18 +702,18 @@ class TestOtherWays:
             client.send(make(Basic.Nack, tag, False, True))
             settle(node)
             get(client)
-        assert (0, {}, {}) == (count(node), queue(node).ids._again, queue(node).ids._loose)
+        assert (0, 0, {}) == (count(node), queue(node).ids.count, queue(node).ids._loose)
 
-    def test_a_dead_letter_needs_no_room_for_its_id(self, node, monkeypatch):
+    def test_a_dead_letter_needs_no_room_for_its_id(self, node):
         """A queue that knows as many ids as it may takes a message that was in a queue before, without its id."""
-        monkeypatch.setattr(deduplication, "MOST_IDS", 1)
+        node.context.ids.most = 2
         client = ready(node, RUNNING)
         ready(node, {**TO_Q, "x-message-ttl": ("signedint", 10)}, "other")
         publish(client, "1")
         publish(client, "2", key="other")
         node.pass_time(10)
         settle(node)
-        assert (2, 1) == (count(node), queue(node).ids.known.count)
+        assert (2, 1) == (count(node), queue(node).ids.count)
 
     @pytest.mark.parametrize(
         ("arguments", "is_free"), [(WINDOW, False), (QUEUED, True), (RUNNING, True), (once("body"), True)]
@@ -850,6 +942,230 @@ class TestOtherWays:
         assert 1 == count(node)
 
 
+class TestReplaced:
+    """A persistent message is no repeat of a message that is in memory only."""
+
+    @pytest.mark.parametrize("arguments", [WINDOW, QUEUED, RUNNING])
+    @pytest.mark.parametrize("is_one_read", [True, False])
+    def test_a_stored_message_replaces_one_in_memory(self, disk_node, arguments, is_one_read):
+        """It is taken and confirmed, the first one is dropped before it is delivered, and a kill loses nothing."""
+        client = ready(disk_node, arguments, confirms=True)
+        publish(client, mode=1)
+        if not is_one_read:
+            settle(disk_node)
+        publish(client)
+        publish(client)
+        publish(client, mode=1)
+        settle(disk_node)
+        assert "nack" not in "".join(acks(client))
+        assert 2 == queue(disk_node).counts().repeated
+        again = disk_node.killed()
+        assert 1 == count(again)
+        publish(Client(again))
+        publish(Client(again), mode=1)
+        settle(again)
+        assert 1 == count(again)
+        get(Client(again))
+        assert (0, 0) == (count(again), queue(again).ids.count if arguments is not WINDOW else 0)
+        again.disk.close()
+
+    @pytest.mark.parametrize("arguments", [WINDOW, QUEUED, RUNNING])
+    @pytest.mark.parametrize("way", ["get", "consumer", "no-ack", "waiting"])
+    def test_of_the_two_consumers_get_one(self, disk_node, arguments, way):
+        """The first one is dropped as it would be delivered, in whatever way, and its place is free."""
+        client = ready(disk_node, {**arguments, "x-max-length-bytes": ("signedint", 1000)})
+        if way == "waiting":
+            client.send(basic_consume("q", "c"))
+            client.receive(
+                publish_frames("q", b"m", message_id="1", delivery_mode=1)
+                + publish_frames("q", b"m", message_id="1", delivery_mode=2)
+            )
+        else:
+            publish(client, mode=1)
+            publish(client)
+        settle(disk_node)
+        if way == "get":
+            get(client)
+        elif way != "waiting":
+            client.send(basic_consume("q", "c", no_ack=way == "no-ack"))
+        settle(disk_node)
+        found = sum(isinstance(item.method, Basic.Deliver) for item in client.take())
+        assert int(way != "get") == found
+        assert (0, 0) == (count(disk_node), queue(disk_node).limits.octets)
+        assert int(way in {"consumer", "waiting"}) == queue(disk_node).unacked_count
+
+    @pytest.mark.parametrize("arguments", [WINDOW, RUNNING])
+    def test_a_message_that_is_settled_meanwhile_is_not_delivered_again(self, disk_node, arguments):
+        """While the first is unacked the second waits; if the first is acked the second is dropped, else it is not."""
+        client = ready(disk_node, arguments)
+        for end in (make(Basic.Ack, 0, True), make(Basic.Nack, 0, True, True)):
+            publish(client, mode=1)
+            settle(disk_node)
+            get(client, settled=False)
+            publish(client)
+            settle(disk_node)
+            assert 1 == count(disk_node)
+            client.send(end)
+            settle(disk_node)
+            is_acked = isinstance(end, Basic.Ack)
+            assert 2 - is_acked == count(disk_node)
+            client.send(make(Basic.Get, 0, "q", False))
+            settle(disk_node)
+            assert int(not is_acked) == sum(isinstance(item.method, Basic.GetOk) for item in client.take())
+            assert 0 == count(disk_node)
+            if arguments is WINDOW:
+                queue(disk_node).ids.forget_all()
+
+    @pytest.mark.parametrize("arguments", [WINDOW, once(mode="running", time=MINUTE)])
+    def test_a_stored_message_is_a_repeat_of_one_that_was_settled(self, disk_node, arguments):
+        """A consumer is done with the first: the second is dropped, and a kill forgets that no more."""
+        client = ready(disk_node, arguments, confirms=True)
+        publish(client, mode=1)
+        settle(disk_node)
+        get(Client(disk_node))
+        publish(client)
+        publish(client)
+        assert 1 == len(acks(client)), "they wait for the commit"
+        settle(disk_node)
+        assert 1 == len(acks(client))
+        again = disk_node.killed()
+        publish(Client(again))
+        assert 0 == count(again)
+        again.disk.close()
+
+    @pytest.mark.parametrize("way", ["expired", "purged", "dropped"])
+    def test_what_replaces_a_message_is_delivered_if_that_goes(self, disk_node, way):
+        """The end of the first without a consumer leaves the second one and its id."""
+        client = ready(disk_node, {**RUNNING, "x-max-length": ("signedint", 2)})
+        options = {"expiration": "10"} if way == "expired" else {}
+        publish(client, mode=1, **options)
+        publish(client)
+        settle(disk_node)
+        if way == "expired":
+            disk_node.pass_time(20)
+        elif way == "dropped":
+            publish(client, "2")
+        else:
+            queue(disk_node).purge()
+            publish(client)
+        settle(disk_node)
+        disk_node = disk_node.killed()
+        client = Client(disk_node)
+        publish(client)
+        settle(disk_node)
+        assert 1 + (way == "dropped") == count(disk_node)
+        get(client)
+        publish(client)
+        settle(disk_node)
+        assert 1 + (way == "dropped") == count(disk_node)
+        disk_node.disk.close()
+
+    def test_in_a_queue_that_stores_nothing_it_is_a_repeat(self, node):
+        """A queue that no message survives answers a persistent repeat by a transient message."""
+        client = Client(node)
+        client.declare("q", arguments=RUNNING)
+        publish(client, mode=1)
+        publish(client)
+        settle(node)
+        assert 1 == count(node)
+
+
+class TestRecovery:
+    @pytest.mark.parametrize("is_cut", [True, False])
+    def test_a_mode_that_was_changed_between_two_commits_leaves_no_id(self, disk_node, is_cut):
+        """A kill may leave the policy without the end of the ids: a start with other settings forgets them."""
+        client = ready(disk_node, {})
+        policies = disk_node.vhosts["/"].policies
+        policies.set("p", "^q$", {"deduplicate": "message_id", "deduplicate-mode": "running"})
+        disk_node.run_turn()
+        publish(client)
+        disk_node.commit()
+        get(client)
+        publish(client)
+        settle(disk_node)
+        start = id_log.IdLog.start_anew
+        with pytest.MonkeyPatch.context() as patch:
+            if is_cut:  # the change of the rows is in a later commit, which never comes
+                patch.setattr(id_log.IdLog, "start_anew", lambda _: None)
+            policies.set("p", "^q$", {"deduplicate": "message_id", "deduplicate-for": MINUTE})
+            disk_node.commit()
+        assert start is id_log.IdLog.start_anew
+        again = disk_node.killed()
+        again.commit()
+        get(Client(again))
+        assert 0 == queue(again).ids.count
+        publish(Client(again))
+        settle(again)
+        assert 1 == count(again)
+        again.disk.close()
+
+    def test_of_two_stored_messages_with_an_id_the_last_one_frees_it_after_a_kill(self, disk_node):
+        """The number of messages that have an id is recovered with it."""
+        client = ready(disk_node, RUNNING)
+        ready(disk_node, {**TO_Q, "x-message-ttl": ("signedint", 10)}, "other")
+        publish(client)
+        publish(client, key="other")
+        disk_node.pass_time(10)
+        settle(disk_node)
+        for left in (1, 0):
+            disk_node = disk_node.killed()
+            client = Client(disk_node)
+            assert left + 1 == count(disk_node)
+            publish(client)
+            settle(disk_node)
+            assert left + 1 == count(disk_node)
+            get(client)
+            settle(disk_node)
+        publish(client)
+        settle(disk_node)
+        assert 1 == count(disk_node)
+        disk_node.disk.close()
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_while_queued_a_message_that_comes_back_after_a_kill_frees_no_other(self, disk_node, when):
+        """The id is that of the message which was never delivered, whether it came before the kill or after it."""
+        client = ready(disk_node, QUEUED)
+        publish(client)
+        settle(disk_node)
+        get(client, settled=False)
+        if when == "before":
+            publish(client)
+        settle(disk_node)
+        disk_node = disk_node.killed()
+        client = Client(disk_node)
+        publish(client)
+        settle(disk_node)
+        assert 2 == count(disk_node)
+        get(client)
+        publish(client)
+        settle(disk_node)
+        assert 1 == count(disk_node), "the other is queued still"
+        get(client)
+        assert 0 == queue(disk_node).ids.count
+        publish(client)
+        settle(disk_node)
+        assert 1 == count(disk_node)
+        disk_node.disk.close()
+
+    def test_a_message_in_memory_keeps_no_id_on_disk(self, disk_node):
+        """The stored message of an id frees it on disk, although another one that a kill loses has it."""
+        client = ready(disk_node, RUNNING)
+        publish(client, "1", mode=1)
+        publish(client, "2")
+        settle(disk_node)
+        tag = get(client, settled=False)
+        publish(client, "1")
+        settle(disk_node)
+        get(client)
+        get(client)
+        assert tag == 1
+        again = disk_node.killed()
+        publish(Client(again), "1")
+        settle(again)
+        assert 1 == count(again)
+        again.disk.close()
+
+
 class TestOperators:
     def test_what_is_forgotten_while_it_is_unacked_stays_forgotten(self, node):
         """The end of a message whose id was forgotten, alone or with all, begins no time and frees no other id."""
@@ -1039,9 +1355,9 @@ class TestDisk:
 
     def test_the_rows_are_rewritten_and_lose_nothing(self, disk_node, monkeypatch):
         """However long a queue runs, its rows are those of a few times its ids, and a kill finds exactly these."""
-        monkeypatch.setattr(deduplication, "FEW_CHANGES", 10)
-        monkeypatch.setattr(deduplication, "PIECE", 3)
-        monkeypatch.setattr(deduplication, "FEW_ROWS", 4)
+        monkeypatch.setattr(id_log, "FEW_CHANGES", 10)
+        monkeypatch.setattr(id_log, "PIECE", 3)
+        monkeypatch.setattr(id_log, "FEW_ROWS", 4)
         client = ready(disk_node, RUNNING)
         for number in range(5):
             publish(client, f"stays {number}")
@@ -1068,7 +1384,7 @@ class TestDisk:
     @pytest.mark.parametrize("size", [0, None])
     def test_a_rewritten_log_has_no_id_before_its_message(self, disk_node, monkeypatch, size):
         """A table that is written again leaves out ids whose messages wait for their run, or for a file."""
-        monkeypatch.setattr(deduplication, "FEW_CHANGES", -1000)
+        monkeypatch.setattr(id_log, "FEW_CHANGES", -1000)
         client = ready(disk_node, WINDOW)
         publish(client, "1")
         disk_node.commit()
@@ -1080,7 +1396,7 @@ class TestDisk:
             disk_node.run_turn()
         queue(disk_node).ids.forget("1")
         for _ in range(3):
-            queue(disk_node).ids._change(b"x" * 10, deduplication.FREE)
+            queue(disk_node).ids._ids.log.put(b"x" * 10, value_until(disk_node.wall_clock() + 1000))
             disk_node.disk.environment.commit(disk_node.disk.journal.cut())
             disk_node.disk.journal.settled(None)
         again = disk_node.killed()

@@ -1,15 +1,15 @@
 """Mutant: the rows of ids are rewritten without some of them."""
 
-from leveret.broker.queue import deduplication
+from leveret.broker.queue import id_log
 from leveret.storage.message_ids import ENTRY, KnownIds
 
-deduplication.FEW_CHANGES = -(1 << 40)
-deduplication.FEW_ROWS = 1 << 20
+id_log.FEW_CHANGES = -(1 << 40)
+id_log.FEW_ROWS = 1 << 20
 _part = KnownIds.part
 
 
-def part(self, at, most, now, others=()):
-    entries, following = _part(self, at, most, now, others)
+def part(self, at, most, now):
+    entries, following = _part(self, at, most, now)
     return entries[ENTRY:], following
 
 

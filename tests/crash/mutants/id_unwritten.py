@@ -1,10 +1,10 @@
 """Mutant: ids are in memory only."""
 
-from leveret.broker.queue.deduplication import Deduplication
+from leveret.broker.queue.id_log import IdLog
 
 
 def write(self):
-    self._changed = {}
+    self._changed, self._ended = {}, {}
 
 
-Deduplication._write = write
+IdLog._write = write

@@ -1,0 +1,168 @@
+"""The ids of stored messages of one queue: their table, and the log of its changes on disk.
+
+Every change goes into the commit that has the message, or its end: what is noted before a cut of the journal is one row
+of that batch. The log is rewritten, a part at each commit, once it has twice as many ids as the table. The row of its
+line has the key of the hash; a part of that stands for what the ids are and how long they are known, so that a start
+never takes ids for those of other settings.
+"""
+
+from collections.abc import Callable, Iterable
+
+from leveret.broker.queue.due_line import DelayDisk
+from leveret.storage.damage import IDS
+from leveret.storage.delayed import Due, next_line, pack_count, pack_key, pack_line, unpack_count
+from leveret.storage.errors import DamagedError
+from leveret.storage.message_ids import (
+    ENTRY,
+    TABLE,
+    KnownIds,
+    Room,
+    lasts,
+    pack_entry,
+    pack_ids,
+    unpack_ids,
+)
+
+FEW_CHANGES = 4096
+"""Ids in the log, besides twice those in the table, from which it is rewritten."""
+PIECE = 512
+"""Ids that a commit rewrites at least."""
+FEW_ROWS = 64
+"""Old rows that a commit deletes."""
+ROW_IDS = 256
+"""Ids in a row: it takes one page at most, which is found on a full disk, too."""
+
+
+class IdLog:
+    """The stored ids of the queue with an id (`qid`); it has none without a disk."""
+
+    def __init__(self, qid: int, disk: DelayDisk | None, clock: Callable[[], int], room: Room) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._room = room
+        self.known = KnownIds(room)
+        """The ids that are on disk after the next commit."""
+        self.key = 0
+        """The key of the hash, for the row of the line."""
+        self._changed: dict[bytes, int] = {}
+        """Values that the next batch writes."""
+        self._ended: dict[bytes, int] = {}
+        """Those that it writes before it deletes messages."""
+        self._line = qid
+        self._is_stored = False
+        """True if there is a row of the line."""
+        self._first = self._next = 1
+        """Numbers of the oldest row and of the next one, without the bit of ends."""
+        self._logged = 0
+        """Number of ids in the rows since the last rewriting began."""
+        self._rewritten = -1
+        """The bucket up to which the table was rewritten; -1 while it is not being rewritten."""
+        self._old = 0
+        """Number of the first row that is not to be deleted, because the rows before it were rewritten."""
+
+    def put(self, mark: bytes, value: int, *, is_end: bool = False) -> None:
+        """Change the value of an id, or remove it with `FREE`, by the next commit.
+
+        `is_end`: because a message leaves the queue. On a full disk such changes are written, and others perhaps not.
+        """
+        if value:
+            self.known.put(mark, value, self._clock())
+        elif not self.known.remove(mark):
+            return
+        is_first = not self._changed and not self._ended
+        if is_end:
+            self._ended[mark] = value
+            self._changed.pop(mark, None)
+        else:
+            self._changed[mark] = value
+        if is_first and self._disk is not None and not self._disk.journal.before_cut(self._write):
+            self._write()
+
+    def start_anew(self) -> None:
+        """Forget all ids, in memory and on disk; what comes later has a line of its own."""
+        self.known.clear()
+        self._changed.clear()
+        self._ended.clear()
+        if self._disk is not None and self._is_stored:
+            self._disk.journal.delete(TABLE, pack_line(self._line))
+            self._line = next_line(self._line)
+            self._is_stored = False
+        self._first = self._next = 1
+        self._logged = self._old = 0
+        self._rewritten = -1
+
+    def _write(self) -> None:
+        changed, self._changed = self._changed, {}
+        ended, self._ended = self._ended, {}
+        count = len(changed) + len(ended)
+        if not count or self._disk is None:
+            return
+        for kind, values in ((1, ended), (0, changed)):  # an id that ended first may be known again
+            entries = b"".join([pack_entry(*each) for each in values.items()])
+            self._put_rows(self._disk, entries, kind)
+        self._logged += count
+        self._rewrite(self._disk, max(PIECE, 2 * count))
+
+    def _put_rows(self, disk: DelayDisk, entries: bytes, kind: int = 0) -> None:
+        for at in range(0, len(entries), ROW_IDS * ENTRY):
+            self._put_row(disk, entries[at : at + ROW_IDS * ENTRY], kind)
+
+    def _put_row(self, disk: DelayDisk, entries: bytes, kind: int) -> None:
+        journal = disk.journal
+        if not self._is_stored:
+            self._is_stored = True
+            journal.put(TABLE, pack_line(self._line), pack_count(self._line, self.key))
+        journal.put(TABLE, *pack_ids(self._line, 2 * self._next + kind, entries))
+        self._next += 1
+
+    def _rewrite(self, disk: DelayDisk, most: int) -> None:
+        """Rewrite a part of the log if it is long: first the table is written again, then the rows before are deleted.
+
+        The oldest row goes first, so that of an id that is not known any more the last row is the last to go.
+        """
+        if self._rewritten >= 0:
+            entries, self._rewritten = self.known.part(self._rewritten, most, self._clock())
+            self._put_rows(disk, entries)
+        elif self._first < self._old:
+            for number in range(self._first, min(self._first + FEW_ROWS, self._old)):
+                disk.journal.delete(TABLE, pack_key(self._line, (0, 2 * number)))
+                disk.journal.delete(TABLE, pack_key(self._line, (0, 2 * number + 1)))
+                self._first = number + 1
+        elif self._logged > 2 * self.known.count + FEW_CHANGES:
+            self._rewritten, self._old, self._logged = 0, self._next, self.known.count
+
+    def recover(
+        self,
+        line: int,
+        value: bytes,
+        rows: Callable[[], Iterable[tuple[Due, bytes]]],
+        is_ours: Callable[[int], bool],
+    ) -> None:
+        """Take over the ids of an earlier run; none if the key of their hash is not `is_ours`. A turn must run then."""
+        self._line, self._is_stored = line, True
+        try:
+            key = unpack_count(line, value)
+        except DamagedError:
+            self._note_damage()
+            key = -1  # without it no id can be found again
+        if not is_ours(key):
+            self.start_anew()
+            return
+        self.key = key
+        now = self._clock()
+        for due, row in rows():
+            number = due[1] // 2
+            self._first, self._next = self._first if self._logged else number, number + 1
+            try:
+                for mark, entry in unpack_ids(line, due, row):
+                    self._logged += 1
+                    if lasts(entry, now):
+                        self.known.put(mark, entry, now)
+                    else:
+                        self.known.remove(mark)
+            except DamagedError:
+                self._note_damage()
+
+    def _note_damage(self) -> None:
+        if self._disk is not None:
+            self._disk.damages.note((self._line, 0), IDS)
