@@ -65,8 +65,7 @@ class ChannelConfirms:
         self._early: set[int] = set()  # published since the last take(), and already confirmed
         self._refused: set[int] = set()  # refused since the last take()
         self.nacked_count = 0  # number of nacked publishes
-        self._nacked: list[int] = []
-        """A heap of nacked numbers above `_answered`, which no multiple ack may cover."""
+        self._nacked: list[int] = []  # heap of nacked numbers above `_answered`, for no multiple ack
 
     def hold(self, first: int, count: int = 1) -> None:
         """Hold `count` numbers from `first` on (published since the last `take`) until they are accepted."""

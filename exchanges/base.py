@@ -146,10 +146,8 @@ class Exchange:
     type: ClassVar[str]
     needs_headers: ClassVar[bool] = False
     """True if `match` reads the headers, or chance decides: its result must not be remembered by key."""
-    reads_properties: ClassVar[bool] = False
-    """True if `match` reads a property: the headers must be an `Envelope`."""
-    picks_one: ClassVar[bool] = False
-    """True if `match` chooses one of the destinations, also for several keys (`exchanges.choice`)."""
+    reads_properties: ClassVar[bool] = False  # True if `match` reads a property, and needs an `Envelope`
+    picks_one: ClassVar[bool] = False  # True if `match` chooses one destination, for several keys too
     is_ordered: ClassVar[bool] = False
     """True if `match` depends on the order of the bindings, which must outlive a restart."""
     keyless: ClassVar[bool] = False  # True if `match` ignores the routing key

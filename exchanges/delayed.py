@@ -24,8 +24,7 @@ from leveret.exchanges.topic import TopicExchange
 
 DELAYED = "x-delayed-message"
 HEADER = "x-delay"
-LONGEST_OF_PLUGIN = 2**32 - 1
-"""Maximum delay in milliseconds of RabbitMQ's plugin, nearly 50 days: it ignores a longer one."""
+LONGEST_OF_PLUGIN = 2**32 - 1  # most milliseconds of RabbitMQ's plugin, nearly 50 days: it ignores more
 LONGEST = 2**62  # maximum delay in milliseconds, 146 million years
 
 DELAYABLE_TYPES: dict[str, type[Exchange]] = {  # the types that `x-delayed-type` may name

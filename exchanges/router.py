@@ -82,8 +82,7 @@ class Router:
 
     def __init__(self) -> None:
         self.exchanges: dict[str, Exchange] = {}  # by name; read it, change it through the methods
-        self.queues: dict[str, object] = {}
-        """Destinations by queue name; read it, change it through `add_queue` and `forget`."""
+        self.queues: dict[str, object] = {}  # by queue name; changed by `add_queue` and `forget` only
         self.generation = 0
         """Incremented by every change after which some message may take another route; callers that cache routes drop
         them when it has changed."""
@@ -91,11 +90,9 @@ class Router:
         self.reads_properties = 0  # number of exchanges that need an `Envelope` as the headers of a message
         self.listener: Listener | None = None
         """Notified of changes to durable exchanges and to bindings from them; None for no observer."""
-        self.make_line: Callable[[DelayedExchange], Line] | None = None
-        """Makes the line of a delayed exchange; None disables delays."""
+        self.make_line: Callable[[DelayedExchange], Line] | None = None  # None disables delays
         self._compares_exactly = False
-        self.on_deleted: Callable[[Exchange], object] = _ignored
-        """Called with each exchange that was deleted, for any reason."""
+        self.on_deleted: Callable[[Exchange], object] = _ignored  # called with each one, whatever the reason
         self.on_binding: Callable[[bool, Exchange, object, str, Table], object] | None = None
         """Called for each binding that was added (true) or removed (false), for any reason, with its source,
         destination, binding key and arguments; None for no observer."""

@@ -49,8 +49,7 @@ _NEVER = (1 << 64, 0)
 Due = tuple[int, int]  # due time of a message (epoch ms), and its number, which orders those due together
 
 
-pack_line = _LINE.pack
-"""Return the key of the row that holds a line's message count; it is the prefix of all keys of the line."""
+pack_line = _LINE.pack  # the key of the row of a line's message count, and prefix of the line's keys
 unpack_key = _KEY.unpack  # return line, due time (epoch ms) and number from a message's key
 
 
@@ -223,8 +222,7 @@ class Window:
         self._octets = octets
         self._heap: list[tuple[Due, bytes]] = []
         self.octets = 0  # bytes that the heap takes
-        self._dropped: set[Due] = set()
-        """Discarded messages that are still in the heap: without a disk, where it may be very large."""
+        self._dropped: set[Due] = set()  # discarded ones still in the heap, which may be very large
         self._horizon: Due | None = None  # all messages due before it are in the heap; None: all messages are
         self._latest: Due = (0, 0)
         """The last of the messages taken so far, by its due time: no earlier one that is on disk only can be

@@ -51,8 +51,7 @@ class Message:
     persistent = False  # True if durable queues have to keep it
     expires = 0
     """Time at which a queue has to discard it (epoch ms); 0 for never. Set on a copy per queue: see `Dated`."""
-    promise: "Awaited | None" = None
-    """Tracks consumer acks for the publisher's confirm, if that waits for them: see `Promised`."""
+    promise: "Awaited | None" = None  # tracks acks for the publisher's confirm: see `Promised`
 
     def __init__(self, address: bytes, content: bytes, channel_id: int) -> None:
         self.address = address

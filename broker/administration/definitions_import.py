@@ -95,8 +95,7 @@ _TARGETS: Final = {
     "parameters": dict.fromkeys(("src-queue", "dest-queue"), ("queues", "messages are not moved as meant")),
 }
 """By the section and the key: the kind of object that gets messages, and the effect if it is left out."""
-_NEW_HASH: Final = "new"
-"""Stands for the hash of a password that is not the present one: it is computed when it is stored."""
+_NEW_HASH: Final = "new"  # stands for the hash of a new password, which is computed when it is stored
 
 
 class Planned(NamedTuple):

@@ -102,8 +102,7 @@ MOST_MESSAGES: Final = 1000  # maximum number of messages of each state that are
 MOST_OCTETS: Final = 16 * 1024 * 1024
 """Bytes of headers and bodies after which a part of a search ends, with some 256 messages; maximum bytes of a body."""
 BODY_OCTETS: Final = 64 * 1024  # bytes of each body that are returned unless the caller wants less or more
-EFFORT: Final = 100_000
-"""Messages that a client of the API may have searched by one request: more of them take a few seconds."""
+EFFORT: Final = 100_000  # messages that one request of a client may search: more take a few seconds
 _PORTION = 256
 
 
@@ -117,8 +116,7 @@ class Wanted(NamedTuple):
     skip: int = 0  # number of messages of each state that are passed over first
     states: tuple[State, ...] = STATES  # the states of messages that are returned
     after: str = ""  # `Found.following` of the part of a search before; '' for the first one
-    effort: int | None = None
-    """Number of messages after which a part of a search ends, as after `MOST_OCTETS`; None for no end."""
+    effort: int | None = None  # messages after which a part of a search ends (`MOST_OCTETS`); None for no end
 
 
 SOME: Final = Wanted()

@@ -29,8 +29,7 @@ from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger("leveret.management")
 
-MOST_TAILS: Final = 16
-"""Maximum number of tails of a broker: each may keep some megabytes. One user may have a quarter of them."""
+MOST_TAILS: Final = 16  # most tails of a broker, some megabytes each; a user may have a quarter
 _MOST_PATTERN = 255
 
 

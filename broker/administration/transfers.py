@@ -78,8 +78,7 @@ class Transfers:
     def __init__(self, broker: AdministeredBroker) -> None:
         self._broker = broker
         self._numbers = itertools.count(1)
-        self._transfers: dict[int, tuple[Transfer, str | None]] = {}
-        """Transfers, with the names of the users who started them."""
+        self._transfers: dict[int, tuple[Transfer, str | None]] = {}  # with the names of their users
 
     def start_move(
         self,

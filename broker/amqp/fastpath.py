@@ -31,8 +31,7 @@ _pack_frame = Struct(">BHI").pack
 _pack_ack = Struct(">BHIHHQBB").pack
 _pack_short = Struct(">H").pack
 
-SPLIT_LIMIT = 64 * 1024
-"""Size in bytes from which a content that needs other frames is passed by reference in parts (`reframed`)."""
+SPLIT_LIMIT = 64 * 1024  # bytes of a content from which `reframed` passes it by reference in parts
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 

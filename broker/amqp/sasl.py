@@ -41,8 +41,7 @@ def amqplain(response: str) -> Credentials:
     return login[1], Password(password[1])
 
 
-ANONYMOUS = "ANONYMOUS"
-"""A login without credentials, as the user of the configuration; its response does not matter (RFC 4505)."""
+ANONYMOUS = "ANONYMOUS"  # as the user of the configuration, whatever the response (RFC 4505)
 EXTERNAL = "EXTERNAL"  # A login by the certificate of a TLS client (`broker.auth.external`)
 
 MECHANISMS: dict[str, Callable[[str], Credentials]] = {"PLAIN": plain, "AMQPLAIN": amqplain}

@@ -20,8 +20,7 @@ from leveret.broker.regular_expressions import compiled
 
 log = logging.getLogger("leveret.definitions")
 
-Matcher = Callable[[bytes], object]
-"""Searches the octets of a name; the result is true if the pattern matches."""
+Matcher = Callable[[bytes], object]  # searches the octets of a name; true if the pattern is in it
 
 MAX_OCTETS = 1024  # maximum length of a pattern, in octets of UTF-8, before variables are substituted
 

@@ -25,8 +25,7 @@ DEFAULT_EXCHANGE = "amq.default"  # the name of the default exchange in permissi
 _CACHED_NAMES = 1024  # most cached results per permission; it is bounded because clients choose the names
 REMEMBERED = 1000  # most decisions about one user in one vhost; beyond it the oldest are forgotten
 KEPT = 100  # most of those that are over and kept, for the time in which a backend cannot be reached
-LEAST_SECONDS = 1.0
-"""Time for which a decision is good at least: the method that has waited for it is executed again within it."""
+LEAST_SECONDS = 1.0  # time for which a decision is good at least, so that the method that waited sees it
 
 
 # -- of internal users ------------------------------------------------------------------------------------------------

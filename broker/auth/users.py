@@ -13,8 +13,7 @@ from leveret.broker.auth.name_patterns import Matcher, Patterns
 from leveret.broker.auth.passwords import SHA256, Password, PasswordPolicy, check_password
 from leveret.broker.auth.permissions import Permissions, Rights, TopicPermissions
 
-SESSION_SECONDS = 3600.0
-"""Maximum duration of a session of a browser: what a backend has changed about the user is felt after it."""
+SESSION_SECONDS = 3600.0  # longest session of a browser, after which what a backend has changed is felt
 _GUEST = "guest"
 
 # A hash of no password: an unknown user's password is checked against it, so that the reply takes as long.
@@ -35,8 +34,7 @@ class User:
 
     name: str  # user name of the login
     password_hash: str = field(repr=False)  # see `broker.auth.passwords`; '' refuses every password
-    tags: tuple[str, ...] = ()
-    """Administrator, monitoring, policymaker, management, impersonator or any other, in the order given."""
+    tags: tuple[str, ...] = ()  # administrator, monitoring, policymaker, management or others, as given
     hashing_algorithm: str = SHA256  # RabbitMQ's name of the hash algorithm
 
     @property

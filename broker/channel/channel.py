@@ -130,14 +130,12 @@ class Channel:
         self.committing: Transaction | None = None
         """The transaction that is being committed; the connection executes nothing else meanwhile."""
         self.last_queue = ""
-        self.generated_name = ""
-        """Name of the queue that is being declared without one; the same if its method is executed again."""
+        self.generated_name = ""  # name of the queue being declared without one, if its method is repeated
         # the publish whose content is arriving
         self.route: Route | None = None
         self.demands: PropertyDemands | None = None
         self.parts: list[bytes | memoryview] = []
-        self._keys_checked = 0
-        """Number of keys in CC and BCC of the publish that waits for a decision, whose permission is known."""
+        self._keys_checked = 0  # keys in CC and BCC of the waiting publish whose permission is known
         self._preparing: tuple[bytes, Iterator[None]] | None = None
         """An address whose route takes long to find, and the remaining steps of finding it."""
         self.packed = 0  # number of parts that are joined already, or too large to be worth joining
@@ -153,8 +151,7 @@ class Channel:
         self.get_empty = 0
         self.delivered_auto = 0  # deliveries with automatic acks to consumers that were cancelled
         self.redelivered = 0  # redeliveries by `basic.get`, and to consumers that were cancelled
-        self._final_confirm_counts = (0, 0, 0)
-        """Confirm counters at the time of closing: numbers assigned, confirmed, nacked."""
+        self._final_confirm_counts = (0, 0, 0)  # those at the end: numbers assigned, confirmed, nacked
 
     def counts(self) -> ChannelCounts:
         """Return the counters of the channel, open or closed; must be called between two turns."""

@@ -31,8 +31,7 @@ from leveret.broker.client.uri import Address
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 CLOSE_SECONDS: Final = 2.0
 HIGH_WATER: Final = 256 * 1024  # bytes that may wait for the socket before `is_writable` is False
-PIECE: Final = 64 * 1024
-"""Bytes that are processed at once; what a read has beyond waits for others if that has taken `SLICE_NS`."""
+PIECE: Final = 64 * 1024  # bytes that are processed at once; more waits for others after `SLICE_NS`
 SLICE_NS: Final = 2_000_000
 REFUSALS: Final = frozenset((403, 530))  # codes for a login, a vhost or a permission that is refused
 
@@ -55,8 +54,7 @@ class Client(asyncio.Protocol):
         self.blocked: str | None = None  # reason if the broker blocks this connection, otherwise None
         self.is_writable = True  # False while more than `HIGH_WATER` bytes wait for the socket
         self.is_paused = False  # True while nothing is read
-        self._unread = b""
-        """Bytes that were read and are not processed yet: the socket is not read as long as there are some."""
+        self._unread = b""  # bytes read and not processed: meanwhile the socket is not read
         self.server = Product("", "")  # product and version of the broker
         self.frame_max = FRAME_MAX  # negotiated maximum size of a frame, in bytes
         self.reads = 0  # number of reads so far

@@ -37,8 +37,7 @@ class Incoming:
     """The receiving side of a connection; subclasses handle deliveries and confirms."""
 
     def __init__(self) -> None:
-        self.frame_max = FIRST_FRAME_MAX
-        """Maximum size of a frame in bytes, with a grace of eight, as brokers grant it to clients."""
+        self.frame_max = FIRST_FRAME_MAX  # most bytes of a frame, with a grace of eight, as brokers grant
         self._rest = bytearray()  # the beginning of a frame
         self._wanted = 0  # the bytes of that frame, or of its head as long as its size is not known
         self._second = 0

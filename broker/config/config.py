@@ -36,8 +36,7 @@ __all__ = [
     "PrometheusConfig", "StorageConfig", "TopicPermissionConfig", "UserConfig", "effective", "load",
 ]  # fmt: skip
 
-OLDER: Final = "management.listener."
-"""The beginning of RabbitMQ's older names, which are of one listener with or without TLS."""
+OLDER: Final = "management.listener."  # how RabbitMQ's older names begin, of one listener with or without TLS
 PERMITTED: Final = {  # RabbitMQ's keys of features that it may deny, and the keys and values that do so here
     "deprecated_features.permit.transient_nonexcl_queues": (
         "compatibility.transient_nonexcl_queues",

@@ -36,8 +36,7 @@ class Scheme(NamedTuple):
     key_size: int
 
 
-WRITTEN: Final = Scheme("sha512", 1_000, 32)
-"""The scheme of values that we encrypt, which RabbitMQ documents as its default."""
+WRITTEN: Final = Scheme("sha512", 1_000, 32)  # that of values that we encrypt: RabbitMQ's default
 READ: Final = (WRITTEN, Scheme("sha256", 1, 16))  # the latter is what rabbitmqctl encode of 3.10 does
 """The schemes that are tried one after another; a wrong one is recognized."""
 

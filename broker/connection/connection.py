@@ -55,10 +55,8 @@ channel_log = logging.getLogger("leveret.channel")
 CLOSE_TIMEOUT = 30.0  # maximum wait for close-ok, in seconds
 FATAL_DELAY = 3.0  # seconds until a socket with broken framing is dropped (RabbitMQ's SILENT_CLOSE_DELAY)
 
-SILENT_TICKS = 4
-"""Half intervals without input after which a client is disconnected: two to three intervals after its last bytes."""
-SILENT_TICKS_UNREAD = 8
-"""Half intervals while the client is not read, for example during an alarm. RabbitMQ waits forever then."""
+SILENT_TICKS = 4  # half intervals without input until a client is disconnected: two to three intervals
+SILENT_TICKS_UNREAD = 8  # half intervals while the client is not read, as in an alarm; RabbitMQ waits forever
 
 EXPIRED = "credential expired"
 """Reason of the end of a connection whose token has expired; RabbitMQ's words where it ends one for that."""
@@ -165,8 +163,7 @@ class Connection(ReceiveLoop):
         self._silent_ticks = 0
         self._last_input_at = 0.0
         self._tick_due = 0.0
-        self._has_waited = False
-        """True if the next method has already waited for the queues that were deferred when it arrived."""
+        self._has_waited = False  # True if the next method has waited for the queues deferred when it came
         self._is_tracked = False
         self._deadline: float | None = now + node.config.handshake_timeout
         self._scan = Handshake(self).scan

@@ -34,8 +34,7 @@ MOST_OCTETS = 16 << 20  # sum of their octets
 _VERSION: Final[Field] = "longstr", "{0,9,1}"
 _NETWORK: Final[Field] = "longstr", "network"
 _EMPTY: Final[Field] = "longstr", ""
-LARGEST: Final = 16 << 10
-"""Octets of one header: a header frame cannot be split, and clients refuse frames above their limit."""
+LARGEST: Final = 16 << 10  # octets of one header, a frame that cannot be split: clients refuse larger ones
 LEFT_OUT: Final = "(left out)"  # stands for what is larger, or has no form in AMQP
 
 

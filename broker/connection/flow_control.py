@@ -36,8 +36,7 @@ PAUSE_SECONDS = 0.01
 BACKOFF_SECONDS = 0.02  # time without further pauses on a queue after the first pause that did not help
 BACKOFF_LIMIT = 1.0  # maximum of that time after further ineffective pauses
 PACED_READ_LIMIT = 16 * 1024  # bytes per read from a publisher that is being paced
-LIGHT_OCTETS = 32 * 1024
-"""Bytes per read up to which a publisher counts as light: 1 MB/s, if the loop reads it every 30 ms."""
+LIGHT_OCTETS = 32 * 1024  # bytes per read of a light publisher: 1 MB/s, if it is read every 30 ms
 DRAIN_SECONDS = 0.2
 NEGLIGIBLE_SECONDS = 0.001  # remainder of a wait for which no further timer is worth while
 _LOOK_AT = 16  # consumers

@@ -122,8 +122,7 @@ class PublishPace:
         self._told_at = -inf
         self.names: tuple[str, ...] = ()  # descriptions of the limits that apply, for the client
         self.until = -inf  # time at which the connection is read again
-        self.is_told = False
-        """True if the client was sent `connection.blocked` for a limit, and no `connection.unblocked` since."""
+        self.is_told = False  # True while the client knows of a limit by `connection.blocked`
 
     def limit(self, own: PublishLimits, shared: Mapping[str, Pair], now: float) -> None:
         """Set the limits of the connection itself, and the buckets that it shares, also while it waits."""

@@ -194,8 +194,7 @@ class ReceiveLoop:
         self.channels: dict[int, Channel] = {}
         self.frame_limit = node.config.initial_frame_max
         self.received = False
-        self.is_trusted = False
-        """True for a connection of the broker's own without a user: it may do everything, whatever users may."""
+        self.is_trusted = False  # True for the broker's own one without a user: it may do everything
         self.rights: Rights | None = None
         """The decisions of the backends about the user; None for a user of the internal database."""
         self._closing_channels: set[int] = set()
@@ -219,8 +218,7 @@ class ReceiveLoop:
         self._resume_at = 0
         self._number = 0
         self._current = (0, 0)
-        self.published_to: Sequence[Queue] = ()
-        """The queues of the last route published to in the last read, for flow control."""
+        self.published_to: Sequence[Queue] = ()  # those of the last route of the last read, for flow control
         self.published = False  # True if the last read had a publish, or some of its content
         self.has_declared = False
         """True if a declaration, binding or deletion has stopped the last read, because the disk has a backlog."""

@@ -49,8 +49,7 @@ STATES: dict[str, State] = {
 }
 HANDSHAKE = frozenset({HEADER, STARTING, TUNING, OPENING})  # the states of the handshake
 
-FLOW_SECONDS = 5.0
-"""Time for which a connection counts as paced: RabbitMQ's, because the pauses themselves are too short to be seen."""
+FLOW_SECONDS = 5.0  # time for which a connection counts as paced, as in RabbitMQ: pauses are shorter
 
 
 def connection_state(connection: Any, alarm: str, now: float) -> str:

@@ -69,8 +69,7 @@ class QueueCounts(NamedTuple):
     dropped: int = 0  # messages dropped because of the length limit
     rejected: int = 0
     dead_lettered: int = 0  # expired, dropped and rejected messages that were dead-lettered
-    cycled: int = 0
-    """Copies of these that were dropped, as the queue for them was one in which they had died: a dead-letter cycle."""
+    cycled: int = 0  # those dropped, as they had died in the queue they would go to: a cycle
     purged: int = 0
     repeated: int = 0  # publishes dropped because the queue knew their ids
 

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from leveret.broker.embedded.faulty_store import FaultyStore
     from leveret.broker.persistence.data_store import DataStore
 
-CALM_ROUNDS = 2
-"""Iterations of the loop without any work or input after which nothing is under way: sockets are polled in each."""
+CALM_ROUNDS = 2  # iterations of the loop without work or input after which nothing is under way
 READ_SECONDS = 0.0005  # interval of checks whether the reader's thread has finished
 _TICK = round(TICK_SECONDS * SECOND)
 _LATE = (
@@ -203,8 +202,7 @@ class EmbeddedServer(Server):
         self._awaited: set[asyncio.Future[Any]] = set()  # futures that callers of the application wait for
         self.faults = faults
         self.held_confirms: dict[FaultyChannel, None] = {}  # channels with confirms that are held
-        self._beats: dict[Connection, float] = {}
-        """By connection, while the time stands still: the real time of its last heartbeat."""
+        self._beats: dict[Connection, float] = {}  # while time stands still: real times of the last ones
         super().__init__(config, disk, time)
         self.users.faults = faults
         if disk is not None:

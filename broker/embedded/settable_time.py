@@ -47,8 +47,7 @@ class SettableTime(TimeSource):
     def __init__(self, real: Callable[[], int] = time.monotonic_ns) -> None:
         self._real = real
         self._wall_origin = time.time_ns() // MILLISECOND * MILLISECOND
-        self._origin = real()
-        """Real time at which this time would have been 0, had it always been running at its present offset."""
+        self._origin = real()  # real time at which this time would have been 0, at its present offset
         self._stands_at: int | None = None
         self._heap: list[tuple[int, int, Entry]] = []
         self._count = 0

@@ -95,8 +95,7 @@ class Events(NamedTuple):
 class Stream(NamedTuple):
     """An answer that goes on until its reader leaves."""
 
-    pieces: Iterator[bytes | None]
-    """Its octets; None where others may have a turn, b"" if there are none at the moment."""
+    pieces: Iterator[bytes | None]  # its octets; None where others may have a turn, b"" for none as yet
     when_there: Callable[[Callable[[], object]], object]  # has a function called once there are more
     close: Callable[[], object]  # must be called when the reader has left, or the answer has ended
     content_type: str  # the type of its octets

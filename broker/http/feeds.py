@@ -64,8 +64,7 @@ class Feed:
         self._at = 0
         self._rows: dict[Hashable, _Row] = {}
         self._events: deque[tuple[int, list[bytes]]] = deque()  # events of the last passes with their numbers
-        self._whole: tuple[int, list[bytes]] = (0, [])
-        """The events with all rows as of a pass, made when they are first needed."""
+        self._whole: tuple[int, list[bytes]] = (0, [])  # all rows as of a pass, made when first needed
 
     def sample(self) -> Generator[None, None, None]:
         """Make a pass, in steps."""

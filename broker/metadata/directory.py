@@ -14,8 +14,7 @@ from leveret.broker.scheduling.loop import Loop
 from leveret.broker.vhost.vhost import VHost
 
 CLUSTER_NAME = "cluster_name"  # the global parameter that is the name of the cluster
-CLUSTER_ID = "internal_cluster_id"
-"""The global parameter that is the id of the cluster: made at the first start, as by RabbitMQ."""
+CLUSTER_ID = "internal_cluster_id"  # global parameter, made at the first start, as by RabbitMQ
 
 _NO_TAGS: Final[Mapping[str, str]] = MappingProxyType({})
 

@@ -41,8 +41,7 @@ STATES = ("alpha", "beta", "gamma", "delta")
 TRANSITIONS = ("alpha_to_beta", "alpha_to_gamma", "to_delta", "from_delta", "limit_ram_acks")
 SIZE_LABELS = tuple(str(float(bound)) if bound < 10**6 else f"{bound:.0e}" for bound in SIZE_BOUNDS)
 """Bounds as RabbitMQ writes them, because dashboards compare the text: 100.0 and 1e+06."""
-LATENCY_BITS = range(6, 27)
-"""Latency buckets range from 2**6 microseconds (64) to 2**26 (67 s), each twice the one before."""
+LATENCY_BITS = range(6, 27)  # buckets from 2**6 microseconds (64) to 2**26 (67 s), each twice the one before
 LATENCY_LABELS = tuple(str((1 << bits) / 1e6) for bits in LATENCY_BITS)
 
 

@@ -24,8 +24,7 @@ class CheckedDriver(Protocol):
     connection: Connection
     origin: str  # the origin whose half-open place it holds; '' once it has none
     header: Header | None  # the client's addresses from a proxy's header; None without a proxy
-    half_open_until: float
-    """Earliest time (`time_source`) at which that place is released, even if the client disconnects earlier."""
+    half_open_until: float  # earliest time (`time_source`) at which that place is released in any case
     resumed: int  # number of times that it has resumed processing buffered input
 
     @property

@@ -9,8 +9,7 @@ import struct
 from typing import Final, NamedTuple
 
 LONGEST_LINE: Final = 107  # maximum octets of a header of version 1
-LONGEST: Final = 4096
-"""Maximum octets of a header of version 2: addresses, and what proxies add about TLS or their network."""
+LONGEST: Final = 4096  # most octets of a header of version 2: addresses, and what proxies add
 _SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
 _FIXED: Final = 16
 _LINE: Final = b"PROXY "

@@ -23,8 +23,7 @@ QUIET_SECONDS: Final = 0.25
 """Time without a delivery after which no more is expected, if others may publish to or consume from the queues."""
 SHORTEST_INTERVAL: Final = 0.1  # least length in seconds of the last interval
 CONNECTING: Final = 32  # number of connections that are opened at a time
-LEAST_WAIT: Final = 0.0002
-"""Seconds between two writes of a paced producer, at least: so often can a loop of Python wake up."""
+LEAST_WAIT: Final = 0.0002  # least seconds between two writes of a paced producer: a loop of Python's limit
 
 
 class Publishing:

@@ -23,8 +23,7 @@ from typing import Self
 
 PAGE = 4096  # bytes of which the place and the size of a write are multiples
 HELD_NS = 250_000  # ns that a submission may take: above, the file system seems to wait for the disk in it
-HELD_PART = 20
-"""Nothing more is submitted then for so many times as long: the loop is held a twentieth of the time at most."""
+HELD_PART = 20  # nothing is submitted then for so many times as long: a twentieth of the time is held
 REFUSED_NS = 60_000_000_000
 """Nanoseconds for which nothing is submitted after the kernel or the file system has refused something."""
 REFUSED = frozenset(

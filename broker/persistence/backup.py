@@ -31,8 +31,7 @@ SUFFIX = ".partial"
 MARK = "unfinished-backup"  # name of a file in the directory of an unfinished backup
 _LOCK = "leveret.lock"
 WATCH_SECONDS = 1.0
-STALL_SECONDS = 60.0
-"""Time without progress after which a backup is cancelled, because the state that it copies keeps free pages."""
+STALL_SECONDS = 60.0  # without progress a backup is cancelled then: the state that it copies keeps pages
 UNATTENDED_SECONDS = 30.0  # time after which a backup is cancelled if its command has stopped to ask for it
 STOP_SECONDS = 5.0  # time that the broker's stop waits for a cancelled backup to remove its files
 

@@ -43,8 +43,7 @@ WAITS = 6
 twice the mean latency of confirms."""
 MOST_GAP = 0.2  # maximum of that time; RabbitMQ 3.6 flushed every 200 ms
 BUSY_OPERATIONS = 16  # operations in a batch from which the broker counts as loaded
-IDLE_ROUNDS = 2
-"""Iterations of the loop without a turn after which it is idle: input of one iteration is processed in the next."""
+IDLE_ROUNDS = 2  # iterations of the loop without a turn after which it is idle: input comes one later
 LAZY_SECONDS = 0.1
 SWEEP_SECONDS = 0.01  # delay of a commit that only continues the deletion of messages
 LAZY_OCTETS = 1024 * 1024  # bytes above which a commit is not delayed
@@ -163,8 +162,7 @@ class Committer:
         self._had_turn = False  # True if there was a turn since the last check
         self._idle_rounds = 0
         self._full = False
-        self._lacks_page_room = False
-        """True from the time when transient messages found no space until all of them have been paged."""
+        self._lacks_page_room = False  # True from when transient messages found no space until all are paged
         self._page_due = 0.0  # earliest time of the next paging
         self.is_held = False  # True while a commit, or a file, waits for deferred queues
         self._stopping = False

@@ -51,8 +51,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.storage")
 
-FLUSHES = 2
-"""Flushes per commit (data and root page), and per body in a file of its own (the file and its directory entry)."""
+FLUSHES = 2  # per commit (data and root page), and per body in a file (it, and its directory entry)
 _CHECKED = ("publish", "publish_delivered", "fetch", "ack", "requeue", "purge", "loaded", "set_ram_target")
 
 
@@ -166,8 +165,7 @@ class DataStore:
         )
         self.pager.snapshot = environment.snapshot
         self.monitor = MemoryMonitor(self.pager, ram_limit, fixed_target=config.target_ram_count)
-        self.reader_lag = 0
-        """Number of commits by which the oldest read transaction was behind at the last check (`disk_usage`)."""
+        self.reader_lag = 0  # commits by which the oldest reader was behind at the last `disk_usage`
         self._ids = count((boot << 32) + 1)
         self.first_seq = boot << 40
         self.is_recovered = False  # True once queues have the messages of the last run

@@ -21,8 +21,7 @@ MOST_ENTRIES: Final = 8192  # entries that may wait to be written; each has at m
 TEXT_LIMIT: Final = 512  # characters of one text of an entry; longer ones are cut
 DETAIL_LIMIT: Final = 2048  # octets of the detail of an entry; a larger one is left out
 STATE_LIMIT: Final = 2048  # octets of the state before a change, and after it; larger ones are left out
-MOST_VALUES: Final = 1024
-"""Values at any depth of one value of an entry; one with more is left out without looking at all of them."""
+MOST_VALUES: Final = 1024  # at any depth of one value of an entry; one with more is left out unread
 LEFT_OUT: Final = {"left_out": "too large"}  # stands for what an entry has no room for
 REPEAT_SECONDS: Final = 60.0  # time in which equal events are recorded only once
 REMEMBERED: Final = 4096  # events whose repetitions are counted; the oldest are written and forgotten
@@ -31,8 +30,7 @@ LOSS: Final = "audit.entries_lost"  # the event that tells how many entries were
 _SECRET: Final = ("pass", "secret", "token", "hash", "uri", "credential")
 """Parts of the names of values that are never recorded."""
 MASK: Final = "***"  # stands for a secret
-SHORTEST: Final = 3
-"""Characters of the shortest secret that is looked for in a text: a shorter one is a part of many words."""
+SHORTEST: Final = 3  # characters of the shortest secret looked for in texts: many words have shorter ones
 
 
 class AuditLog:

@@ -19,14 +19,12 @@ from typing import Final
 # much memory. The other numbers keep the interpreter from ever starting one of older objects by itself.
 THRESHOLDS: Final = (2_500, 2**31 - 1, 2**31 - 1)
 NEW, ALL = 0, 2  # the generations of the interpreter that are collected
-FEW_BLOCKS = 300_000
-"""Allocated memory blocks, beyond those at the start, up to which a full collection takes at most 10 to 20 ms."""
+FEW_BLOCKS = 300_000  # blocks beyond those at the start with which a full collection takes 10 to 20 ms
 VERY_FEW_BLOCKS = 30_000  # those up to which it takes at most 2 ms
 FULL_SECONDS = 5.0  # seconds between two full collections while there are few objects
 BUSY_SECONDS = 60.0  # those while there are more than very few, and clients would have to wait
 BUSY_READS = 20  # reads from sockets since the last tick beyond which clients would have to wait
-COLLECTIONS = 8
-"""Collections of new objects in a tick if the broker uses much memory; beside busy clients there is one anyway."""
+COLLECTIONS = 8  # of new objects in a tick if much memory is used; busy clients cause one anyway
 LOADED_MOST = 200_000  # maximum number of blocks that count as code loaded at once
 MUCH_MEMORY = 64 * 1024 * 1024
 """Memory in use, in bytes, from which new objects are collected `COLLECTIONS` times a tick.
@@ -42,13 +40,11 @@ class Collector:
     def __init__(self) -> None:
         self._before = sys.getallocatedblocks()
         self._full_at: float | None = None
-        self._count_at = 0.0
-        """Time from which blocks are counted again: beside a million messages that takes 60 us."""
+        self._count_at = 0.0  # time from which blocks are counted again: beside a million messages, 60 us
         self._loaded: list[int] = []  # blocks of code that was loaded and is not excluded yet
         self._reads = 0
         self._runs = False
-        self.is_loaded = False
-        """True if `collect_new` must be called between two ticks, so that there are `COLLECTIONS` in a tick."""
+        self.is_loaded = False  # True if `collect_new` must be called, for `COLLECTIONS` in a tick
 
     def start(self) -> None:
         """Take over from the interpreter's collector, and exclude the objects that exist now."""

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from leveret.storage.files import open_regular
 
-MOST_OCTETS = 16 * 1024 * 1024
-"""Default limit of a file in bytes: long lists of revoked certificates have some megabytes."""
+MOST_OCTETS = 16 * 1024 * 1024  # bytes by default: lists of revoked certificates have megabytes
 MOST_DEFINITIONS = 1024 * 1024 * 1024  # limit of a file with definitions in bytes
 PIECE = 1024 * 1024
 

@@ -13,8 +13,7 @@ class Places:
 
     def __init__(self, shares: Shares) -> None:
         self._shares = shares
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """The waiting ones by owner; the owner whose turn is next is the first."""
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by owner, the next one first
 
     @contextlib.asynccontextmanager
     async def of(self, owner: str) -> AsyncIterator[None]:

@@ -19,8 +19,7 @@ class Backoff(NamedTuple):
     least: int  # milliseconds before the first retry
     most: int  # maximum of milliseconds
     multiplier: int | None = None  # what each delay is multiplied by for the next; None: `least` is added
-    jitter: int = 0
-    """The percentage by which a delay may be shorter, so that messages that failed together come back apart."""
+    jitter: int = 0  # percentage by which a delay may be shorter, so that messages come back apart
 
     def delay(self, failures: int, *, failed: bool, seq_id: int = 0) -> int:
         """Return the milliseconds that a message waits which has failed so often; 0 for none.

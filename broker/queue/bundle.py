@@ -17,8 +17,7 @@ from struct import Struct
 from leveret.storage.message import Message, Persistent, header_frame, unpack_body
 
 BUNDLE_OCTETS = 256 * 1024  # bytes of records above which a bundle takes no more messages
-ALONE_OCTETS = 64 * 1024
-"""Bytes of a record from which a message is in no bundle: to copy it would cost more than a bundle saves."""
+ALONE_OCTETS = 64 * 1024  # bytes of a record that is in no bundle: to copy it costs more than a bundle saves
 _ADDRESS = b"\0\0"
 _CLASS = 0xFFFF
 _CLASS_AT = 7

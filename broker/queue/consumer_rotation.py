@@ -52,11 +52,9 @@ class ConsumerRotation:
     def __init__(self, *, single_active: bool = False) -> None:
         self.single_active = single_active  # one at a time gets messages (`x-single-active-consumer`)
         self._consumers = _NOBODY
-        self.ready = _NOBODY_READY
-        """Consumers that can take a message, in the order in which they are served; some may be cancelled."""
+        self.ready = _NOBODY_READY  # those with room, in the order of service; some may be cancelled
         self.cancelled = 0  # number of cancelled consumers in `ready`; `sweep` removes them
-        self.active: Consumer | None = None
-        """With `single_active`, the active consumer. The others wait outside the rotation."""
+        self.active: Consumer | None = None  # with `single_active`; others wait outside the rotation
         self.exclusive: Consumer | None = None  # the exclusive consumer, or None
         self._waiting = _NOBODY_WAITING
         """Heap of the consumers that wait to become active, by priority, then age; some may be cancelled."""

@@ -103,8 +103,7 @@ class DueLine:
         self._disk = disk
         self.number = 0
         self.window = self._new_window()
-        self._number = 0 if disk is None else disk.first_seq
-        """Number of the last message; increases, also over restarts."""
+        self._number = 0 if disk is None else disk.first_seq  # of the last message; never falls
         self._timer: Timer | None = None
         self._put: list[Due] = []
         self._taken: list[Due] = []  # messages that this turn has stored, and whose rows it has deleted

@@ -75,8 +75,7 @@ class Hold(DueLine):
         self._settings = NO_SETTINGS
         self._headers: list[bytes] = []
         self._has_warned = False
-        self._checked = _NOTHING
-        """The content of the latest publish, when that was checked, and until when it is to be held (epoch ms)."""
+        self._checked = _NOTHING  # the last publish that was checked, and until when it is held (epoch ms)
         self.is_busy = False  # True while an operation of an operator runs; another must not begin
         self.number = queue.qid
         self.durable = queue.durable

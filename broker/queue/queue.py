@@ -148,8 +148,7 @@ class Queue:
         """Time (monotonic seconds) until which publishers are not paused for this queue (`connection.flow_control`)."""
         self.ineffective_pauses = 0
         self.publishers_paused_at = float("-inf")  # time at which a publisher was last paused for this queue
-        self.drain_began = (0.0, 0)
-        """Start of the wait for full sockets, and the number of deliveries at that time."""
+        self.drain_began = (0.0, 0)  # start of the wait for full sockets, and the deliveries at that time
         # counters
         self.published = 0
         self.delivered = 0

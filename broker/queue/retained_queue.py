@@ -108,8 +108,7 @@ class RetainedQueue(Queue):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.message_count = 0
-        """Number of acked messages, those of bundles included; at least so many if `is_counted` is false."""
+        self.message_count = 0  # acked messages, bundled ones too; at least so many unless `is_counted`
         self._sizes: deque[tuple[int, int]] = deque()
         """Bytes of bodies, and numbers of acked messages, of the messages at the tail that came in this run."""
         self._damaged = 0  # known damage in this queue: lost messages leave no gap among the sizes

@@ -67,8 +67,7 @@ class Retention:
         self._queue = queue
         self._blob_threshold = blob_threshold
         self._line: deque[int] = deque()  # acked messages that are neither retained nor removed
-        self._tied: set[int] = set()
-        """Those that leave in one commit with the messages published in their place, retained or not."""
+        self._tied: set[int] = set()  # those leaving in one commit with what replaces them
         self._moving = 0  # messages whose bodies are being written to files for their copies
         self._safe: list[int] = []  # those whose copies are settled
         self._is_closed = False

@@ -50,8 +50,7 @@ class Retries(DueLine):
         self.waiting: dict[int, Due] = {}  # unacked messages that wait, by seq_id
         self._expected: dict[int, Due] = {}  # messages from before the start that were not fetched since
         self._back: list[int] = []
-        self.watches = False
-        """True if fetched messages may have to be set aside: none may be removed from the queue before that."""
+        self.watches = False  # True if fetched messages may be set aside, before any is removed
 
     def __repr__(self) -> str:
         return f"<retries of queue {self._queue.name!r}>"

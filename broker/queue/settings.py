@@ -26,8 +26,7 @@ from leveret.confirm.modes import STANDARD, effective_mode
 DROP_HEAD, _, REJECT_PUBLISH_DLX = OVERFLOWS
 RETAIN_OCTETS = 128 * 1024 * 1024  # default of `retain_octets`: the largest message fits
 DEDUPLICATE_MS = 10 * 60 * 1000  # default of `deduplicate_for` in the mode `window`
-COUNTED = 1 << 62
-"""Delivery limit of quorum queues that have none: deliveries are counted and reported to consumers, never limited."""
+COUNTED = 1 << 62  # limit of quorum queues without one: deliveries are counted, never limited
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +40,8 @@ class QueueSettings:
     overflow: str = DROP_HEAD  # overflow behaviour of a full queue: drop the head, or reject publishes
     dead_letter_exchange: str | None = None  # exchange for discarded messages; '' is the default exchange
     dead_letter_routing_key: str | None = None  # routing key of dead letters; None for that of the message
-    delivery_limit: int | None = None
-    """Number of times a message may be requeued before it is discarded; `COUNTED` for no limit."""
-    consumer_timeout: int | None = None
-    """Time in ms that a delivery may stay unacked; 0 for no limit, None for the broker's default."""
+    delivery_limit: int | None = None  # requeues after which a message is discarded; `COUNTED` for no limit
+    consumer_timeout: int | None = None  # ms that a delivery may be unacked; 0: no limit, None: the default
     lazy: bool = False  # true to keep as little as possible in memory
     confirm_mode: str = STANDARD
     """The effective confirm mode, one of `confirm.modes.CONFIRM_MODES`; it may differ from the requested one

@@ -8,8 +8,7 @@ from leveret.broker.replication.engine import Member
 from leveret.broker.replication.keeper import Keeper, damage_text
 from leveret.broker.replication.node import Node, Role
 
-BEHIND_SECONDS = 5.0
-"""Lag from which a node counts as behind. A copy that follows is behind by what was written in the last moment."""
+BEHIND_SECONDS = 5.0  # lag from which a node counts as behind; a copy that follows lags a moment
 
 
 def whereabouts(node: Node) -> str:

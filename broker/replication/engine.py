@@ -72,8 +72,7 @@ FREE = Lease(0, b"", 0, 0, 0, 0, "", "")  # the lease of a new log
 class Proof(NamedTuple):
     """The conditions under which a change was answered."""
 
-    standbys: str
-    """The engine's setting of what must have a change before it is answered; empty: nothing but the machine itself."""
+    standbys: str  # the engine's setting of what must have a change before an answer; empty: nothing else
     timeline: int  # rises with each promotion of a standby
 
 
@@ -222,8 +221,7 @@ class Found(NamedTuple):
     """Entries, without gaps, from the index that was asked for."""
 
     lease: Lease
-    previous: Position | None
-    """The place behind the entry before them; None if it is trimmed, or behind the end of the log."""
+    previous: Position | None  # the place behind the entry before; None if it is trimmed, or behind the log
     entries: tuple[Entry, ...]
     trimmed: int  # index of the last entry that is trimmed
     timeline: int  # as in `Proof`

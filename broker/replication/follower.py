@@ -13,8 +13,7 @@ from typing import Final
 from leveret.broker.replication.chain import CHUNK, BadEntryError, check_entry
 from leveret.broker.replication.engine import ORIGIN, Entry, Found, Position
 
-MARK_SECONDS: Final = 0.1
-"""Time between two marks of the end of the log; of ends that are seen sooner the last one is marked later."""
+MARK_SECONDS: Final = 0.1  # time between two marks of the end of the log; of sooner ends the last counts
 MARKS: Final = 10_000  # most marks; ends that are seen while there are as many are behind the last one anyway
 
 

@@ -73,8 +73,7 @@ class Leader:
         self.is_unsafe = False  # True if the last answer did not count: no standby had to have the change
         self.reason = ""  # the reason for which this node leads no more; empty while it does
         self.logged: list[int] = []  # tickets whose entries are settled since this list was last emptied
-        self.entries: list[engine.Entry] = []
-        """Entries that are settled since this list was last emptied, in order."""
+        self.entries: list[engine.Entry] = []  # those settled since this list was last emptied, in order
 
     # -- what is to be logged ---------------------------------------------------------------------------------------
 

@@ -185,8 +185,7 @@ class Node:
         self._fetching: snapshots.Fetching | None = None
         self._accepted = False
         self._refused_since = now
-        self.is_too_short = False
-        """True while the log is shorter than the copies of all nodes, which was reported to the operator."""
+        self.is_too_short = False  # True while the log is shorter than all copies, which was reported
         self._ends: deque[int] = deque(maxlen=3)
         """Indexes up to which the log was settled at the last reports of this node, while it leads."""
         self._to_forget: list[str] = []  # names of the members to remove

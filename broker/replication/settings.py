@@ -36,5 +36,4 @@ class Settings(NamedTuple):
     require_synchronous: bool = True  # an answer counts only if a standby has the change, too
     snapshot_octets: int = 256 * MEBIBYTE
     """Growth of the log since the last snapshot, unless that is larger itself, from which the next one is due."""
-    trim_cap: int = 1024 * MEBIBYTE
-    """Growth of the log since the last snapshot for which a trim waits for members that are behind."""
+    trim_cap: int = 1024 * MEBIBYTE  # growth of the log since a snapshot for which a trim waits for members

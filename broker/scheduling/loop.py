@@ -24,8 +24,7 @@ class Loop:
 
     def __init__(self, time_source: TimeSource, slow_step: int = 0) -> None:
         self.time_source = time_source
-        self.turn = Turn(TimeSlices(self.monotonic, self.used, slow_step))
-        """The work of this turn, and the jobs left for later steps."""
+        self.turn = Turn(TimeSlices(self.monotonic, self.used, slow_step))  # work of this turn, and jobs
         self.context = NodeContext(time_source.wall)  # clock, timers, counters and latencies of the node
         for mode in CONFIRM_MODES:
             self.context.latencies.confirm[mode] = Latency()

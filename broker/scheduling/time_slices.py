@@ -77,8 +77,7 @@ class TimeSlices:
         self._used_before = 0
         self._sampled = self._began - SAMPLE  # time at which `_used_before` was read
         self._deadline = self._began + SLICE
-        self._short = _UNWATCHED
-        """Steps no longer than this by the clock need not be checked; their CPU time cannot be longer either."""
+        self._short = _UNWATCHED  # steps no longer than this by the clock need no check of their CPU time
         self.longest = 0
         """CPU time in nanoseconds of the longest step since `watch`; up to `SAMPLE` too much, as it may count short
         steps before it."""

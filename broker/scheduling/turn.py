@@ -16,8 +16,7 @@ from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 
 log = logging.getLogger("leveret.queue")
 
-GATHER_OCTETS = 256 * 1024
-"""Bytes of reads whose effects wait for the same run of the turn, at most, and the last read."""
+GATHER_OCTETS = 256 * 1024  # bytes of reads, but for the last, whose effects wait for one run of the turn
 GATHER_NS = 2_000_000  # nanoseconds from the first of these reads after which a further one runs the turn
 INPUT_PRIORITY_NS = 50_000_000
 """Nanoseconds for which arrivals go before other deferred work; after that the other work gets the time of one step."""
@@ -126,22 +125,19 @@ class Turn:
         self.reads = 0  # number of reads from sockets so far
         self.heartbeats = 0  # number of those that were a heartbeat and nothing else
         self.is_shared = False  # True if many sockets have taken turns since the driver has reset this
-        self.confirm_wait = 0
-        """Nanoseconds for which confirms of channels with many open publishes wait for others; set by the driver."""
+        self.confirm_wait = 0  # ns that confirms of channels with many open ones wait; set by the driver
         self.withheld_since = 0  # time (ns) at which the first of `withheld` began to wait
         self.channels: list[Confirming] = []
         self.withheld: dict[Confirming, None] = {}
         """Channels whose confirms wait; the driver must call `send_withheld` after `confirm_wait`."""
         self.outboxes: list[Flushable] = []
-        self.unfinished: list[Runnable] = []
-        """Queues that used up their budget: the driver must give them another turn soon."""
+        self.unfinished: list[Runnable] = []  # queues that used up their budget, for another turn soon
         self.is_backlogged: Callable[[], bool] = _never
         """True if too many writes are pending; set by the driver, which must call `disk_caught_up` afterwards."""
         self.is_full: Callable[[], bool] = _never
         """True if the disk is full: jobs are not paused then, because deletions free space. Set by the driver, too."""
         self.waiting_for_disk: dict[Runnable, None] = {}  # discard no more until `disk_caught_up`
-        self.transactions: set[object] = set()
-        """Transactions of which a part is executed: all of each goes into one commit."""
+        self.transactions: set[object] = set()  # those executed in part: each goes into one commit
         self.settling: dict[Settling, None] = {}
         """Queues with acks that have no effect yet: the commit of a transaction waits for them."""
         self._reads: list[Read] = []  # reads that the next run tells

@@ -26,8 +26,7 @@ _CLOSE: Final = encode_method(0, make(Wire.Close, int(ReplyCode.CONNECTION_FORCE
 class LeadingLoop(Loop):
     """An event loop that does nothing more, and writes nothing, once another node may lead."""
 
-    may_answer: Callable[[], bool]
-    """Returns whether the lease is fresh; asked at the end of each turn, before anything is written."""
+    may_answer: Callable[[], bool]  # whether the lease is fresh; asked before anything is written in a turn
     on_stale: Callable[[], object]  # called once it is not
     is_deposed = False  # True once nothing may be written any more
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("leveret.connection")
 
 MEMORY_SECONDS = 1.0
-RELEASE_SECONDS = (8.0, 20.0)
-"""Intervals at which pages are released without an alarm: on a calm broker, and on a busy one."""
+RELEASE_SECONDS = (8.0, 20.0)  # between releases of pages without an alarm: on a calm, and a busy broker
 RELEASE_OCTETS = 16 * 1024 * 1024  # growth of memory in use since the start from which that is done
 CALM = 0.5  # processor load, as a share of one processor, below which the broker is calm
 RELIEF_SECONDS = 2.0  # time that the memory alarm lasts before connections are closed for their memory

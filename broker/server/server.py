@@ -67,8 +67,7 @@ storage_log = logging.getLogger("leveret.storage")
 
 ERROR_LINES = 10  # lines of the log within a second about errors of one user from one address
 CLUSTER_ID_OCTETS = 16
-MOST_ROWS = 50_000
-"""Changes of metadata that wait for a full disk; all of them are retried together, a few hundred bytes each."""
+MOST_ROWS = 50_000  # changes of metadata that wait for a full disk, and are retried together
 
 
 def seed(directory: Directory, config: Config) -> None:

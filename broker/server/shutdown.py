@@ -15,8 +15,7 @@ from leveret.broker.server.shutdown_flush import COMMIT_OCTETS, ShutdownFlush
 if TYPE_CHECKING:
     from leveret.broker.persistence.data_store import DataStore
 
-_Commits = deque[tuple["asyncio.Future[bool]", int]]
-"""Commits that are under way, in order, and the number of messages of each."""
+_Commits = deque[tuple["asyncio.Future[bool]", int]]  # those under way, in order, each with its messages
 
 log = logging.getLogger("leveret.connection")
 

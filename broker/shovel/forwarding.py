@@ -66,8 +66,7 @@ class Forwarding:
         self._settlements: list[bytes] = []
         self._low = 0  # all sequence numbers up to this one are confirmed or nacked
         self._above: set[int] = set()  # those beyond that are, too
-        self._ack_up_to = 0
-        """The last delivery up to which all others are to be acked at once, 0 for none: it was confirmed in order."""
+        self._ack_up_to = 0  # last delivery up to which all are to be acked at once; 0 for none
 
     @property
     def unconfirmed(self) -> int:

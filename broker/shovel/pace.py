@@ -27,12 +27,9 @@ from typing import Final
 
 from leveret.broker.connection.connection import Connection
 
-FACTOR: Final = 3
-"""Times the processor time that a rest lasts. A step also causes work during its rest, so the loop is idle for less."""
-MOST_NS: Final = 2_000_000
-"""Nanoseconds of processor time that count, at most: others may use much of the loop, and must not stop the shovel."""
-SHARED_AMONG: Final = 2
-"""Number of waiting shovels that divide these nanoseconds, at most: a part is about what a step of a shovel takes."""
+FACTOR: Final = 3  # times the processor time that a rest lasts, in which a step causes work, too
+MOST_NS: Final = 2_000_000  # ns of processor time that count, at most: others may use much of the loop
+SHARED_AMONG: Final = 2  # waiting shovels that divide these ns, at most: a part is about a shovel's step
 BESIDE_NS: Final = 1_000_000_000  # nanoseconds after a read of another client for which there are others
 
 

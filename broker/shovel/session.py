@@ -30,8 +30,7 @@ from leveret.broker.vhost.vhost import VHost
 log = logging.getLogger("leveret.shovel")
 
 DRAIN_SECONDS = 3.0  # time for the destination to confirm what is under way when a shovel is stopped
-HOLD_SECONDS = 1.0
-"""Pause after the destination has refused messages, which return to their queue and would come again at once."""
+HOLD_SECONDS = 1.0  # pause after refusals by the destination: the messages would come again at once
 _NOT_FOUND = 404
 
 

@@ -23,8 +23,7 @@ from leveret.broker.vhost.shovel_keys import PROTOCOL
 log = logging.getLogger("leveret.shovel")
 
 STOP_SECONDS = 6.0  # time for a shovel to end in order
-REPEAT_SECONDS = 60.0
-"""Time for which a failure with the reason of the last one is not logged again: by default it fails each second."""
+REPEAT_SECONDS = 60.0  # time for which the same failure is not logged again: it comes each second
 
 
 class State(StrEnum):

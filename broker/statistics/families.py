@@ -12,8 +12,7 @@ from leveret.broker.statistics.node_figures import NODE_COUNTS
 from leveret.broker.statistics.series import BASIC, DETAILED, GLOBAL, Family, Row
 
 _DELIVERIES = ("deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver", "ack")
-QUEUE_STATS = ("publish", *_DELIVERIES)
-"""Names in `message_stats` of the first counters of a queue (`QueueCounts`)."""
+QUEUE_STATS = ("publish", *_DELIVERIES)  # names in `message_stats` of the first of `QueueCounts`
 CHANNEL_STATS = ("publish", "confirm", "return_unroutable", "drop_unroutable", *_DELIVERIES)
 """Names in `message_stats` of the first counters of a channel (`ChannelCounts`)."""
 LENGTHS = ("messages_ready", "messages_unacknowledged")

@@ -88,7 +88,7 @@ def _switches(_server: Any) -> int:
     return usage.ru_nvcsw + usage.ru_nivcsw
 
 
-NODE_COUNTS: Final[Mapping[str, Callable[[Any], int]]] = {
+NODE_COUNTS: Final[Mapping[str, Callable[[Any], int]]] = {  # those sampled, by RabbitMQ's names
     "mem_used": attrgetter("resource_monitor.memory.used"),
     "fd_used": attrgetter("statistics.files"),
     "sockets_used": lambda server: len(server.gate.drivers),
@@ -103,7 +103,6 @@ NODE_COUNTS: Final[Mapping[str, Callable[[Any], int]]] = {
     "msg_store_read_count": lambda server: disk_counts(server)[0],
     "msg_store_write_count": lambda server: disk_counts(server)[1],
 }
-"""The figures of a server that are sampled, by RabbitMQ's names."""
 
 
 def node_counts(server: Any) -> dict[str, int]:

@@ -92,8 +92,7 @@ class Acceptor:
         self._tls = tls
         self._use = use
         self._loop = asyncio.get_running_loop()
-        self._tasks: dict[asyncio.Task[None], str] = {}
-        """The handshakes at work, the oldest first, with the origins of their addresses."""
+        self._tasks: dict[asyncio.Task[None], str] = {}  # those at work, the oldest first, by origin
         self._places = Shares(HANDSHAKES, HANDSHAKES)
         self._is_open = True
         self._is_accepting = False

@@ -77,8 +77,7 @@ class ToExchange:
         self._exchange = exchange
         self._routing_key = routing_key
         self._may_write = may_write
-        self._latest: tuple[object, Resolved | str] = (None, UNROUTABLE)
-        """The outcome for the latest message, and what it depends on."""
+        self._latest: tuple[object, Resolved | str] = (None, UNROUTABLE)  # the last outcome, and its cause
 
     def __str__(self) -> str:
         return resource("exchange", self._exchange.name or DEFAULT_EXCHANGE, self._vhost.name)

@@ -94,8 +94,7 @@ class Wish(NamedTuple):
     rate: int = 0  # maximum number of messages a second; 0 for no limit
     is_dry: bool = False  # True to count only
     blob_threshold: int = 1 << 62  # bytes from which a content is written to a file of its own
-    refusal: Callable[[], str] = str
-    """Returns why its user may not go on, '' if that is allowed; raises NotYet if it has to be asked."""
+    refusal: Callable[[], str] = str  # why its user may not go on, '' for no reason; may raise NotYet
 
 
 class Room:

@@ -34,8 +34,7 @@ EXCHANGE = "amq.rabbitmq.trace"
 MOST_WAITING = 1000  # traced messages that wait to be published, from which deliveries are held back
 MOST_OCTETS = 16 << 20  # sum of their contents in bytes, likewise
 MOST_NAMES = 1000  # queues of a publish that are named
-_OWN = bytes((len(EXCHANGE),)) + EXCHANGE.encode()
-"""Beginning of the addresses of messages that came by the trace exchange."""
+_OWN = bytes((len(EXCHANGE),)) + EXCHANGE.encode()  # how addresses of messages by the trace exchange begin
 
 
 class TraceEvent(NamedTuple):

@@ -115,8 +115,7 @@ class VHost:
         """Adds to each message of a client what message interceptors do; None if there are none."""
         self.description = ""
         self.tags: tuple[str, ...] = ()
-        self.default_queue_type = ""
-        """The type of queues that clients declare without one; '' means classic, without adding an argument."""
+        self.default_queue_type = ""  # of those declared without one; '' means classic, without an argument
         self.is_protected = False  # True if it may not be deleted before an administrator removes this
         self.record: VHostRecord | None = None
         limits_classic = compatibility.arguments == "3.13"
@@ -131,8 +130,7 @@ class VHost:
         router.work = self._work
         router.predeclare()
         self.queues: dict[str, Queue] = {}
-        self.ending: dict[Queue, None] = {}
-        """Deleted queues that still have messages to discard (`Queue.delete`)."""
+        self.ending: dict[Queue, None] = {}  # deleted queues with messages to discard (`Queue.delete`)
         self._ending_names: dict[str, Queue] = {}
         """Those of them that stay recorded under their names until they have discarded their messages."""
         self._unused: OrderedDict[Queue, bool] = OrderedDict()

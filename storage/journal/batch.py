@@ -112,15 +112,13 @@ class Batch(NamedTuple):
 
     durable: Changes
     paged: Changes
-    rows: list[tuple[str, bytes, bytes | None]]
-    """Rows of other tables, in order: table, key, and value (None deletes the row)."""
+    rows: list[tuple[str, bytes, bytes | None]]  # of other tables, in order: table, key, value (None deletes)
     entries: list[tuple[Journaled, list[Entry]]]
     acked: list[tuple[Block, list[int]]]
     """Dead records that this batch writes to bitmaps, by block, except those in `moved`."""
     moved: list[tuple[Block, list[int]]]  # dead records, by block, whose messages live on in other queues
     waiters: list[Callable[[bool], object]]
-    late_waiters: list[Callable[[bool], object]]
-    """Callbacks that waited for an earlier batch, and then for ends that are in this one."""
+    late_waiters: list[Callable[[bool], object]]  # those of an earlier batch, for ends in this one
     copies: int  # number of messages that it writes, in all queues
     octets: int
     pages: bool  # True if it may touch the environment of paged messages

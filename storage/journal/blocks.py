@@ -49,8 +49,7 @@ BLOCK_CONTENT = 16
 """Maximum size of a block's contents, including those stored elsewhere, as a multiple of its own size: reading a block
 may require reading them all."""
 
-EMBEDDED, IN_BODY_TABLE, IN_BLOB = 0, 1, 2
-"""Kinds of records: content in the record, in the table of bodies, or in a file of its own."""
+EMBEDDED, IN_BODY_TABLE, IN_BLOB = 0, 1, 2  # where contents are: record, table of bodies, file
 
 _HEADER = Struct(">IQQQIQB")
 _HEADER_REST = Struct(">QQQIQB").pack
@@ -122,8 +121,7 @@ class Block:
         """True if its part of the delta was swept: its bitmap on disk gets bits that memory does not know. These
         records are never subtracted from `live`, so the block is not deleted as a whole while the sweep may still need
         to read it."""
-        self.home: dict[int, Block] | None = None
-        """The queue's table of blocks with records in the delta, if this block is in it."""
+        self.home: dict[int, Block] | None = None  # queue's table of blocks in the delta that has this one
         self.has_bad_bitmap = False  # True if a read has found its bitmap damaged, and counted that
         self.dirty = False  # True if it is on the journal's list
         self.moved: list[int] | None = None

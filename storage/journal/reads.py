@@ -51,8 +51,7 @@ class LoadRequest(NamedTuple):
     ranges: tuple[Range, ...]
     limit: int  # bytes after which the read may stop, if there is only one range
     what: str  # the kind of read; used by the queue only
-    entries: Sequence[Entry] = ()
-    """Entries whose bodies are requested: all of them were on disk at the time of the request."""
+    entries: Sequence[Entry] = ()  # those whose bodies are requested, on disk at the time of the request
     horizon: int = 0  # messages of the delta before this seq_id were on disk at the time of the request
 
 

@@ -44,8 +44,7 @@ class PagingCounts(NamedTuple):
 
     ram_msg_count: int = 0  # number of ready messages whose body is in memory
     ram_ack_count: int = 0  # number of unacked messages whose body is in memory
-    ram_octets: int = 0
-    """Content bytes of ready messages in memory; 0 if they are not counted, because none can be paged."""
+    ram_octets: int = 0  # content bytes of ready messages in memory; 0: none can be paged, none are counted
     unacked_octets: int = 0  # approximate content bytes of unacked messages in memory; 0 likewise
     delta_octets: int = 0
     away_octets: int = 0

@@ -171,8 +171,7 @@ class Looks:
 
     deleted: bool = False
     delta: Delta = NO_DELTA
-    stored_returns: dict[int, int] = NO_RETURNS
-    """Delivery counts of messages read from disk and not fetched since, by seq_id."""
+    stored_returns: dict[int, int] = NO_RETURNS  # those of messages read and not fetched since, by seq_id
 
     # -- parts of a queue -------------------------------------------------------------------------------------------
 

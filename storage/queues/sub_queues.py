@@ -167,8 +167,7 @@ class SubQueues(Looks):
         self.ram_limit = pager.ram_limit
         self.ram_octets = 0  # content bytes of ready messages in memory
         self.away_octets = 0  # content bytes of ready messages whose position, not body, is in memory
-        self.unacked_octets = 0
-        """Approximate content bytes of unacked messages in memory: acked ones count with the average size."""
+        self.unacked_octets = 0  # approximate ones in memory: acked ones count with the average
         self.unacked_away_octets = 0  # content bytes of unacked messages that need no body in memory
         self._evicting = 0  # its part that only waits for a commit: entries of q3 and q2 to be evicted
         # counters

@@ -183,8 +183,7 @@ class _Copy:
         self._tables = tables
         self._path = path
         self._omitted = 0
-        self._marks: dict[bytes, bytes] = {}
-        """Bitmaps of blocks that could not be rewritten, and those that have delivery counts."""
+        self._marks: dict[bytes, bytes] = {}  # of blocks not rewritten, and of those with delivery counts
 
     def run(self) -> int:
         with open_mapped(self._path, subdir=False, lock=False, sync=False, mode=FILE) as env:

@@ -38,12 +38,10 @@ from leveret.storage.store.store_header import CLEAN, PLACE, Saved, begin, check
 
 log = logging.getLogger("leveret.storage")
 
-MAPPED = 24 * 1024 * 1024
-"""Bytes of mapped files from which they are released after rows all over the file were written or read."""
+MAPPED = 24 * 1024 * 1024  # bytes of mapped files from which they are released after rows all over
 ROOM = 16 * 1024 * 1024  # bytes of disk that a commit leaves free: if it fails with less, the disk is full
 
-START_WORK = 20_000
-"""Amount of sweeping per commit while no other commits wait, counted as for `lmdb_transactions.SWEEP_WORK`."""
+START_WORK = 20_000  # sweeping per commit while none waits, as `lmdb_transactions.SWEEP_WORK`
 
 LOGGED_OCTETS = 64 * 1024
 """Bytes of messages up to which a batch is logged first: to write more twice takes longer than a second flush."""

@@ -28,8 +28,7 @@ from leveret.storage.store.lmdb_file import DataFile
 from leveret.storage.store.lmdb_transactions import LmdbEnvironment, unused_octets
 
 RUN = 16  # minimum run of neighbouring pages for a hole: many small holes would fragment the file
-RESERVE = 16 * 1024 * 1024
-"""Bytes of free pages that keep their disk blocks: deletions need them when the disk is full."""
+RESERVE = 16 * 1024 * 1024  # bytes of free pages with disk blocks: deletions on a full disk need them
 _KEEP_SIZE, _PUNCH_HOLE = 1, 1 | 2  # FALLOC_FL_KEEP_SIZE, and with FALLOC_FL_PUNCH_HOLE, on every Linux
 
 

@@ -80,8 +80,7 @@ _GIVEN_UP_SECONDS = 10.0  # maximum seconds that a reader waits until a failed e
 
 _U64 = Struct(">Q")
 _SPAN = b"span"  # key, in the table `meta`, of the maximum number of seq_ids that a block spans
-_SWEEP_KEY = Struct(">QQ")
-"""Key of an unfinished sweep: the queue, and the first sequence number. Its value is where the sweep stops."""
+_SWEEP_KEY = Struct(">QQ")  # of an unfinished sweep: queue, first seq_id; the value is where it stops
 _DONTNEED = 4  # MADV_DONTNEED, the same on every Linux
 
 
@@ -131,8 +130,7 @@ class LmdbEnvironment:
         self.span = self._read_span()  # maximum number of seq_ids that any block spans
         self.unfinished: list[Range] = []  # sweeps that are committed as done and not yet finished
         self._work_left = SWEEP_WORK
-        self._sweep_until: float | None = None
-        """Time (monotonic) at which this commit's sweeps end; None before its first sweep."""
+        self._sweep_until: float | None = None  # monotonic end of this commit's sweeps; None before them
         self.unlink: list[int] = []  # files whose last reference was removed by the current commit
         self.commits = 0
         self.redo: RedoLog | None = None  # the redo log, if small batches are logged first

@@ -41,8 +41,7 @@ NAME = "redo.log"  # name of the file, next to the data file
 ROW = b"redo"  # key, in the table `meta`, of the place in the log that the data file has reached
 SIZE = 1024 * 1024  # bytes of the log, with its header
 PAGE = 4096  # an entry begins at a multiple of this number of bytes
-RESERVE = 7 * 1024 * 1024
-"""Bytes behind it: more than the data file needs for all rows of the log, each on a page of its own."""
+RESERVE = 7 * 1024 * 1024  # bytes behind it: more than all rows of the log need, each on a page of its own
 MOST_ROWS = 512  # maximum number of rows that wait for the data file: the next commit writes them, too
 MOST_SECONDS = 1.0  # time after which what waits is to be written to the data file with the next batch
 

@@ -28,8 +28,7 @@ from leveret.storage.store.environment import Environment
 from leveret.storage.store.redo_log import NAME as REDO_LOG
 from leveret.storage.store.store_header import PLACE
 
-PARTS = b"part"
-"""Beginning of the keys, in the table `meta`, of pieces of batches: then the batch's number (8) and the offset (8)."""
+PARTS = b"part"  # keys in `meta` of pieces of batches begin so, before number (8) and offset (8)
 SNAPSHOT = "snapshot.tmp"
 RESTORED = "restored.tmp"
 _PART = Struct(">4sQQ")

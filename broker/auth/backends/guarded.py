@@ -52,8 +52,7 @@ class Counted(Wrapper):
         self.module = backend.module
         self.outcomes = {"allowed": 0, "refused": 0, "failed": 0, "not_asked": 0}
         """Numbers of questions by outcome: allowed, refused, failed, and not asked because it is down."""
-        self.seconds = 0.0
-        """Time that all questions have taken, with the time that they waited for their turn."""
+        self.seconds = 0.0  # time that all questions have taken, with the waits for their turn
 
     async def _put(self, question: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
         del question

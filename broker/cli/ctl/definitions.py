@@ -22,8 +22,7 @@ UNSUPPORTED: Final = (
     "What to do with definitions that cannot exist here (default: definitions.on_unsupported)."
 )
 ON_UNSUPPORTED: Final = ("refuse", "skip")
-WOULD_CHANGE: Final = 1
-"""Exit code of a dry run of what can be imported and would change something; 0 if it would change nothing."""
+WOULD_CHANGE: Final = 1  # of a dry run of what can be imported, if it would change something
 
 _FORMAT = option("--format", "kind", default="json", help="json")
 _COLUMNS = ("kind", "vhost", "added", "changed", "unchanged", "kept", "refused", "unchecked", "skipped")

@@ -12,8 +12,7 @@ from leveret.broker.cli.ctl.output import Arguments, writable
 from leveret.broker.similar_names import did_you_mean
 
 QUEUES = "Queues"
-Value = str | Callable[[Mapping[str, Any]], Any]
-"""The value of a column: a key of the API's item, or a function of the item."""
+Value = str | Callable[[Mapping[str, Any]], Any]  # a key of the API's item, or a function of the item
 
 
 def _arguments(key: str) -> Callable[[Mapping[str, Any]], Any]:

@@ -8,8 +8,7 @@ from leveret.broker.cli.top.cells import Line, count, fit, octets, rate, safe, s
 
 Item = Mapping[str, Any]
 Kind = Literal["name", "text", "number"]
-Read = str | Callable[[Item], Any]
-"""Path of a key of an item, with dots, or a function that returns the value."""
+Read = str | Callable[[Item], Any]  # path of a key of an item, with dots, or what returns the value
 
 
 class Column(NamedTuple):
