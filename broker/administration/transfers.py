@@ -1,7 +1,4 @@
-"""Transfers of messages: moving, copying, discarding, retrying and replaying by a condition; see `broker.transfer`.
-
-Beside them the lists of queues that hold dead letters, which one retries.
-"""
+"""Messages moved, copied, discarded, retried and replayed (`broker.transfer`), and the lists of dead letters."""
 
 import itertools
 from collections import Counter

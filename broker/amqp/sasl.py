@@ -1,7 +1,4 @@
-"""SASL mechanisms: parse the response in `start-ok` into a user name and a password.
-
-The password is not verified here, but in `broker.auth.users`.
-"""
+"""SASL mechanisms: parse the response in `start-ok` into user name and password, which `auth.users` verifies."""
 # ruff: noqa: PLR2004 - offsets and constants of the format are explained next to them
 
 from collections.abc import Callable, Collection, Sequence

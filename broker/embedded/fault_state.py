@@ -1,7 +1,4 @@
-"""The faults that are in effect in an embedded broker, as its connections, alarms and disk see them. Pure.
-
-`broker.embedded.faults` sets them, and undoes them.
-"""
+"""The faults (`embedded.faults`) in effect in a broker, as its connections, alarms and disk see them. Pure."""
 # ruff: noqa: S311 - seeds make a run repeatable; nothing is secret
 
 import random

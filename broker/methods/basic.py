@@ -1,7 +1,4 @@
-"""Handlers of the classes basic, confirm, tx and access, and of `channel.flow`.
-
-Publishes, and the acks that the receive loop handles, do not come here.
-"""
+"""Handlers of basic, confirm, tx, access and `channel.flow`, but for what the receive loop handles itself."""
 
 import secrets
 

@@ -1,7 +1,4 @@
-"""Responses to scrapes, as pieces of text: selects families and objects.
-
-A response is generated in steps of about a millisecond; the caller of the iterator yields to others between them.
-"""
+"""Responses to scrapes, as pieces of text made in steps of a millisecond: selects families and objects."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain

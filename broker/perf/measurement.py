@@ -1,7 +1,4 @@
-"""The measurement of a run: counters, intervals, rates, and the results as they are written to JSON.
-
-docs/howto/measure.md describes the fields of the results.
-"""
+"""The measurement of a run: counters, intervals, rates, and results as JSON (docs/howto/measure.md)."""
 
 from operator import attrgetter
 

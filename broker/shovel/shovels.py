@@ -1,7 +1,4 @@
-"""The shovels of a broker: one for each parameter of component `shovel` (driver).
-
-A worker connects, connects again after failures, and ends when all is moved.
-"""
+"""The shovels of a broker (driver), one for each parameter `shovel`: they connect, again after failures, to the end."""
 
 import asyncio
 import logging

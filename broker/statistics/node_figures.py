@@ -1,7 +1,4 @@
-"""Facts and figures of a node in the management API, read where they are kept.
-
-A server is that of `broker.server.server`, if nothing else is said.
-"""
+"""Facts and figures of a node (`broker.server.server`, if not said) in the management API, read where they are."""
 
 import os
 import resource

@@ -1,7 +1,4 @@
-"""A server of a listening socket with TLS, each of whose connections has the certificates of that moment (driver).
-
-Also the end of a handshake, and the reason of one that failed.
-"""
+"""A TLS server with the certificates of the moment, the end of a handshake, and why one has failed (driver)."""
 
 import asyncio
 import logging
