@@ -250,21 +250,17 @@ class Moved(Persistent):
     """A copy whose original has to stay in its queue until the body of the copy is in a file of its own.
 
     That takes longer than a commit. If there is no space for it the queues try again.
-
-    Args:
-        message: the new copy, counted once.
-        publisher: as for a `Persistent`, or a promise, which has its own sequence number.
-        on_safe: called once, and removes the original. With true when the body is in its file: the end of the original,
-            noted at once as one that moved, is in the commit that has the records of the copies. With false if all
-            copies were settled before that; then other messages may be being settled.
     """
 
     __slots__ = ("_on_safe",)
 
     def __init__(
         self,
-        message: Message,
-        publisher: Publisher | None,
+        message: Message,  # the new copy, counted once
+        publisher: Publisher | None,  # as for a `Persistent`, or a promise, which has its own sequence number
+        # called once, and removes the original. With true when the body is in its file: the end of the original, noted
+        # at once as one that moved, is in the commit that has the records of the copies. With false if all copies were
+        # settled before that; then other messages may be being settled
         on_safe: Callable[[bool], object],
     ) -> None:
         super().__init__(message.address, message.content, message.channel_id, publisher, 0, 1)

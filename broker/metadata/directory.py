@@ -20,28 +20,17 @@ _NO_TAGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Directory:
-    """Users, virtual hosts and global parameters.
-
-    Args:
-        loop: the event loop.
-        definitions: records the changes.
-        users: the users.
-        patterns: compiles patterns of names.
-        default_limits: the limits of new vhosts.
-        default_queue_type: that of vhosts for which none is given.
-        cluster_tags: the tags of the cluster.
-        make_vhost: makes a vhost that is not recorded.
-    """
+    """Users, virtual hosts and global parameters."""
 
     def __init__(
         self,
         loop: Loop,
-        definitions: Definitions,
+        definitions: Definitions,  # records the changes
         users: Users,
-        patterns: Patterns,
-        default_limits: Iterable[DefaultLimits],
-        make_vhost: Callable[[str], VHost],
-        default_queue_type: str = "",
+        patterns: Patterns,  # compiles patterns of names
+        default_limits: Iterable[DefaultLimits],  # the limits of new vhosts
+        make_vhost: Callable[[str], VHost],  # makes a vhost that is not recorded
+        default_queue_type: str = "",  # that of vhosts for which none is given
         cluster_tags: Mapping[str, str] = _NO_TAGS,
     ) -> None:
         self.definitions, self.users, self.patterns = definitions, users, patterns

@@ -29,23 +29,15 @@ UNSENT_SECONDS = 1.0  # interval of checks of that data
 
 
 class Gate:
-    """The listeners and sockets of one broker.
-
-    Args:
-        config: the configuration.
-        loop: the event loop.
-        node: what connections have of their broker.
-        make_driver: makes the driver of a new client.
-        memory_limit: bytes above which publishers are blocked.
-    """
+    """The listeners and sockets of one broker."""
 
     def __init__(
         self,
         config: Config,
         loop: Loop,
-        node: Node,
-        make_driver: Callable[[], Any],
-        memory_limit: int,
+        node: Node,  # what connections have of their broker
+        make_driver: Callable[[], Any],  # makes the driver of a new client
+        memory_limit: int,  # bytes above which publishers are blocked
     ) -> None:
         # config: as given; drivers apply the options of sockets
         self.config, self.loop, self.node = config, loop, node

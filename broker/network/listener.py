@@ -46,22 +46,17 @@ class Accepted(NamedTuple):
 
 
 class Listeners:
-    """The listening sockets of a broker.
-
-    Args:
-        half_open: the places for clients that have not logged in, who may take their time.
-        make_driver: creates the driver of a new client.
-        log_refusal: logs that a client was refused: its address, the name of its connection, the reason.
-        proxy_seconds: time for the header of the PROXY protocol; None if clients connect without a proxy.
-        handshake_rate: clients with TLS that are accepted per second, after as many at once; None for no limit.
-    """
+    """The listening sockets of a broker."""
 
     def __init__(
         self,
-        half_open: Shares,
-        make_driver: Callable[[], Any],
+        half_open: Shares,  # the places for clients that have not logged in, who may take their time
+        make_driver: Callable[[], Any],  # creates the driver of a new client
+        # logs that a client was refused: its address, the name of its connection, the reason
         log_refusal: Callable[[str, str, str], object],
+        # time for the header of the PROXY protocol; None if clients connect without a proxy
         proxy_seconds: float | None = None,
+        # clients with TLS that are accepted per second, after as many at once; None for no limit
         handshake_rate: int | None = None,
     ) -> None:
         self._proxy_seconds = proxy_seconds

@@ -133,26 +133,18 @@ class BackupState(StrEnum):
 
 
 class RunningBackup:
-    """One backup and, when it is over, its result.
-
-    Args:
-        dest: absolute path of the backup.
-        environment: the data.
-        commits: commits them.
-        loop: the event loop, in which all methods are called whose docstrings do not say otherwise.
-        rate: maximum bytes per second; 0 for no limit.
-        reserve: bytes to leave free on the disk of the data directory, if the backup is on it.
-    """
+    """One backup and, when it is over, its result."""
 
     def __init__(
         self,
-        dest: Path,
+        dest: Path,  # absolute path of the backup
         environment: Environment,
         commits: Committer,
+        # the event loop, in which all methods are called whose docstrings do not say otherwise
         loop: asyncio.AbstractEventLoop,
         *,
-        rate: int,
-        reserve: int,
+        rate: int,  # maximum bytes per second; 0 for no limit
+        reserve: int,  # bytes to leave free on the disk of the data directory, if the backup is on it
     ) -> None:
         self.dest = dest
         self.state = BackupState.RUNNING

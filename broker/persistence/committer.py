@@ -110,30 +110,23 @@ def _remove(path: Path) -> None:
 
 
 class Committer:
-    """Commits the journal's batches.
-
-    Args:
-        environment: receives the batches.
-        journal: provides the batches.
-        host: notified of the results.
-        loop: the event loop.
-        report_full: called with true when a commit, or a file, finds the disk full, and with false when all have space.
-        time_source: the time of the next try after the disk was full; None for the real time.
-        max_records: maximum number (at least 1) of persistent copies waiting for a commit: when it is reached a commit
-            starts at once, and publishers are not read until it is done (`queue_index_max_journal_entries`).
-        min_gap: seconds between two commits under load. A value above `MIN_GAP` is cut short when the broker is idle.
-    """
+    """Commits the journal's batches."""
 
     def __init__(
         self,
-        environment: Environment,
-        journal: Journal,
-        host: Loop,
+        environment: Environment,  # receives the batches
+        journal: Journal,  # provides the batches
+        host: Loop,  # notified of the results
         loop: asyncio.AbstractEventLoop,
+        # called with true when a commit, or a file, finds the disk full, and with false when all have space
         report_full: Callable[[bool], object],
+        # the time of the next try after the disk was full; None for the real time
         time_source: TimeSource | None = None,
         *,
+        # maximum number (at least 1) of persistent copies waiting for a commit: when it is reached a commit starts at
+        # once, and publishers are not read until it is done (`queue_index_max_journal_entries`)
         max_records: int = MAX_RECORDS,
+        # seconds between two commits under load. A value above `MIN_GAP` is cut short when the broker is idle
         min_gap: float = MIN_GAP,
     ) -> None:
         self._environment = environment

@@ -21,24 +21,17 @@ PAUSE = 0.05  # seconds between two steps
 
 
 class SpaceReclaim:
-    """Returns unused space of one data file.
-
-    Args:
-        table: the environment of the file.
-        submit: runs a job in the writer's thread, and a callback with its result in the loop.
-        loop: the event loop.
-        fraction: maximum share of garbage (`storage.garbage_fraction`); 1 disables the reclaim.
-        worth: minimum size of the file on disk, in bytes.
-    """
+    """Returns unused space of one data file."""
 
     def __init__(
         self,
-        table: LmdbEnvironment,
+        table: LmdbEnvironment,  # the environment of the file
+        # runs a job in the writer's thread, and a callback with its result in the loop
         submit: Callable[[Job, Done], None],
         loop: asyncio.AbstractEventLoop,
         *,
-        fraction: float,
-        worth: int,
+        fraction: float,  # maximum share of garbage (`storage.garbage_fraction`); 1 disables the reclaim
+        worth: int,  # minimum size of the file on disk, in bytes
     ) -> None:
         self._table = table
         self._submit = submit

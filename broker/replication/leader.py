@@ -29,23 +29,16 @@ class _Body(NamedTuple):
 
 
 class Leader:
-    """The holder of the lease.
-
-    Args:
-        lease: as it was taken.
-        tail: the place behind the last entry of the log, all of whose entries the node has read.
-        settled: the highest index known to be settled.
-        timeline: of the answer that gave the lease.
-        taken: time at which the lease was asked for, in seconds of the node's clock.
-    """
+    """The holder of the lease."""
 
     def __init__(
         self,
-        lease: engine.Lease,
+        lease: engine.Lease,  # as it was taken
+        # the place behind the last entry of the log, all of whose entries the node has read
         tail: engine.Position,
-        settled: int,
-        timeline: int,
-        taken: float,
+        settled: int,  # the highest index known to be settled
+        timeline: int,  # of the answer that gave the lease
+        taken: float,  # time at which the lease was asked for, in seconds of the node's clock
         settings: Settings,
     ) -> None:
         self.epoch = lease.epoch

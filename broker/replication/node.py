@@ -136,22 +136,15 @@ Event = (
 
 
 class Node:
-    """One node of a replicated broker.
-
-    Args:
-        name: unique among the nodes.
-        address: for clients and operators.
-        position: of the copy on disk; `ORIGIN` without one.
-        make_id: returns 16 random bytes.
-    """
+    """One node of a replicated broker."""
 
     def __init__(
         self,
-        name: str,
-        address: str,
-        position: engine.Position,
+        name: str,  # unique among the nodes
+        address: str,  # for clients and operators
+        position: engine.Position,  # of the copy on disk; `ORIGIN` without one
         now: float,
-        make_id: Callable[[], bytes],
+        make_id: Callable[[], bytes],  # returns 16 random bytes
         settings: Settings | None = None,
     ) -> None:
         self.name = name

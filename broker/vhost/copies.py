@@ -64,34 +64,26 @@ def is_stored_by(queues: Sequence[Queue], *, persistent: bool) -> bool:
 
 
 class Copies:
-    """The copies of one message. The caller must `put` it into each of its queues, and then call `finish`.
-
-    Args:
-        message: the message; a `Persistent` one has its body in a file already.
-        queues: all queues that it goes to, at least one.
-        persistent: true if its delivery mode is 2.
-        promise: the promise to the waiting publisher; this object is one of its copies.
-        awaits: true if queues that confirm on consumer acks answer the promise when consumers do; otherwise they have
-            accepted their copies when these are safe.
-        nacks: true if the promise is broken by a queue that refuses the message.
-        on_safe: called when the original of the message may be removed, if `stays` (see `storage.message.Moved`); None
-            if there is no original.
-        blob_threshold: bytes from which a body is written to a file of its own.
-    """
+    """The copies of one message. The caller must `put` it into each of its queues, and then call `finish`."""
 
     __slots__ = ("_awaits", "_nacks", "_promise", "_promised", "_saved", "is_finished", "is_taken", "message")
 
     def __init__(
         self,
-        message: Message,
-        queues: Sequence[Queue],
+        message: Message,  # the message; a `Persistent` one has its body in a file already
+        queues: Sequence[Queue],  # all queues that it goes to, at least one
         *,
-        persistent: bool,
+        persistent: bool,  # true if its delivery mode is 2
+        # the promise to the waiting publisher; this object is one of its copies
         promise: Promise | None = None,
+        # true if queues that confirm on consumer acks answer the promise when consumers do; otherwise they have
+        # accepted their copies when these are safe
         awaits: bool = True,
-        nacks: bool = True,
+        nacks: bool = True,  # true if the promise is broken by a queue that refuses the message
+        # called when the original of the message may be removed, if `stays` (see `storage.message.Moved`); None if
+        # there is no original
         on_safe: Callable[[bool], object] | None = None,
-        blob_threshold: int = 0,
+        blob_threshold: int = 0,  # bytes from which a body is written to a file of its own
     ) -> None:
         self._promise = promise
         self._promised: Promised | None = None  # the copy of queues that confirm on consumer acks

@@ -77,37 +77,25 @@ def make_in_memory(qid: int, arguments: Table, *, strict: bool = False) -> Backi
 
 
 class VHost:
-    """One virtual host.
-
-    Args:
-        name: its name.
-        turn: the server's work lists, used by its queues.
-        context: clocks, timers and counters of the node, used by its queues and channels.
-        limits: returns its current limits.
-        make_backing: creates the backing queue, given the qid (0: not durable) and the arguments.
-        delay_disk: stores delayed messages; None to keep them in memory.
-        confirm_mode: the mode of queues for which no argument or policy sets one.
-        holds_promises: false to refuse messages that would be held, and whose publishers wait for a consumer.
-        most_deaths: maximum number of x-death entries in a dead letter.
-        patterns: compiles the patterns of policies.
-        compatibility: the RabbitMQ whose behaviour its queues have.
-    """
+    """One virtual host."""
 
     def __init__(
         self,
         name: str,
-        turn: Turn,
-        context: NodeContext,
+        turn: Turn,  # the server's work lists, used by its queues
+        context: NodeContext,  # clocks, timers and counters of the node, used by its queues and channels
         *,
-        limits: Callable[[], VHostLimits] = VHostLimits,
+        limits: Callable[[], VHostLimits] = VHostLimits,  # returns its current limits
+        # creates the backing queue, given the qid (0: not durable) and the arguments
         make_backing: Callable[[int, Table], BackingQueue] = make_in_memory,
-        delay_disk: DelayDisk | None = None,
-        confirm_mode: str = STANDARD,
+        delay_disk: DelayDisk | None = None,  # stores delayed messages; None to keep them in memory
+        confirm_mode: str = STANDARD,  # the mode of queues for which no argument or policy sets one
+        # false to refuse messages that would be held, and whose publishers wait for a consumer
         holds_promises: bool = True,
-        most_deaths: int = MOST_DEATHS,
-        patterns: Patterns | None = None,
+        most_deaths: int = MOST_DEATHS,  # maximum number of x-death entries in a dead letter
+        patterns: Patterns | None = None,  # compiles the patterns of policies
         object_limits: ObjectLimits | None = None,
-        compatibility: QueueCompatibility | None = None,
+        compatibility: QueueCompatibility | None = None,  # the RabbitMQ whose behaviour its queues have
     ) -> None:
         self.name = name
         self.compatibility = compatibility = compatibility or QueueCompatibility()

@@ -45,19 +45,7 @@ def freeing(run: Releasable) -> Iterator[None]:
 
 
 class Pager:
-    """State shared by the queues of one broker.
-
-    Args:
-        journal: collects the changes to be written to disk.
-        load: starts a read of blocks; the queue's `loaded` is called later with the result.
-        segment: maximum number of seq_ids per load (`queue_index_segment_entry_count`).
-        io_batch: minimum number of betas turned into deltas together (`msg_store_io_batch_size`).
-        load_octets: bytes after which one load stops.
-        blob_threshold: bytes of content from which a persistent body is written to a file of its own.
-        ram_limit: bytes of alphas that one queue may have, until the memory monitor sets another limit.
-        early_confirm: whether messages that are settled before their commit are confirmed then and not written.
-        damages: collects unreadable data.
-    """
+    """State shared by the queues of one broker."""
 
     __slots__ = (
         "active",
@@ -79,16 +67,21 @@ class Pager:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: Journal,  # collects the changes to be written to disk
+        # starts a read of blocks; the queue's `loaded` is called later with the result
         load: Callable[[LoadRequest], None],
         *,
-        segment: int = 2048,
+        segment: int = 2048,  # maximum number of seq_ids per load (`queue_index_segment_entry_count`)
+        # minimum number of betas turned into deltas together (`msg_store_io_batch_size`)
         io_batch: int = 256,
-        load_octets: int = LOAD_OCTETS,
+        load_octets: int = LOAD_OCTETS,  # bytes after which one load stops
+        # bytes of content from which a persistent body is written to a file of its own
         blob_threshold: int = 4 * 1024 * 1024,
+        # bytes of alphas that one queue may have, until the memory monitor sets another limit
         ram_limit: int = 32 * 1024 * 1024,
+        # whether messages that are settled before their commit are confirmed then and not written
         early_confirm: bool = True,
-        damages: Damages | None = None,
+        damages: Damages | None = None,  # collects unreadable data
     ) -> None:
         self.journal = journal
         self.damages = Damages() if damages is None else damages

@@ -43,15 +43,7 @@ _STEP = 1 << _LEVEL_BITS
 
 
 class PriorityQueue(Generic[Level]):
-    """A `BackingQueue` that delivers the most urgent messages first.
-
-    Args:
-        make_level: makes the backing queue of a level, by its number.
-        priority_of: returns the priority (0 to 255) in the content of a message.
-        max_priority: the highest level; higher priorities are reduced to it.
-        qid: the id under which the default level is stored, if levels are.
-        default: the level of messages without a priority.
-    """
+    """A `BackingQueue` that delivers the most urgent messages first."""
 
     __slots__ = (
         "_counts_returns",
@@ -70,11 +62,11 @@ class PriorityQueue(Generic[Level]):
 
     def __init__(
         self,
-        make_level: Callable[[int], Level],
-        priority_of: Callable[[bytes], int],
-        max_priority: int,
-        qid: int = 0,
-        default: int = 0,
+        make_level: Callable[[int], Level],  # makes the backing queue of a level, by its number
+        priority_of: Callable[[bytes], int],  # returns the priority (0 to 255) in the content of a message
+        max_priority: int,  # the highest level; higher priorities are reduced to it
+        qid: int = 0,  # the id under which the default level is stored, if levels are
+        default: int = 0,  # the level of messages without a priority
     ) -> None:
         self._make_level = make_level
         self._priority_of = priority_of

@@ -128,20 +128,15 @@ class _Queue:
 
 
 class Check:
-    """One check of one data directory.
-
-    Args:
-        data_dir: the data directory, which must not be in use.
-        found: called with each finding.
-        reading: called with the name of each table before it is read.
-        fault_of_arguments: describes the error in an exchange's, a queue's or a binding's arguments; "" if none.
-    """
+    """One check of one data directory."""
 
     def __init__(
         self,
-        data_dir: Path,
-        found: Callable[[Finding], object],
+        data_dir: Path,  # must not be in use
+        found: Callable[[Finding], object],  # called with each finding
+        # called with the name of each table before it is read
         reading: Callable[[str], object] = lambda _: None,
+        # describes the error in an exchange's, a queue's or a binding's arguments; "" if none
         fault_of_arguments: Callable[[bytes], str] = lambda _: "",
     ) -> None:
         self._data_dir = data_dir
