@@ -16,18 +16,14 @@ from leveret.analytics.reading import Input, clocks_of
 from leveret.analytics.series import BEFORE, FULL_US, NEAR_MS, QUEUE, clocks, steps
 
 RATES: Final = ("pub", "delivered", "acked")
-FAR: Final = 6.0
-"""Number of robust deviations from which a rate is unusual."""
+FAR: Final = 6.0  # number of robust deviations from which a rate is unusual
 IN_A_ROW: Final = 3
-NORMAL: Final = 1.4826
-"""Factor from the median distance to the standard deviation of a normal distribution."""
-LEAST_SHARE: Final = 0.05
-"""Minimum deviation, as a fraction of the median."""
+NORMAL: Final = 1.4826  # factor from the median distance to the standard deviation of a normal distribution
+LEAST_SHARE: Final = 0.05  # minimum deviation, as a fraction of the median
 ENOUGH_US: Final = 1_800_000_000
 """Minimum observation time of an hour of the day, in microseconds, before any rate in it is unusual."""
 TREND_US: Final = 3_600_000_000
-LEAST_TREND_US: Final = 600_000_000
-"""Minimum time covered by a trend, in microseconds."""
+LEAST_TREND_US: Final = 600_000_000  # minimum time covered by a trend, in microseconds
 SOON_HOURS: Final = 24
 DAY_MS: Final = 86_400_000
 SHOWN: Final = 5

@@ -14,8 +14,7 @@ PROGRAM: Final = "leveret analyze"
 _CONF: Final = "--conf"
 _LOGIN: Final = re.compile(r"(?<=://)[^/?#]*@")
 """The login in a URL."""
-VERSION: Final = 3
-"""Version of the form: a server of another one refuses the request."""
+VERSION: Final = 3  # version of the form: a server of another one refuses the request
 
 
 class RequestError(Exception):
@@ -24,29 +23,17 @@ class RequestError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asked:
-    """The request of a command.
+    """The request of a command."""
 
-    Args:
-        names: names of jobs, or `all`.
-        directory: the input.
-        output: the output.
-        limits: the values of a `Scope`.
-        objective: the latency that users want.
-        master: the Spark master; None for the default.
-        settings: Spark settings.
-        follow: the pause between rounds in seconds, or None.
-        source: the command as pages show it.
-    """
-
-    names: Sequence[str]
-    directory: Location
-    output: Location
-    limits: tuple[int | None, int | None, str | None, str | None]
-    objective: Objective
-    master: str | None
-    settings: Mapping[str, str]
-    follow: float | None
-    source: str = ""
+    names: Sequence[str]  # names of jobs, or `all`
+    directory: Location  # the input
+    output: Location  # the output
+    limits: tuple[int | None, int | None, str | None, str | None]  # the values of a `Scope`
+    objective: Objective  # the latency that users want
+    master: str | None  # the Spark master; None for the default
+    settings: Mapping[str, str]  # Spark settings
+    follow: float | None  # the pause between rounds in seconds, or None
+    source: str = ""  # the command as pages show it
 
 
 def to_json(asked: Asked) -> dict[str, Any]:
@@ -65,11 +52,7 @@ def to_json(asked: Asked) -> dict[str, Any]:
 
 
 def from_json(sent: Any) -> Asked:
-    """Return the request that was sent.
-
-    Raises:
-        RequestError: it is of another version, or none.
-    """
+    """Return the request that was sent. Raises RequestError: it is of another version, or none."""
     if not isinstance(sent, dict) or sent.get("version") != VERSION:
         raise RequestError("the request is of another version of leveret analyze")
     try:

@@ -10,11 +10,9 @@ from typing import Final
 
 from leveret.analytics.asked import Asked, to_json
 
-SOCKET: Final = ".serve.sock"
-"""Name of the socket in the output directory."""
+SOCKET: Final = ".serve.sock"  # name of the socket in the output directory
 ROUTE: Final = "/analyze"
-LONGEST: Final = 100
-"""Length of a path, in bytes, up to which systems take it as the address of a socket."""
+LONGEST: Final = 100  # length of a path, in bytes, up to which systems take it as the address of a socket
 CONNECT_SECONDS: Final = 5
 IDLE_SECONDS: Final = 3600
 """Time without a line of a server after which it counts as dead; it writes one at least every minute."""
@@ -65,12 +63,8 @@ class reachable:  # noqa: N801 - used as a function
 def ask(asked: Asked, report_progress: Callable[[str], None]) -> tuple[str, int] | None:
     """Have the server of an output run jobs; return what went wrong, with the code to exit with, or None.
 
-    Args:
-        asked: the request; its output is on this machine.
-        report_progress: called with progress messages.
-
-    Raises:
-        NoServerError: there is no server, or it does not take this request.
+    `asked`: the request; its output is on this machine; `report_progress`: called with progress messages. Raises
+    NoServerError: there is no server, or it does not take this request.
     """
     if not isinstance(asked.output, Path):
         raise NoServerError("")

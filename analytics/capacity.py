@@ -21,14 +21,10 @@ from leveret.analytics.series import steps
 COUNTERS: Final = ("published", "cpu_user_us", "cpu_sys_us")
 LATE_US: Final = 10_000
 GROUPS: Final = 20
-FEW: Final = 3
-"""Minimum number of intervals for a fitted line."""
-FARTHEST: Final = 2
-"""Multiple of the greatest rate seen up to which the line is believed."""
-EXPLAINED: Final = 0.5
-"""Minimum fraction of the variance that a line must explain."""
-SHOWN: Final = 20
-"""Number of nodes in the figures, those with the highest publish rates."""
+FEW: Final = 3  # minimum number of intervals for a fitted line
+FARTHEST: Final = 2  # multiple of the greatest rate seen up to which the line is believed
+EXPLAINED: Final = 0.5  # minimum fraction of the variance that a line must explain
+SHOWN: Final = 20  # number of nodes in the figures, those with the highest publish rates
 
 
 def compute(data: Input) -> dict[str, DataFrame]:

@@ -13,8 +13,7 @@ from leveret.analytics.series import start_of_bin
 
 COMING: Final = ("connection_opened", "connection_closed", "queue_created", "queue_deleted", "auth_failed")
 SHOWN: Final = 50
-NODES: Final = 20
-"""Number of nodes in the figures, those with the most events."""
+NODES: Final = 20  # number of nodes in the figures, those with the most events
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
@@ -41,10 +40,8 @@ def ends(*seen: DataFrame) -> DataFrame:
 def over_time(rows: DataFrame, seconds: int, *seen: DataFrame) -> DataFrame:
     """Return the counts of each of `COMING` by node and bin of so many `seconds`, including zeros.
 
-    Args:
-        rows: events.
-        seconds: length of a bin.
-        seen: tables of the node, which say from when to when it is known; without any the events do.
+    `rows`: events; `seconds`: length of a bin; `seen`: tables of the node, which say from when to when it is known;
+    without any the events do.
     """
     placed = rows.select("node", "kind", "detail", start_of_bin(F.col("ts"), seconds).alias("bin"))
     known = reduce(DataFrame.unionByName, [table.select("node", "ts") for table in seen or (rows,)])
@@ -108,11 +105,8 @@ def _span() -> tuple[Column, Column]:
 def alarms(rows: DataFrame, ends: DataFrame) -> DataFrame:
     """Return each alarm with its end and duration in minutes; an alarm still active at the end of the input has no end.
 
-    An alarm that was active when the broker stopped, or at its last row before another boot, ends there.
-
-    Args:
-        rows: events.
-        ends: the result of `ends`.
+    An alarm that was active when the broker stopped, or at its last row before another boot, ends there. `rows`:
+    events.
     """
     order = Window.partitionBy("node", "boot_id", "name").orderBy("mono_us")
     stops = rows.filter(F.col("kind") == "stop").groupBy("node", "boot_id")

@@ -27,10 +27,8 @@ from leveret.analytics.times import EXAMPLES, TimeError, parse
 
 FOLLOW_SECONDS: Final = 30
 LISTEN: Final = ("127.0.0.1", 15693)
-LOG: Final = ".serve.log"
-"""File in the output with the messages of the process of `--keep-warm`."""
-READY_SECONDS: Final = 60
-"""Maximum time for that process to listen."""
+LOG: Final = ".serve.log"  # file in the output with the messages of the process of `--keep-warm`
+READY_SECONDS: Final = 60  # maximum time for that process to listen
 _EXTRA: Final = frozenset({"pyspark", "py4j", "jinja2", "matplotlib"})
 _WIDTH: Final = max(map(len, SUMMARIES))
 _EPILOG: Final = "\b\nJobs:\n" + "\n".join(

@@ -14,12 +14,10 @@ from leveret.analytics.reading import Input, InputError
 from leveret.analytics.schemas import Table, tables
 from leveret.analytics.series import BEFORE, counted, with_before
 
-TABLES: Final = "tables"
-"""Directory of the output that serves as input of the other jobs."""
+TABLES: Final = "tables"  # directory of the output that serves as input of the other jobs
 WRITTEN: Final = "written"
 KEPT: Final = "kept"
-GAP: Final = 2.5
-"""Multiple of a node's usual row distance from which rows are missing."""
+GAP: Final = 2.5  # multiple of a node's usual row distance from which rows are missing
 CLOCK_US: Final = 1_000_000
 """Permitted drift of the wall clock against the monotonic clock between two rows, in microseconds."""
 INVARIANTS: Final = {
@@ -31,8 +29,7 @@ INVARIANTS: Final = {
     },
 }
 """Conditions that no row of a table may meet, by name; those of `queue_interval` are in `paging`."""
-NEAR: Final = 0.1
-"""Greatest relative difference of two means of the same waits, one of them of samples."""
+NEAR: Final = 0.1  # greatest relative difference of two means of the same waits, one of them of samples
 _PARTITIONS: Final = (
     "table string",
     "dt string",
@@ -48,10 +45,8 @@ def compact(data: Input) -> dict[str, DataFrame]:
     """Write each hour of each table as Parquet to the output's `tables`; return a summary by hour.
 
     Rows that exist already are not written again, and none is removed: repeating it changes nothing, rows whose JSON
-    has been deleted are kept, and several brokers' exports may go to one output.
-
-    Raises:
-        InputError: there is no JSON table, or it is not in directories by date and hour; or rows were lost in writing.
+    has been deleted are kept, and several brokers' exports may go to one output. Raises InputError: there is no JSON
+    table, or it is not in directories by date and hour; or rows were lost in writing.
     """
     done = [
         record
@@ -148,10 +143,8 @@ def _lacking(rows: DataFrame, stored: DataFrame, table: Table) -> DataFrame:
 def validate(data: Input) -> dict[str, DataFrame]:
     """Return `tables` (rows read), `findings` (contradictory rows), `gaps` (times without rows of a node) and `waits`.
 
-    `waits` compares the mean waits of queues by Little's law with those of the samples.
-
-    Raises:
-        InputError: there is no table at all.
+    `waits` compares the mean waits of queues by Little's law with those of the samples. Raises InputError: there is no
+    table at all.
     """
     there = [table for name, table in tables().items() if data.has(name)]
     if not there:

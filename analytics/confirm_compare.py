@@ -22,11 +22,10 @@ BASELINES: Final = ("paper-baseline", "paper-standard", "default", "rabbitmq", "
 """The lines that others are compared with; the first is what the paper divided by."""
 FIGURES: Final = {"consumer-ack": 5, "consumer-ack-light": 6}
 """The optimised lines, and the figure of the paper that shows each."""
-PAPER: Final[Mapping[str, Mapping[int, float]]] = {
+PAPER: Final[Mapping[str, Mapping[int, float]]] = {  # new rate over old by number of queues, from the paper
     "consumer-ack": {1: 3.08, 2: 2.01, 15: 1.409, 30: 1.403},
     "consumer-ack-light": {1: 3.48, 2: 2.16, 15: 1.526, 30: 1.534},
 }
-"""New rate over old by number of queues, from the paper."""
 PAPER_ABOVE_THREE: Final = {"consumer-ack": 1.429, "consumer-ack-light": 1.565}
 """Its mean over all queue counts above 3."""
 ABOVE: Final = 3
@@ -35,8 +34,7 @@ CONSUMED: Final = "a confirmed message has been consumed; unconfirmed messages a
 NOT_SYNCED: Final = (
     "a confirmed message survives a kill but not a power failure, because commits are not flushed"
 )
-UNSYNCED: Final = 4
-"""The version from which RabbitMQ's classic queues confirm without waiting for the disk."""
+UNSYNCED: Final = 4  # the version from which RabbitMQ's classic queues confirm without waiting for the disk
 NACKED: Final = "messages were nacked during the measurement"
 NOTHING: Final = "no messages arrived during the measurement"
 NO_COST: Final = "no row in bench_cost"
@@ -46,8 +44,7 @@ BUSY: Final = 0.10
 WHATS: Final = ("rate", "published", "cpu_us", "client_cpu_us", "disk_bytes")
 """The columns of `runs` that are compared."""
 TOO_SHORT: Final = "no interval within the measurement"
-CUTS: Final = (15.0, 5.0)
-"""Seconds excluded at the start and at the end of a run, unless the plan has others."""
+CUTS: Final = (15.0, 5.0)  # seconds excluded at the start and at the end of a run, unless the plan has others
 BATCH_SECONDS: Final = 5.0
 _RATES: Final = ("published", "confirmed", "received", "nacked")
 _CELL: Final = ("window", "queues")
@@ -56,8 +53,7 @@ _CELL: Final = ("window", "queues")
 def cuts(spark: SparkSession, directory: Location) -> tuple[float, float]:
     """Return the seconds excluded at a run's start and end, from the plan of the sweep if there is one.
 
-    Raises:
-        InputError: the plan cannot be read.
+    Raises InputError: the plan cannot be read.
     """
     plan = directory / "plan.json"
     try:
@@ -315,10 +311,8 @@ def _verdict(line: str, speed_ups: list[Row]) -> str:
 def paper_figure(line: str, rates: Sequence[Row], gains: Sequence[Row]) -> Panels:
     """Return the paper's figure of an optimised line: rates on the left, speed-ups on the right.
 
-    Args:
-        line: one of `FIGURES`.
-        rates: rows of the table `rates`, of one publisher window.
-        gains: rows of `speed_ups` about rates.
+    `line`: one of `FIGURES`; `rates`: rows of the table `rates`, of one publisher window; `gains`: rows of `speed_ups`
+    about rates.
     """
     there = {row["line"] for row in rates}
     shown = [name for name in (*BASELINES, line) if name in there]

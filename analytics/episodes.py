@@ -33,16 +33,11 @@ MINUTE: Final = 60
 QUARTER: Final = 900
 TOGETHER: Final = 3
 """Number of bins that decide together, and number of successive bins that make a growing backlog an episode."""
-APART_MS: Final = TOGETHER * MINUTE * 1000
-"""Milliseconds up to which two times are one episode."""
-FEW: Final = 10
-"""Messages below which nothing is a trouble."""
-READ_AGAIN: Final = 2
-"""Messages read from disk for each one delivered beyond which a queue thrashes."""
-RECOVERED: Final = 0.5
-"""Fraction of its worst backlog below which a queue is recovering."""
-NAMED: Final = 5
-"""Maximum number of consumers that an episode names."""
+APART_MS: Final = TOGETHER * MINUTE * 1000  # milliseconds up to which two times are one episode
+FEW: Final = 10  # messages below which nothing is a trouble
+READ_AGAIN: Final = 2  # messages read from disk for each one delivered beyond which a queue thrashes
+RECOVERED: Final = 0.5  # fraction of its worst backlog below which a queue is recovering
+NAMED: Final = 5  # maximum number of consumers that an episode names
 REASONS: Final = tuple(findings.REASONS)
 """Counters of messages that leave a queue other than by a consumer, and are dead-lettered if it has an exchange."""
 COUNTERS: Final = (
@@ -77,9 +72,7 @@ def binned(data: Input) -> DataFrame:
 def bins(rows: DataFrame, seconds: int) -> DataFrame:
     """Return what happened in each bin of a queue, by the steps that end in it.
 
-    Args:
-        rows: rows of `queue_interval`.
-        seconds: length of a bin.
+    `rows`: rows of `queue_interval`; `seconds`: length of a bin.
 
     Returns:
         For each queue and `bin` (ms): `from_ms`, `until_ms`; `step_us`, the time covered; `least` and `most` messages
@@ -276,10 +269,7 @@ def _marked(made: DataFrame) -> DataFrame:
 def is_delay(served: Column, expired: Column, dead_lettered: Column) -> Column:
     """Return whether it is a delay or retry queue, as the broker judges it: its messages expire and go on.
 
-    Args:
-        served: most consumers.
-        expired: messages that expired.
-        dead_lettered: messages that were dead-lettered.
+    `served`: most consumers; `expired`: messages that expired; `dead_lettered`: messages that were dead-lettered.
     """
     return (served == 0) & (expired > 0) & (dead_lettered > 0)
 
@@ -287,9 +277,7 @@ def is_delay(served: Column, expired: Column, dead_lettered: Column) -> Column:
 def with_consumers(episodes: DataFrame, events: DataFrame) -> DataFrame:
     """Add who consumed: `who`, at most `NAMED` users with the names of their connections; null if none is known.
 
-    Args:
-        episodes: the result of `found`.
-        events: the events of the broker, also from before the range.
+    `events`: the events of the broker, also from before the range.
     """
     known = events.filter(F.col("kind").isin("consumer_added", "consumer_removed")).select(
         *("node", "boot_id", "vhost", F.col("name").alias("queue")),

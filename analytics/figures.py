@@ -61,14 +61,10 @@ class Bars:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Heat:
-    """A heat map of counts, with a column for each time.
+    """A heat map of counts, with a column for each time."""
 
-    Args:
-        y_label: label of the logarithmic axis.
-        cells: time as text, lower end (above 0), upper end, count (above 0); no two overlap, at least one.
-    """
-
-    y_label: str
+    y_label: str  # label of the logarithmic axis
+    # time as text, lower end (above 0), upper end, count (above 0); no two overlap, at least one
     cells: Sequence[tuple[str, float, float, float]]
 
 

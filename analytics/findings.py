@@ -12,45 +12,32 @@ CRITICAL: Final = "critical"
 WARNING: Final = "warning"
 GOOD: Final = "good"
 IDLE: Final = "idle"
-LEVELS: Final[Mapping[str, str]] = {
+LEVELS: Final[Mapping[str, str]] = {  # names of levels on pages, from the worst to the best
     CRITICAL: "Critical",
     WARNING: "Warning",
     GOOD: "OK",
     IDLE: "Idle",
 }
-"""Names of levels on pages, from the worst to the best."""
-REASONS: Final[Mapping[str, str]] = {
+REASONS: Final[Mapping[str, str]] = {  # reasons of dead letters in words, by counter
     "rejected": "rejected by consumers",
     "expired": "expired",
     "dropped": "over the limit of the queue",
 }
-"""Reasons of dead letters in words, by counter."""
 _MINUTE: Final = 60
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding in words.
+    """A finding in words."""
 
-    Args:
-        kind: one of `KINDS`.
-        level: one of `LEVELS`.
-        node: the node it is about.
-        queue: the queue as (virtual host, name), None if it is about something else.
-        title: the finding itself.
-        text: when, and how much.
-        also: names of queues of the virtual host that it covers.
-        vhost: the virtual host of an exchange; empty otherwise.
-    """
-
-    kind: str
-    level: str
-    node: str
-    queue: tuple[str, str] | None
-    title: str
-    text: str
-    also: frozenset[str] = frozenset()
-    vhost: str = ""
+    kind: str  # one of `KINDS`
+    level: str  # one of `LEVELS`
+    node: str  # the node it is about
+    queue: tuple[str, str] | None  # the queue as (virtual host, name), None if it is about something else
+    title: str  # the finding itself
+    text: str  # when, and how much
+    also: frozenset[str] = frozenset()  # names of queues of the virtual host that it covers
+    vhost: str = ""  # the virtual host of an exchange; empty otherwise
 
     @property
     def sentence(self) -> str:

@@ -13,13 +13,11 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from leveret.analytics.schemas import Table
 
-RECENT_MS: Final = 10 * 60_000
-"""Age of the oldest row that is kept as it is."""
+RECENT_MS: Final = 10 * 60_000  # age of the oldest row that is kept as it is
 SPANS: Final = ((2 * 3_600_000, 60_000), (2 * 86_400_000, 900_000))
 """Ages up to which rows have spans of such a length; both in milliseconds. Older ones have spans of `LONGEST_MS`."""
 LONGEST_MS: Final = 3_600_000
-TIMES: Final = "times"
-"""Key in the detail of an event: the number of events that it stands for."""
+TIMES: Final = "times"  # key in the detail of an event: the number of events that it stands for
 REPEATED: Final = ("connection_opened", "connection_closed", "auth_failed")
 _SPAN: Final = "_span"
 
@@ -27,10 +25,8 @@ _SPAN: Final = "_span"
 def fold(rows: DataFrame, table: Table, now_ms: int) -> DataFrame:
     """Return rows with those that are old folded.
 
-    Args:
-        rows: rows of the table.
-        table: its declaration. Tables without a clock are returned as they are.
-        now_ms: the time from which ages are reckoned, that of the newest row.
+    `rows`: rows of the table; `table`: its declaration. Tables without a clock are returned as they are; `now_ms`: the
+    time from which ages are reckoned, that of the newest row.
     """
     if not table.has_clock:
         return rows

@@ -27,32 +27,22 @@ from leveret.analytics.reading import ASIDE, QUARANTINE, Counted, Input, lines, 
 from leveret.analytics.schemas import Table, tables
 from leveret.analytics.scope import EVERYTHING, Scope
 
-FOLLOWED: Final = "followed"
-"""Directory of the output for rows, lines that were set aside, and checkpoints."""
+FOLLOWED: Final = "followed"  # directory of the output for rows, lines that were set aside, and checkpoints
 FILES_AT_ONCE: Final = 200
-BATCHES: Final = 8
-"""Number of batches from which they are folded."""
-DONE: Final = "_SUCCESS"
-"""File that Spark writes last."""
+BATCHES: Final = 8  # number of batches from which they are folded
+DONE: Final = "_SUCCESS"  # file that Spark writes last
 _BATCH: Final = re.compile(r"batch=(\d+)")
 _FOLDED: Final = re.compile(r"folded-(\d+)-(\d+)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stored:
-    """The directories with all rows of a stream so far.
+    """The directories with all rows of a stream so far."""
 
-    Args:
-        folded: the directory of folded rows; None before the first.
-        through: number of the last batch that is in it; -1 for none.
-        rows: number of rows that were folded to it.
-        batches: directories of later batches, by number.
-    """
-
-    folded: Path | None
-    through: int
-    rows: int
-    batches: Mapping[int, Path]
+    folded: Path | None  # the directory of folded rows; None before the first
+    through: int  # number of the last batch that is in it; -1 for none
+    rows: int  # number of rows that were folded to it
+    batches: Mapping[int, Path]  # directories of later batches, by number
 
     @property
     def folders(self) -> list[Path]:
@@ -96,29 +86,19 @@ def remove_replaced(folder: Path) -> None:
 
 
 class Followed(Input):
-    """The rows of a follower so far, as input of jobs.
-
-    Args:
-        spark: the session.
-        folder: the follower's directory.
-        folders: the directories with the rows of each table.
-        read: number of rows that were read of each table.
-        aside: number of lines set aside, by table and reason.
-        scope: the rows to give to jobs.
-        objective: the latency that users want.
-    """
+    """The rows of a follower so far, as input of jobs."""
 
     is_folded = True
 
     def __init__(
         self,
         spark: SparkSession,
-        folder: Path,
-        folders: Mapping[str, Sequence[Path]],
-        read: Mapping[str, int],
-        aside: Mapping[str, Mapping[str, int]],
-        scope: Scope = EVERYTHING,
-        objective: Objective = DEFAULT,
+        folder: Path,  # the follower's directory
+        folders: Mapping[str, Sequence[Path]],  # the directories with the rows of each table
+        read: Mapping[str, int],  # number of rows that were read of each table
+        aside: Mapping[str, Mapping[str, int]],  # number of lines set aside, by table and reason
+        scope: Scope = EVERYTHING,  # the rows to give to jobs
+        objective: Objective = DEFAULT,  # the latency that users want
     ) -> None:
         super().__init__(spark, folder, folder, aside, scope, objective)
         self._folders = folders
@@ -136,25 +116,16 @@ class Followed(Input):
 
 
 class Follower:
-    """The tables under a growing directory, as far as they have been read.
-
-    Args:
-        spark: the session.
-        directory: the directory of the export.
-        output: receives the rows and checkpoints.
-        scope: the rows to give to jobs; all are read.
-        objective: the latency that users want.
-        batches: number of batches from which they are folded.
-    """
+    """The tables under a growing directory, as far as they have been read."""
 
     def __init__(
         self,
         spark: SparkSession,
-        directory: Location,
-        output: Path,
-        scope: Scope = EVERYTHING,
-        objective: Objective = DEFAULT,
-        batches: int = BATCHES,
+        directory: Location,  # the directory of the export
+        output: Path,  # receives the rows and checkpoints
+        scope: Scope = EVERYTHING,  # the rows to give to jobs; all are read
+        objective: Objective = DEFAULT,  # the latency that users want
+        batches: int = BATCHES,  # number of batches from which they are folded
     ) -> None:
         self._spark = spark
         self._scope = scope
@@ -166,8 +137,7 @@ class Follower:
     def catch_up(self, names: Iterable[str]) -> Followed:
         """Read new files of these tables, as far as they exist; return all rows so far, old ones folded.
 
-        Raises:
-            StreamingQueryException: Spark could not read or write something.
+        Raises StreamingQueryException: Spark could not read or write something.
         """
         folders: dict[str, list[Path]] = {}
         read: dict[str, int] = {}

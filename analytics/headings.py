@@ -63,7 +63,7 @@ HEADINGS: Final[Mapping[str, str]] = {
 }
 """Heading by name of the column; of others it is the name, with spaces for underscores."""
 
-TABLES: Final[Mapping[str, str]] = {
+TABLES: Final[Mapping[str, str]] = {  # the rows of each table, in words
     "queue_interval": "Samples of queues",
     "exchange_interval": "Samples of exchanges",
     "topic_pattern": "Samples of binding keys",
@@ -75,7 +75,6 @@ TABLES: Final[Mapping[str, str]] = {
     "bench_sample": "Seconds of runs",
     "bench_cost": "Costs of runs",
 }
-"""The rows of each table, in words."""
 
 
 DURATIONS: Final[Mapping[str, float]] = {"_us": 1e-6, "_ms": 1e-3, "_s": 1.0}
@@ -96,11 +95,8 @@ def heading(name: str) -> str:
 def in_words(text: str, columns: Sequence[str]) -> str:
     """Return a paragraph about a table with the headings of columns in place of their names.
 
-    A name that is a word of the language as well is replaced only where it is explained, before a colon.
-
-    Args:
-        text: the paragraph.
-        columns: the columns of the table.
+    A name that is a word of the language as well is replaced only where it is explained, before a colon. `text`: the
+    paragraph; `columns`: the columns of the table.
     """
     for name in sorted(columns, key=len, reverse=True):
         explained = "" if "_" in name else r"(?=:)"

@@ -31,22 +31,18 @@ from leveret.analytics.troubles import COLUMNS, findings
 OK: Final = "ok"
 BEHIND: Final = "falling behind"
 STOPPED: Final = "stopped"
-INTERVALS: Final = 10
-"""Number of intervals in the window."""
+INTERVALS: Final = 10  # number of intervals in the window
 HOT: Final = 3.0
 """Multiple of a node's median publish rate from which a queue is hot, if it is one of the `SHOWN` busiest."""
 IDLE_CAPACITY: Final = 0.5
 SHOWN: Final = 20
-DRAWN: Final = 7
-"""Number of queues in a figure of lines."""
-TOLD: Final = 5
-"""Number of troubles among the facts."""
+DRAWN: Final = 7  # number of queues in a figure of lines
+TOLD: Final = 5  # number of troubles among the facts
 NOTHING: Final = "No queue fell behind, stalled or lacked a consumer for minutes in this range."
-TROUBLES: Final = (
+TROUBLES: Final = (  # columns of the table of troubles
     *("trouble", "level", "start", "end", "minutes"),
     *("worst", "pub", "settled", "consumers", "who"),
 )
-"""Columns of the table of troubles."""
 _STATE: Final = ("ready", "unacked", "held", "consumers", "capacity", "delivered", "requeued", "pub")
 
 
@@ -122,10 +118,7 @@ def alive(placed: DataFrame) -> DataFrame:
 def verdicts(rows: DataFrame, clocks: DataFrame, alive: DataFrame) -> DataFrame:
     """Return a row with a `verdict` for each queue that exists at the end of its node's last boot.
 
-    Args:
-        rows: rows of `queue_interval`.
-        clocks: their clocks.
-        alive: the queues that exist.
+    `rows`: rows of `queue_interval`; `clocks`: their clocks; `alive`: the queues that exist.
     """
     order = Window.partitionBy(*OBJECT).orderBy("mono_us")
     # The row before the window is the initial state: a missing row means that nothing has changed. Of most rows their

@@ -16,10 +16,8 @@ SCHEME: Final = "ll5"
 QUANTILES: Final[Mapping[str, int]] = {"p50": 500, "p90": 900, "p95": 950, "p99": 990, "p999": 999}
 """Quantiles in thousandths, by name."""
 _PARTS: Final = 32
-_LAST: Final = 1919
-"""The bucket of the greatest value of 63 bits."""
-_MOST: Final = 2**50
-"""Samples in a bucket of a row: thousandths of their sums are computed in 64 bits."""
+_LAST: Final = 1919  # the bucket of the greatest value of 63 bits
+_MOST: Final = 2**50  # samples in a bucket of a row: thousandths of their sums are computed in 64 bits
 
 
 def is_no_bucket(bucket: Column) -> Column:
@@ -47,13 +45,9 @@ def _shift(index: Column) -> Column:
 def merged(rows: DataFrame, by: Sequence[str]) -> DataFrame:
     """Add up the histograms of each group.
 
-    Args:
-        rows: rows of the table `latency_hist`.
-        by: the columns that define a group.
-
-    Returns:
-        A row for each group and bucket `i`: the number of samples `c`; and `sum_us`, `min_us`, `max_us`, which are to
-        be added up, or compared, over all buckets of the group.
+    `rows`: rows of the table `latency_hist`; `by`: the columns that define a group. Returns a row for each group and
+    bucket `i`: the number of samples `c`; and `sum_us`, `min_us`, `max_us`, which are to be added up, or compared, over
+    all buckets of the group.
     """
     buckets = rows.select(*by, "sum_us", "min_us", "max_us", F.posexplode("b").alias("at", "bucket"))
     return buckets.groupBy(*by, F.col("bucket.i").alias("i")).agg(
@@ -90,7 +84,6 @@ def quantiles(merged: DataFrame, by: Sequence[str]) -> DataFrame:
 
     Returns:
         A row for each group: `count`, `mean_us`, `min_us`, `p50_us` and the other `QUANTILES`, `max_us`.
-
     """
     rank = {name: F.ceil(F.col("total") * thousandths / 1000) for name, thousandths in QUANTILES.items()}
     found = (

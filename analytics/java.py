@@ -23,8 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-OLDEST: Final = 17
-"""Minimum Java version for Spark 4."""
+OLDEST: Final = 17  # minimum Java version for Spark 4
 VECTOR: Final = "jdk.incubator.vector"
 ANSWER_SECONDS: Final = 60
 """Maximum seconds for a Java to report its version; on a swapping machine it takes long."""
@@ -65,12 +64,7 @@ def bundled() -> Path | None:
 
 
 def find(environ: Mapping[str, str], bundled: Callable[[], Path | None] = bundled) -> Java:
-    """Return the first Java that can run Spark.
-
-    Raises:
-        JavaError: none can.
-
-    """
+    """Return the first Java that can run Spark. Raises JavaError: none can."""
     problems = []
     for origin, home in _candidates(environ, bundled):
         try:
@@ -92,11 +86,7 @@ def _candidates(environ: Mapping[str, str], bundled: Callable[[], Path | None]) 
 
 
 def probe(home: Path) -> Java:
-    """Query the version of the Java in `home`.
-
-    Raises:
-        JavaError: it does not answer, or is too old.
-    """
+    """Query the version of the Java in `home`. Raises JavaError: it does not answer, or is too old."""
     command = [str(home / "bin" / "java"), "--list-modules"]
     try:
         done = subprocess.run(  # noqa: S603 - the Java that the user named
@@ -116,10 +106,8 @@ def probe(home: Path) -> Java:
 def home_for_spark(java: Java, environ: Mapping[str, str]) -> Path:
     """Return the JAVA_HOME for Spark: that of a script in the user's cache, or the Java's own if it may be that.
 
-    Without a home, or one that can be written, a Java that needs the script gets it in a folder of this process.
-
-    Raises:
-        JavaError: the script cannot be written, and the Java needs it.
+    Without a home, or one that can be written, a Java that needs the script gets it in a folder of this process. Raises
+    JavaError: the script cannot be written, and the Java needs it.
     """
     script = (PLAIN if java.has_vector else SHIM).format(
         vector=VECTOR, java=shlex.quote(str(java.home / "bin" / "java"))

@@ -18,23 +18,14 @@ MOST_ROWS: Final = 10_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page: an optional paragraph, figure and table, in this order.
+    """A part of a page: an optional paragraph, figure and table, in this order."""
 
-    Args:
-        title: its heading.
-        text: the paragraph; plain text.
-        figure: its chart.
-        name: name of the chart's own file, without suffix; empty for a chart that is only in the page.
-        columns: names of the columns to show, in order.
-        rows: rows with these columns.
-    """
-
-    title: str
-    text: str
-    figure: Chart | None = None
-    name: str = ""
-    columns: Sequence[str] = ()
-    rows: Sequence[Row] = ()
+    title: str  # its heading
+    text: str  # the paragraph; plain text
+    figure: Chart | None = None  # its chart
+    name: str = ""  # name of the chart's own file, without suffix; empty for a chart that is only in the page
+    columns: Sequence[str] = ()  # names of the columns to show, in order
+    rows: Sequence[Row] = ()  # rows with these columns
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,10 +72,7 @@ class Written:
     def rows(self, name: str, *order: str | Column, where: Column | None = None) -> list[Row]:
         """Return the first `MOST_ROWS` rows of a table; times as text, in UTC.
 
-        Args:
-            name: name of the table.
-            order: columns to order by.
-            where: condition on the rows.
+        `name`: name of the table; `order`: columns to order by; `where`: condition on the rows.
         """
         table = self.table(name)
         if where is not None:
@@ -102,22 +90,13 @@ class Written:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """One kind of analysis.
+    """One kind of analysis."""
 
-    Args:
-        name: its name on the command line and in the output.
-        needs: required tables.
-        compute: returns the result's tables, by name.
-        describe: returns the page from the tables that were written.
-        uses: optional tables.
-
-    """
-
-    name: str
-    needs: tuple[str, ...]
-    compute: Callable[[Input], Mapping[str, DataFrame]]
-    describe: Callable[[Written], Page]
-    uses: tuple[str, ...] = ()
+    name: str  # its name on the command line and in the output
+    needs: tuple[str, ...]  # required tables
+    compute: Callable[[Input], Mapping[str, DataFrame]]  # returns the result's tables, by name
+    describe: Callable[[Written], Page]  # returns the page from the tables that were written
+    uses: tuple[str, ...] = ()  # optional tables
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -128,10 +107,8 @@ class Job:
 def number_of(count: int, one: str, more: str = "") -> str:
     """Return a number of things in words of the right grammatical number: `1 queue`, `1,200 queues`.
 
-    Args:
-        count: the number.
-        one: the words after 1, with a verb if that changes too (`queue is hot`).
-        more: the words after any other number; if empty, `one` with an `s`.
+    `count`: the number; `one`: the words after 1, with a verb if that changes too (`queue is hot`); `more`: the words
+    after any other number; if empty, `one` with an `s`.
     """
     return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
@@ -139,14 +116,8 @@ def number_of(count: int, one: str, more: str = "") -> str:
 def run(job: Job, data: Input, output: Location, report_progress: Callable[[str], None]) -> Page:
     """Compute a job's tables, write them in place of those of an earlier run, and return its page.
 
-    Args:
-        job: the job.
-        data: the input.
-        output: the job's own directory.
-        report_progress: called with progress messages.
-
-    Raises:
-        InputError: the input lacks tables that the job needs.
+    `output` is the job's own directory, `report_progress` is called with progress messages. Raises
+    InputError: the input lacks tables that the job needs.
     """
     for name in job.needs:
         data.table(name)

@@ -22,8 +22,7 @@ from leveret.analytics.reading import Input, InputError
 from leveret.analytics.series import start_of_bin
 
 SLOWEST: Final = 100
-FIRST: Final = "deliver"
-"""The metric that users ask for."""
+FIRST: Final = "deliver"  # the metric that users ask for
 NAMES: Final = {FIRST: "Message latency, publish to delivery"}
 _WHAT: Final = ("metric", "mode")
 _COLUMNS: Final = ("count", "mean_us", "min_us", *(f"{name}_us" for name in QUANTILES), "max_us")
@@ -32,9 +31,7 @@ _COLUMNS: Final = ("count", "mean_us", "min_us", *(f"{name}_us" for name in QUAN
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `by_mode`, `by_time`, `by_queue`, `curves`, `heat` and `objective`.
 
-    Raises:
-        InputError: the histograms are of another, unknown bucket scheme.
-
+    Raises InputError: the histograms are of another, unknown bucket scheme.
     """
     rows = data.table("latency_hist")
     if foreign := [

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _FILE: Final = re.compile(r"file:(?://)?(?=/)", re.IGNORECASE)
-_WILD: Final = re.compile(r"[*?{}\[\]\\]")
-"""Glob characters of paths, which a backslash escapes."""
+_WILD: Final = re.compile(r"[*?{}\[\]\\]")  # glob characters of paths, which a backslash escapes
 _LINES_OF_PARQUET: Final = 64
 """Bytes of lines for each byte of Parquet that `compact` makes of them: 70 for a day of 30 queues."""
 

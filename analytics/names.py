@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-SUMMARIES: Final[Mapping[str, str]] = {
+SUMMARIES: Final[Mapping[str, str]] = {  # A phrase about each job
     "overview": "what is wrong, what has changed, and a page for each queue and node",
     "validate": "invalid lines, decreasing counters, contradictions, missing rows",
     "confirm-compare": "speed-up of the consumer-ack modes with confidence intervals, from the records of bench.paper",
@@ -16,10 +16,8 @@ SUMMARIES: Final[Mapping[str, str]] = {
     "churn": "opened and closed connections and queues, failed logins, duration of alarms",
     "compact": "convert JSON Lines to Parquet by hour, for faster analysis and for archiving",
 }
-"""A phrase about each job."""
 ALL: Final = "all"
-NOT_IN_ALL: Final = frozenset({"compact"})
-"""Jobs that copy the input instead of reporting on it."""
+NOT_IN_ALL: Final = frozenset({"compact"})  # jobs that copy the input instead of reporting on it
 NOT_LIMITED: Final[Mapping[str, frozenset[str]]] = {
     "--since": frozenset({"compact", "confirm-compare"}),
     "--until": frozenset({"compact", "confirm-compare"}),

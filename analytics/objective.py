@@ -30,8 +30,7 @@ DEFAULT: Final = Objective()
 def parse(text: str) -> Objective:
     """Return the objective that a text says.
 
-    Raises:
-        ObjectiveError: it says none, a share that is not between 0 and 100 %, or no time at all.
+    Raises ObjectiveError: it says none, a share that is not between 0 and 100 %, or no time at all.
     """
     said = _WRITTEN.fullmatch(text.strip().lower())
     if said is not None:

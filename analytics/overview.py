@@ -19,8 +19,7 @@ from leveret.analytics.site import MOST_PAGES, OverviewPage
 from leveret.analytics.troubles import COLUMNS, boots, findings
 
 NODE_COUNTERS: Final = ("published", "delivered", "confirmed", "acked", "cpu_user_us", "cpu_sys_us")
-CHANGED: Final = 1.5
-"""Least factor between two ranges for a change."""
+CHANGED: Final = 1.5  # least factor between two ranges for a change
 LEAST_RATE: Final = 0.1
 """Messages a second that are added to rates before they are compared, so that trifles are no change."""
 
@@ -59,10 +58,7 @@ def waits(data: Input) -> DataFrame | None:
 def queues(past: DataFrame, findings: DataFrame, waits: DataFrame | None = None) -> DataFrame:
     """Return each queue with its totals, its state at the end, and its `level`: that of its worst finding.
 
-    Args:
-        past: bins of queues.
-        findings: the findings.
-        waits: the result of `waits`.
+    `past`: bins of queues; `findings`: the findings.
     """
     worst = (
         findings.filter(~F.col("kind").isin("fan_out", "lost") & F.col("queue").isNotNull())

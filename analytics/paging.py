@@ -21,7 +21,7 @@ from leveret.analytics.series import FULL_US, MOST_BINS, OBJECT, QUEUE, counted,
 STATES: Final = ("alpha", "beta", "gamma", "delta")
 LEVELS: Final = (*STATES, "unacked")
 MOVES: Final = ("t_ab", "t_ag", "t_to_delta", "t_from_delta", "t_unacked_out")
-WORDS: Final = {
+WORDS: Final = {  # names of states and moves for users
     "alpha": "in memory",
     "beta": "transient, body on disk",
     "gamma": "persistent, body on disk",
@@ -33,7 +33,6 @@ WORDS: Final = {
     "t_from_delta": "read back from disk",
     "t_unacked_out": "bodies of unacked paged out",
 }
-"""Names of states and moves for users."""
 COUNTERS: Final = ("pub", "delivered", "acked", "requeued", "expired", "dropped", "dead_lettered", "purged")
 AREAS: Final = ("area_ready", *(f"area_{level}" for level in LEVELS))
 _SUMMED: Final = (*COUNTERS, *MOVES, *AREAS)
@@ -42,7 +41,7 @@ SETTLED: Final = 0.05
 """Maximum share of messages at the ends, relative to those that left, for comparing a queue with Little's law."""
 NEAR: Final = 0.1
 _PAGED: Final = "t_unacked_out = 0"
-BROKEN: Final = {
+BROKEN: Final = {  # conditions that no row may meet, by name
     "alpha + beta + gamma + delta differs from ready": "alpha + beta + gamma + delta != ready",
     "gamma messages in a transient queue": "not durable and gamma > 0",
     "beta messages, but no transient message was paged out": f"beta > 0 and t_ab = 0 and {_PAGED}",
@@ -50,7 +49,6 @@ BROKEN: Final = {
         f"gamma > 0 and t_ag = 0 and t_from_delta = 0 and {_PAGED}"
     ),
 }
-"""Conditions that no row may meet, by name."""
 BROKEN_STEPS: Final = {
     "areas of the states do not add up to that of ready": (
         f"abs({' + '.join(f'd_area_{state}' for state in STATES)} - d_area_ready) > 8"
@@ -77,9 +75,8 @@ def compute(data: Input) -> dict[str, DataFrame]:
 def checked(data: Input, histograms: DataFrame | None) -> tuple[DataFrame, DataFrame | None]:
     """Return the checks for `validate`: counts of contradictory rows, and the waits by Little's law and by samples.
 
-    Args:
-        data: the input; it has `queue_interval`.
-        histograms: rows of `latency_hist`; without them there are no samples to compare with.
+    `data`: the input; it has `queue_interval`; `histograms`: rows of `latency_hist`; without them there are no samples
+    to compare with.
     """
     rows = data.table("queue_interval")
     found = _parts(data, rows, data.bin_seconds("queue_interval"))

@@ -12,14 +12,11 @@ from typing import Any, Final
 
 from leveret.analytics.figures import DASHED, Bars, Chart, Heat, Panel, Panels, Series, plain
 
-BAR_PIXELS: Final = 26
-"""Height of a bar with its distance from the next."""
-FEW: Final = 5
-"""Greatest value of whole numbers of which an axis shows each."""
+BAR_PIXELS: Final = 26  # height of a bar with its distance from the next
+FEW: Final = 5  # greatest value of whole numbers of which an axis shows each
 _LEAST_PIXELS: Final = 110
 
-Plot = Mapping[str, Any]
-"""A figure: `data` and `layout`."""
+Plot = Mapping[str, Any]  # A figure: `data` and `layout`
 
 
 def plots(chart: Chart) -> list[Plot]:

@@ -5,12 +5,11 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
-T_95: Final = (
+T_95: Final = (  # student's t, two-sided 95 %, for 1 to 30 degrees of freedom
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
-"""Student's t, two-sided 95 %, for 1 to 30 degrees of freedom."""
 RESAMPLES: Final = 2000
 SEED: Final = 20
 
@@ -29,13 +28,9 @@ def half_width(values: str) -> Column:
 def paired(rates: DataFrame, baselines: Sequence[str], cell: Sequence[str]) -> DataFrame:
     """Pair each line with each baseline of the same block.
 
-    Args:
-        rates: `line`, `block`, `rate` and the columns of a cell; one row each, all rates above 0.
-        baselines: names of lines.
-        cell: the columns that have to be equal, except the block.
-
-    Returns:
-        The columns of a cell, `block`, `line`, `baseline`, `log_ratio`, `rate`, `old_rate`.
+    `rates`: `line`, `block`, `rate` and the columns of a cell; one row each, all rates above 0; `baselines`: names of
+    lines; `cell`: the columns that have to be equal, except the block. Returns the columns of a cell, `block`, `line`,
+    `baseline`, `log_ratio`, `rate`, `old_rate`.
     """
     old = rates.filter(F.col("line").isin(*baselines)).select(
         *cell, "block", F.col("line").alias("baseline"), F.col("rate").alias("old_rate")
@@ -88,10 +83,7 @@ def mean_of_ratios(pairs: DataFrame, over: str, by: Sequence[str]) -> DataFrame:
     Blocks are sampled, each with all its measurements, because a disturbance of a block affects all of them. The
     samples are a hash of their number, so the result does not depend on how rows are spread over partitions.
 
-    Args:
-        pairs: the result of `paired`.
-        over: the column, `queues`.
-        by: the columns that define a group.
+    `over`: the column, `queues`; `by`: the columns that define a group.
 
     Returns:
         `by`, `cells` (how many values of `over`), `blocks`, `ratio`, `low`, `high` (null of one block).

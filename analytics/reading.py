@@ -28,8 +28,7 @@ INCOMPLETE: Final = "missing value"
 IMPOSSIBLE: Final = "impossible number"
 TIMES: Final = dict.fromkeys(("ts", "since_ms"), (0, 4_102_444_800_000))
 """Columns with times, and what they may be: 1970 to 2099. Memory has a place for each time between two of them."""
-GREATEST: Final = 2**62
-"""The bound of other numbers: the modulus of areas."""
+GREATEST: Final = 2**62  # the bound of other numbers: the modulus of areas
 PLACE: Final = ("dt", "hour")
 """Partition directories below a table's: the date and hour at which a row was written."""
 QUARANTINE: Final = "quarantine"
@@ -38,8 +37,7 @@ ASIDE: Final = "reason string, file string, line string"
 REASON: Final = "_reason"
 FILE: Final = "_file"
 LINE: Final = "_line"
-PART_BYTES: Final = 48 << 20
-"""Bytes of a table that one task parses: seconds."""
+PART_BYTES: Final = 48 << 20  # bytes of a table that one task parses: seconds
 LONGEST: Final = 4 << 20
 """Bytes of a line from which it is no row: a worker has several copies of a line in its memory."""
 TWO: Final = r'\}\s*\{"v":'
@@ -83,30 +81,21 @@ class Seen:
 
 
 class Input:
-    """The tables under one directory. Each is checked once, on first use.
+    """The tables under one directory. Each is checked once, on first use."""
 
-    Attributes:
-        is_folded: True if old rows were folded (`folding`).
-
-    Args:
-        spark: the session.
-        directory: holds a directory for each table; every worker of a cluster must see it under this name.
-        output: the output directory; lines that were set aside are kept in its `quarantine`, by table.
-        aside: number of lines set aside when the Parquet in `directory` was made, by table and reason.
-        scope: the rows to give to jobs.
-        objective: the latency that users want.
-    """
-
-    is_folded = False
+    is_folded = False  # True if old rows were folded (`folding`)
 
     def __init__(
         self,
         spark: SparkSession,
+        # holds a directory for each table; every worker of a cluster must see it under this name
         directory: Location,
+        # the output directory; lines that were set aside are kept in its `quarantine`, by table
         output: Location,
+        # number of lines set aside when the Parquet in `directory` was made, by table and reason
         aside: Mapping[str, Mapping[str, int]] | None = None,
-        scope: Scope = EVERYTHING,
-        objective: Objective = DEFAULT,
+        scope: Scope = EVERYTHING,  # the rows to give to jobs
+        objective: Objective = DEFAULT,  # the latency that users want
     ) -> None:
         self.spark = spark
         self.directory = directory.resolve()
@@ -140,8 +129,7 @@ class Input:
     def table(self, name: str) -> DataFrame:
         """Return the rows of a table that are in the scope: the columns of its declaration only.
 
-        Raises:
-            InputError: the table has no files.
+        Raises InputError: the table has no files.
         """
         rows = self.placed(name)
         if not self.scope.is_all:
@@ -151,8 +139,7 @@ class Input:
     def bin_seconds(self, name: str) -> int:
         """Return the length of a bin (`series.bin_seconds`) of the rows of `table`, which has a clock.
 
-        Raises:
-            InputError: the table has no files.
+        Raises InputError: the table has no files.
         """
         self.placed(name)
         seen = self.seen[name]
@@ -172,11 +159,7 @@ class Input:
         return self._versions
 
     def whole(self, name: str) -> DataFrame:
-        """Return the rows of a table at all times, whatever the scope.
-
-        Raises:
-            InputError: the table has no files.
-        """
+        """Return the rows of a table at all times, whatever the scope. Raises InputError: the table has no files."""
         if not self.scope.has_range:
             return self.placed(name)
         table = tables()[name]
@@ -186,8 +169,7 @@ class Input:
     def placed(self, name: str) -> DataFrame:
         """Return the rows of a table with `dt` and `hour`, if it has such directories.
 
-        Raises:
-            InputError: the table has no files.
+        Raises InputError: the table has no files.
         """
         if name not in self._rows:
             suffix = self.suffix(name)

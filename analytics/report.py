@@ -25,13 +25,10 @@ from leveret.analytics.job import Page, Section, number_of
 from leveret.analytics.plots import Plot, plots
 from leveret.analytics.reading import Counted
 
-SHOWN_ROWS: Final = 200
-"""Maximum rows of a table on a page; all of them are in the Parquet next to it."""
-ASSETS: Final = "assets"
-"""Directory of the output for what all pages need, once."""
+SHOWN_ROWS: Final = 200  # maximum rows of a table on a page; all of them are in the Parquet next to it
+ASSETS: Final = "assets"  # directory of the output for what all pages need, once
 INDEX: Final = "index.html"
-_LEAST: Final = 1e-4
-"""Number below which four significant digits would need an exponent."""
+_LEAST: Final = 1e-4  # number below which four significant digits would need an exponent
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 OWN_ASSETS: Final = ("pages.css", "pages.js", "charts.js")
 LIBRARY: Final = "plotly.min.js"
@@ -52,49 +49,28 @@ class Heading:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a table on a page.
+    """A cell of a table on a page."""
 
-    Args:
-        text: what it shows.
-        is_number: whether it is aligned as a number.
-        sort: number to sort by; None to sort by the text, empty for a missing number.
-        link: address that the text leads to.
-        level: class of a coloured label.
-        line: points of a small chart, which has the text as its description.
-        is_time: whether it is a time, which stays on one line.
-    """
-
-    text: str
-    is_number: bool = False
-    sort: float | str | None = None
-    link: str = ""
-    level: str = ""
-    line: str = ""
-    is_time: bool = False
+    text: str  # what it shows
+    is_number: bool = False  # whether it is aligned as a number
+    sort: float | str | None = None  # number to sort by; None to sort by the text, empty for a missing number
+    link: str = ""  # address that the text leads to
+    level: str = ""  # class of a coloured label
+    line: str = ""  # points of a small chart, which has the text as its description
+    is_time: bool = False  # whether it is a time, which stays on one line
 
 
 def page(
-    shown: Page,
+    shown: Page,  # its contents
     *,
-    source: str,
-    made: datetime,
-    counted: Mapping[str, Counted],
-    about: Sequence[str] = (),
-    root: str = "../",
-    has_index: bool = False,
+    source: str,  # the command that made it
+    made: datetime,  # the time at which it was made
+    counted: Mapping[str, Counted],  # counts of the input, by table
+    about: Sequence[str] = (),  # the nodes, their range of time and their rows, in words
+    root: str = "../",  # relative address of the output directory
+    has_index: bool = False,  # whether the output has an overview to link to
 ) -> str:
-    """Return a job's page as HTML.
-
-    Args:
-        shown: its contents.
-        source: the command that made it.
-        made: the time at which it was made.
-        counted: counts of the input, by table.
-        about: the nodes, their range of time and their rows, in words.
-        root: relative address of the output directory.
-        has_index: whether the output has an overview to link to.
-
-    """
+    """Return a job's page as HTML."""
     return render(
         "report.html.j2",
         title=shown.title,
@@ -155,8 +131,7 @@ def write(target: Path, text: str) -> None:
 def write_assets(output: Path) -> None:
     """Write the files that all pages need into a directory of the output, unless they are there.
 
-    Raises:
-        PagesError: the chart library is not installed.
+    Raises PagesError: the chart library is not installed.
     """
     folder = output / ASSETS
     for name, octets in ((name, _own(ASSETS, name).read_bytes()) for name in OWN_ASSETS):
@@ -170,8 +145,7 @@ def write_assets(output: Path) -> None:
 def chart_library() -> Path:
     """Return the path of Plotly.js in the installed package, which is not imported: that takes a second.
 
-    Raises:
-        PagesError: it is not installed.
+    Raises PagesError: it is not installed.
     """
     found = importlib.util.find_spec("plotly")
     if found is None or not found.submodule_search_locations:

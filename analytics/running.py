@@ -26,20 +26,16 @@ from leveret.analytics.reading import Counted, Input, InputError
 from leveret.analytics.scope import Scope, written
 from leveret.analytics.session import LIGHT_BYTES, session
 
-GRACE_SECONDS: Final = 2
-"""Time in which a signal that has ended Java reaches this process, too."""
-NODES: Final = 10
-"""Number of nodes that a page names."""
+GRACE_SECONDS: Final = 2  # time in which a signal that has ended Java reaches this process, too
+NODES: Final = 10  # number of nodes that a page names
 _CALLING: Final = "An error occurred while calling"
 
 
 def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool) -> tuple[str, int] | None:
     """Run the jobs; return what went wrong, with the code to exit with, or None.
 
-    Args:
-        asked: what to do.
-        report_progress: called with progress messages.
-        progress: show Spark's own bar on the terminal.
+    `asked`: what to do; `report_progress`: called with progress messages; `progress`: show Spark's own bar on the
+    terminal.
     """
     stopping = None if asked.follow is None else _stop_on_signals()
 
@@ -68,9 +64,7 @@ def once(asked: Asked, spark: SparkSession, report_progress: Callable[[str], Non
 def judged(work: Callable[[], None], stopping: "Stopping | None" = None) -> tuple[str, int] | None:
     """Do work; return what went wrong, with the code to exit with, or None.
 
-    Args:
-        work: runs jobs.
-        stopping: set if the process has to end.
+    `work`: runs jobs; `stopping`: set if the process has to end.
     """
     try:
         work()
@@ -118,25 +112,16 @@ def deliver(
 
 
 def analyse(
-    names: Sequence[str],
+    names: Sequence[str],  # names of `JOBS`, or `ALL`
     data: Input,
     output: Path,
-    report_progress: Callable[[str], None],
-    tables: Location | None = None,
-    source: str = PROGRAM,
+    report_progress: Callable[[str], None],  # called with progress messages
+    tables: Location | None = None,  # directory for the tables, if that is another one
+    source: str = PROGRAM,  # the command, as pages show it
 ) -> None:
     """Run jobs, each into its own directory, and write their pages; for `all` also an index page.
 
-    Args:
-        names: names of `JOBS`, or `ALL`.
-        data: the input.
-        output: the output directory.
-        report_progress: called with progress messages.
-        tables: directory for the tables, if that is another one.
-        source: the command, as pages show it.
-
-    Raises:
-        InputError: the input lacks tables that a job requested by name needs, or `ALL` found nothing to do.
+    Raises InputError: the input lacks tables that a job requested by name needs, or `ALL` found nothing to do.
     """
     wanted, skipped = _wanted(names, data)
     overview: site.OverviewPage | None = None
@@ -234,9 +219,7 @@ def _write(
 def about(data: Input, tables: Sequence[str]) -> list[str]:
     """Return what a page is about: the nodes with their versions, the range, the rows of each table that was read.
 
-    Args:
-        data: the input.
-        tables: the tables of the page's job.
+    `tables`: the tables of the page's job.
     """
     seen = {name: data.seen[name] for name in tables if name in data.seen}
     nodes = sorted({node for each in seen.values() for node in each.nodes})
@@ -275,22 +258,14 @@ class Stopping(Protocol):
 
 def keep_looking(
     asked: Asked,
-    follower: Follower,
+    follower: Follower,  # reads the new files
     output: Path,
-    seconds: float,
-    report_progress: Callable[[str], None],
+    seconds: float,  # pause between the end of a round and the next
+    report_progress: Callable[[str], None],  # called with progress messages
+    # checked before each step of a round: pages are those of this round or of the one before
     stopping: Stopping,
 ) -> None:
-    """Run jobs repeatedly on all data written so far, with a pause between rounds, until stopped.
-
-    Args:
-        asked: the request.
-        follower: reads the new files.
-        output: the output directory.
-        seconds: pause between the end of a round and the next.
-        report_progress: called with progress messages.
-        stopping: checked before each step of a round: pages are those of this round or of the one before.
-    """
+    """Run jobs repeatedly on all data written so far, with a pause between rounds, until stopped."""
     wanted = [
         job
         for name, job in JOBS.items()

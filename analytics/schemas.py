@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-VERSION: Final = 1
-"""Value of a row's `v` as long as its columns are these."""
+VERSION: Final = 1  # value of a row's `v` as long as its columns are these
 CORRUPT: Final = "_corrupt_record"
 
 

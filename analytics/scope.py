@@ -14,19 +14,12 @@ _MARGIN: Final = timedelta(hours=1)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scope:
-    """The part to analyse; None is everything.
+    """The part to analyse; None is everything."""
 
-    Args:
-        since_ms: the first millisecond (Unix time).
-        until_ms: the last.
-        vhost: tables with virtual hosts are reduced to this one.
-        queue: tables with queues are reduced to the queues of this name.
-    """
-
-    since_ms: int | None = None
-    until_ms: int | None = None
-    vhost: str | None = None
-    queue: str | None = None
+    since_ms: int | None = None  # the first millisecond (Unix time)
+    until_ms: int | None = None  # the last
+    vhost: str | None = None  # tables with virtual hosts are reduced to this one
+    queue: str | None = None  # tables with queues are reduced to the queues of this name
 
     @property
     def is_all(self) -> bool:

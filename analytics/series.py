@@ -12,17 +12,14 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from leveret.analytics.schemas import tables
 
-AREA_MODULUS: Final = 2**62
-"""Modulus of areas."""
+AREA_MODULUS: Final = 2**62  # modulus of areas
 BINS_S: Final = (5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)
 """Permitted lengths of a bin in figures, in seconds."""
 MOST_BINS: Final = 240
-FULL_US: Final = 60_000_000
-"""Maximum time in microseconds between two rows of an unchanged object."""
+FULL_US: Final = 60_000_000  # maximum time in microseconds between two rows of an unchanged object
 NEAR_MS: Final = 50_000
 """Distance in milliseconds below which two rows are not folded ones, which are a minute or more apart."""
-QUEUE: Final = ("node", "vhost", "queue")
-"""Columns that name a queue."""
+QUEUE: Final = ("node", "vhost", "queue")  # columns that name a queue
 OBJECT: Final = (*QUEUE, "boot_id", "since_ms")
 """Columns that name a queue from its declaration to its deletion, within one run of a broker."""
 BEFORE: Final = "before_"
@@ -44,12 +41,9 @@ def start_of_bin(ts: Column, seconds: int) -> Column:
 def clocks(*tables: DataFrame) -> DataFrame:
     """Return the interval and the end of the rows of each node and boot.
 
-    Args:
-        tables: tables with `node`, `boot_id`, `ts`, `mono_us`; `node_interval` has a row for each interval, others only
-            after changes.
-
-    Returns:
-        `node`, `boot_id`, `interval_us`, `until_us` (`mono_us` of the last row), `is_last` (the node's last boot).
+    `tables`: tables with `node`, `boot_id`, `ts`, `mono_us`; `node_interval` has a row for each interval, others only
+    after changes. Returns `node`, `boot_id`, `interval_us`, `until_us` (`mono_us` of the last row), `is_last` (the
+    node's last boot).
     """
     boot, node = Window.partitionBy("node", "boot_id"), Window.partitionBy("node")
     each = [table.select("node", "boot_id", "ts", "mono_us") for table in tables]
@@ -88,20 +82,14 @@ def with_before(rows: DataFrame, name: str, columns: Iterable[str], kept: Iterab
 
 
 def steps(
-    rows: DataFrame,
-    name: str,
-    columns: Sequence[str],
-    kept: Sequence[str] = (),
+    rows: DataFrame,  # rows of the table `name`, which has counters
+    name: str,  # name of the table
+    columns: Sequence[str],  # the columns to take the difference of
+    kept: Sequence[str] = (),  # other columns to return
+    # columns whose values in the earlier row are returned, too, as `with_before` names them
     before: Sequence[str] = (),
 ) -> DataFrame:
     """Return a row for each two successive rows: the values of the later one, and the increases since the earlier.
-
-    Args:
-        rows: rows of the table `name`, which has counters.
-        name: name of the table.
-        columns: the columns to take the difference of.
-        kept: other columns to return.
-        before: columns whose values in the earlier row are returned, too, as `with_before` names them.
 
     Returns:
         `columns`, `kept`, `ts`, `mono_us` and the keys of the table, `step_us`, `from_ts` (ms: `step_us` before `ts`,

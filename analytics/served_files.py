@@ -7,13 +7,12 @@ from typing import Final
 from urllib.parse import unquote
 
 INDEX: Final = "index.html"
-TYPES: Final[Mapping[str, str]] = {
+TYPES: Final[Mapping[str, str]] = {  # content types by suffix: files of others are not served
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""Content types by suffix: files of others are not served."""
 HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": (
@@ -31,11 +30,8 @@ HEADERS: Final[Mapping[str, str]] = {
 def file_of(output: Path, path: str) -> Path | None:
     """Return the file that a path of a URL names, or None if it names none that may be served.
 
-    Hidden files and directories, other suffixes, and links that lead out of the output are none.
-
-    Args:
-        output: the output directory, absolute and without links.
-        path: the path of the URL as it was sent, without query.
+    Hidden files and directories, other suffixes, and links that lead out of the output are none. `output`: the output
+    directory, absolute and without links; `path`: the path of the URL as it was sent, without query.
     """
     # What is not UTF-8 becomes a character that no file of a report has in its name.
     parts = unquote(path).removeprefix("/").split("/")
@@ -63,10 +59,7 @@ def is_welcome(host_header: str, listening: str) -> bool:
     """Return whether a request for this host may be answered.
 
     Any web page could give a name of its own the address of this machine, and read what is served on loopback.
-
-    Args:
-        host_header: the header `Host`.
-        listening: the address that is listened on.
+    `host_header`: the header `Host`; `listening`: the address that is listened on.
     """
     if not _is_here(listening):
         return True

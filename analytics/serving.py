@@ -23,8 +23,7 @@ from leveret.analytics.asking import ROUTE, SOCKET, reachable
 from leveret.analytics.served_files import HEADERS, TYPES, file_of, is_welcome
 
 LOCK: Final = ".serve.lock"
-LARGEST_REQUEST: Final = 1 << 20
-"""Bytes of a request over the Unix socket."""
+LARGEST_REQUEST: Final = 1 << 20  # bytes of a request over the Unix socket
 SIGN_OF_LIFE_SECONDS: Final = 30
 Failure = tuple[str, int] | None
 
@@ -57,11 +56,7 @@ class Worker(Protocol):
 
 @contextlib.contextmanager
 def _locked(output: Path) -> Iterator[None]:
-    """Be the server of an output.
-
-    Raises:
-        ServeError: there is another one.
-    """
+    """Be the server of an output. Raises ServeError: there is another one."""
     descriptor = os.open(output / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -74,25 +69,16 @@ def _locked(output: Path) -> Iterator[None]:
 
 
 class Server:
-    """The server of an output.
-
-    Args:
-        output: the output directory; it exists.
-        worker: runs the jobs.
-        host: address to serve pages on; None to serve none.
-        port: its port; 0 for any.
-        report_progress: called with messages for the user's terminal.
-        idle: seconds without a request after which it ends; None for never.
-    """
+    """The server of an output."""
 
     def __init__(
         self,
-        output: Path,
-        worker: Worker,
-        host: str | None,
-        port: int,
-        report_progress: Callable[[str], None],
-        idle: float | None = None,
+        output: Path,  # the output directory; it exists
+        worker: Worker,  # runs the jobs
+        host: str | None,  # address to serve pages on; None to serve none
+        port: int,  # its port; 0 for any
+        report_progress: Callable[[str], None],  # called with messages for the user's terminal
+        idle: float | None = None,  # seconds without a request after which it ends; None for never
     ) -> None:
         self._output = output.resolve()
         self._worker = worker
@@ -111,11 +97,7 @@ class Server:
     async def run(self, first: Asked | None) -> Failure:
         """Serve until SIGTERM or SIGINT, or until it was idle for so long; return what ended it otherwise.
 
-        Args:
-            first: jobs to run at the start.
-
-        Raises:
-            ServeError: the output or the address is in use.
+        `first`: jobs to run at the start. Raises ServeError: the output or the address is in use.
         """
         loop = self._loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -35,7 +35,7 @@ DEFAULTS: Final = {
 }
 KEEPING: Final = "spark.leveret.keeping"
 """Setting of ours: `cut` if what several queries use is kept as rows without the plan that made them."""
-LIGHT: Final = {
+LIGHT: Final = {  # settings for inputs of less than `LIGHT_BYTES`
     # A query over a few megabytes takes less time than compiling it, twice: Spark's to Java, Java's to the machine's.
     # The default of 48 MiB for compiled code is not enough for all jobs: what was thrown away is compiled again.
     # The heap has from the start what it would grow to, with a collection at each step.
@@ -50,7 +50,6 @@ LIGHT: Final = {
     # Every query has the plan of its input to analyse: to read and to check 60 columns.
     KEEPING: "cut",
 }
-"""Settings for inputs of less than `LIGHT_BYTES`."""
 LIGHT_BYTES: Final = 256 << 20
 LOOPBACK: Final = {
     # Otherwise Spark listens on the first interface that is up.
@@ -94,11 +93,8 @@ def session(
 ) -> Iterator[SparkSession]:
     """Start Spark for the duration of a `with` block.
 
-    A process has one session at a time. `light` is for small inputs, as in `settings`.
-    JAVA_HOME of this process is set to the Java that was found.
-
-    Raises:
-        JavaError: no suitable Java was found.
+    A process has one session at a time. `light` is for small inputs, as in `settings`. JAVA_HOME of this process is set
+    to the Java that was found. Raises JavaError: no suitable Java was found.
     """
     submitted = SUBMITTED in os.environ
     if not submitted:

@@ -26,7 +26,7 @@ QUEUES: Final = "queues"
 NODES: Final = "nodes"
 _MIB: Final = 1 << 20
 _SPARK: Final = (96, 20)
-_CHART: Final = {
+_CHART: Final = {  # the chart of a queue's or node's page that shows a kind of finding
     "unread": "backlog",
     "unserved": "backlog",
     "stalled": "backlog",
@@ -37,7 +37,6 @@ _CHART: Final = {
     "restart": "rates",
     "alarm": "memory",
 }
-"""The chart of a queue's or node's page that shows a kind of finding."""
 
 Key = tuple[str, str, str]
 
@@ -75,19 +74,11 @@ def slug(*names: str) -> str:
 def write(
     output: Path,
     page: OverviewPage,
-    reports: Sequence[tuple[str, Page]],
-    skipped: Mapping[str, str],
-    made: Made,
+    reports: Sequence[tuple[str, Page]],  # (directory, page) of the other jobs
+    skipped: Mapping[str, str],  # jobs that were not run, with the reasons
+    made: Made,  # how the pages were made
 ) -> None:
-    """Write the overview as the index of the output, and a page for each queue and node.
-
-    Args:
-        output: the output directory.
-        page: the overview.
-        reports: (directory, page) of the other jobs.
-        skipped: jobs that were not run, with the reasons.
-        made: how the pages were made.
-    """
+    """Write the overview as the index of the output, and a page for each queue and node."""
     site = _Site(output, page, made)
     site.overview(reports, skipped)
     for row in page.queues[:MOST_PAGES]:

@@ -9,8 +9,7 @@ _MIDNIGHT: Final = frozenset({"today", "yesterday"})
 """Words that mean a whole day here, from its beginning; dateparser takes the same time of that day."""
 _EXACT: Final = frozenset({"time", "day", "week"})
 """Precision that a text must have: with the name of a month, or a number, dateparser guesses the rest."""
-_AMBIGUOUS: Final = re.compile(r"\d+[/.]\d+[/.]\d+")
-"""A date whose day and month look alike."""
+_AMBIGUOUS: Final = re.compile(r"\d+[/.]\d+[/.]\d+")  # A date whose day and month look alike
 
 
 class TimeError(ValueError):
@@ -23,12 +22,9 @@ def parse(text: str, now: datetime) -> datetime:
     A date or day alone is its midnight, a time alone is the latest such time. A day of the week is the latest one
     before today, with or without `last`.
 
-    Args:
-        text: an ISO 8601 date or time, or words in English.
-        now: the current time, with a zone.
+    `text`: an ISO 8601 date or time, or words in English; `now`: the current time, with a zone.
 
-    Raises:
-        TimeError: it is none of these, or ambiguous, or out of the calendar's range.
+    Raises TimeError: it is none of these, or ambiguous, or out of the calendar's range.
     """
     said = " ".join(text.split())
     try:

@@ -24,11 +24,10 @@ from leveret.analytics.series import QUEUE, last
 
 SAME: Final = 0.01
 """Greatest relative difference of the copies of an exchange from the messages of a queue that gets them all."""
-COLUMNS: Final = (
+COLUMNS: Final = (  # columns of a finding
     *("kind", "level", "node", "vhost", "queue", "detail", "from_ms", "until_ms", "amount", "came", "went"),
 )
-"""Columns of a finding."""
-FIGURES: Final = {
+FIGURES: Final = {  # the `amount`, `came` and `went` of each kind of episode
     UNREAD: ("after", "pub", "promised"),
     UNSERVED: ("after", "pub", "promised"),
     STALLED: ("after", "unacked", "promised"),
@@ -36,7 +35,6 @@ FIGURES: Final = {
     BEHIND: ("worst", "pub", "delivered"),
     THRASH: ("t_from_delta", "delivered", "worst"),
 }
-"""The `amount`, `came` and `went` of each kind of episode."""
 
 
 def findings(data: Input) -> DataFrame:
@@ -82,12 +80,8 @@ def of_queues(past: DataFrame) -> DataFrame:
     )
 
 
-def dead_letters(made: DataFrame) -> DataFrame:
-    """Return queues whose messages were dead-lettered, by reason; a delay or retry queue is none.
-
-    Args:
-        made: bins of queues.
-    """
+def dead_letters(made: DataFrame) -> DataFrame:  # bins of queues
+    """Return queues whose messages were dead-lettered, by reason; a delay or retry queue is none."""
     counts = ("dead_lettered", "delivered", *REASONS)
     is_there = F.col("dead_lettered") > 0
     each = made.groupBy(*QUEUE).agg(
@@ -112,10 +106,7 @@ def dead_letters(made: DataFrame) -> DataFrame:
 def fan_outs(past: DataFrame, rows: DataFrame, exchanges: DataFrame) -> DataFrame:
     """Return fan-out exchanges without readers of their copies: unread queues that got as many messages as it routed.
 
-    Args:
-        past: the episodes.
-        rows: rows of `queue_interval`.
-        exchanges: rows of `exchange_interval`.
+    `past`: the episodes; `rows`: rows of `queue_interval`; `exchanges`: rows of `exchange_interval`.
     """
     never = (
         past.filter((F.col("what") == UNREAD) & F.col("end_ms").isNull())

@@ -14,21 +14,15 @@ from leveret.analytics.session import session
 
 
 class WarmSession:
-    """A session that is kept, with the settings of the command that started it.
-
-    Args:
-        master: the Spark master; None for the default.
-        settings: Spark settings.
-        directory: the input of the command, by whose size Spark is set up; None if it names none.
-        report_progress: called with messages for the user's terminal.
-    """
+    """A session that is kept, with the settings of the command that started it."""
 
     def __init__(
         self,
-        master: str | None,
-        settings: Mapping[str, str],
+        master: str | None,  # the Spark master; None for the default
+        settings: Mapping[str, str],  # Spark settings
+        # the input of the command, by whose size Spark is set up; None if it names none
         directory: Path | None,
-        report_progress: Callable[[str], None],
+        report_progress: Callable[[str], None],  # called with messages for the user's terminal
     ) -> None:
         self._master = master
         self._settings = dict(settings)
@@ -38,11 +32,7 @@ class WarmSession:
         self._spark: SparkSession | None = None
 
     def start(self) -> None:
-        """Start Spark.
-
-        Raises:
-            JavaError: no suitable Java was found.
-        """
+        """Start Spark. Raises JavaError: no suitable Java was found."""
         self._report("starting Spark")
         light = self._directory is not None and is_small(self._directory)
         self._spark = self._stack.enter_context(session(self._master, self._settings, light=light))

@@ -10,8 +10,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-AT_ONCE: Final = 4
-"""Number of tables that are computed at the same time."""
+AT_ONCE: Final = 4  # number of tables that are computed at the same time
 
 
 def write_all(tables: Mapping[str, DataFrame]) -> None:
