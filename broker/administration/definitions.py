@@ -93,11 +93,8 @@ class DefinitionsAdministration:
         Nothing is changed before everything was checked. The changes are then committed in parts. With a vhost only
         what is in that vhost is imported (`read_document`). A dry run only finds out what would be done; invalid
         entries are then part of the outcome, and no error. `on_unsupported`: `refuse` or `skip` what cannot exist here,
-        '' for what the configuration says.
-
-        Raises:
-            MalformedError: the file is not a JSON object.
-            BadRequestError: entries are invalid, or what they need was deleted meanwhile; the text names them.
+        '' for what the configuration says. Raises MalformedError: the file is not a JSON object; BadRequestError:
+        entries are invalid, or what they need was deleted meanwhile; the text names them.
         """
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
         try:

@@ -105,9 +105,8 @@ class Explaining:
     ) -> Steps[dict[str, Any]]:
         """Explain where a message with these headers (plain values) would go that is published now.
 
-        Raises:
-            NotFoundError, ForbiddenError: there is no such exchange, or the user may not see it.
-            BadRequestError: the headers are no AMQP table, or a publish with them is refused.
+        Raises NotFoundError, ForbiddenError: there is no such exchange, or the user may not see it; BadRequestError:
+        the headers are no AMQP table, or a publish with them is refused.
         """
         place = entered(self._broker, actor, vhost)
         found = exchange_of(place, exchange)

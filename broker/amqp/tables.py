@@ -73,10 +73,8 @@ def decode_table(
     Returns:
         The table and the position after it.
 
-    Raises:
-        MalformedTable: anything that RabbitMQ could not decode.
-        TableTooLarge: more than `MAX_DEPTH` levels, or more than `max_entries` values. Fields with names in `apart`
-            do not count: they may have `MAX_APART` values together.
+    Raises MalformedTable: anything that RabbitMQ could not decode; TableTooLarge: more than `MAX_DEPTH` levels, or more
+    than `max_entries` values. Fields with names in `apart` do not count: they may have `MAX_APART` values together.
     """
     start, stop = _span(data, at, end)
     together = [MAX_APART]

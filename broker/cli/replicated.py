@@ -55,10 +55,8 @@ async def serve_replicated(config: Config, stopping: asyncio.Event, lead: Lead, 
     """Wait, lead, and hand over when the process is to stop, as `stopping` says; returns the exit code.
 
     `lead` runs a broker: it is called with an event that is set when that is to end, and with what makes its server.
-
-    Raises:
-        StartupError: the copy cannot be opened, the database cannot be used, or the broker cannot start. It is in the
-            log, too: a node may wait for long before it leads, without a reader at its terminal.
+    Raises StartupError: the copy cannot be opened, the database cannot be used, or the broker cannot start. It is in
+    the log, too: a node may wait for long before it leads, without a reader at its terminal.
     """
     try:
         return await _serve(config, stopping, lead, outputs)

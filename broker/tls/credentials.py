@@ -52,14 +52,9 @@ def load(options: TLSOptions) -> Loaded:
 
 
 class Credentials:
-    """The certificates of one kind of listener.
+    """The certificates of one kind of listener. Raises TLSFileError: a file cannot be used.
 
-    Args:
-        options: its options.
-        handshake_timeout: maximum duration of a handshake in seconds.
-
-    Raises:
-        TLSFileError: a file cannot be used.
+    `handshake_timeout` is the maximum duration of a handshake in seconds.
     """
 
     def __init__(self, options: TLSOptions, handshake_timeout: float) -> None:

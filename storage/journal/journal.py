@@ -743,11 +743,10 @@ class Journal:
     def write_file(self, message: Persistent, callback: Callable[[bool], bool]) -> None:
         """Queue a very large body for writing to a file of its own, whether or not a queue has the message yet.
 
-        Args:
-            message: the message, whose file is not written yet.
-            callback: called with true when it is, in the step that notes the records of queues that have the message,
-                and returns whether the file is needed although there may be none; then `drop_file` has to remove it if
-                there never is one. Before that it is called with false whenever there is no space; that is retried.
+        `message`: the message, whose file is not written yet; `callback`: called with true when it is, in the step that
+        notes the records of queues that have the message, and returns whether the file is needed although there may be
+        none; then `drop_file` has to remove it if there never is one. Before that it is called with false whenever
+        there is no space; that is retried.
         """
         if not message.msg_id:
             self._begin_file(message)
