@@ -162,6 +162,11 @@ class Call:
         """The vhost of the path or, for lists, of the header `X-Vhost`; None if there is none."""
         return self.names.get("vhost", self.headers.get("x-vhost") or None)
 
+    @property
+    def is_4(self) -> bool:
+        """True if answers are those of RabbitMQ 4.3, where they differ from 3.13."""
+        return bool(self.broker.config.compatibility.profile == "4.3")
+
     def has(self, etag: str) -> bool:
         """Return whether the client has the answer with this entity tag already: it gets 304 without a body."""
         known = self.headers.get("if-none-match", "")
@@ -268,18 +273,20 @@ def changing(call: Call) -> Iterator[None]:
 def on_channel(call: Call, *, queue: bool = False) -> Iterator[None]:
     """Publish or fetch in the vhost of the path; errors are those that close a channel.
 
-    Raises ApiError: 401 if the user may not connect to the vhost, 404 for a missing `queue`, otherwise 400.
+    Raises ApiError: 401 if the user may not connect to the vhost, 404 for a missing `queue`, otherwise 400. In RabbitMQ
+    4.3 a missing vhost or exchange is 404 as well, and the reason has no name.
     """
     if call.vhost not in call.broker.vhosts:
-        raise not_authorised(REFUSED)
+        raise vhost_not_found() if call.is_4 else not_authorised(REFUSED)
     try:
         yield
     except AdministrationError as error:
         text = error.reply_text
         if not text:
             raise not_authorised(REFUSED) if isinstance(error, ForbiddenError) else error from None
-        if queue and isinstance(error, NotFoundError):
-            raise ApiError(404, "not_found", text.partition(" ")[2]) from None
+        if isinstance(error, NotFoundError) and (queue or call.is_4):
+            short = "queue_not_found" if queue else "exchange_not_found"
+            raise ApiError(404, "not_found", short if call.is_4 else text.partition(" ")[2]) from None
         raise bad_request(text) from None
 
 

@@ -40,7 +40,7 @@ def bad_request(reason: Any) -> ApiError:
 
 
 def escaped(text: str) -> str:
-    """Return a text in which nothing is HTML, as RabbitMQ writes the texts of some errors."""
+    """Return a text in which nothing is HTML, as RabbitMQ 3 writes the texts of some errors."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -54,11 +54,14 @@ DEPRECATED = {
     "transient_nonexcl_queues": ("permitted_by_default", "queues that are neither durable nor exclusive"),
 }
 """The features that RabbitMQ 3.13 or 4.3 deprecates, with their phase; those that Leveret does not have are removed."""
+PHASES_4 = dict.fromkeys(
+    ("global_qos", "queue_master_locator", "transient_nonexcl_queues"), "denied_by_default"
+)
+"""The phases that are others in 4.3."""
 
 
 def _flags(call: Call) -> dict[str, str]:
-    is_4 = call.broker.config.compatibility.profile == "4.3"
-    return FEATURE_FLAGS | FEATURE_FLAGS_4 if is_4 else FEATURE_FLAGS
+    return FEATURE_FLAGS | FEATURE_FLAGS_4 if call.is_4 else FEATURE_FLAGS
 
 
 @ROUTES.list("feature-flags")
@@ -86,9 +89,10 @@ def list_deprecated_features(call: Call) -> Answer:
     denied |= {"transient_nonexcl_queues"} if switches.transient_nonexcl_queues == "denied" else set()
     denied |= set() if switches.global_qos == "permitted" else {"global_qos"}
     denied |= set() if switches.queues.arguments == "3.13" else {"queue_master_locator"}
+    phases = PHASES_4 if call.is_4 else {}
     rows = [
-        {"name": name, "deprecation_phase": phase, "state": "denied" if name in denied else "permitted",
-         "provided_by": "rabbit", "desc": doc, "doc_url": ""}
+        {"name": name, "deprecation_phase": phases.get(name, phase),
+         "state": "denied" if name in denied else "permitted", "provided_by": "rabbit", "desc": doc, "doc_url": ""}
         for name, (phase, doc) in DEPRECATED.items()
     ]  # fmt: skip
     return Listing(rows, sort=("name",), is_paged=False)

@@ -97,8 +97,8 @@ def put_policy(call: Call, vhost: str, policy: str, *, operator: bool) -> Answer
     try:
         call.administration.policies.set(call.actor, vhost, policy, term, operator=operator)
     except BadRequestError as error:
-        # RabbitMQ escapes the texts of one but not of the other
-        raise bad_request(str(error) if operator else escaped(str(error))) from None
+        # RabbitMQ 3 escapes the texts of one but not of the other
+        raise bad_request(str(error) if operator or call.is_4 else escaped(str(error))) from None
     return Done(201 if is_new else 204)
 
 
@@ -204,7 +204,7 @@ def put_parameter(call: Call, component: str, vhost: str, name: str) -> Answer:
     try:
         policies.set_parameter(call.actor, vhost, component, name, value)
     except BadRequestError as error:
-        raise bad_request(escaped(str(error))) from None
+        raise bad_request(str(error) if call.is_4 else escaped(str(error))) from None
     return Done(204 if any(row["name"] == name for row in present) else 201)
 
 

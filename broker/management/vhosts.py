@@ -41,11 +41,12 @@ def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
         return lambda vhost: statistics.detail(statistics.series(vhost), families.VHOSTS, name, span)
 
     statistics = call.broker.statistics
+    no_type = "classic" if call.is_4 else NO_TYPE
     return {
         "name": lambda vhost: vhost.name,
         "description": lambda vhost: vhost.description,
         "tags": lambda vhost: list(vhost.tags),
-        "default_queue_type": lambda vhost: vhost.default_queue_type or NO_TYPE,
+        "default_queue_type": lambda vhost: vhost.default_queue_type or no_type,
         "metadata": metadata_of,
         "tracing": lambda vhost: vhost.taps.firehose is not None,
         "cluster_state": lambda _vhost: {node: "running"},

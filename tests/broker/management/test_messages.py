@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node
+from doubles.fakes import Client, DiskNode, Node, configure
 from services.api import OPERATOR, Api
 
 from leveret.broker.administration import tailing as module
@@ -154,6 +154,23 @@ def test_publishing_reports_what_became_of_the_message(api):
         refused.status,
         refused.body["reason"],
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "reason"),
+    [
+        ("exchanges/%2F/nope/publish", {"routing_key": "q", **PLAIN}, "exchange_not_found"),
+        ("exchanges/nope/x/publish", {"routing_key": "q", **PLAIN}, "vhost_not_found"),
+        ("queues/%2F/nope/get", {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}, "queue_not_found"),
+        ("queues/nope/q/get", {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}, "vhost_not_found"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_404_in_4_3(api, path, body, reason):
+    """With the profile 4.3 a publish to a missing exchange and a fetch from a missing queue have short reasons."""
+    configure(api.node, "compatibility", profile="4.3")
+    answer = api.post(path, body)
+
+    assert (404, {"error": "not_found", "reason": reason}) == (answer.status, answer.body)
 
 
 def test_fetching_is_refused_as_to_a_client(api):

@@ -190,6 +190,17 @@ def test_flags_of_4_3(api):
     assert 204 == api.put("feature-flags/rabbitmq_4.3.0/enable")
 
 
+def test_features_that_4_3_denies(api):
+    """With the profile 4.3 three features are denied by default, as there, and none is in 3.13."""
+    before = {row["deprecation_phase"] for row in api.get("deprecated-features")}
+    configure(api.node, "compatibility", profile="4.3")
+    after = {row["name"]: row["deprecation_phase"] for row in api.get("deprecated-features")}
+
+    assert {"removed", "permitted_by_default"} == before
+    denied = {"global_qos", "queue_master_locator", "transient_nonexcl_queues"}
+    assert denied == {name for name, phase in after.items() if phase == "denied_by_default"}
+
+
 def test_replicas_of_quorum_queues_are_fixed(api):
     """There is one, the leader; changes are refused as by a RabbitMQ that is configured so."""
     topology = api.node.administration.topology

@@ -1,6 +1,7 @@
 """Policies, operator policies and parameters in the API."""
 
 import pytest
+from doubles.fakes import configure
 
 POLICY = {"pattern": "^q", "definition": {"max-length": 5}}
 
@@ -21,7 +22,7 @@ def test_a_policy_is_set_and_removed(api, kind):
 
 @pytest.mark.parametrize("kind", ["policies", "operator-policies"])
 def test_an_invalid_policy_is_refused(api, kind):
-    """The reasons are RabbitMQ's; those of policies are escaped for HTML."""
+    """The reasons are RabbitMQ's; those of policies are escaped for HTML, but not by 4.3."""
     missing = api.request("PUT", f"{kind}/%2F/p", {})
     wrong = api.request("PUT", f"{kind}/%2F/p", {"pattern": "", "definition": {"max-length": "5"}})
 
@@ -31,6 +32,9 @@ def test_an_invalid_policy_is_refused(api, kind):
     )
     text = '&lt;&lt;"5"&gt;&gt;' if kind == "policies" else '<<"5">>'
     assert f"Validation failed\n\n{text} is not a valid maximum length\n" == wrong.body["reason"]
+    configure(api.node, "compatibility", profile="4.3")
+    wrong = api.request("PUT", f"{kind}/%2F/p", {"pattern": "", "definition": {"max-length": "5"}})
+    assert 'Validation failed\n\n<<"5">> is not a valid maximum length\n' == wrong.body["reason"]
     nowhere = api.request("PUT", f"{kind}/none/p", POLICY)
     assert (404, {"error": "not_found", "reason": "vhost_not_found"}) == (nowhere.status, nowhere.body)
     assert 404 == api.request("GET", f"{kind}/none").status

@@ -1,7 +1,7 @@
 """Vhosts in the API."""
 
 import pytest
-from doubles.fakes import Node, StoringNode
+from doubles.fakes import Node, StoringNode, configure
 from services.api import Api
 
 
@@ -55,6 +55,8 @@ def test_null_is_no_value(api):
 
     assert 201 == api.put("vhosts/v", nothing)
     assert ("", [], "undefined") == tuple(api.get("vhosts/v")[key] for key in nothing)
+    configure(api.node, "compatibility", profile="4.3")
+    assert ("", [], "classic") == tuple(api.get("vhosts/v")[key] for key in nothing)
     assert 400 == api.put("vhosts/v", {"tracing": None})
 
 
