@@ -99,11 +99,14 @@ def amqp_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def managed(tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """Run a Leveret with the management API; the addresses of both, as `amqp_url` and without a path."""
+def managed(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """Run a Leveret with the management API; the addresses of both, as `amqp_url` and without a path.
+
+    The parameter of the fixture is the profile, 3.13 without one.
+    """
     port = free_port()
     broker = Broker(
-        tmp_path / "data",
+        tmp_path / "data", f"compatibility.profile={getattr(request, 'param', '3.13')}",
         f"management.tcp.port={port}", "prometheus.tcp.port=0", "collect_statistics_interval=1000",
     )  # fmt: skip
     try:

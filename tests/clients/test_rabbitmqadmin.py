@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from clients import rabbitmqadmin_ng
 from clients.rabbitmqadmin_lines import RECORDED, script, transcript
 
 EXPLAINED = {
@@ -29,6 +30,25 @@ def test_every_verb_prints_what_it_prints_against_rabbitmq(managed: tuple[str, s
     assert [line for line, _ in expected] == [line for line, _ in printed]
     different = [ours for theirs, ours in zip(expected, printed, strict=True) if theirs != ours]
     assert set(EXPLAINED) == {line for line, _ in different}, different
+
+
+EXPLAINED_OF_4_3 = {
+    "list vhosts": "the first vhost has no description",
+    "list deprecated_features": "Leveret has fewer, and words of its own",
+}
+
+
+@pytest.mark.skipif(rabbitmqadmin_ng.PEER.missing != "", reason=rabbitmqadmin_ng.PEER.missing)
+@pytest.mark.skipif("LEVERET_TEST_AMQP_URL" in os.environ, reason="another broker is tested")
+@pytest.mark.parametrize("managed", ["4.3"], indirect=True)
+def test_every_verb_of_4_3_prints_what_it_prints_against_rabbitmq(managed: tuple[str, str]) -> None:
+    """With the profile 4.3 rabbitmqadmin-ng prints what it has printed against 4.3.6, but for explained lines."""
+    expected = parts(rabbitmqadmin_ng.RECORDED.read_text())
+    printed = parts(rabbitmqadmin_ng.transcript(managed[1]))
+
+    assert [line for line, _ in expected] == [line for line, _ in printed]
+    different = [ours for theirs, ours in zip(expected, printed, strict=True) if theirs != ours]
+    assert set(EXPLAINED_OF_4_3) == {line for line, _ in different}, different
 
 
 def parts(text: str) -> list[tuple[str, str]]:
