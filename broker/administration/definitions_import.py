@@ -1,9 +1,9 @@
 """Import of definitions: checks every entry before anything is changed, and computes the changes.
 
-Theory. An entry that is invalid refuses the file. One that is valid in RabbitMQ and cannot exist here (a stream, an
-exchange of another type, a parameter of another plugin, a key of a policy, a binding whose ends an export leaves out)
-does so too, or is left out with all that belongs to it: `definitions.on_unsupported`. What RabbitMQ leaves out itself
-(queues and exchanges named `amq.*`) always is.
+Theory. An entry that is invalid refuses the file. One that is valid in RabbitMQ and cannot exist here (an exchange
+of another type, a parameter of another plugin, a key of a policy, a binding whose ends an export leaves out) does so
+too, or is left out with all that belongs to it: `definitions.on_unsupported`. What RabbitMQ leaves out itself (queues
+and exchanges named `amq.*`) always is.
 """
 
 import logging
@@ -69,7 +69,6 @@ from leveret.broker.queue.arguments import (
     check_queue_properties,
     with_default_type,
 )
-from leveret.broker.queue.compatibility import short_queue_type
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_keys, pairs_text, refuse
 from leveret.broker.vhost.parameters import LIMITS, OPERATOR_POLICY, check_parameter
@@ -85,7 +84,6 @@ Step = Callable[[], object]
 SHORT = 255  # maximum size in bytes of a name or key, on the wire and in the store
 RESERVED = "amq."
 INVALID = AdministrationError, DefinitionsError, ExchangeError, InvalidPatternError, ParameterError
-STREAM = "stream"
 _POLICY: Final = "policy"
 _RESERVED_NAME: Final = "RabbitMQ imports none whose name begins with 'amq.' either"
 _INTERNAL: Final = ": exports of RabbitMQ leave out internal exchanges, but not their bindings"
@@ -282,8 +280,6 @@ class Checks:
             self._vhost_count += 1
         metadata = entry.metadata
         wanted = default_type(entry)
-        if short_queue_type(wanted) == STREAM:
-            raise UnsupportedError(f"Unsupported default queue type '{wanted}': there are no streams")
         kind = checked_queue_type(wanted) or broker.directory.default_queue_type
         properties: dict[str, Any] = {
             "description": metadata.description or entry.description,
@@ -469,8 +465,6 @@ class Checks:
         check_short("its name", entry.name)
         if entry.name.startswith(RESERVED):
             raise LeftOutError(_RESERVED_NAME)
-        if entry.arguments.get("x-queue-type") == STREAM:
-            raise UnsupportedError("there are no streams")
         flags = {"durable": entry.durable, "auto_delete": entry.auto_delete}
         default = self._queue_types.get(entry.vhost)
         if default is None and entry.vhost in self._broker.vhosts:
@@ -558,10 +552,6 @@ class Checks:
 
 def without_unsupported(section: str, entry: Any) -> str:
     """Take from a valid entry what cannot exist here, if something is left of it; returns a sentence about that."""
-    if section == "vhosts" and short_queue_type(default_type(entry)) == STREAM:
-        entry.default_queue_type = msgspec.UNSET
-        entry.metadata = msgspec.structs.replace(entry.metadata, default_queue_type=msgspec.UNSET)
-        return f"default queue type {STREAM} is left out"
     is_operator = section == "parameters" and entry.component == OPERATOR_POLICY
     if not is_operator and section != "policies":
         return ""

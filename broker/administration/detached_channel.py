@@ -289,7 +289,10 @@ class Getting:
         if queue.deleted:
             raise NotFoundError(f"queue '{queue.name}' was deleted")
         before = channel.redelivered
-        channel.get(queue, no_ack=self._ack_mode == "ack_requeue_false")
+        try:
+            channel.get(queue, no_ack=self._ack_mode == "ack_requeue_false")
+        except AMQPError as error:
+            raise translated(error) from None
         message = channel.take()
         if message is None:
             return None

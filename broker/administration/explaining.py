@@ -39,11 +39,12 @@ from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
 from leveret.broker.errors import AMQPError, resource
-from leveret.broker.queue.arguments import ID_KEYS, unknown_arguments
+from leveret.broker.queue.arguments import ID_KEYS
 from leveret.broker.queue.backoff import KEYS as RETRY_KEYS
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.settings import COUNTED, LIMITS, QueueSettings, strictest
+from leveret.broker.queue.unknown_arguments import unknown_arguments
 from leveret.broker.statistics.queue_health import Reason, health, shown as shown_health
 from leveret.broker.transfer.retry import retries_of, time_of
 from leveret.broker.vhost.policies import Applied, queue_kind

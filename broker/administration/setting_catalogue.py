@@ -14,10 +14,11 @@ from leveret.broker.queue.arguments import (
     OVERFLOWS,
 )
 from leveret.broker.queue.backoff import TYPES as RETRY_TYPES
-from leveret.broker.vhost.policies import CLASSIC_QUEUES, EXCHANGES, QUORUM_QUEUES, known_keys
+from leveret.broker.vhost.policies import CLASSIC_QUEUES, EXCHANGES, QUORUM_QUEUES, STREAMS, known_keys
 from leveret.confirm.modes import CONFIRM_MODES
 
 QUEUES: Final = (CLASSIC_QUEUES, QUORUM_QUEUES)
+_STREAMS: Final = (STREAMS,)
 _CLASSIC: Final = (CLASSIC_QUEUES,)
 
 
@@ -47,8 +48,12 @@ SETTINGS: Final = (
             most=MAX_EXPIRY_MS, unit="ms"),
     Setting("max-length", _INTEGER, "Number of ready messages at which the queue is full: see overflow.",
             unit="messages"),
-    Setting("max-length-bytes", _INTEGER, "Size of the bodies of ready messages at which the queue is full.",
-            unit="bytes"),
+    Setting("max-length-bytes", _INTEGER, "Size of the bodies of ready messages at which the queue is full. A "
+            "stream deletes its oldest messages.", (*QUEUES, STREAMS), unit="bytes"),
+    Setting("max-age", _TEXT, "A stream deletes messages that are older than this: a number and Y, M, D, h, m or s.",
+            _STREAMS),
+    Setting("stream-max-segment-size-bytes", _INTEGER, "Size of the messages that a stream deletes together, at most "
+            "64 MiB.", _STREAMS, unit="bytes"),
     Setting("overflow", _CHOICE, "A full queue drops its oldest message, or refuses the new one, which "
             "reject-publish-dlx dead-letters.", choices=OVERFLOWS),
     Setting("dead-letter-exchange", _TEXT, "Exchange that gets the messages that are rejected, expire or do not fit; "
@@ -70,7 +75,7 @@ SETTINGS: Final = (
     Setting("expires", _INTEGER, "The queue is deleted with its messages after this time without consumers, basic.get "
             "and declarations.", least=1, most=MAX_EXPIRY_MS, unit="ms"),
     Setting("consumer-timeout", _INTEGER, "Time for which a delivery may stay unacknowledged; then its channel is "
-            "closed. 0 for no limit.", unit="ms"),
+            "closed. 0 for no limit.", (*QUEUES, STREAMS), unit="ms"),
     Setting("retain-for", _INTEGER, "Acknowledged messages are kept for this time, for a replay.",
             most=MAX_EXPIRY_MS, unit="ms"),
     Setting("retain-bytes", _INTEGER, "Size of the messages that are kept for a replay at most.", unit="bytes"),

@@ -25,6 +25,7 @@ from leveret.broker.administration.messages import Steps, condition_of, facts_of
 from leveret.broker.auth.users import BackendUser, User
 from leveret.broker.errors import resource
 from leveret.broker.process.shares import Shares
+from leveret.broker.queue.arguments import STREAM
 from leveret.broker.queue.limits import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.transfer.destinations import Destination, Replay, ToExchange, ToQueue, parsed
@@ -225,6 +226,9 @@ class Transfers:
     def _start(
         self, wish: Wish, chosen: Chosen, needed: Needed, *, also: Callable[[Peeked], bool] | None = None
     ) -> int:
+        if wish.source.type == STREAM and wish.action is not Action.COPY:
+            what = resource("queue", wish.source.name, wish.source.vhost)
+            raise BadRequestError(f"{what} is a stream, which keeps its messages: they can be copied only")
         condition = _both(also, _condition(self._broker, wish.source, chosen.where))
         if chosen.limit is not None and chosen.limit < 0:
             raise BadRequestError("'limit' must not be negative")

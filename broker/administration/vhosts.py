@@ -14,7 +14,7 @@ from leveret.broker.administration.access import (
     visible_vhosts,
 )
 from leveret.broker.auth.users import VHOST_LIMITS, User, VHostLimits, limits_by_name
-from leveret.broker.queue.arguments import CLASSIC, QUORUM
+from leveret.broker.queue.arguments import TYPES
 from leveret.broker.queue.compatibility import short_queue_type
 from leveret.broker.vhost.vhost import VHost
 
@@ -105,8 +105,10 @@ def checked_queue_type(text: str) -> str:
     kind = short_queue_type(text)
     if kind in {"", NO_TYPE}:
         return ""
-    if kind not in {CLASSIC, QUORUM}:
-        raise BadRequestError(f"Unsupported default queue type '{text}': it must be {CLASSIC} or {QUORUM}")
+    if kind not in TYPES:
+        raise BadRequestError(
+            f"Unsupported default queue type '{text}': it must be one of {', '.join(TYPES)}"
+        )
     return kind
 
 

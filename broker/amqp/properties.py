@@ -28,6 +28,7 @@ from leveret.broker.amqp.tables import (
     Table,
     decode_table,
     encode_table,
+    join_fields,
     split_fields,
     string_text,
 )
@@ -59,7 +60,7 @@ MAX_EXPIRATION = 315_360_000_000  # ten years in milliseconds: RabbitMQ's limit 
 OWN_HEADERS = frozenset((
     "x-death", "x-first-death-reason", "x-first-death-queue", "x-first-death-exchange", "x-last-death-reason",
     "x-last-death-queue", "x-last-death-exchange", "x-delivery-count", "x-leveret-retries", "x-leveret-replayed",
-    "x-shovelled", "x-shovelled-timestamp", "x-invalid-headers",
+    "x-shovelled", "x-shovelled-timestamp", "x-invalid-headers", "x-stream-offset",
 ))  # fmt: skip
 """Headers that the broker adds to messages. They do not count among the values that a publisher may send."""
 
@@ -74,6 +75,7 @@ _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = (
 )
 _DELIVERY_MODE, _PRIORITY, _EXPIRATION = FLAG_DELIVERY_MODE >> 8, FLAG_PRIORITY >> 8, FLAG_EXPIRATION >> 8
 _FIXED = struct.Struct(">HHQ")
+_U16, _U32 = struct.Struct(">H"), struct.Struct(">I")
 _SHORTSTR, _TABLE, _OCTET, _TIMESTAMP = range(4)
 
 # In wire order. `type` is pamqp's `message_type`.
@@ -271,6 +273,41 @@ def _headers(payload: bytes, at: int, stop: int, max_entries: int = MAX_ENTRIES)
         raise HeadersTooLarge(f"headers: {error}") from error
     except MalformedTable as error:
         raise MalformedProperties(f"headers: {error}") from error
+
+
+def with_long(content: bytes, name: bytes, number: int) -> bytes:
+    """Return a valid content with a header that is a number of 64 bits, in place of one of the same name."""
+    (length,) = _U32.unpack_from(content, 3)
+    value = b"l" + number.to_bytes(8, "big", signed=True)
+    word = content[_FLAGS_IN_FRAME] << 8 | content[_FLAGS_IN_FRAME + 1]
+    at = _LIST_IN_FRAME
+    if word & FLAG_CONTENT_TYPE:
+        at += 1 + content[at]
+    if word & FLAG_CONTENT_ENCODING:
+        at += 1 + content[at]
+    octets, start, end = 0, at, at
+    if word & FLAG_HEADERS:
+        (octets,) = _U32.unpack_from(content, at)
+        start += 4
+        end = start + octets
+    if word & FLAG_CONTINUATION or name in content[start:end]:
+        stop = _FRAME_HEAD + length
+        properties = Properties(content[_FRAME_HEAD:stop])
+        fields = {**properties.split_headers(), name: value}
+        header = properties.replace(headers=join_fields(fields.items()))
+        return b"".join((content[:3], _U32.pack(len(header)), header, content[stop:]))
+    field = b"%c%b%b" % (len(name), name, value)
+    return b"".join((
+        content[:3],
+        _U32.pack(length + len(field) + 4 * (start == at)),
+        content[_FRAME_HEAD:_FLAGS_IN_FRAME],
+        _U16.pack(word | FLAG_HEADERS),
+        content[_LIST_IN_FRAME:at],
+        _U32.pack(octets + len(field)),
+        content[start:end],
+        field,
+        content[end:],
+    ))  # fmt: skip
 
 
 def parse_expiration(text: str) -> int:

@@ -490,11 +490,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         choices=("local_filesystem",),
         doc="Where definitions are imported from.")
     on_unsupported: Annotated[Literal["refuse", "skip"], Key("definitions.on_unsupported", own=True,
-        doc="What an import does with definitions that cannot exist here, such as streams or parameters of federation: "
+        doc="What an import does with definitions that cannot exist here, such as parameters of federation: "
         "`refuse` the file, or `skip` them and all that belongs to them. They are listed in the log and in the answer.")
     ] = "refuse"
     default_queue_type: Annotated[str, Key("default_queue_type", "choice",
-        choices=("classic", "quorum", "rabbit_classic_queue", "rabbit_quorum_queue"), default="",
+        choices=("classic", "quorum", "stream", "rabbit_classic_queue", "rabbit_quorum_queue", "rabbit_stream_queue"),
+        default="",
         doc="Default queue type of new virtual hosts for which none is given: the type of queues that are declared "
         "without one there.")] = ""
 

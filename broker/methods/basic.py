@@ -17,7 +17,7 @@ from leveret.broker.errors import (
     resource_locked,
 )
 from leveret.broker.methods.exchange import queue_name
-from leveret.broker.queue.arguments import QUORUM, check_consume_arguments
+from leveret.broker.queue.arguments import CLASSIC, QUORUM, STREAM, check_consume_arguments
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.vhost.direct_reply_to import REPLY_TO
 from leveret.confirm.channel_confirms import ChannelConfirms
@@ -59,12 +59,15 @@ def basic_consume(channel: Channel, method: Wire.Consume) -> None:
     release = host.compatibility.queues.arguments
     priority = check_consume_arguments(name, channel.vhost.name, arguments, queue.type, release)
     exclusive = bool(method.exclusive)
-    if queue.type == QUORUM:
-        exclusive = False  # ignored by RabbitMQ's quorum queues
+    if queue.type != CLASSIC:
+        exclusive = False  # ignored by the other types of RabbitMQ
+        what = resource("queue", name, channel.vhost.name)
+        if queue.type == STREAM and method.no_ack:
+            raise not_implemented(f"automatic acknowledgement not supported by stream {what}")
         if channel.global_prefetch:
-            raise not_implemented(
-                f"{resource('queue', name, channel.vhost.name)} does not support global qos"
-            )
+            raise not_implemented(f"{what} does not support global qos")
+        if queue.type == STREAM and not channel.prefetch_count:
+            raise precondition_failed(f"consumer prefetch count is not set for stream {what}")
     consumers = queue.consumers
     if consumers.exclusive is not None or (exclusive and (consumers or consumers.single_active)):
         raise access_refused(f"{resource('queue', name, channel.vhost.name)} in exclusive use")

@@ -7,12 +7,11 @@ from leveret.broker.amqp.tables import Table
 from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import access_refused, not_found, precondition_failed, resource
 from leveret.broker.queue.arguments import (
-    OF_EXCHANGES,
     check_alternate_exchange_type,
     check_exchange_equivalence,
-    warn_of_unknown,
 )
 from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.unknown_arguments import OF_EXCHANGES, warn_of_unknown
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.consistent_hash import ConsistentHashExchange
 from leveret.exchanges.errors import ExchangeError, InvalidBindingError

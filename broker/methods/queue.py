@@ -2,10 +2,17 @@
 
 from leveret.broker.amqp.commands import Queue as Wire, make
 from leveret.broker.channel.channel import Channel
-from leveret.broker.errors import access_refused, denied_feature, not_found, precondition_failed, resource
+from leveret.broker.errors import (
+    access_refused,
+    denied_feature,
+    not_found,
+    precondition_failed,
+    resource,
+)
 from leveret.broker.methods.exchange import bind, check_name, queue_name, strip_cr_lf, unbind
 from leveret.broker.queue.arguments import (
     CLASSIC,
+    STREAM,
     check_dead_letter_exchange_type,
     check_locator,
     check_may_be_generated,
@@ -157,12 +164,14 @@ def queue_delete(channel: Channel, method: Wire.Delete) -> None:
     vhost.check_access(queue, channel.host)
     channel.await_exact(queue)
     what = resource("queue", name, vhost.name)
-    if method.if_empty and (queue.ready_count or queue.held_count):
+    if method.if_empty and queue.type != STREAM and (queue.ready_count or queue.held_count):
         raise precondition_failed(f"{what} not empty")
     if method.if_unused and queue.consumers:
         raise precondition_failed(f"{what} in use")
     cancels = channel.remove_consumers(queue)
     count = vhost.delete_queue(queue)
+    if queue.type == STREAM:  # as in RabbitMQ, whose streams ignore if-empty, too
+        count = 0
     if method.nowait:
         for cancel in cancels:
             channel.send(cancel)

@@ -28,13 +28,12 @@ from leveret.broker.metrics.text import (
     labels_text,
     reader,
 )
-from leveret.broker.queue.arguments import CLASSIC, QUORUM
+from leveret.broker.queue.arguments import TYPES
 from leveret.broker.queue.limits import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from leveret.confirm.modes import CONSUMER_ACK, CONSUMER_ACK_LIGHT, STANDARD
 from leveret.storage.damage import KINDS
 
 PROTOCOL = "amqp091"
-QUEUE_TYPES = (CLASSIC, QUORUM)
 MODES = (STANDARD, CONSUMER_ACK, CONSUMER_ACK_LIGHT)
 REASONS = (EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT)
 STATES = ("alpha", "beta", "gamma", "delta")
@@ -79,7 +78,7 @@ def _by_type(name: str, text: str, counter: str) -> Family:
     names, value = ("protocol", "queue_type"), attrgetter(counter)
 
     def samples(node: Sampler) -> Iterator[Sample]:
-        for kind in QUEUE_TYPES:
+        for kind in TYPES:
             counts = node.by_type.get(kind, QueueCounts())
             yield "", labels_text(names, (PROTOCOL, queue_type_label(kind))), value(counts)
 
@@ -133,7 +132,7 @@ def _dead_letters(reason: str) -> Callable[[Sampler], list[Sample]]:
             labels_text(names, (queue_type_label(kind), "at_most_once")),
             node.totals.dead_letters.get((kind, reason), 0),
         )
-        for kind in QUEUE_TYPES
+        for kind in TYPES
     ]
 
 

@@ -23,7 +23,7 @@ from leveret.broker.persistence.committer import Committer
 from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.persistence.space_reclaim import SpaceReclaim
 from leveret.broker.persistence.worker_thread import WorkerThread
-from leveret.broker.queue.arguments import STRICT, priorities_of
+from leveret.broker.queue.arguments import STREAM, STRICT, priorities_of, queue_type
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimeSource
@@ -36,10 +36,12 @@ from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded, LoadRequest
 from leveret.storage.message_ids import TABLE as IDS
 from leveret.storage.queues.backing_queue import BackingQueue, Read
+from leveret.storage.queues.chunks import CHUNK_OCTETS, ChunkCache
 from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.priority_queue import PriorityQueue, parts
 from leveret.storage.queues.queue_ids import level_of, level_qid, owner_qid, queue_qid, retained_qid
+from leveret.storage.queues.stream_log import StreamLog
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.bodies import first_msg_id
 from leveret.storage.store.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
@@ -164,6 +166,7 @@ class DataStore:
             damages=environment.damages,
         )
         self.pager.snapshot = environment.snapshot
+        self.chunks = ChunkCache(max(1024 * 1024, min(CHUNK_OCTETS, ram_limit // 4)))
         self.monitor = MemoryMonitor(self.pager, ram_limit, fixed_target=config.target_ram_count)
         self.reader_lag = 0  # commits by which the oldest reader was behind at the last `disk_usage`
         self._ids = count((boot << 32) + 1)
@@ -240,6 +243,8 @@ class DataStore:
     def make_backing(self, qid: int, arguments: Table, *, strict: bool = False) -> BackingQueue:
         """Create the backing queue of a queue; qid 0 is a queue that is not durable. `strict`: see `priorities_of`."""
         number = qid or self.next_id()
+        if queue_type(arguments) == STREAM:
+            return StreamLog(self.pager, number, self.chunks)
         priorities = priorities_of(arguments, strict=strict)
         make_level = self._level_maker(number, priorities.default, durable=bool(qid))
         if not priorities.highest:
@@ -371,9 +376,12 @@ class DataStore:
         owners = {
             backing.qid: backing
             for backing in backings
-            if isinstance(backing, VariableQueue | PriorityQueue) and backing.qid
+            if isinstance(backing, VariableQueue | PriorityQueue | StreamLog) and backing.qid
         }
         found = self._find(owners)
+        for qid, rows in self.environment.segments().items():
+            if isinstance(log_of := owners.get(qid), StreamLog):
+                log_of.segments = rows
         total = 0
         for qid, recovered in found.items():
             owner = owners[queue_qid(qid)]
@@ -494,6 +502,6 @@ def compact_if_worth_it(data_dir: Path, garbage_fraction: float) -> None:
     log.info(text, done.before, done.after, done.records, time.monotonic() - began)
 
 
-def paging(backings: Iterable[BackingQueue]) -> Iterator[VariableQueue]:
-    """Yield the queues that use the disk: variable queues, including the levels of priority queues."""
-    return (backing for backing in parts(backings) if isinstance(backing, VariableQueue))
+def paging(backings: Iterable[BackingQueue]) -> Iterator[VariableQueue | StreamLog]:
+    """Yield the queues that use the disk: variable queues, including the levels of priority queues, and streams."""
+    return (backing for backing in parts(backings) if isinstance(backing, VariableQueue | StreamLog))

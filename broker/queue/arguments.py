@@ -11,7 +11,6 @@ Intentional differences from RabbitMQ:
 
 - Queues have `x-retain-for`, `x-retain-bytes`, `x-allow-hold`, `x-hold-until-header`, `x-max-held` and
   `x-deduplicate*`, classic ones an `x-confirm-mode`.
-- Streams are refused with RabbitMQ's text for unknown types.
 - Classic queues may have an `x-delivery-limit`, too. That and `x-consumer-timeout` must be numbers; a negative limit is
   none, as in 4.x. The timeout is compared if a redeclaration gives one (3.13: never).
 - An unknown `x-queue-master-locator` is accepted, and a decimal in a redeclaration is unequal, where RabbitMQ crashes
@@ -21,16 +20,11 @@ Intentional differences from RabbitMQ:
 `compatibility.queue_arguments` chooses the rules of RabbitMQ 4.3 instead.
 
 Each check raises `AMQPError` 406, but for `check_locator`.
-
-Arguments without effect are mostly typing errors, some belong to other releases or queue types. RabbitMQ accepts them
-in silence, and so do we; but the log and `leveret explain` name them.
 """
 
-import difflib
-import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from leveret.broker.amqp.properties import priority
@@ -48,12 +42,12 @@ from leveret.broker.queue.backoff import KEYS as RETRY_KEYS, TYPES as RETRY_TYPE
 from leveret.confirm.modes import CONFIRM_MODES
 from leveret.exchanges.base import Exchange
 
-log = logging.getLogger("leveret.queue")
-
 MAX_EXPIRY_MS = 315_360_000_000  # ten years: RabbitMQ's most for `x-expires`, `x-message-ttl`, `expiration`
 
 CLASSIC = "classic"
 QUORUM = "quorum"
+STREAM = "stream"
+TYPES: Final = (CLASSIC, QUORUM, STREAM)
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")  # of `x-overflow`, the default first
 
 MESSAGE_ID, BODY, HEADER = "message_id", "body", "header:"
@@ -62,6 +56,13 @@ DEDUPLICATE_MODES = WINDOW, QUEUED, RUNNING = "window", "queued", "running"
 """Values of `x-deduplicate-mode` (`broker.queue.deduplication`)."""
 MOST_WINDOW_MS = 30 * 24 * 60 * 60 * 1000  # thirty days: the maximum of `x-deduplicate-for`
 
+AGES: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
+"""Seconds of each unit of `x-max-age`, and of an interval of `x-stream-offset`."""
+_AGE_DIGITS = 9
+OFFSETS: Final = ("first", "last", "next")
+"""Values of `x-stream-offset` that are names."""
+MOST_SEGMENT: Final = 3_000_000_000
+"""Maximum of `x-stream-max-segment-size-bytes`."""
 _UNDEFINED = ("longstr", "undefined")
 _DEAD_LETTER_KEY = "x-dead-letter-routing-key"
 _FAILOVER = "x-cancel-on-ha-failover"
@@ -158,6 +159,38 @@ def _id(field: Field) -> None:
         raise _InvalidArgumentError("invalid_deduplicate")
 
 
+def age_ms(text: str) -> int:
+    """Return an age such as `7D`, or an interval, in ms; raises ValueError for any other text."""
+    number, unit = text[:-1], text[-1:]
+    if not (number.isascii() and number.isdigit() and unit in AGES and len(number) <= _AGE_DIGITS):
+        raise ValueError(text)
+    return int(number) * AGES[unit] * 1000
+
+
+def _age(field: Field) -> None:
+    try:
+        is_valid = age_ms(_string(field)) > 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise _InvalidArgumentError("invalid_max_age")
+
+
+def _offset(field: Field) -> None:
+    kind, value = field
+    if kind == "timestamp" or (kind in INTEGERS and isinstance(value, int)):
+        return
+    if kind == "longstr":
+        if value in OFFSETS:
+            return
+        with suppress(ValueError):
+            age_ms(str(value))
+            return
+    shown = f"<<{string_text(str(value).encode('utf-8', 'surrogateescape'))}>>" if value else "<<>>"
+    shown = shown if kind == "longstr" else term_text(field)
+    raise _InvalidArgumentError(f"{{invalid_stream_offset_arg,{{{kind},{shown}}}}}")
+
+
 def _one_of(fault: str, *allowed: str) -> _Validator:
     def check(field: Field) -> None:
         if _string(field) not in allowed:
@@ -207,10 +240,13 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-queue-mode": _supported("mode", "default", "lazy"),
     "x-queue-version": _queue_version(1, 2),
     "x-single-active-consumer": _bool,
-    "x-queue-type": _supported("type", CLASSIC, QUORUM, "undefined"),
+    "x-queue-type": _supported("type", *TYPES, "undefined"),
     "x-quorum-initial-group-size": _positive,
     "x-queue-leader-locator": _one_of("invalid_queue_locator_arg", *_LEADER_LOCATORS),
     "x-delivery-limit": _integer,
+    "x-max-age": _age,
+    "x-stream-max-segment-size-bytes": _non_negative,
+    "x-initial-cluster-size": _positive,
     "x-consumer-timeout": _non_negative,
     "x-consumer-disconnected-timeout": _non_negative,
     "x-confirm-mode": _one_of("invalid_confirm_mode", *CONFIRM_MODES),
@@ -238,6 +274,7 @@ _CONSUME_VALIDATORS: Mapping[str, _Validator] = {
     "x-priority": _integer,
     _FAILOVER: _bool,
     "x-consumer-timeout": _non_negative,
+    "x-stream-offset": _offset,
 }
 _CONSUME_VALIDATORS_4: Mapping[str, _Validator] = {**_CONSUME_VALIDATORS, _FAILOVER: _anything}
 
@@ -260,6 +297,8 @@ _OF_QUORUM = (
 )  # fmt: skip
 # `x-stream-filter-size-bytes` is not among them in RabbitMQ either.
 _OF_STREAMS = (
+    "x-max-length-bytes",
+    "x-queue-type",
     "x-max-age",
     "x-stream-max-segment-size-bytes",
     "x-initial-cluster-size",
@@ -269,20 +308,14 @@ _CONSUME_CLASSIC = frozenset((_FAILOVER, "x-priority", "x-credit"))
 _CONSUME_QUORUM = frozenset(("x-priority", "x-credit"))
 _OF_ANY = frozenset((*_OF_CLASSIC, *_OF_QUORUM, *_OF_STREAMS))
 OF_QUEUES = _OF_ANY | _QUEUE_VALIDATORS.keys()  # those with an effect, or a meaning in RabbitMQ
-OF_EXCHANGES: Final = frozenset(
-    ("alternate-exchange", "hash-header", "hash-property", "x-delayed-type", "x-recent-history-length")
-)
-OF_OTHERS: Final = {
-    "x-stream-filter-size-bytes": "streams of RabbitMQ",
-}
-"""Arguments that other brokers' queues have and ours do not, and whose they are; RabbitMQ 3.13 refuses none of them."""
-_MOST_COMPARED = 8  # most unknown arguments that are compared with the known ones, which takes a while
-_LONGEST = 64  # maximum length of such a name
-_SIMILAR = 0.75
+FILTER_SIZE: Final = "x-stream-filter-size-bytes"
+FILTER_SIZES: Final = range(16, 256)
+"""Values of that argument, which has no effect here."""
 _TIMEOUT: Final = "x-consumer-timeout"
 _QUORUM_TIMEOUTS: Final = ("x-consumer-disconnected-timeout", _TIMEOUT)
 """In RabbitMQ 4.3. The first is for nodes that do not answer: it has no effect on a single one."""
-_CONSUME_ANY = _CONSUME_CLASSIC | _CONSUME_QUORUM | {"x-stream-offset"}
+_CONSUME_STREAM = frozenset(("x-credit", "x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered"))
+_CONSUME_ANY = _CONSUME_CLASSIC | _CONSUME_QUORUM | _CONSUME_STREAM
 
 
 def _type(
@@ -307,6 +340,7 @@ def _type(
 _TYPES = {
     CLASSIC: _type("rabbit_classic_queue", _OF_CLASSIC, _CONSUME_CLASSIC),
     QUORUM: _type("rabbit_quorum_queue", _OF_QUORUM, _CONSUME_QUORUM),
+    STREAM: _type("rabbit_stream_queue", _OF_STREAMS, _CONSUME_STREAM),
 }
 _OF_CLASSIC_4 = [key for key in _OF_CLASSIC if key not in {"x-delivery-limit", *_DELAYED_RETRY}]
 _OF_ANY_4 = _OF_ANY.union(_QUORUM_TIMEOUTS)
@@ -314,6 +348,7 @@ _OF_QUORUM_4 = (*_OF_QUORUM, *_QUORUM_TIMEOUTS)
 _TYPES_4 = {
     CLASSIC: _type("rabbit_classic_queue", _OF_CLASSIC_4, _CONSUME_CLASSIC, _OF_ANY_4, frozenset()),
     QUORUM: _type("rabbit_quorum_queue", _OF_QUORUM_4, _CONSUME_CLASSIC | {_TIMEOUT}, _OF_ANY_4, frozenset()),
+    STREAM: _type("rabbit_stream_queue", _OF_STREAMS, _CONSUME_STREAM | {_FAILOVER}, _OF_ANY_4, frozenset()),
 }
 _RULES = {  # by release
     "3.13": (_TYPES, _QUEUE_VALIDATORS, _CONSUME_VALIDATORS),
@@ -322,8 +357,9 @@ _RULES = {  # by release
 
 
 def queue_type(arguments: Table) -> str:
-    """Return the type of a queue with these (valid) arguments: `CLASSIC` or `QUORUM`."""
-    return QUORUM if arguments.get("x-queue-type") == ("longstr", QUORUM) else CLASSIC
+    """Return the type of a queue with these (valid) arguments: one of `TYPES`."""
+    kind, value = arguments.get("x-queue-type", _UNDEFINED)
+    return str(value) if kind == "longstr" and value in {QUORUM, STREAM} else CLASSIC
 
 
 def with_default_type(
@@ -344,20 +380,31 @@ def with_default_type(
 def check_may_be_generated(arguments: Table) -> None:
     """Check that the server may generate the name of a queue with these arguments; comes before all other checks."""
     kind = arguments.get("x-queue-type", _UNDEFINED)
-    if kind in (("longstr", QUORUM), ("longstr", "stream")):
+    if kind in (("longstr", QUORUM), ("longstr", STREAM)):
         raise precondition_failed(f"Cannot declare a server-named queue for type rabbit_{kind[1]}_queue")
 
 
 def check_queue_properties(
     name: str, vhost: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
 ) -> None:
-    """Check that a new quorum queue is durable, and neither exclusive nor auto-delete; RabbitMQ does this last."""
-    if queue_type(arguments) != QUORUM:
+    """Check that a new queue of another type than classic is durable, and neither exclusive nor auto-delete.
+
+    And the values of a stream's arguments that have a limit. RabbitMQ does this last.
+    """
+    type_ = queue_type(arguments)
+    if type_ == CLASSIC:
         return
     faults = (("auto-delete", auto_delete), ("exclusive-owner", exclusive), ("non-durable", not durable))
     for fault, found in faults:
         if found:
             raise precondition_failed(f"invalid property '{fault}' for {resource('queue', name, vhost)}")
+    if type_ == STREAM:
+        _, octets = arguments.get("x-stream-max-segment-size-bytes", ("", 0))
+        if isinstance(octets, int) and octets > MOST_SEGMENT:
+            raise precondition_failed("Exceeded max value for x-stream-max-segment-size-bytes")
+        _, size = arguments.get(FILTER_SIZE, ("", FILTER_SIZES[0]))
+        if not (isinstance(size, int) and size in FILTER_SIZES):
+            raise precondition_failed(f"Invalid value for {FILTER_SIZE}")
 
 
 class Priorities(NamedTuple):
@@ -460,7 +507,17 @@ def check_queue_equivalence(
     _compare_bool("auto_delete", what, auto_delete, current.auto_delete)
     given = (_TIMEOUT,) if _TIMEOUT in arguments and release == "3.13" else ()
     for key in (*_RULES[release][0][queue_type(current.arguments)].compared, *given):
-        _compare_argument(key, what, arguments, current.arguments)
+        tables = arguments, current.arguments
+        if key == "x-max-age" and release != "3.13":
+            tables = _in_ms(arguments), _in_ms(current.arguments)
+        _compare_argument(key, what, *tables)
+
+
+def _in_ms(arguments: Table) -> Table:
+    """Return the `x-max-age` of a table as a number, as RabbitMQ 4.3 compares it."""
+    with suppress(KeyError, ValueError):
+        return {"x-max-age": ("long", age_ms(str(arguments["x-max-age"][1])))}
+    return arguments
 
 
 def check_exchange_equivalence(
@@ -537,39 +594,3 @@ def _inequivalent(key: str, what: str, received: str, current: str) -> AMQPError
 def _atom(name: str) -> str:
     is_bare = name[:1].islower() and name.isascii() and name.replace("_", "").replace("@", "").isalnum()
     return name if is_bare else f"'{name}'"
-
-
-class Unknown(NamedTuple):
-    """An argument without effect: probably meant as a `similar` one, or one of another broker's queues, its `owner`."""
-
-    name: str
-    similar: str
-    owner: str = ""
-
-    def __str__(self) -> str:
-        if self.owner:
-            return f"argument '{self.name}' has no effect: only {self.owner} have it"
-        advice = f": did you mean '{self.similar}'?" if self.similar else ""
-        return f"unknown argument '{self.name}' has no effect{advice}"
-
-
-def unknown_arguments(arguments: Iterable[str], known: Collection[str] = OF_QUEUES) -> list[Unknown]:
-    """Return the arguments that have no effect, at most eight."""
-    found = islice((name for name in arguments if name not in known), _MOST_COMPARED)
-    return [
-        Unknown(name, "", OF_OTHERS[name]) if name in OF_OTHERS else Unknown(name, _similar(name, known))
-        for name in found
-    ]
-
-
-def _similar(name: str, known: Collection[str]) -> str:
-    if len(name) > _LONGEST:
-        return ""
-    return next(iter(difflib.get_close_matches(name.lower(), known, 1, _SIMILAR)), "")
-
-
-def warn_of_unknown(what: str, arguments: Iterable[str], known: Collection[str] = OF_QUEUES) -> None:
-    """Log arguments of a new object that look like typing errors, or belong to other brokers."""
-    for each in unknown_arguments(arguments, known):
-        if each.similar or each.owner:
-            log.warning("%s: %s", what, each)

@@ -7,16 +7,21 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
+from leveret.broker.amqp.tables import Table
 from leveret.broker.counters.sampling import QueueMeter
+from leveret.broker.queue.arguments import STREAM, queue_type
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.stream_queue import StreamQueue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.storage.queues.backing_queue import BackingQueue, Fetched
 
 
-def queue_class(context: NodeContext) -> Callable[..., Queue]:
-    """Return the class of new queues: `MeteredQueue` if there is an export."""
+def queue_class(context: NodeContext, arguments: Table) -> Callable[..., Queue]:
+    """Return the class of new queues: `MeteredQueue` if there is an export, `StreamQueue` for streams."""
+    if queue_type(arguments) == STREAM:
+        return StreamQueue
     return Queue if context.events is None else partial(MeteredQueue, context)
 
 

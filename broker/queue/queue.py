@@ -18,7 +18,7 @@ from leveret.broker.amqp.tables import Table
 from leveret.broker.counters.sampling import QueueMeter
 from leveret.broker.counters.totals import QueueCounts, QueueTally
 from leveret.broker.errors import NotYet
-from leveret.broker.queue.arguments import QUORUM, queue_type
+from leveret.broker.queue.arguments import CLASSIC, queue_type
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumer_rotation import ConsumerRotation
 from leveret.broker.queue.deduplication import Deduplication
@@ -124,7 +124,7 @@ class Queue:
         self.auto_delete = auto_delete
         self.arguments = arguments or {}
         self.type = queue_type(self.arguments)
-        self.saves_all = self.type == QUORUM  # True if all messages are stored on disk, persistent or not
+        self.saves_all = self.type != CLASSIC  # True if all messages are stored on disk, persistent or not
         self.deleted = False  # True once the queue is deleted and can no longer be found
         self.finished = False  # True once the deleted queue is empty: it has no messages left to discard
         self._parent = parent

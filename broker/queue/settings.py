@@ -17,6 +17,7 @@ from leveret.broker.queue.arguments import (
     QUORUM,
     RUNNING,
     WINDOW,
+    age_ms,
     queue_type,
 )
 from leveret.broker.queue.backoff import Backoff
@@ -58,6 +59,8 @@ class QueueSettings:
     deduplicate_mode: str = RUNNING  # one of `arguments.DEDUPLICATE_MODES`
     deduplicate_for: int = 0
     """Time in ms for which an id is known, from the publish or, in the mode `running`, from the end of its message."""
+    max_age: int | None = None  # time in ms after which a stream deletes messages
+    segment_octets: int | None = None  # bytes of messages that a stream deletes together
 
     @property
     def hold_headers(self) -> tuple[str, ...]:
@@ -211,6 +214,8 @@ def queue_settings(
         deduplicate=deduplicate,
         deduplicate_mode=deduplicate_mode,
         deduplicate_for=known_for or 0,
+        max_age=None if (age := either("max-age")) is None else age_ms(age),
+        segment_octets=smaller("stream-max-segment-size-bytes"),
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leveret.broker.connection.flow_control import Pause
 from leveret.broker.connection.state import FLOW_SECONDS
+from leveret.broker.queue.arguments import STREAM
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics import families
 from leveret.broker.transfer.retry import headers_of
@@ -121,11 +122,13 @@ def _reasons(queue: Queue, statistics: "Statistics", now: float) -> Iterator[Rea
 def _of_consumers(queue: Queue, statistics: "Statistics") -> Iterator[Reason]:
     if _is_stuck(queue, statistics):
         yield STUCK
-    if _grows(queue, statistics):
+    if queue.type != STREAM and _grows(queue, statistics):
         yield SLOW
 
 
 def _without_consumer(queue: Queue, statistics: "Statistics") -> Iterator[Reason]:
+    if queue.type == STREAM:
+        return
     if needs_consumer(queue):
         yield GROWING if _grows(queue, statistics) else NO_CONSUMER
     elif not _delays(queue):
@@ -153,7 +156,12 @@ def is_unserved(queue: Queue) -> bool:
 
 def needs_consumer(queue: Queue) -> bool:
     """Return whether a queue lacks a consumer: it has none, and its messages are not meant to wait or to expire."""
-    if queue.consumer_count or queue.settings.message_ttl is not None or _delays(queue):
+    if (
+        queue.consumer_count
+        or queue.type == STREAM
+        or queue.settings.message_ttl is not None
+        or _delays(queue)
+    ):
         return False
     return not holds_dead_letters(queue)
 

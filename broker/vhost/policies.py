@@ -11,12 +11,11 @@ rabbit_mirror_queue_misc). Intentional differences: the text for a wrong pattern
 is not a string is refused where RabbitMQ crashes, and a negative `delivery-limit` is none as in 4.x. That key applies
 to classic queues, too. Keys of our own are `retain-for`, `retain-bytes`, `allow-hold`, `hold-until-header`, `max-held`,
 `deduplicate*`, and `confirm-mode` for classic queues. `consumer-disconnected-timeout`, `ha-*`, `queue-version`,
-`queue-master-locator`, `queue-leader-locator`, `max-in-memory-*` and the keys for streams are stored and have no
-effect.
+`queue-master-locator`, `queue-leader-locator`, `max-in-memory-*`, `initial-cluster-size` and `stream-filter-size-bytes`
+are stored and have no effect.
 """
 
 import copy
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -24,10 +23,14 @@ from typing import Any, Protocol
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
 from leveret.broker.queue.arguments import (
+    CLASSIC,
     DEDUPLICATE_MODES,
+    FILTER_SIZES,
     MOST_WINDOW_MS,
     OVERFLOWS,
     QUORUM,
+    STREAM,
+    age_ms,
     is_id,
     queue_type,
 )
@@ -46,14 +49,17 @@ from leveret.confirm.modes import CONFIRM_MODES
 
 CLASSIC_QUEUES = "classic_queues"
 QUORUM_QUEUES = "quorum_queues"
+STREAMS = "streams"
 EXCHANGES = "exchanges"
+QUEUES = frozenset((CLASSIC_QUEUES, QUORUM_QUEUES, STREAMS))
+_KINDS = {CLASSIC: CLASSIC_QUEUES, QUORUM: QUORUM_QUEUES, STREAM: STREAMS}
 
 
 class PolicyError(ParameterError):
     """A policy cannot be set or cleared; the text is RabbitMQ's."""
 
 
-_SCOPES = {"all": {EXCHANGES, CLASSIC_QUEUES, QUORUM_QUEUES}, "queues": {CLASSIC_QUEUES, QUORUM_QUEUES}}
+_SCOPES = {"all": {EXCHANGES, *QUEUES}, "queues": QUEUES}
 """Values of `apply_to` that cover more than one kind."""
 
 
@@ -283,7 +289,7 @@ def _first(ranked: Iterable[Policy], kind: str, name: bytes, barred: frozenset[s
 
 def queue_kind(arguments: Table) -> str:
     """Return the kind of a queue, in the terms of `apply_to`, from its arguments."""
-    return QUORUM_QUEUES if queue_type(arguments) == QUORUM else CLASSIC_QUEUES
+    return _KINDS[queue_type(arguments)]
 
 
 # -- keys -------------------------------------------------------------------------------------------------------
@@ -308,11 +314,14 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_age(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[0-9]+[YMDhms]", value) is not None
+    try:
+        return isinstance(value, str) and age_ms(value) > 0
+    except ValueError:
+        return False
 
 
 def _is_filter_size(value: Any) -> bool:
-    return type(value) is int and 16 <= value <= 255  # noqa: PLR2004 - the text says it too
+    return type(value) is int and value in FILTER_SIZES
 
 
 _VALUES: Mapping[str, tuple[_Test, str]] = {
@@ -400,6 +409,10 @@ IMPOSSIBLE: Mapping[str, set[str]] = {
     EXCHANGES: set(),
     CLASSIC_QUEUES: _FOR_STREAMS | _FOR_QUORUM,
     QUORUM_QUEUES: _FOR_STREAMS | _FOR_CLASSIC,
+    STREAMS: set(_VALUES)
+    - _FOR_STREAMS
+    - {"max-length-bytes", "consumer-timeout", "queue-leader-locator", "alternate-exchange"}
+    | _MIRRORING,
 }
 """For each kind of object the keys that it does not support: a policy with one of them does not match it."""
 
@@ -418,7 +431,7 @@ def _check_pattern(patterns: Patterns) -> Check:
 
 
 def _check_apply_to(_key: str, value: Any) -> Iterable[str]:
-    if value not in ("all", "queues", EXCHANGES, CLASSIC_QUEUES, QUORUM_QUEUES, "streams"):
+    if value not in ("all", "queues", EXCHANGES, *QUEUES):
         shown = value if isinstance(value, str) else term_text(value)
         yield (
             f"apply-to '{shown}' unrecognised; should be one of: 'queues', 'classic_queues',  "

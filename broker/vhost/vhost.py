@@ -13,7 +13,7 @@ from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import VHostLimits, is_reached
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts, QueueCounts, added
 from leveret.broker.errors import NotYet, not_found, precondition_failed, resource, resource_locked
-from leveret.broker.queue.arguments import priorities_of, warn_of_unknown
+from leveret.broker.queue.arguments import STREAM, priorities_of, queue_type
 from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.deduplication import Deduplication
@@ -25,6 +25,7 @@ from leveret.broker.queue.retained_queue import RetainedQueue
 from leveret.broker.queue.retention import Retention
 from leveret.broker.queue.retries import Retries
 from leveret.broker.queue.settings import QueueSettings, delays_nothing, queue_settings
+from leveret.broker.queue.unknown_arguments import warn_of_unknown
 from leveret.broker.scheduling.node_context import INTERNAL, NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.dead_lettering import MOST_DEATHS, DeadLettering
@@ -42,9 +43,11 @@ from leveret.exchanges.errors import TooManyHopsError
 from leveret.exchanges.router import Router
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue
+from leveret.storage.queues.chunks import CHUNK_OCTETS, ChunkCache
 from leveret.storage.queues.memory_queue import MemoryQueue
 from leveret.storage.queues.priority_queue import PriorityQueue
 from leveret.storage.queues.queue_ids import retained_qid
+from leveret.storage.queues.stream_log import StreamLog
 
 log = logging.getLogger("leveret.queue")
 
@@ -68,6 +71,8 @@ class VHostRecord(PolicyRecord, Protocol):
 def make_in_memory(qid: int, arguments: Table, *, strict: bool = False) -> BackingQueue:
     """Create the in-memory backing queue of a queue that is not stored; `strict`: see `priorities_of`."""
     del qid
+    if queue_type(arguments) == STREAM:
+        return StreamLog(None, 0, ChunkCache(CHUNK_OCTETS))
     priorities = priorities_of(arguments, strict=strict)
     if not priorities.highest:
         return MemoryQueue()
@@ -275,7 +280,7 @@ class VHost:
             self._forget_rows(ending)
         if durable and exclusive_owner is None and is_new and self.record is not None:
             qid = self.record.queue_created(name, auto_delete=auto_delete, arguments=arguments)
-        queue = queue_class(self.context)(
+        queue = queue_class(self.context, arguments)(
             name,
             self.name,
             self._make_backing(qid, arguments),
@@ -572,7 +577,7 @@ class VHost:
     # -- direct reply-to ------------------------------------------------------------------------------------------
 
     def _make_reply_queue(self, name: str) -> Queue:
-        return queue_class(self.context)(name, self.name, self._make_backing(0, {}), self._turn)
+        return queue_class(self.context, {})(name, self.name, self._make_backing(0, {}), self._turn)
 
     def delete_reply_queue(self, queue: Queue) -> None:
         """Delete the queue of a direct reply-to consumer that was cancelled, and keep its counts."""

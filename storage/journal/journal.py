@@ -54,7 +54,7 @@ from leveret.storage.journal.blocks import (
 )
 from leveret.storage.journal.reads import Range
 from leveret.storage.journal.shared_bodies import OVERHEAD, SharedBodies
-from leveret.storage.message import Persistent
+from leveret.storage.message import Persistent, withhold
 
 EMBED_BELOW = 4096
 MOST_BEFORE_CUT = 64  # number of callbacks at the start of a cut, each of which may take tens of us
@@ -710,6 +710,25 @@ class Journal:
                     yield from entries
         for _, copies in self.files.values():
             yield from [entry for whose, entry in copies if whose is queue]
+
+    def end_unwritten(self, queue: Journaled) -> Callable[[bool], object] | None:
+        """End one queue's entries that are not known to be on disk, because it is deleted; returns as `withhold`.
+
+        Records on disk are swept, as found on disk, and none of them is noted as dead any more.
+        """
+        unwritten = list(self.unwritten_of(queue))
+        tell = withhold(entry.message for entry in unwritten)
+        for entry in unwritten:
+            if entry.state in {NEW, WRITING}:
+                if entry.durable:
+                    self.early += 1
+                    entry.message.accepted()  # type: ignore[union-attr]
+                entry.state = GONE
+                entry.evict = False
+            elif entry.state == LOGGED:
+                entry.state = GONE
+                entry.evict = False
+        return tell
 
     def unwritten(self) -> tuple[int, int]:
         """Return the numbers of copies of persistent messages and of definitions that wait to be written."""

@@ -10,13 +10,13 @@ Hot path: see docs/performance.md.
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from functools import partial
-from typing import Self
 
 from leveret.storage.empty import EmptyDeque
 from leveret.storage.journal.blocks import octets_of
 from leveret.storage.large_table import MANY, fitting
 from leveret.storage.message import Message, dated
 from leveret.storage.queues.backing_queue import Fetched, PagingCounts, Peeked, Piece, never
+from leveret.storage.queues.no_paging import NoPaging
 from leveret.storage.queues.peek import AHEAD, ALWAYS, PREPARED, Looks, Part, Places, dense
 from leveret.storage.queues.requeued import NONE_REQUEUED, Requeued
 
@@ -29,7 +29,7 @@ def _accept(messages: Collection[Message]) -> None:
             message.accepted()  # type: ignore[attr-defined]
 
 
-class MemoryQueue(Looks):
+class MemoryQueue(NoPaging, Looks):
     """A `BackingQueue` that keeps its messages in memory only."""
 
     __slots__ = (
@@ -130,14 +130,6 @@ class MemoryQueue(Looks):
             self._unacked = fitting(self._unacked)
         return Fetched([seq_id for seq_id, _ in taken], [message for _, message in taken], redelivered)
 
-    def follow(self, predecessor: Self) -> None:
-        """Do nothing: a deleted queue leaves nothing to be removed."""
-
-    def before_commit(self, callback: Callable[[], object]) -> bool:
-        """Return false: there are no commits."""
-        del callback
-        return False
-
     def ack(self, seq_ids: Collection[int], *, moved: bool = False, dropped: bool = False) -> None:
         """Remove fetched messages for good."""
         del moved, dropped
@@ -171,11 +163,6 @@ class MemoryQueue(Looks):
         while self.ready_count and before - self.ready_count < count:
             self.fetch(count - before + self.ready_count, ack_required=False)
         return before - self.ready_count
-
-    def awaited(self, seq_ids: Collection[int]) -> Iterable[Message]:
-        """Return none: nothing is written."""
-        del seq_ids
-        return ()
 
     def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
         """Return unacked messages, none of which has to be read. Messages no longer unacked are left out."""
@@ -241,23 +228,6 @@ class MemoryQueue(Looks):
         self._unacked = fitting(self._unacked)
         self.ready_count -= len(taken)
         return sorted([seq_id for seq_id, _ in taken])
-
-    def came_before(self, seq_id: int) -> None:
-        """Return None: no times are kept."""
-
-    def count_returns(self, *, counted: bool) -> None:
-        """Do nothing: no message is read from disk."""
-
-    def note_returns(self, counts: Mapping[int, int]) -> None:
-        """Do nothing: no message survives a restart."""
-
-    def take_returns(self, seq_ids: Collection[int]) -> dict[int, int]:
-        """Return no counts: no message survives a restart."""
-        del seq_ids
-        return {}
-
-    def set_lazy(self, *, lazy: bool) -> None:
-        """Do nothing: messages are in memory only."""
 
     def purge(self) -> int:
         """Drop every ready message; returns how many."""

@@ -563,20 +563,7 @@ class VariableQueue(Reading):
             if any(entry.state == WRITING for entry in self._settled_early.values()):
                 journal.await_sweep()
             self._settled_early.clear()
-        # Records on disk are swept, as found on disk, and none of them is noted as dead any more. So only the entries
-        # that the journal holds are visited, which are few.
-        unwritten = list(journal.unwritten_of(self))
-        tell = withhold(entry.message for entry in unwritten)
-        for entry in unwritten:
-            if entry.state in {NEW, WRITING}:
-                if entry.durable:
-                    journal.early += 1
-                    entry.message.accepted()  # type: ignore[union-attr]
-                entry.state = GONE
-                entry.evict = False
-            elif entry.state == LOGGED:
-                entry.state = GONE
-                entry.evict = False
+        tell = journal.end_unwritten(self)
         self._empty()
         self._release(self._unacked, self._unacked_out)
         self._unacked, self._unacked_out = {}, {}

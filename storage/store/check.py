@@ -27,6 +27,7 @@ import lmdb
 from leveret.storage import delayed, message_ids
 from leveret.storage.errors import DamagedError, StorageError
 from leveret.storage.files import open_regular
+from leveret.storage.journal import segments
 from leveret.storage.journal.blocks import (
     IN_BLOB,
     RETURN_OCTETS,
@@ -38,6 +39,7 @@ from leveret.storage.journal.blocks import (
     read_header,
     read_records,
 )
+from leveret.storage.journal.segments import Segment
 from leveret.storage.message import body_octets
 from leveret.storage.queues.queue_ids import is_retained, owner_qid, queue_qid, retained_qid
 from leveret.storage.store.bodies import Bodies, body_checksum, is_in_file
@@ -68,6 +70,8 @@ from leveret.storage.store.store_header import (
 
 _U64 = Struct(">Q")
 _PAIR = Struct(">QQ")
+_NEWER = (message_ids.TABLE, segments.TABLE)
+"""Tables that data of earlier versions do not have."""
 _COUNT = Struct(">I")
 _ROOT_PAGES = 2
 
@@ -189,7 +193,7 @@ class Check:
             try:
                 self._db[name] = env.open_db(name.encode(), create=False)
             except lmdb.Error as error:
-                if not (name == message_ids.TABLE and isinstance(error, lmdb.NotFoundError)):  # older data
+                if not (name in _NEWER and isinstance(error, lmdb.NotFoundError)):  # older data
                     self._report(name, f"cannot be opened: {error}")
 
     def _check_tables(self) -> None:
@@ -204,6 +208,7 @@ class Check:
             ("refs", self._check_refs),
             (delayed.TABLE, self._check_delayed),
             (message_ids.TABLE, self._check_ids),
+            (segments.TABLE, self._check_segments),
         ):
             self._reading(name)
             if name in self._db:
@@ -543,6 +548,22 @@ class Check:
             if delayed.queue_of(line) not in queues:
                 text = "ids of messages of a queue that does not exist"
                 self._report(f"{message_ids.TABLE} {line}", text, damage=False)
+
+    def _check_segments(self) -> None:
+        queues = self._ids_of(QueueRow)
+        before: tuple[int, Segment] | None = None
+        for key, value in self._table(segments.TABLE, segments.KEY_OCTETS):
+            try:
+                qid, segment = segments.unpack_row(key, value)
+            except DamagedError as error:
+                self._report(segments.TABLE, str(error))
+                continue
+            where = f"{segments.TABLE} {qid}/{segment.first}"
+            if qid not in queues:
+                self._report(where, "a segment of a stream that does not exist", damage=False)
+            if before is not None and before[0] == qid and before[1].before > segment.before:
+                self._report(where, "fewer bytes come before it than before an older one")
+            before = qid, segment
 
     def _check_files(self) -> None:
         blobs = self._data_dir / "blobs"

@@ -27,9 +27,11 @@ from leveret.storage import delayed, message_ids
 from leveret.storage.damage import Damages
 from leveret.storage.errors import NO_SPACE, DamagedError, DiskFullError, Done, StorageError
 from leveret.storage.files import DIRECTORY, sync_directory, tighten
+from leveret.storage.journal import segments
 from leveret.storage.journal.batch import Batch, Changes, LoggedChanges, small_changes
 from leveret.storage.journal.blocks import LAST_SEQ_ID
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
+from leveret.storage.journal.segments import Segment
 from leveret.storage.store.bodies import Bodies
 from leveret.storage.store.lmdb_file import refuse_links, refuse_lost
 from leveret.storage.store.lmdb_transactions import TABLES, LmdbEnvironment, file_octets, unusable
@@ -551,6 +553,27 @@ class Environment:
                 for line, value in found.items()
                 if line in known
             }
+
+    def segments(self) -> dict[int, list[Segment]]:
+        """Return the segments of each stream, ascending. Damaged rows are left out: two segments are one then."""
+        found: dict[int, list[Segment]] = {}
+        for key, value in self.rows(segments.TABLE):
+            try:
+                qid, segment = segments.unpack_row(key, value)
+            except DamagedError as error:
+                log.error("storage: %s", error)  # noqa: TRY400 - it says all
+                continue
+            found.setdefault(qid, []).append(segment)
+        return found
+
+    def forget_segments(self, qids: Collection[int]) -> None:
+        """Remove the rows of segments of streams that no longer exist."""
+        streams = self.segments()
+        gone = [segments.pack_key(qid, row.first) for qid in qids for row in streams.get(qid, ())]
+        if gone:
+            with self.store.env.begin(write=True) as txn:
+                for key in gone:
+                    txn.delete(key, db=self.store.db[segments.TABLE])
 
     def rows(self, table: str) -> Iterator[tuple[bytes, bytes]]:
         """Yield all rows of a table of the durable environment."""

@@ -14,11 +14,13 @@ time. From a disk that takes 40 times as long as a read of the file in large pie
 import errno
 import logging
 import os
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from leveret.storage.damage import BITMAP, BLOCK
 from leveret.storage.errors import DamagedError
@@ -27,13 +29,16 @@ from leveret.storage.journal.blocks import (
     Header,
     is_bound,
     live_octets,
+    pack_key,
     read_bitmap,
     read_header,
     read_records,
     unpack_key,
 )
 from leveret.storage.journal.reads import Range
+from leveret.storage.journal.segments import Segment
 from leveret.storage.queues.queue_ids import queue_qid
+from leveret.storage.queues.stream_log import StreamLog
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.store_header import Saved, unseal
@@ -78,7 +83,7 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
     if saved is not None:
         found = saved
     else:
-        found, references = _walk(environment)
+        found, references = _walk(environment, environment.segments())
         _repair_bodies(environment, references)
         if damaged:
             environment.forget_bitmaps(damaged)
@@ -87,6 +92,7 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
         log.warning("storage: removing messages of %d queues that no longer exist", len(unknown))
         environment.store.unfinished += [Range(qid, 0, LAST_SEQ_ID) for qid in unknown]
         environment.finish_sweeps()
+        environment.forget_segments(unknown)
     _repair_files(environment)
     return {
         qid: recovered for qid, recovered in found.items() if queue_qid(qid) in qids and recovered.messages
@@ -123,8 +129,13 @@ def _damaged_bitmaps(environment: Environment) -> list[bytes]:
         return [key for key, bits in txn.cursor(store.db["acks"]) if not is_bound(key, bits)]
 
 
-def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]:
-    """Return the messages of each queue from the block headers, and the number of records that refer to each msg_id."""
+def _walk(
+    environment: Environment, streams: Mapping[int, Sequence[Segment]]
+) -> tuple[dict[int, Recovered], Counter[int]]:
+    """Return the messages of each queue from the block headers, and the number of records that refer to each msg_id.
+
+    Of streams it visits the last segment, and those that have references.
+    """
     found: dict[int, Recovered] = {}
     references: Counter[int] = Counter()
     store = environment.store
@@ -134,8 +145,7 @@ def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]
         # both tables are in key order: bitmaps are found during the same iteration
         bitmaps = ((bytes(key), bytes(bits)) for key, bits in txn.cursor(store.db["acks"]))
         ahead, bits = next(bitmaps, (b"", b""))
-        for buffer, value in txn.cursor(store.db["blocks"]):
-            key = bytes(buffer)
+        for key, value in _visited(txn.cursor(store.db["blocks"]), streams, store.span):
             while ahead and ahead < key:
                 ahead, bits = next(bitmaps, (b"", b""))
             try:
@@ -147,8 +157,11 @@ def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]
             dead, _, is_damaged = read_bitmap(bits if ahead == key else None, header)
             if is_damaged:
                 environment.damages.note((header.qid, header.first), BITMAP)
-            octets = live_octets(value, header, dead)
-            _count(found, header, header.records - dead.bit_count(), octets)
+            if header.qid in streams:
+                _count_stream(found, header, value, streams[header.qid])
+            else:
+                octets = live_octets(value, header, dead)
+                _count(found, header, header.records - dead.bit_count(), octets)
             if header.has_references:
                 for record in read_records(bytes(value), header, dead):
                     if not isinstance(record, int) and record.msg_id:
@@ -156,6 +169,47 @@ def _walk(environment: Environment) -> tuple[dict[int, Recovered], Counter[int]]
     if damaged:
         log.error("storage: %d blocks are damaged; their messages are lost", damaged)
     return found, references
+
+
+def _visited(
+    cursor: Any, streams: Mapping[int, Sequence[Segment]], span: int
+) -> Iterator[tuple[bytes, memoryview]]:
+    """Yield the keys and values of blocks without those of streams that need no visit; none spans more than `span`."""
+    more = cursor.first()
+    while more:
+        key = bytes(cursor.key())
+        qid, first = unpack_key(key)
+        rows = streams.get(qid, ())
+        at = bisect_right(rows, first, key=attrgetter("first")) - 1
+        if at < 0 or at == len(rows) - 1 or rows[at].has_references:
+            yield key, cursor.value()
+            more = cursor.next()
+            continue
+        following = next((row for row in rows[at + 1 :] if row.has_references), rows[-1])
+        target = max(key, pack_key(qid, max(0, following.first - span + 1)))
+        if target > key:
+            more = cursor.set_range(target)
+        else:  # it may reach into that segment
+            yield key, cursor.value()
+            more = cursor.next()
+
+
+def _count_stream(
+    found: dict[int, Recovered], header: Header, value: memoryview, rows: Sequence[Segment]
+) -> None:
+    """Count a block of a stream: its offsets have no gaps, and the last segment knows what came before it."""
+    first, last = rows[0].first, rows[-1]
+    before = found.get(header.qid)
+    octets = last.before - rows[0].before if before is None else before.octets
+    if header.first >= last.first:
+        octets += header.octets
+    elif header.last >= last.first:
+        records = read_records(bytes(value), header)
+        octets += sum(
+            [each.size for each in records if not isinstance(each, int) and each.seq_id >= last.first]
+        )
+    stop = max(header.last + 1, first if before is None else before.stop)
+    found[header.qid] = Recovered(stop - first, first, stop, octets, 0)
 
 
 def _count(found: dict[int, Recovered], header: Header, live: int, octets: int) -> None:
@@ -214,7 +268,7 @@ def _repair_files(environment: Environment) -> None:
                 path.unlink(missing_ok=True)
 
 
-def saved_rows(queues: Iterable[VariableQueue]) -> list[tuple[str, bytes, bytes | None]]:
+def saved_rows(queues: Iterable[VariableQueue | StreamLog]) -> list[tuple[str, bytes, bytes | None]]:
     """Return the rows to write at a clean stop, after everything else is written."""
     rows: list[tuple[str, bytes, bytes | None]] = []
     for queue in queues:

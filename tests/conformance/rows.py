@@ -28,6 +28,7 @@ from conformance import (
     rows_releases,
     rows_routing,
     rows_settle,
+    rows_streams,
     rows_switched,
     rows_ttl,
 )
@@ -46,6 +47,7 @@ CASES: list[Case] = [
     *rows_queues.ROWS,
     *rows_queue_life.ROWS,
     *rows_quorum.ROWS,
+    *rows_streams.ROWS,
     *rows_publish.ROWS,
     *rows_consume.ROWS,
     *rows_consumers.ROWS,
@@ -66,15 +68,10 @@ CASES: list[Case] = [
     *rows_releases.ROWS,
 ]
 
-_STREAMS = "streams are not supported"
 NOT_APPLICABLE = {
     13: "on a single node a virtual host cannot be down while the broker runs",
     49: "a limit of clusters",
     66: "there are no protected (internal) queues",
-    90: _STREAMS + "; for the pseudo-queue of direct reply-to see `basic.reply-to-get`",
-    91: _STREAMS,
-    92: _STREAMS,
-    94: _STREAMS,
     109: "a queue cannot crash without the broker",
     111: "there is no metadata store that could time out",
 }

@@ -139,19 +139,6 @@ for _name, _value in (
     )
 
 
-@case(
-    "release.stream",
-    channel(
-        406,
-        "queue.declare",
-        "invalid arg 'x-queue-type' for queue '{q}' in vhost '/': \"unsupported queue type 'stream'\"",
-    ),
-)
-def _(s: Session) -> None:
-    """Declaring a stream."""
-    s.queue(durable=True, arguments={"x-queue-type": "stream"})
-
-
 # --- quorum queues -----------------------------------------------------------------------------------------------------
 
 

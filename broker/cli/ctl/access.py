@@ -20,7 +20,7 @@ from leveret.broker.cli.ctl.output import cell
 
 USERS = "Users"
 ACCESS = "Access control"
-QUEUE_TYPES = ("quorum", "classic")
+QUEUE_TYPES = ("quorum", "classic", "stream")
 VHOST_COLUMNS = (
     *("name", "tracing", "description", "tags", "default_queue_type", "cluster_state"),
     "protected_from_deletion",

@@ -99,7 +99,7 @@ def test_names_and_bindings_of_the_broker_itself_are_left_out(node, caplog):
     assert [f"definitions: left out: {text}" for text in outcome.skipped] == caplog.messages
 
 
-STREAM = QUEUE | {"name": "log", "arguments": {"x-queue-type": "stream"}}
+RESERVED = QUEUE | {"name": "amq.log"}
 HASH = {"name": "spread", "vhost": "/", "type": "x-of-a-plugin", "durable": True}
 UPSTREAM = {"vhost": "/", "component": "federation-upstream", "name": "up", "value": {"uri": "amqp://up"}}
 SHOVEL = {
@@ -116,7 +116,6 @@ FEDERATED = {
     "priority": 0,
 }
 UNSUPPORTED = [
-    ("queues", STREAM, "there are no streams"),
     ("exchanges", HASH, "unknown exchange type 'x-of-a-plugin'"),
     ("exchanges", HASH | {"type": "x-delayed-message", "arguments": {"x-delayed-type": "x-y"}}, "unknown exchange type 'x-y'"),
     ("parameters", UPSTREAM, "component federation-upstream not found"),
@@ -163,7 +162,7 @@ def test_odd_values_are_refused_and_break_nothing(node, odd):
 def test_what_is_wrong_refuses_the_file_even_if_it_skips(node):
     """Only what could exist in RabbitMQ is left out: an invalid value is an error in any case."""
     with pytest.raises(BadRequestError, match="value_negative") as refused:
-        load(node, skip=True, queues=[STREAM, QUEUE | {"arguments": {"x-max-length": -4}}])
+        load(node, skip=True, exchanges=[HASH], queues=[QUEUE | {"arguments": {"x-max-length": -4}}])
 
     assert ADVICE not in str(refused.value)
 
@@ -172,15 +171,15 @@ def test_what_belongs_to_what_is_skipped_is_skipped(node):
     """Bindings go with their ends; queues and exchanges that send messages to a skipped exchange are named."""
     dead = QUEUE | {"name": "work", "arguments": {"x-dead-letter-exchange": "spread"}}
     alternate = {"name": "in", "vhost": "/", "type": "direct", "arguments": {"alternate-exchange": "spread"}}
-    value = {"src-uri": "amqp://", "src-queue": "log", "dest-uri": "amqp://", "dest-queue": "q"}
+    value = {"src-uri": "amqp://", "src-queue": "amq.log", "dest-uri": "amqp://", "dest-queue": "q"}
     outcome = load(
         node,
         skip=True,
         parameters=[SHOVEL | {"value": value}],
         exchanges=[alternate, HASH],
-        queues=[QUEUE, STREAM, dead],
+        queues=[QUEUE, RESERVED, dead],
         bindings=[
-            BINDING | {"destination": "log"},
+            BINDING | {"destination": "amq.log"},
             BINDING | {"source": "spread"},
             BINDING | {"source": "in", "destination": "spread", "destination_type": "exchange"},
             BINDING | {"source": "in"},
@@ -191,11 +190,11 @@ def test_what_belongs_to_what_is_skipped_is_skipped(node):
     assert ["in"] == [each[0] for each in node.vhosts["/"].router.bindings()]
     assert [
         "exchanges[1] (name 'spread', vhost '/'): unknown exchange type 'x-of-a-plugin'",
-        "queues[1] (name 'log', vhost '/'): there are no streams",
-        "bindings[0] (source 'amq.topic', destination 'log', vhost '/'): queue 'log' is left out",
+        "queues[1] (name 'amq.log', vhost '/'): RabbitMQ imports none whose name begins with 'amq.' either",
+        "bindings[0] (source 'amq.topic', destination 'amq.log', vhost '/'): queue 'amq.log' is left out",
         "bindings[1] (source 'spread', destination 'q', vhost '/'): exchange 'spread' is left out",
         "bindings[2] (source 'in', destination 'spread', vhost '/'): exchange 'spread' is left out",
-        "parameters[0] (name 's', component 'shovel', vhost '/'): messages are not moved as meant: queue 'log' is left out",
+        "parameters[0] (name 's', component 'shovel', vhost '/'): messages are not moved as meant: queue 'amq.log' is left out",
         "exchanges[0] (name 'in', vhost '/'): unroutable messages are lost: exchange 'spread' is left out",
         "queues[2] (name 'work', vhost '/'): dead letters are lost: exchange 'spread' is left out",
     ] == outcome.skipped
@@ -220,21 +219,19 @@ def test_a_policy_keeps_the_keys_that_it_can_have(node):
     ]
 
 
-def test_a_vhost_of_streams_is_made_without_its_type(node):
-    """A vhost whose default queue type cannot exist is imported with all that is in it, but for the type."""
+def test_streams_are_imported(node):
+    """A stream, or a queue of a vhost whose default queue type is that, is one."""
     vhost = {"name": "v", "metadata": {"default_queue_type": "stream"}}
-    with pytest.raises(BadRequestError, match="Unsupported default queue type 'stream'"):
-        load(node, vhosts=[vhost])
-    outcome = load(node, skip=True, vhosts=[vhost], queues=[QUEUE | {"vhost": "v"}])
+    log = QUEUE | {"name": "log", "arguments": {"x-queue-type": "stream", "x-max-age": "7D"}}
+    load(node, vhosts=[vhost], queues=[QUEUE | {"vhost": "v"}, log])
 
-    assert ("", ["q"]) == (node.vhosts["v"].default_queue_type, list(node.vhosts["v"].queues))
-    assert ["vhosts[0] (name 'v'): default queue type stream is left out"] == outcome.skipped
+    assert "stream" == node.vhosts["v"].queues["q"].type == node.vhosts["/"].queues["log"].type
 
 
 def test_the_configuration_says_what_happens_to_the_unsupported(node):
     """`definitions.on_unsupported` applies where a request says nothing."""
     node.config = msgspec.structs.replace(node.config, on_unsupported="skip")
-    load(node, queues=[STREAM, QUEUE])
+    load(node, exchanges=[HASH], queues=[QUEUE])
 
     assert ["q"] == list(node.vhosts["/"].queues)
     assert ("skip", "refuse") == (
@@ -259,5 +256,5 @@ def test_new_vhosts_have_the_default_queue_type_of_the_configuration(text, kind)
     assert {"a": kind, "b": kind, "c": "classic"} == found
     assert found == {name: node.vhosts[name].queues["q"].type for name in "abc"}
     assert "vhosts: 2 unchanged" in load(node, **file).summary()
-    with pytest.raises(ConfigError, match="default_queue_type = 'stream' must be one of"):
-        load_config(settings=["default_queue_type=stream"])
+    with pytest.raises(ConfigError, match="default_queue_type = 'super' must be one of"):
+        load_config(settings=["default_queue_type=super"])

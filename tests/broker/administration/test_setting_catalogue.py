@@ -7,11 +7,13 @@ import pytest
 from leveret.broker.administration.setting_catalogue import SETTINGS, Setting, catalogue
 from leveret.broker.amqp.tables import Field, typed
 from leveret.broker.errors import AMQPError
-from leveret.broker.queue.arguments import OF_OTHERS, OF_QUEUES, check_queue_arguments
+from leveret.broker.queue.arguments import OF_QUEUES, check_queue_arguments
+from leveret.broker.queue.unknown_arguments import OF_OTHERS
 from leveret.broker.vhost.policies import (
     CLASSIC_QUEUES,
     IMPOSSIBLE,
     QUORUM_QUEUES,
+    STREAMS,
     Policies,
     PolicyError,
     known_keys,
@@ -28,7 +30,7 @@ NOT_OFFERED = {
                 "queue-master-locator",
                 "initial-cluster-size",
             ),
-            *("max-age", "stream-max-segment-size-bytes", "stream-filter-size-bytes", "target-group-size"),
+            *("stream-filter-size-bytes", "target-group-size"),
             *("ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown"),
             *("ha-promote-on-failure", "consumer-disconnected-timeout"),
         ),
@@ -44,6 +46,8 @@ def values_of(setting: Setting) -> list[Any]:
     """Return values that a form lets through: the ends of the range, or each choice."""
     if setting.type == "integer":
         return [setting.least, *([] if setting.most is None else [setting.most])]
+    if setting.name == "max-age":
+        return ["7D", "1s"]
     if setting.name == "deduplicate":
         return ["message_id", "body", "header:some"]
     return {"boolean": [True, False], "text": ["some"], "choice": list(setting.choices)}[setting.type]
@@ -63,8 +67,9 @@ def refused_values_of(setting: Setting) -> list[Any]:
 def is_argument_valid(setting: Setting, value: Any, kind: str) -> bool:
     """Ask the validator of arguments of a new queue of this kind."""
     arguments: dict[str, Field] = typed({f"x-{setting.name}": value})
-    if kind == QUORUM_QUEUES:
-        arguments["x-queue-type"] = ("longstr", "quorum")
+    types = {QUORUM_QUEUES: "quorum", STREAMS: "stream"}
+    if kind in types:
+        arguments["x-queue-type"] = ("longstr", types[kind])
     if setting.name == "dead-letter-routing-key":
         arguments["x-dead-letter-exchange"] = ("longstr", "")
     try:
@@ -110,7 +115,7 @@ def test_the_bounds_are_those_of_the_validators(setting):
 @pytest.mark.parametrize("setting", OURS, ids=lambda each: each.name)
 def test_only_the_kinds_that_have_a_setting_are_named(setting):
     """Other kinds of queues refuse the argument, and policies with the key do not match them."""
-    for kind in {CLASSIC_QUEUES, QUORUM_QUEUES} - {*setting.kinds}:
+    for kind in {CLASSIC_QUEUES, QUORUM_QUEUES, STREAMS} - {*setting.kinds}:
         if setting.is_argument:
             assert not is_argument_valid(setting, values_of(setting)[0], kind)
         elif setting.name in known_keys(operator=False):

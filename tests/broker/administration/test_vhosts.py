@@ -34,9 +34,10 @@ def test_an_unknown_default_queue_type_is_refused(node, vhosts):
     """Nothing has changed then, as no durable queue could be declared with it; `undefined` is none."""
     vhosts.put(None, "v", default_queue_type="quorum")
     with pytest.raises(
-        BadRequestError, match="Unsupported default queue type 'stream': it must be classic or quorum"
+        BadRequestError,
+        match="Unsupported default queue type 'super': it must be one of classic, quorum, stream",
     ):
-        vhosts.put(None, "v", description="new", default_queue_type="stream")
+        vhosts.put(None, "v", description="new", default_queue_type="super")
     with pytest.raises(BadRequestError, match="Unsupported default queue type 'nope'"):
         node.administration.definitions.import_file(
             None, b'{"vhosts": [{"name": "w", "metadata": {"default_queue_type": "nope"}}]}'

@@ -99,7 +99,7 @@ def redeclare_exchange(current: ExistingExchange, **changes) -> None:
         ("x-consumer-timeout", ("float", 1.0), '"expected integer, got float"'),
         ("x-confirm-mode", text("eventually"), "invalid_confirm_mode"),
         ("x-confirm-mode", number(1), "{unacceptable_type,signedint}"),
-        ("x-queue-type", text("stream"), "\"unsupported queue type 'stream'\""),
+        ("x-queue-type", text("super"), "\"unsupported queue type 'super'\""),
         ("x-queue-type", ("table", {}), "{unacceptable_type,table}"),
     ],
 )

@@ -7,7 +7,7 @@ from doubles.fakes import Client, Node
 
 import leveret
 from leveret.broker.amqp.commands import Exchange, make
-from leveret.broker.queue.arguments import OF_EXCHANGES, Unknown, unknown_arguments
+from leveret.broker.queue.unknown_arguments import OF_EXCHANGES, Unknown, unknown_arguments
 
 
 @pytest.mark.parametrize(

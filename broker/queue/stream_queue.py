@@ -1,0 +1,308 @@
+"""Streams: queues that keep their messages, and whose consumers read them from any offset.
+
+Theory. The messages are in a `StreamLog`, which readers only look at. A consumer has a `Reader` with the offset that it
+gets next; an ack only makes room for another delivery, and nothing that a consumer does concerns the others. Among
+consumers that have room, and for which there are messages, each gets a share in turn.
+
+What does not exist for a stream is refused by the protocol's methods, or by the operation of an administrator; the
+limits of other queues are never made for one. Retention is applied when messages come, and when the settings change.
+
+Hot path: see docs/performance.md.
+"""
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from math import inf
+from typing import Any, NamedTuple
+
+from leveret.broker.amqp.properties import Properties, with_long
+from leveret.broker.amqp.tables import Table, decode_value, strings
+from leveret.broker.errors import not_implemented, resource
+from leveret.broker.queue.arguments import OFFSETS, age_ms
+from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.queue import RUN_BUDGET, Queue
+from leveret.broker.queue.settings import QueueSettings
+from leveret.storage.message import Message
+from leveret.storage.queues.backing_queue import Fetched
+from leveret.storage.queues.chunks import Chunk
+from leveret.storage.queues.stream_log import SEGMENT_OCTETS, StreamLog
+
+SHARE = 256
+"""Maximum number of messages that a consumer gets before others do."""
+SEGMENTS = 8
+"""A stream has at least about as many segments as this when it reaches its maximum size: retention is as exact."""
+_OFFSET, _FILTER = b"x-stream-offset", b"x-stream-filter-value"
+
+
+class Filter(NamedTuple):
+    """Filter of a consumer: the values that it gets, and whether it gets messages without one."""
+
+    values: frozenset[str]
+    has_unfiltered: bool
+
+    def keeps(self, mark: str | None) -> bool:
+        """Return whether the consumer gets a message with this filter value."""
+        return self.has_unfiltered if mark is None else mark in self.values
+
+
+class Reader:
+    """A consumer's place in a stream: the `offset` that it gets next; None while that is being found."""
+
+    __slots__ = ("filter", "offset")
+
+    def __init__(self, offset: int | None, filter_: Filter | None) -> None:
+        self.offset = offset
+        self.filter = filter_
+
+
+def dressed(offset: int, address: bytes, content: bytes) -> Message:
+    """Return a message of a stream as readers get it: with its offset as a header."""
+    content = with_long(content, _OFFSET, offset)
+    return Message(address, content, content[1] << 8 | content[2])
+
+
+class StreamQueue(Queue):
+    """A stream; the arguments are those of `Queue`. `log` keeps its messages."""
+
+    __slots__ = ("_readers", "log")
+
+    def __init__(self, name: str, vhost: str, backing: StreamLog, *args: Any, **options: Any) -> None:
+        super().__init__(name, vhost, backing, *args, **options)
+        self.log = backing
+        backing.dress = dressed
+        self.no_pause_until = inf  # a publisher never waits for readers
+        self._readers: dict[Consumer, Reader] = {}
+
+    # -- the turn -----------------------------------------------------------------------------------------------
+
+    def run(self) -> bool:
+        """Append arrivals and deliver messages; return true if the budget was used up before all was done."""
+        consumers, log = self.consumers, self.log
+        if consumers.cancelled:
+            consumers.sweep()
+        acks = self.acks
+        if acks:
+            self.acked += len(acks)
+            log.unacked_count -= len(acks)
+            acks.clear()
+        inbox = self.inbox
+        if inbox:
+            self.published += len(inbox)
+            log.publish(inbox, expires=self._now())
+            inbox.clear()
+            self.inbox_persistent = False
+            if len(log.segments) > 1:
+                self._retain()
+        more = bool(consumers.ready) and self._deliver_some()
+        log.trim(
+            min(
+                [reader.offset for reader in self._readers.values() if reader.offset is not None], default=inf
+            )
+        )
+        if self.run_listeners:
+            self._notify_listeners()
+        return more
+
+    def _now(self) -> int:
+        return 0 if self._parent is None else self._parent.context.clock()
+
+    def _deliver_some(self) -> bool:
+        """Deliver to the consumers that have room; return true if the budget was used up first."""
+        ready = self.consumers.ready
+        budget, idle = RUN_BUDGET, 0
+        while idle < len(ready):
+            if budget <= 0:
+                return True
+            consumer = ready[0]
+            room = consumer.room
+            if room <= 0:
+                self.consumers.park_first()
+                continue
+            reader = self._readers[consumer]
+            found = self._next_share(reader, min(room, SHARE))
+            if found is None:
+                ready.rotate(-1)
+                idle += 1
+                continue
+            considered, batch = found
+            idle = 0
+            budget -= considered
+            if batch.messages:
+                if not consumer.no_ack:
+                    self.log.unacked_count += len(batch.messages)
+                self.deliver_to((consumer,), batch)
+        return False
+
+    def _next_share(self, reader: Reader, most: int) -> tuple[int, Fetched] | None:
+        """Return how many messages were considered, and those of them that a reader gets; None if it has to wait."""
+        log = self.log
+        if reader.offset is None:
+            return None
+        offset = max(reader.offset, log.first)
+        chunk = log.chunk(offset)
+        if chunk is None:
+            return None
+        offsets = chunk.offsets
+        start = offset - chunk.first if type(offsets) is range else _place(offsets, offset)
+        if reader.filter is None:
+            stop = min(len(offsets), start + most)
+            found = Fetched(offsets[start:stop], chunk.messages[start:stop], redelivered=False)
+        else:
+            stop, found = _filtered(chunk, start, most, reader.filter)
+        reader.offset = offsets[stop] if stop < len(offsets) else chunk.stop
+        if 2 * stop > len(offsets):
+            log.read_ahead(chunk.stop)
+        return stop - start + 1, found
+
+    # -- publishes ------------------------------------------------------------------------------------------------
+
+    def put(self, message: Message, *, is_new: bool = True) -> bool:
+        """Append a message that did not come by the fast path: a stream refuses none."""
+        del is_new
+        self.admit(message)
+        return True
+
+    def give_up(self) -> None:
+        """Recover from an internal error: refuse arrivals that were not appended."""
+        self.log.unacked_count -= len(self.acks)
+        self.acks.clear()
+        super().give_up()
+
+    # -- settings -------------------------------------------------------------------------------------------------
+
+    def configure(self, settings: QueueSettings) -> None:
+        """Apply settings: those of retention."""
+        self.settings = settings
+        octets = settings.segment_octets or SEGMENT_OCTETS
+        if settings.max_octets is not None:
+            octets = min(octets, settings.max_octets // SEGMENTS + 1)
+        self.log.segment_octets = min(octets, SEGMENT_OCTETS)
+        self._retain()
+
+    def _retain(self) -> None:
+        most, age = self.settings.max_octets, self.settings.max_age
+        if most is not None or age is not None:
+            self.log.retain(inf if most is None else most, -inf if age is None else self._now() - age)
+
+    def _need_limits(self) -> None:
+        """Make none: a stream has no limits of messages, and holds none."""
+
+    def recovered(self) -> None:
+        """Apply retention to the messages of an earlier run."""
+        self._retain()
+
+    # -- consumers ------------------------------------------------------------------------------------------------
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Add a consumer at the offset that its (valid) arguments ask for; see `Queue.add_consumer`."""
+        reader = self._readers[consumer] = Reader(None, _filter_of(consumer.arguments))
+        kind, value = consumer.arguments.get("x-stream-offset", ("longstr", "next"))
+        log = self.log
+        if kind == "timestamp":
+            log.find_time(1000 * int(value), partial(self._found, consumer))
+        elif isinstance(value, int):
+            reader.offset = max(value if value >= 0 else log.next_seq + value, log.first)
+        elif value in _NAMED:
+            reader.offset = max(getattr(log, _NAMED[value]), log.first)
+        else:
+            log.find_time(self._now() - age_ms(str(value)), partial(self._found, consumer))
+        super().add_consumer(consumer)
+
+    def _found(self, consumer: Consumer, offset: int) -> None:
+        reader = self._readers.get(consumer)
+        if reader is not None:
+            reader.offset = offset
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Remove a consumer; see `Queue.remove_consumer`."""
+        self._readers.pop(consumer, None)
+        super().remove_consumer(consumer)
+
+    def unpause(self) -> None:
+        """Resume deliveries after `pause`; no effect if the queue is not paused."""
+        super().unpause()
+        self.no_pause_until = inf
+
+    # -- exact operations -----------------------------------------------------------------------------------------
+
+    def requeue(self, seq_ids: Collection[int], *, moved: bool = False, failed: bool = True) -> None:
+        """Take deliveries back: they are in the stream, and only make room."""
+        del moved, failed
+        self._settled(seq_ids)
+
+    def discard(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
+        """Take rejected deliveries back, as `requeue`."""
+        del moved
+        self._settled(seq_ids)
+
+    def ack_moved(self, keys: Collection[int]) -> None:
+        """Take acks that are committed with a transaction."""
+        self.acked += len(keys)
+        self._settled(keys)
+
+    def _settled(self, seq_ids: Collection[int]) -> None:
+        if not self.deleted:
+            self.log.unacked_count -= len(seq_ids)
+            self.touch()
+
+    def get(self, *, no_ack: bool) -> Fetched | None:
+        """Raise 540: messages are read by consumers only."""
+        del no_ack
+        raise not_implemented(
+            f"basic.get not supported by stream queues {resource('queue', self.name, self.vhost)}"
+        )
+
+    def purge(self) -> int:
+        """Raise 540: only retention deletes messages."""
+        raise not_implemented(
+            f"queue.purge not supported by stream queues {resource('queue', self.name, self.vhost)}"
+        )
+
+    def delete(self, *, discards: bool = True) -> list[Consumer]:
+        """Delete the stream; see `Queue.delete`."""
+        self._readers.clear()
+        return super().delete(discards=discards)
+
+
+_NAMED = dict(zip(OFFSETS, ("first", "last_batch", "next_seq"), strict=True))
+"""The attribute of the log for each name of an offset."""
+
+
+def _place(offsets: Sequence[int], offset: int) -> int:
+    """Return the place of an offset, or of the next one, among the ascending ones of a chunk that has gaps."""
+    return next((at for at, each in enumerate(offsets) if each >= offset), len(offsets))
+
+
+def _filtered(chunk: Chunk, start: int, most: int, wanted: Filter) -> tuple[int, Fetched]:
+    """Return where a search for messages from `start` on has ended, and those found: at most so many."""
+    if chunk.marks is None:
+        chunk.marks = [_mark_of(message) for message in chunk.messages]
+    places: list[int] = []
+    at, keeps = start, wanted.keeps
+    for at, mark in enumerate(chunk.marks[start:], start):
+        if keeps(mark):
+            places.append(at)
+            if len(places) == most:
+                break
+    stop = at + 1 if places and len(places) == most else len(chunk.offsets)
+    return stop, Fetched(
+        [chunk.offsets[at] for at in places], [chunk.messages[at] for at in places], redelivered=False
+    )
+
+
+def _mark_of(message: Message) -> str | None:
+    """Return the filter value of a message; None if it has none."""
+    value = Properties(message.header).split_headers().get(_FILTER)
+    return None if value is None else str(decode_value(value)[1])
+
+
+def _filter_of(arguments: Table) -> Filter | None:
+    """Return the filter of a consumer's arguments; None if it gets all messages, as with one that has no text."""
+    wanted = arguments.get("x-stream-filter")
+    if wanted is None:
+        return None
+    kind, value = wanted
+    values = (str(value),) if kind == "longstr" else strings(wanted)
+    if not values:
+        return None
+    return Filter(frozenset(values), arguments.get("x-stream-match-unfiltered") == ("bool", True))

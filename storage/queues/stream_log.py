@@ -1,0 +1,594 @@
+"""The log of a stream: messages that are appended, read from any offset by any number of readers, and deleted by age.
+
+Theory. A message's offset is its seq_id, from 0 on. Messages go through the journal like those of other queues, and
+blocks on disk are their index: nothing else knows a position, so a long stream takes no memory and no time at a start.
+What is not on disk yet is in `_tail`, and what slow readers at the tail still need. Readers get a message when its
+commit is done, so no offset that a reader has seen is ever given to another message.
+
+Readers ask for a `Chunk` from an offset on. It is cut out of the tail or, if it is on disk only, requested: then
+`on_loaded` is called when it is there. Chunks are shared by all readers, within the memory that a `ChunkCache` has for
+all streams of a broker.
+
+A stream is a row of segments (`storage.journal.segments`). Retention deletes segments from the head, never the last
+one. Their times and sizes are in memory; the time of each message is in its record, in the place of the expiry.
+
+Without a pager, which has the disk, all messages are in the tail.
+
+Hot path: see docs/performance.md.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from math import inf
+from operator import attrgetter
+from typing import NamedTuple
+
+from leveret.storage.journal import segments
+from leveret.storage.journal.blocks import (
+    NO_RETURNS,
+    STORED,
+    Entry,
+)
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.reads import BODIES, DELTA, Loaded, LoadRequest, Range
+from leveret.storage.journal.segments import Segment
+from leveret.storage.journal.shared_bodies import OVERHEAD
+from leveret.storage.message import Message, Persistent
+from leveret.storage.queues.backing_queue import (
+    Fetched,
+    PagingCounts,
+    Peeked,
+    Peeking,
+    Piece,
+    PortionSteps,
+    never,
+)
+from leveret.storage.queues.chunks import Chunk, ChunkCache, Dress, chunk_of, decoded, undressed
+from leveret.storage.queues.delta import NO_GAPS
+from leveret.storage.queues.no_paging import NoPaging
+from leveret.storage.queues.pager import LOAD_OCTETS, Pager
+from leveret.storage.queues.peek import Looks, Part, Places, Snapshot, Stretch, dense
+from leveret.storage.queues.reach import Reach
+from leveret.storage.queues.time_search import Search, search
+
+CHUNK = 512
+"""Maximum number of offsets of a chunk: one step of the event loop makes it."""
+SEGMENT_OCTETS = 64 * 1024 * 1024
+"""Content bytes after which a segment ends at the latest: retention is as exact as that."""
+TAIL_OCTETS = 1024 * 1024
+"""Content bytes of stored messages that are kept in memory for readers near the tail."""
+_MOST_COPIES = 256
+"""Copies from which a message may still be on its way to other queues, so the number is not final."""
+
+_first = attrgetter("first")
+_expires = attrgetter("expires")
+
+
+class _Search(NamedTuple):
+    """A search by time that is being continued with what a request finds."""
+
+    request: LoadRequest
+    steps: Search
+    found: Callable[[int], object]
+
+
+class StreamLog(NoPaging, Looks):
+    """The messages of one stream, as a `BackingQueue` from which nothing is fetched and nothing acked.
+
+    Args:
+        pager: the disk; None to keep everything in memory.
+        qid: the id under which the messages are stored.
+        cache: of the broker.
+    """
+
+    __slots__ = (
+        "_cache",
+        "_chunks",
+        "_loading",
+        "_safe",
+        "_searches",
+        "_stored",
+        "_tail",
+        "_wanted",
+        "damaged",
+        "deleted",
+        "dress",
+        "journal_fresh",
+        "journal_paged",
+        "journaled",
+        "last_batch",
+        "next_seq",
+        "octets",
+        "on_loaded",
+        "pager",
+        "qid",
+        "segment",
+        "segment_octets",
+        "segments",
+        "unacked_count",
+    )
+
+    durable = True
+    expiring = False
+    """False: the place of the expiry has the time of the append."""
+    lost_octets = 0
+    head_is_new = False
+    journal_returns = NO_RETURNS
+
+    def __init__(self, pager: Pager | None, qid: int, cache: ChunkCache) -> None:
+        self.pager = pager
+        self.qid = qid
+        self.segment = 2048 if pager is None else pager.segment
+        self._cache = cache
+        self.on_loaded: Callable[[], object] = never
+        self.dress: Dress = undressed
+        self.deleted = False
+        self.damaged = 0
+        self.segments: list[Segment] = []
+        self.segment_octets = SEGMENT_OCTETS
+        """Content bytes after which a segment ends."""
+        self.next_seq = 0
+        self.last_batch = 0
+        """The offset at which the batch that was stored last begins."""
+        self.octets = 0
+        """Content bytes of all messages so far, those that were deleted included."""
+        self.unacked_count = 0
+        """Deliveries that readers have not acked; kept by the owner."""
+        self._tail: deque[Entry] = deque()
+        self._safe = Reach(0)
+        self._stored = Reach(0)
+        self._chunks: list[Chunk] = []
+        """The chunks in memory, ascending by their first offset."""
+        self._wanted: dict[int, None] = {}
+        """Offsets from which readers wait for a chunk."""
+        self._loading: LoadRequest | None = None
+        self._searches: list[_Search] = []
+        self.journal_fresh: list[Entry] = []
+        self.journal_paged: list[Entry] = []
+        self.journaled = False
+
+    # -- counts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def first(self) -> int:
+        """Offset of the first message that is not deleted."""
+        return self.segments[0].first if self.segments else self.next_seq
+
+    @property
+    def safe(self) -> int:
+        """Offset before which readers can get all messages."""
+        return self._safe.stop
+
+    @property
+    def ready_count(self) -> int:
+        """Number of messages that are not deleted."""
+        return self.next_seq - self.first
+
+    @property
+    def kept_octets(self) -> int:
+        """Content bytes of the messages that are not deleted."""
+        return self.octets - self.segments[0].before if self.segments else 0
+
+    @property
+    def loading(self) -> bool:
+        """True if messages are being read from disk."""
+        return self._loading is not None
+
+    @property
+    def _tail_first(self) -> int:
+        return self.next_seq - len(self._tail)
+
+    # -- appends ----------------------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        messages: Collection[Message],
+        *,
+        persistent: bool = False,
+        small: bool = False,
+        expires: int = 0,
+    ) -> range:
+        """Append messages; returns their offsets. `expires` is the time of the append (epoch ms)."""
+        del persistent, small
+        pager = self.pager
+        fresh, append = self.journal_fresh, self._tail.append
+        known, octets = len(fresh), 0
+        first = offset = self.next_seq
+        most = inf if pager is None else pager.blob_threshold
+        end = self.segments[-1].before + self.segment_octets if self.segments else 0
+        for message in messages:
+            if not isinstance(message, Persistent):
+                message = Persistent(message.address, message.content, message.channel_id, None, 0, 1)  # noqa: PLW2901
+            size = len(message.content)
+            if message.copies == 1 and size < most:
+                message.copies = 0  # its body is in its record: a start need not count references
+            if self.octets >= end or message.copies:
+                end = self._begin_segment(offset, expires, message)
+            entry = Entry(offset, message, size, durable=True, expires=expires)
+            entry.evict = True
+            append(entry)
+            self.octets += size
+            offset += 1
+            if pager is None:
+                entry.state = STORED
+                message.accepted()
+                continue
+            octets += OVERHEAD
+            if message.publisher is not None:
+                pager.journal.urgent = True
+            if size < most:
+                octets += size
+                fresh.append(entry)
+            else:
+                pager.journal.write_blob(self, entry, message)
+        self.next_seq = offset
+        if pager is None:
+            self._safe.stop = self._stored.stop = offset
+            self.last_batch = first
+        else:
+            journal = pager.journal
+            journal.octets += octets
+            journal.records += len(fresh) - known
+            if not self.journaled:
+                journal.touch(self)
+        return range(first, offset)
+
+    def _begin_segment(self, offset: int, time: int, message: Persistent) -> int:
+        """Begin a segment if the last one has ended, or may not have a reference that this message may become.
+
+        Returns the octets at which the segment of the message ends.
+        """
+        last = self.segments[-1] if self.segments else None
+        refers = False
+        if message.copies and self.pager is not None:
+            octets = len(message.content) * message.copies
+            refers = octets >= self.pager.journal.embed_below or message.copies >= _MOST_COPIES
+        if last is None or self.octets >= last.before + self.segment_octets or refers > last.has_references:
+            last = Segment(offset, time, self.octets, refers)
+            self.segments.append(last)
+            if self.pager is not None:
+                self.pager.journal.put(segments.TABLE, *segments.pack_row(self.qid, last))
+        return last.before + self.segment_octets
+
+    def logged(self, entries: Sequence[Entry]) -> None:
+        """Handle entries that are safe, and on disk later (called by the journal)."""
+        self._safe.add(entries)
+        self.last_batch = entries[0].seq_id
+        self.on_loaded()
+
+    def stored(self, entries: Sequence[Entry]) -> None:
+        """Handle entries that are on disk now (called by the journal)."""
+        self._stored.add(entries)
+        fresh = [entry for entry in entries if entry.seq_id >= self._safe.stop]
+        if fresh:
+            self.logged(fresh)
+        else:
+            self.on_loaded()
+
+    def unstored(self, entries: Iterable[Entry]) -> None:
+        """Do nothing: entries that found no space stay in the tail, and are written later (called by the journal)."""
+
+    def trim(self, needed: float) -> None:
+        """Forget stored messages at the head of the tail that no reader needs; `needed` is the first offset that is."""
+        tail, stored = self._tail, self._stored.stop
+        if self.pager is None or not tail:
+            return
+        stop = min(stored, needed)
+        while tail and tail[0].seq_id < stop:
+            tail.popleft()
+        octets = 0
+        for entry in tail:
+            if entry.seq_id >= stored:
+                break
+            octets += entry.size
+        while octets > TAIL_OCTETS:
+            octets -= tail.popleft().size
+
+    # -- retention --------------------------------------------------------------------------------------------------
+
+    def retain(self, max_octets: float, since: float) -> None:
+        """Delete segments from the head while there are more than `max_octets`, or their messages came before `since`.
+
+        `since` is in epoch ms. The last segment stays, and those of which messages are not on disk yet.
+        """
+        rows = self.segments
+        count = 0
+        while count + 1 < len(rows) and rows[count + 1].first <= self._stored.stop:
+            if self.octets - rows[count].before <= max_octets and rows[count + 1].time > since:
+                break
+            count += 1
+        if not count:
+            return
+        gone, self.segments = rows[:count], rows[count:]
+        first = self.first
+        while self._tail and self._tail[0].seq_id < first:
+            self._tail.popleft()
+        for chunk in [chunk for chunk in self._chunks if chunk.stop <= first]:
+            self.forget(chunk)
+            self._cache.remove(chunk)
+        if self.pager is not None:
+            journal = self.pager.journal
+            for segment in gone:
+                journal.delete(segments.TABLE, segments.pack_key(self.qid, segment.first))
+            journal.sweep(self.qid, gone[0].first, first, paged=False)
+
+    # -- reads ------------------------------------------------------------------------------------------------------
+
+    def chunk(self, offset: int) -> Chunk | None:
+        """Return the chunk that has an offset (>= `first`).
+
+        None at the end, or while it is read: then `on_loaded` is called.
+        """
+        at = bisect_right(self._chunks, offset, key=_first) - 1
+        if at >= 0 and offset < self._chunks[at].stop:
+            chunk = self._chunks[at]
+            self._cache.use(chunk)
+            return chunk
+        if offset >= self._safe.stop:
+            return None
+        first = self._tail_first
+        if offset < first:
+            self._want(offset)
+            return None
+        stop = min(self._safe.stop, offset + CHUNK)
+        seq_ids, entries = dense(self._tail, first, offset, stop, CHUNK, backwards=False)
+        dress = self.dress
+        messages = []
+        octets = 0
+        for entry in entries:
+            message = entry.message
+            messages.append(dress(entry.seq_id, message.address, message.content))  # type: ignore[union-attr] # kept
+            octets += entry.size
+            if octets >= LOAD_OCTETS:
+                break
+        return self._keep(Chunk(offset, offset + len(messages), seq_ids[: len(messages)], messages))
+
+    def _keep(self, chunk: Chunk) -> Chunk:
+        at = bisect_left(self._chunks, chunk.first, key=_first)
+        if at < len(self._chunks) and self._chunks[at].first == chunk.first:
+            self._cache.remove(self._chunks[at])
+            self._chunks[at] = chunk
+        else:
+            self._chunks.insert(at, chunk)
+        self._cache.keep(self, chunk)
+        return chunk
+
+    def forget(self, chunk: Chunk) -> None:
+        """Release a chunk (called by the cache)."""
+        at = bisect_left(self._chunks, chunk.first, key=_first)
+        if at < len(self._chunks) and self._chunks[at] is chunk:
+            del self._chunks[at]
+
+    def read_ahead(self, offset: int) -> None:
+        """Request the chunk that begins at an offset, unless memory has it: a reader will need it next."""
+        at = bisect_right(self._chunks, offset, key=_first) - 1
+        if offset < self._tail_first and not (at >= 0 and offset < self._chunks[at].stop):
+            self._want(offset)
+
+    def _want(self, offset: int) -> None:
+        if self._loading is not None and self._loading.ranges[0].first == offset:
+            return
+        self._wanted[offset] = None
+        if self._loading is None:
+            self._load_next()
+
+    def _load_next(self) -> None:
+        offset = next(iter(self._wanted))
+        del self._wanted[offset]
+        stop = min(self._stored.stop, (offset // CHUNK + 1) * CHUNK)
+        self._loading = self._load(Range(self.qid, offset, stop), DELTA)
+
+    def _load(self, what: Range, kind: str) -> LoadRequest:
+        assert self.pager is not None  # noqa: S101 - what is not in the tail is on disk
+        request = LoadRequest(self, (what,), self.pager.load_octets, kind, (), what.stop)
+        self.pager.load(request)
+        return request
+
+    def loaded(self, request: LoadRequest, found: Loaded) -> None:
+        """Take the result of a read. The caller must run a turn afterwards."""
+        if self.deleted:
+            return
+        if request is self._loading:
+            self._loading = None
+            offset = request.ranges[0].first
+            stop = min(found.stop, request.horizon)
+            pairs = decoded(found, range(offset, stop), self.dress, self._note_damage)
+            self._keep(chunk_of(offset, stop, pairs))
+            if self._wanted:
+                self._load_next()
+        else:
+            search = next(each for each in self._searches if each.request is request)
+            self._searches.remove(search)
+            self._search_on(search.steps, search.found, found)
+        self.on_loaded()
+
+    def _note_damage(self, position: int, kind: str) -> None:
+        self.damaged += 1
+        if self.pager is not None:
+            self.pager.damages.note((self.qid, position), kind)
+
+    # -- times ------------------------------------------------------------------------------------------------------
+
+    def find_time(self, time: int, found: Callable[[int], object]) -> None:
+        """Call `found` with the first offset of a message that came at a time (epoch ms) or later, or of the next one.
+
+        At once if memory has it; otherwise after some reads, of one block each.
+        """
+        tail = self._tail
+        if tail and (self._tail_first <= self.first or tail[0].expires < time):
+            found(self._tail_first + bisect_left(tail, time, key=_expires))
+        elif not self.segments:
+            found(self.next_seq)
+        else:
+            self._search_on(search(self.qid, self.segments, self._tail_first, time), found, None)
+
+    def _search_on(self, steps: Search, found: Callable[[int], object], result: Loaded | None) -> None:
+        try:
+            what = next(steps) if result is None else steps.send(result)
+        except StopIteration as end:
+            found(max(end.value, self.first))
+            return
+        self._searches.append(_Search(self._load(what, BODIES), steps, found))
+
+    # -- looks ------------------------------------------------------------------------------------------------------
+
+    def portion(self, most: int, after: int | None = None, *, backwards: bool = False) -> PortionSteps:
+        """Look at the next messages, as readers get them; see `Inspection.portion`."""
+        return self._seen(super().portion(most, after, backwards=backwards))
+
+    def _seen(self, steps: PortionSteps) -> PortionSteps:
+        portion = yield from steps
+        return portion._replace(messages=[self._as_read(each) for each in portion.messages])
+
+    def peek(self, most: int | None = None) -> Peeking:
+        """Look at the messages, as readers get them; see `Inspection.peek`."""
+        return self._all_seen(super().peek(most))
+
+    def _all_seen(self, steps: Peeking) -> Peeking:
+        look = yield from steps
+        return look._replace(ready=[self._as_read(each) for each in look.ready])
+
+    def _as_read(self, peeked: Peeked) -> Peeked:
+        message = self.dress(peeked.seq_id, peeked.message.address, peeked.message.content)
+        return peeked._replace(message=message, expires=0)
+
+    def _parts(self) -> tuple[Part | None, ...]:
+        return None, Part(partial(dense, self._tail, self._tail_first))
+
+    def _front(self) -> Iterable[Entry]:
+        return self._tail if self._tail_first <= self.first else ()
+
+    def _unacked_tables(self) -> tuple[Mapping[int, Entry], ...]:
+        return ()
+
+    def _end(self) -> int:
+        return self.next_seq
+
+    def _snapshot(self) -> Snapshot:
+        assert self.pager is not None  # noqa: S101 - as above
+        return self.pager.snapshot()
+
+    def _stretch(self, low: float, high: float, *, is_whole: bool = False) -> Stretch | None:
+        del is_whole
+        first, stop = int(max(self.first, low)), int(min(self._tail_first, high))
+        if self.pager is None or first >= stop:
+            return None
+        what = Range(self.qid, first, stop)
+        return Stretch(what, self.segment, self.pager.load_octets, 0, {}, False, NO_GAPS)
+
+    def _piece(self, messages: list[Peeked], places: Places, missed: list[int]) -> Piece:
+        """Return messages of which none can be withdrawn."""
+        del places, missed
+        return Piece(messages, lambda _first, _last: True, lambda _seq_ids: [])
+
+    def ready_octets(self) -> Iterator[int]:
+        """Yield the content bytes of all messages."""
+        yield self.kept_octets
+
+    def state_counts(self) -> tuple[int, int, int, int]:
+        """Return the numbers of messages in memory and on disk; see `Inspection`."""
+        return len(self._tail), 0, 0, max(0, self._tail_first - self.first)
+
+    def paging_counts(self) -> PagingCounts:
+        """Return the present numbers; messages on disk count as a delta."""
+        on_disk = max(0, self._tail_first - self.first)
+        in_memory = sum([entry.size for entry in self._tail])
+        return PagingCounts(
+            ram_msg_count=len(self._tail),
+            ram_octets=in_memory,
+            delta_octets=max(0, self.kept_octets - in_memory),
+            q4=len(self._tail),
+            delta=on_disk,
+            delta_start=self.first if on_disk else None,
+            delta_stop=self._tail_first if on_disk else None,
+            next_seq=self.next_seq,
+            next_deliver=self.next_seq,
+        )
+
+    def persistent_count(self) -> int:
+        """Return the number of messages that survive a restart."""
+        return 0 if self.pager is None else self.ready_count
+
+    def octets_of(self, seq_ids: Iterable[int]) -> int:
+        """Return 0: no message is unacked for its log."""
+        del seq_ids
+        return 0
+
+    # -- what a stream does not do ------------------------------------------------------------------------------------
+
+    def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
+        """Return none: no message is unacked for its log."""
+        del seq_ids
+        return [], []
+
+    def fetch(self, count: int, *, ack_required: bool) -> Fetched:
+        """Take nothing: readers take chunks."""
+        del count, ack_required
+        return Fetched((), [], redelivered=False)
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def recover(
+        self,
+        count: int,
+        first: int,
+        stop: int,
+        *,
+        redelivered_below: int,
+        octets: int = 0,
+        expiring: bool = False,
+    ) -> None:
+        """Take over the messages on disk, whose contents have so many `octets`; the segments must be known."""
+        del count, redelivered_below, expiring
+        self.segments = self.segments or [Segment(first, 0, 0)]  # their rows were damaged
+        self.next_seq = self._safe.stop = self._stored.stop = stop
+        self.last_batch = max(self.first, stop - 1)
+        self.octets = self.segments[0].before + octets
+
+    def saved(self) -> tuple[int, int, int, int, int, bool]:
+        """Return the state for `recover` at the next start, as a variable queue does; all must be on disk."""
+        return self.ready_count, self.first, self.next_seq, self.kept_octets, 0, False
+
+    def publish_delivered(
+        self, messages: list[Message], *, ack_required: bool, persistent: bool = False, expires: int = 0
+    ) -> Sequence[int]:
+        """Append messages: none goes straight to a consumer."""
+        del ack_required, persistent
+        return self.publish(messages, expires=expires)
+
+    def drop(self, count: int) -> int:
+        """Drop nothing."""
+        del count
+        return 0
+
+    def ack(self, seq_ids: Collection[int], *, moved: bool = False, dropped: bool = False) -> None:
+        """Do nothing: no ack deletes a message."""
+
+    def requeue(self, seq_ids: Collection[int]) -> None:
+        """Do nothing: the messages are in their places."""
+
+    def purge(self) -> int:
+        """Do nothing: only retention deletes messages."""
+        return 0
+
+    def delete(self) -> None:
+        """Delete the stream: nothing else may be called."""
+        if self.pager is not None:
+            self._delete_from(self.pager.journal)
+        for chunk in self._chunks:
+            self._cache.remove(chunk)
+        self._chunks.clear()
+        self._searches.clear()
+        self._tail = deque()
+        self.on_loaded = never  # breaks the reference cycle with its owner
+        self.deleted = True
+
+    def _delete_from(self, journal: Journal) -> None:
+        tell = journal.end_unwritten(self)
+        for segment in self.segments:
+            journal.delete(segments.TABLE, segments.pack_key(self.qid, segment.first))
+        journal.sweep(self.qid, 0, self.next_seq, paged=False)
+        if tell is not None:
+            journal.when_all_safe(tell)

@@ -1,0 +1,284 @@
+"""A stream's log, compared with a list: appends, commits, retention, readers at any offset, restarts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from leveret.storage.damage import Damages
+from leveret.storage.journal.journal import Journal
+from leveret.storage.journal.reads import LoadRequest
+from leveret.storage.message import Message, Persistent
+from leveret.storage.queues.chunks import ChunkCache
+from leveret.storage.queues.pager import Pager
+from leveret.storage.queues.peek import Snapshot
+from leveret.storage.queues.stream_log import StreamLog
+from leveret.storage.store.environment import Environment
+from leveret.storage.store.recovery import recover, saved_rows
+
+QID = 7
+ADDRESS = b"\x00\x01q"
+
+
+def content(number: int, size: int = 0) -> bytes:
+    """Return a content with a number in its body, of at least `size` bytes."""
+    body = str(number).encode().ljust(size, b".")
+    header = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + b"\x00\x00"
+    return (
+        b"\x02\x00\x01\x00\x00\x00\x0e"
+        + header
+        + b"\xce\x03\x00\x01"
+        + len(body).to_bytes(4, "big")
+        + body
+        + b"\xce"
+    )
+
+
+class Publisher:
+    """Counts the confirms of a stream's messages."""
+
+    def __init__(self) -> None:
+        self.confirmed: set[int] = set()
+
+    def accepted(self, seq_no: int) -> None:
+        self.confirmed.add(seq_no)
+
+    def refused(self, seq_no: int) -> None:
+        raise AssertionError(seq_no)
+
+
+class Disk:
+    """A stream on disk, whose commits and reads the test makes."""
+
+    def __init__(self, path: Path, *, cache: int = 1 << 20, load_octets: int = 4096) -> None:
+        self.path, self.cache, self.load_octets = path, cache, load_octets
+        self.publisher = Publisher()
+        self.open()
+
+    def open(self) -> None:
+        """Open the data, and recover the stream."""
+        self.environment = Environment(self.path, sync=False)
+        self.journal = Journal(self.environment.boot << 40 | 1)
+        self.requests: list[LoadRequest] = []
+        self.pager = Pager(
+            self.journal, self.requests.append, segment=16, load_octets=self.load_octets, damages=Damages()
+        )
+        self.pager.snapshot = self._snapshot
+        self.log = StreamLog(self.pager, QID, ChunkCache(self.cache))
+        found = recover(self.environment, [QID])
+        self.log.segments = self.environment.segments().get(QID, [])
+        if QID in found:
+            each = found[QID]
+            self.log.recover(each.messages, each.first, each.stop, redelivered_below=0, octets=each.octets)
+
+    def _snapshot(self) -> Snapshot:
+        return self.environment.snapshot()
+
+    def publish(self, count: int, time: int, *, size: int = 0) -> None:
+        """Append messages, each with its offset in its body."""
+        first = self.log.next_seq
+        self.log.publish(
+            [
+                Persistent(ADDRESS, content(number, size), 1, self.publisher, number, 1)
+                for number in range(first, first + count)
+            ],
+            expires=time,
+        )
+
+    def commit(self) -> None:
+        """Write what was noted, and tell."""
+        self.environment.commit(self.journal.cut())
+        self.journal.settled()
+
+    def load(self) -> bool:
+        """Do one read; false if there is none."""
+        if not self.requests:
+            return False
+        request = self.requests.pop(0)
+        self.log.loaded(request, self.environment.read(request.ranges, request.limit))
+        return True
+
+    def read(self, offset: int, most: int) -> list[tuple[int, bytes]]:
+        """Return offsets and bodies of at most so many messages, as a reader gets them."""
+        found: list[tuple[int, bytes]] = []
+        offset = max(offset, self.log.first)
+        while len(found) < most:
+            chunk = self.log.chunk(offset)
+            if chunk is None:
+                if not self.load():
+                    break
+                continue
+            pairs = zip(chunk.offsets, chunk.messages, strict=True)
+            found += [(at, message.body.rstrip(b".")) for at, message in pairs if at >= offset]
+            offset = chunk.stop
+        return found[:most]
+
+    def find(self, time: int) -> int:
+        """Return the first offset of a time or a later one."""
+        found: list[int] = []
+        self.log.find_time(time, found.append)
+        while not found:
+            assert self.load()
+        return found[0]
+
+    def stop(self, *, clean: bool) -> None:
+        """Close the data, as after a clean stop or a kill."""
+        if clean:
+            while self.journal.has_work:
+                self.commit()
+            self.environment.save(saved_rows([self.log]))
+        self.environment.close()
+
+
+class StreamMachine(RuleBasedStateMachine):
+    """Compares a log with a list of (time, number)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = TemporaryDirectory()
+        self.times: list[int] = []
+        self.safe = 0
+        self.time = 1000
+
+    @initialize(cache=st.sampled_from((1, 20_000, 1 << 20)), segment=st.sampled_from((200, 3000, 100_000)))
+    def begin(self, cache: int, segment: int) -> None:
+        self.segment = segment
+        self.disk = Disk(Path(self.folder.name) / "data", cache=cache)
+        self.disk.log.segment_octets = segment
+
+    @rule(count=st.integers(1, 40), later=st.integers(0, 3), size=st.sampled_from((0, 0, 500, 5000)))
+    def publish(self, count: int, later: int, size: int) -> None:
+        self.time += later
+        self.disk.publish(count, self.time, size=size)
+        self.times += [self.time] * count
+
+    @rule()
+    def commit(self) -> None:
+        self.disk.commit()
+        self.safe = len(self.times)
+
+    @rule(needed=st.integers(0, 500))
+    def trim(self, needed: int) -> None:
+        self.disk.log.trim(needed)
+
+    @rule(octets=st.sampled_from((0, 1000, 20_000)), age=st.integers(0, 5))
+    def retain(self, octets: int, age: int) -> None:
+        log = self.disk.log
+        before = log.first
+        log.retain(octets, self.time - age)
+        assert before <= log.first <= max(before, self.safe)
+        rows = log.segments
+        if len(rows) > 1 and rows[1].first <= self.safe:
+            assert log.kept_octets <= octets
+            assert self.times[rows[1].first] > self.time - age
+
+    @rule(at=st.floats(0, 1), most=st.integers(1, 60))
+    def read(self, at: float, most: int) -> None:
+        offset = int(at * len(self.times))
+        first = max(offset, self.disk.log.first)
+        expected = [(number, str(number).encode()) for number in range(first, min(first + most, self.safe))]
+        assert self.disk.read(offset, most) == expected
+
+    @precondition(lambda self: self.times)
+    @rule(at=st.floats(0, 1), more=st.integers(-1, 1))
+    def find(self, at: float, more: int) -> None:
+        time = self.times[int(at * (len(self.times) - 1))] + more
+        first = self.disk.log.first
+        wanted = next(
+            (number for number in range(first, len(self.times)) if self.times[number] >= time),
+            len(self.times),
+        )
+        assert self.disk.find(time) == wanted
+
+    @rule(clean=st.booleans())
+    def restart(self, clean: bool) -> None:
+        first = self.disk.log.first
+        if clean:
+            self.safe = len(self.times)
+        self.disk.stop(clean=clean)
+        del self.times[self.safe :]
+        self.disk.open()
+        self.disk.log.segment_octets = self.segment
+        log = self.disk.log
+        assert log.next_seq == self.safe
+        assert log.first <= first or not self.safe  # what retention had noted may not be committed
+        assert log.ready_count == self.safe - log.first
+
+    @invariant()
+    def confirmed(self) -> None:
+        if hasattr(self, "disk"):
+            assert self.disk.publisher.confirmed >= set(range(self.safe)) or not self.safe
+            assert self.disk.log.next_seq == len(self.times)
+            assert not self.disk.log.damaged
+
+    def teardown(self) -> None:
+        if hasattr(self, "disk"):
+            self.disk.environment.close()
+        self.folder.cleanup()
+
+
+TestModel = StreamMachine.TestCase
+TestModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    made = Disk(tmp_path / "data", load_octets=64 * 1024)
+    yield made
+    made.environment.close()
+
+
+def test_readers_at_the_same_place_cost_one_read(disk: Disk) -> None:
+    """Fifty readers of the same messages read the disk once."""
+    disk.publish(100, 1)
+    disk.commit()
+    disk.log.trim(1 << 60)
+    for _ in range(50):
+        assert disk.log.chunk(0) is None
+    assert len(disk.requests) == 1
+    disk.load()
+    chunks = {id(disk.log.chunk(0)) for _ in range(50)}
+    assert len(chunks) == 1
+    assert not disk.requests
+
+
+def test_no_reader_sees_a_message_before_its_commit(disk: Disk) -> None:
+    """A message that a kill may lose is given to nobody."""
+    disk.publish(3, 1)
+    assert disk.read(0, 10) == []
+    disk.commit()
+    assert len(disk.read(0, 10)) == 3
+
+
+def test_a_message_that_other_queues_have_too_survives_a_kill(disk: Disk) -> None:
+    """The segment of a message whose body is stored elsewhere is visited at a start, so the body stays."""
+    body = content(0, 8000)
+    shared = Persistent(ADDRESS, body, 1, None, 0, 2)
+    disk.publish(1, 1)
+    disk.log.publish([shared], expires=1)
+    disk.commit()
+    disk.log.segment_octets = 1
+    disk.publish(3, 1)
+    disk.commit()
+    disk.stop(clean=False)
+    disk.open()
+    assert [number for number, _ in disk.read(0, 10)] == [0, 1, 2, 3, 4]
+    assert disk.log.damaged == 0
+
+
+def test_messages_in_memory_only(tmp_path: Path) -> None:
+    """Without a disk a stream is in memory, and readers get all of it."""
+    del tmp_path
+    log = StreamLog(None, 0, ChunkCache(1000))
+    log.publish([Message(ADDRESS, content(number), 1) for number in range(5)], expires=1)
+    log.trim(1 << 60)
+    chunk = log.chunk(2)
+    assert chunk is not None
+    assert list(chunk.offsets) == [2, 3, 4]
+    log.segment_octets = 1
+    log.publish([Message(ADDRESS, content(number), 1) for number in range(5)], expires=9)
+    log.retain(0, 5)
+    assert log.first == 9
