@@ -1,8 +1,8 @@
 """Command lines of `rabbitmqadmin`, every verb with every object, and what they print against a broker.
 
-What RabbitMQ prints is kept beside this file; with the URLs of a RabbitMQ it is recorded anew:
+The lines, and what RabbitMQ prints, are in the record beside this file; with the URLs of a RabbitMQ it is written anew:
 
-    python tests/clients/rabbitmqadmin_lines.py AMQP_URL HTTP_URL > tests/clients/rabbitmqadmin.txt
+    python tests/clients/rabbitmqadmin_lines.py AMQP_URL HTTP_URL
 """
 
 import contextlib
@@ -16,7 +16,6 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
-from textwrap import dedent
 from urllib.parse import urlsplit
 
 import pika
@@ -25,115 +24,14 @@ DEBIAN = Path("/usr/lib/rabbitmq/lib")
 RECORDED = Path(__file__).with_name("rabbitmqadmin.txt")
 SECONDS = 30
 
-LINES = """
-    --version
-    declare vhost name=v1
-    declare vhost name=v1
-    declare user name=ann password=secret tags=management
-    declare user name=bob password_hash= tags=
-    declare user name=eve tags=
-    declare permission vhost=v1 user=guest configure=.* write=.* read=.*
-    declare permission vhost=v1 user=ann configure=^a write=.* read=
-    declare permission vhost=v1 user=nobody configure=.* write=.* read=.*
-    declare permission vhost=v1 user=ann configure=* write=.* read=.*
-    -V v1 declare exchange name=x1 type=topic
-    -V v1 declare exchange name=x1 type=fanout
-    -V v1 declare exchange name=x2 type=headers auto_delete=true durable=false internal=true
-    -V v1 declare exchange name=x3 type=direct arguments={"alternate-exchange":"x1"}
-    -V v1 declare exchange name=x4 type=x-nonesuch
-    -V v1 declare exchange name=amq.x5 type=direct
-    -V v1 declare queue name=q1
-    -V v1 declare queue name=q1 durable=false
-    -V v1 declare queue name=q2 arguments={"x-max-length":2,"x-dead-letter-exchange":"x1"}
-    -V v1 declare queue name=q3 queue_type=quorum
-    -V v1 declare queue name=q4 arguments={"x-message-ttl":"soon"}
-    -V v1 declare queue name=q5 auto_delete=true
-    -V v1 declare binding source=x1 destination=q1 routing_key=a.#
-    -V v1 declare binding source=x1 destination=q2 routing_key=b arguments={"k":1}
-    -V v1 declare binding source=x1 destination=x3 destination_type=exchange routing_key=c
-    -V v1 declare binding source=x1 destination=nowhere routing_key=c
-    -V v1 declare policy name=p1 pattern=^q definition={"max-length":10} apply-to=queues priority=3
-    -V v1 declare policy name=p2 pattern=^q definition={"nonsense":10}
-    -V v1 declare policy name=p3 pattern=^q definition=notjson
-    -V v1 declare operator_policy name=o1 pattern=^q definition={"max-length":20} apply-to=queues
-    -V v1 declare parameter component=unknown name=n value={}
-    -V v1 declare vhost_limit vhost=v1 name=max-queues value=100
-    -V v1 declare vhost_limit vhost=v1 name=nonsense value=100
-    -V v1 publish routing_key=a.b exchange=x1 payload=one
-    -V v1 publish routing_key=q2 payload=two properties={"delivery_mode":2,"headers":{"h":[1,"s",true]}}
-    -V v1 publish routing_key=q2 payload=two properties={"headers":{"h":null}}
-    -V v1 publish routing_key=q2 payload=YQD/ payload_encoding=base64
-    -V v1 publish routing_key=nowhere payload=three
-    -V v1 publish routing_key=q2 payload=x properties={"priority":"high"}
-    -V v1 publish routing_key=q2 exchange=nowhere payload=x
-    -V v1 get queue=q1
-    -V v1 -f pretty_json get queue=q2 count=5
-    -V v1 get queue=q2 ackmode=reject_requeue_true encoding=base64
-    -V v1 get queue=q2 ackmode=ack_requeue_false
-    -V v1 get queue=nowhere
-    WAIT
-    list vhosts
-    list vhosts name tracing
-    list users
-    list users name tags
-    list permissions
-    -f tsv list permissions user vhost configure write read
-    -V v1 list exchanges
-    -V v1 -f long list exchanges name type durable auto_delete internal arguments policy user_who_performed_action
-    -V v1 -f pretty_json list exchanges name arguments
-    -V v1 list queues
-    -V v1 list queues name durable arguments policy operator_policy effective_policy_definition type state
-    -V v1 -f kvp list queues name messages messages_ready messages_unacknowledged message_bytes consumers
-    -V v1 -S messages list queues name messages_ready
-    -V v1 -S name -R list queues name
-    -V v1 -f bash list queues
-    -V v1 list bindings
-    -V v1 -f long list bindings
-    -V v1 -d 3 list queues name backing_queue_status.len backing_queue_status.mode
-    list connections
-    list connections user vhost state channels protocol auth_mechanism
-    list channels user vhost number consumer_count prefetch_count confirm transactional
-    list consumers consumer_tag queue.name ack_required exclusive prefetch_count active
-    list nodes name type running
-    list nodes
-    list parameters
-    list policies
-    -V v1 list operator_policies
-    list vhost_limits
-    show overview
-    show overview object_totals queue_totals
-    list nonsense
-    list queues nonsense
-    -u ann -p secret list queues
-    -u ann -p secret list users
-    -u ann -p wrong list queues
-    -V v1 export FILE
-    -V v1 import FILE
-    -V nowhere list queues
-    EXPORTED
-    close connection name=CONNECTION
-    close connection name=nobody
-    -V v1 purge queue name=q2
-    -V v1 purge queue name=nowhere
-    -V v1 delete binding source=x1 destination_type=queue destination=q1 properties_key=a.%23
-    -V v1 delete binding source=x1 destination_type=queue destination=q1 properties_key=a.%23
-    -V v1 delete queue name=q1
-    -V v1 delete queue name=nowhere
-    -V v1 delete exchange name=x2
-    -V v1 delete exchange name=amq.topic
-    -V v1 delete policy name=p1
-    -V v1 delete policy name=nowhere
-    -V v1 delete operator_policy name=o1
-    -V v1 delete parameter component=unknown name=n
-    -V v1 delete vhost_limit vhost=v1 name=max-queues
-    delete permission vhost=v1 user=ann
-    delete permission vhost=v1 user=nobody
-    delete user name=ann
-    delete user name=bob
-    delete user name=nobody
-    delete vhost name=v1
-    delete vhost name=v1
-"""
+PROMPT = "$ "
+"""Before each command line of the record."""
+
+
+def lines() -> list[str]:
+    """Return the command lines of the record, `EXPORTED` for a look at the exported file."""
+    recorded = RECORDED.read_text().splitlines()
+    return [line.removeprefix(PROMPT) for line in recorded if line.startswith(PROMPT)]
 
 
 def script() -> Path | None:
@@ -166,10 +64,10 @@ class Run:
         channel.confirm_delivery()
         queue = channel.queue_declare("listed", exclusive=True).method.queue
         channel.basic_consume(queue, lambda *_: None, consumer_tag="listener")
-        for line in dedent(LINES).strip().splitlines():
-            if line == "WAIT":
+        for line in lines():
+            if line.startswith("list ") and not self._name:
                 self._wait()
-            elif line == "EXPORTED":
+            if line == "EXPORTED":
                 yield line, self._exported()
             else:
                 yield line, plain(self._run(line), self._names())
@@ -211,11 +109,11 @@ class Run:
         if not self._file.exists():
             return "not there\n"
         exported = json.loads(self._file.read_text())
-        lines = []
+        shown = []
         for kind, objects in sorted(exported.items()):
             if isinstance(objects, list):
-                lines += sorted(f"{kind} {json.dumps(each, sort_keys=True)}" for each in objects)
-        return "\n".join(lines) + "\n"
+                shown += sorted(f"{kind} {json.dumps(each, sort_keys=True)}" for each in objects)
+        return "\n".join(shown) + "\n"
 
     def _run(self, line: str) -> str:
         words = [
@@ -251,7 +149,7 @@ def transcript(script: Path, amqp_url: str, http_url: str) -> str:
     with tempfile.TemporaryDirectory() as directory:
         run = Run(script, amqp_url, http_url, Path(directory))
         try:
-            return "".join(f"$ {line}\n{printed}" for line, printed in run.printed())
+            return "".join(f"{PROMPT}{line}\n{printed}" for line, printed in run.printed())
         finally:
             run.close()
 
@@ -260,4 +158,4 @@ if __name__ == "__main__":
     installed = script()
     if installed is None:
         sys.exit("rabbitmqadmin of Debian's rabbitmq-server is not installed")
-    sys.stdout.write(transcript(installed, *(url.rstrip("/") for url in sys.argv[1:3])))
+    RECORDED.write_text(transcript(installed, *(url.rstrip("/") for url in sys.argv[1:3])))

@@ -1,6 +1,6 @@
 """Runs every case against a real RabbitMQ and against this project's broker, and compares (``make conformance``).
 
-Exit code 0: both answer as is recorded, and every difference is explained in explained.py. 1: something differs.
+Exit code 0: both answer as is recorded, and every difference is explained in explained.toml. 1: something differs.
 2: a broker did not start.
 """
 
