@@ -1,17 +1,15 @@
 """The wheel beside packages of others that have the names of our folders, and beside other plugins of pytest."""
 
-import os
 import re
 import signal
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
-from processes.commands import execute
+from processes import installing
+from processes.installing import ROOT
 
-ROOT = Path(__file__).parent.parent
 APPS = ("storage", "confirm", "analytics")
 OFFLINE = re.compile(r"No matching distribution|NewConnectionError|Temporary failure in name resolution")
 JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -61,12 +59,6 @@ FIXTURE = re.compile(r"^(\w+)(?: \[.*\])? -- (\S+):\d+$", re.MULTILINE)
 """A line of `pytest --fixtures`."""
 
 
-def environment() -> dict[str, str]:
-    """Return an environment that neither configures a broker nor leads to the sources."""
-    ours = ("PYTHON", "LEVERET_", "RABBITMQ_", "PYTEST_", "DJANGO_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-
-
 class Place:
     """A virtual environment with the wheel, the package `broker` of another project, plugins, and a Django project."""
 
@@ -76,10 +68,7 @@ class Place:
 
     def run(self, *command: str | Path, seconds: float = 100, cwd: Path | None = None) -> str:
         """Return the output of a command in the project, which must succeed."""
-        done = execute(command, cwd=cwd or self.project, env=environment(), timeout=seconds)
-
-        assert 0 == done.returncode, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        return installing.run(*command, cwd=cwd or self.project, seconds=seconds)
 
     def python(self, *arguments: str | Path, seconds: float = 100) -> str:
         """Return the output of a Python program in the project."""
@@ -91,15 +80,8 @@ def place(tmp_path_factory):
     """The environment and the project; dependencies that tests have are theirs, the others come from the index."""
     folder = tmp_path_factory.mktemp("beside")
     place = Place(folder)
-    place.run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
-    (wheel,) = folder.glob("*.whl")
-    venv.create(folder / "env", with_pip=False, symlinks=True)
-    (site,) = (folder / "env" / "lib").glob("python*/site-packages")
-    found = [each for each in sys.path if each.endswith("site-packages")]
-    (site / "dependencies.pth").write_text("".join(f"{each}\n" for each in found))
-    pip = (sys.executable, "-m", "pip", "--python", place.binaries / "python", "install", "--quiet")
-    pip = (*pip, "--disable-pip-version-check")
-    place.run(*pip, "--no-deps", "--no-index", "--force-reinstall", wheel, cwd=folder)
+    installing.installed(installing.built("wheel", folder), folder / "env")
+    pip = (sys.executable, "-m", "pip", "--python", place.binaries / "python", "install", *installing.PIP)
     try:
         place.run(*pip, "--require-hashes", "-r", ROOT / "requirements" / "beside.txt", cwd=folder)
     except AssertionError as error:
@@ -141,7 +123,7 @@ def test_the_command_runs_in_the_project(place):
                 for word in ("--set", setting)
             ),
         ],
-        stdout=subprocess.PIPE, text=True, cwd=place.project, env=environment(),
+        stdout=subprocess.PIPE, text=True, cwd=place.project, env=installing.environment(),
     ) as server:  # fmt: skip
         try:
             assert any("Server startup complete" in line for line in server.stdout)

@@ -8,17 +8,16 @@ import subprocess
 import sys
 import tarfile
 import tomllib
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 from checks.repository import git
 from processes.commands import execute
+from processes.installing import ROOT, built, environment, installed, run
 
 import leveret
 
-ROOT = Path(__file__).parent.parent
 MOST_BYTES = 2_000_000
 OF_2024 = ("django==5.1.3", "fastapi==0.115.5", "celery==5.4.0", "pandas==2.2.3")
 OFFLINE = re.compile(r"No matching distribution|NewConnectionError|Temporary failure in name resolution")
@@ -26,35 +25,22 @@ PACKAGES = ("analytics", "broker", "confirm", "exchanges", "storage")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def environment() -> dict[str, str]:
-    """Return an environment that neither configures a broker nor leads to the sources."""
-    ours = ("PYTHON", "LEVERET_", "RABBITMQ_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    """Return the output of a command that must succeed, without our sources in reach."""
-    done = execute(command, cwd=cwd, env=environment(), timeout=50)
-
-    assert 0 == done.returncode, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of this checkout."""
+    return built("wheel", tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The wheel of this checkout; the backend is run directly, so no network is needed."""
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
-    (built,) = folder.glob("*.whl")
-    return built
+def archive(tmp_path_factory):
+    """The source archive of this checkout."""
+    return built("sdist", tmp_path_factory.mktemp("archive"))
 
 
-def test_the_source_package_is_the_whole_repository(tmp_path):
+def test_the_source_package_is_the_whole_repository(archive):
     """The source archive has every file that is committed, but for the links, so that its tests run there, too."""
-    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
-    (built,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(built) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
     committed = git("ls-tree", "-r", "--name-only", "-z", "HEAD")
     if committed is None:
         pytest.skip("no repository")
@@ -73,7 +59,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel):
 
 def test_the_wheel_holds_every_module(wheel):
     """Each source file of the packages is in the wheel, once, under the name by which it is imported."""
-    sources = {f"leveret/{path.name}" for path in (ROOT / "leveret").glob("*.py")} | {
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "leveret").rglob("*.py")} | {
         f"leveret/{path.relative_to(ROOT)}" for package in PACKAGES for path in (ROOT / package).rglob("*.py")
     }
 
@@ -85,17 +71,14 @@ def test_the_wheel_is_small(wheel):
     assert wheel.stat().st_size <= MOST_BYTES
 
 
-def test_the_same_revision_makes_the_same_octets(wheel, tmp_path):
+def test_the_same_revision_makes_the_same_octets(wheel, archive, tmp_path):
     """A second build, of a source archive that is unpacked elsewhere and later, is the same file."""
-    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
-    (built,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(built) as archive:
-        archive.extractall(tmp_path, filter="data")
+    with tarfile.open(archive) as opened:
+        opened.extractall(tmp_path, filter="data")
     source = tmp_path / f"leveret-{leveret.__version__}"
     for path in source.rglob("*.py"):
         os.utime(path, (2_000_000_000, 2_000_000_000))
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path, cwd=source)
-    (again,) = tmp_path.glob("*.whl")
+    again = built("wheel", tmp_path, source)
 
     assert sorted(zipfile.ZipFile(wheel).namelist()) == sorted(zipfile.ZipFile(again).namelist())
     assert hashlib.sha256(wheel.read_bytes()).digest() == hashlib.sha256(again.read_bytes()).digest()
@@ -127,27 +110,12 @@ def test_type_checkers_may_read_the_packages(wheel):
 @pytest.fixture(scope="module")
 def binaries(wheel, tmp_path_factory):
     """The commands of a fresh environment that has the wheel; dependencies come from the tests' own."""
-    tmp_path = tmp_path_factory.mktemp("installed")
-    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
-    binaries = tmp_path / "env" / "bin"
-    run(
-        sys.executable, "-m", "pip", "--python", binaries / "python", "install", "--quiet", "--no-deps", "--no-index",
-        "--disable-pip-version-check", wheel, cwd=tmp_path,
-    )  # fmt: skip
-    (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
-    # The dependencies come from the environment of the tests, after the wheel's own packages.
-    found = [each for each in sys.path if each.endswith("site-packages")]
-    (site / "dependencies.pth").write_text("".join(f"{each}\n" for each in found))
-    return binaries
+    return installed(wheel, tmp_path_factory.mktemp("installed") / "env")
 
 
-def test_the_index_would_take_both_archives(wheel, tmp_path):
+def test_the_index_would_take_both_archives(wheel, archive, tmp_path):
     """The metadata and the README of the wheel and of the source archive are valid for the package index."""
-    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
-
-    told = run(
-        sys.executable, "-m", "twine", "check", "--strict", wheel, *tmp_path.glob("*.tar.gz"), cwd=tmp_path
-    )
+    told = run(sys.executable, "-m", "twine", "check", "--strict", wheel, archive, cwd=tmp_path)
 
     assert 2 == told.count("PASSED")
 

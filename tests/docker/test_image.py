@@ -1,37 +1,18 @@
 """The steps of the image's build, as plain processes: the files that get there are enough to install and start."""
 
-import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
-import sysconfig
-import venv
 import zipfile
-from pathlib import Path
 
 import pytest
-from processes.commands import execute
-from processes.running import LISTENING, ROOT
+from processes.installing import ROOT, built, installed, run
+from processes.running import LISTENING
 
 SECONDS = 50
 IGNORED = (ROOT / ".dockerignore").read_text().splitlines()
 PACKAGES = ("analytics", "broker", "confirm", "exchanges", "storage")
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    """The output of a command that must succeed, without our sources in reach."""
-    ours = ("PYTHON", "LEVERET_", "RABBITMQ_")
-    done = execute(
-        command,
-        cwd=cwd,
-        env={name: value for name, value in os.environ.items() if not name.startswith(ours)},
-        timeout=SECONDS,
-    )
-
-    assert 0 == done.returncode, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -52,25 +33,14 @@ def context(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(context, tmp_path_factory):
-    """The wheel that `pip install .` builds from it; the backend is run directly, so no network is needed."""
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=context)
-    (built,) = folder.glob("*.whl")
-    return built
+    """The wheel that `pip install .` builds from it."""
+    return built("wheel", tmp_path_factory.mktemp("wheel"), context)
 
 
 @pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory):
-    """The environment of the image, /opt/leveret; dependencies come from that of the tests."""
-    folder = tmp_path_factory.mktemp("opt") / "leveret"
-    venv.create(folder, with_pip=False, symlinks=True)
-    run(
-        sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--no-deps", "--no-index",
-        "--disable-pip-version-check", wheel, cwd=folder,
-    )  # fmt: skip
-    (site,) = (folder / "lib").glob("python*/site-packages")
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return folder
+def image(wheel, tmp_path_factory):
+    """The environment of the image, /opt/leveret."""
+    return installed(wheel, tmp_path_factory.mktemp("opt") / "leveret").parent
 
 
 def test_every_file_of_the_packages_gets_there(wheel):
@@ -89,12 +59,12 @@ def test_every_file_of_the_packages_gets_there(wheel):
     assert [] != [name for name in names if re.fullmatch(r"leveret-.*\.dist-info/licenses/LICENSE", name)]
 
 
-def test_the_broker_of_the_image_starts(context, installed, tmp_path):
+def test_the_broker_of_the_image_starts(context, image, tmp_path):
     """The entry point finds what lies beside it, the check finds the broker healthy, and a stop ends it well."""
     share = tmp_path / "share"
     shutil.copytree(context / "docker", share)
     variables = {
-        "PATH": f"{installed}/bin:/usr/bin:/bin",
+        "PATH": f"{image}/bin:/usr/bin:/bin",
         "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
         "RABBITMQ_NODE_PORT": "0",
         "LEVERET_DATA_DIR": str(tmp_path / "data"),
@@ -127,12 +97,12 @@ def test_the_broker_of_the_image_starts(context, installed, tmp_path):
     assert [] != list((tmp_path / "export").rglob("*.jsonl"))
 
 
-def test_the_analysis_of_the_image_knows_its_jobs_and_tables(installed, tmp_path):
+def test_the_analysis_of_the_image_knows_its_jobs_and_tables(image, tmp_path):
     """The entry point of the other image lists its jobs, and has the tables that it reads."""
-    output = run(installed / "bin" / "leveret", "analyze", "--help", cwd=tmp_path)
+    output = run(image / "bin" / "leveret", "analyze", "--help", cwd=tmp_path)
     where = "import leveret.analytics.schemas as schemas; print(schemas.__file__, *schemas.tables())"
-    file, *tables = run(installed / "bin" / "python", "-P", "-c", where, cwd=tmp_path).split()
+    file, *tables = run(image / "bin" / "python", "-P", "-c", where, cwd=tmp_path).split()
 
     assert "latency" in output
-    assert str(installed / "lib") in file
+    assert str(image / "lib") in file
     assert "queue_interval" in tables
