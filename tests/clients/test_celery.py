@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from amqp import NotFound
 from celery import Celery, chain, group
 from celery.exceptions import TaskRevokedError
 from kombu import pools
+from processes.waiting import wait_until
 
 # Celery and kombu warn about their own use of the standard library on recent Pythons
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
@@ -244,19 +245,10 @@ def test_acks_late(tasks, worker, tmp_path):
 def busy(careful: object, path: Path) -> Iterator[None]:
     """Keep the worker from taking the tasks that are given meanwhile."""
     waiting = careful.wait_for.apply_async((str(path),), priority=9)
-    until(path.with_name(path.name + ".waiting").exists)
+    wait_until(path.with_name(path.name + ".waiting").exists)
     yield
     path.touch()
     waiting.get(timeout=SECONDS)
-
-
-def until(condition: Callable[[], object]) -> object:
-    """Wait for something; what it is."""
-    deadline = time.monotonic() + SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
 
 
 def ready(app: Celery, queue: str) -> int:
@@ -270,7 +262,7 @@ def test_priorities(careful, tmp_path):
     priorities = [0, 3, 9, 1, 5, 9, 0, 3]
     with busy(careful, tmp_path / "go"):
         results = [careful.stamp.apply_async(priority=priority) for priority in priorities]
-        until(lambda: ready(careful.app, careful.worker.queue) == len(priorities))
+        wait_until(lambda: ready(careful.app, careful.worker.queue) == len(priorities))
     times = [result.get(timeout=SECONDS) for result in results]
     expected = sorted(range(len(priorities)), key=lambda n: (-priorities[n], n))
     assert expected == sorted(range(len(priorities)), key=times.__getitem__)
@@ -289,7 +281,7 @@ def dead_letters(careful: object, count: int) -> list[tuple[str, str]]:
     with careful.app.connection_for_read() as connection:
         channel = connection.default_channel
         for _ in range(count):
-            message = until(lambda: channel.basic_get(careful.worker.dead, no_ack=True))
+            message = wait_until(lambda: channel.basic_get(careful.worker.dead, no_ack=True))
             found.append((message.headers["task"], message.headers["x-death"][0]["reason"]))
     return found
 

@@ -2,15 +2,13 @@
 
 import json
 import re
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from checks.how_to import follow
+from processes.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "howto" / "limits-and-audit.md"
-SECONDS = 60.0
 
 
 def test_the_page_is_followed(tmp_path):
@@ -28,11 +26,3 @@ def test_the_page_is_followed(tmp_path):
     found = [(entry["event"], entry.get("object"), entry["outcome"]) for entry in entries()]
     assert ("users.put", "auditor", "ok") in found
     assert "secret" not in audit.read_text()
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    """Wait until a thread of the broker has done something."""
-    end = time.monotonic() + SECONDS
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.01)

@@ -15,7 +15,8 @@ import pytest
 from conformance.wire import Client, ClosedError
 from doubles.fakes import Node
 from processes.running import Running
-from services.served_api import as_user, serving, until
+from processes.waiting import until
+from services.served_api import as_user, serving
 
 from leveret.broker.administration import transfers
 from leveret.broker.administration.access import BadRequestError

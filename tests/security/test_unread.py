@@ -9,8 +9,9 @@ import tracemalloc
 import pytest
 from doubles.fakes import Client, Node
 from hypothesis import given, settings, strategies as st
+from processes.waiting import until
 from services.api import Api
-from services.served_api import as_user, serving, until
+from services.served_api import as_user, serving
 
 from leveret.broker.http import listing
 from leveret.broker.http.listing import LargeText, encoded_pieces, text_of

@@ -1,6 +1,5 @@
 """The management API of a broker in the running loop, with two users, over sockets."""
 
-import asyncio
 import contextlib
 
 import aiohttp
@@ -35,10 +34,3 @@ async def serving(*routes: Route):
 def as_user(name: str) -> dict[str, str]:
     """Return the headers of a login."""
     return {"authorization": aiohttp.encode_basic_auth(name, name)}
-
-
-async def until(holds) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(SECONDS):
-        while not holds():
-            await asyncio.sleep(0)

@@ -8,7 +8,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
@@ -22,6 +21,7 @@ from processes.commands import execute
 from processes.postgresql_server import SECONDS
 from processes.running import command, environment, free_port
 from processes.short_paths import servers_folder
+from processes.waiting import wait_until
 from replicated.cluster import NAMES, Nodes
 from replicated.database import Database
 from replicated.numbered import Publisher
@@ -35,7 +35,6 @@ from leveret.broker.replication.keeper import boot_time
 from leveret.broker.replication.settings import Settings
 
 LOGIN = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
-POLL = 0.05
 
 
 class Managed(Nodes):
@@ -90,7 +89,7 @@ class Managed(Nodes):
             assert code == 0 or "caught up" in printed[0], printed[0]
             return code == 0
 
-        until(is_done)
+        wait_until(is_done)
         return printed[0]
 
     def api(self, name: str, path: str) -> tuple[int, Any]:
@@ -100,7 +99,7 @@ class Managed(Nodes):
 
     def ready(self, name: str) -> None:
         """Wait until a node has the whole log."""
-        until(lambda: got(self.probes[name], "/readyz?role=member")[0] == 200)
+        wait_until(lambda: got(self.probes[name], "/readyz?role=member")[0] == 200)
 
 
 def got(port: int, path: str) -> tuple[int, str]:
@@ -114,14 +113,6 @@ def got(port: int, path: str) -> tuple[int, str]:
         return 0, ""
     finally:
         connection.close()
-
-
-def until(condition: Any) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(POLL)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +145,7 @@ def test_all_nodes_answer_about_the_cluster(nodes: Managed) -> None:
     """By the API, by the command, and in their metrics."""
     leader = nodes.leader()
     for name in nodes.ports:
-        until(lambda name=name: nodes.api(name, "leveret/cluster")[1]["leader"] is not None)
+        wait_until(lambda name=name: nodes.api(name, "leveret/cluster")[1]["leader"] is not None)
         status, state = nodes.api(name, "leveret/cluster")
         assert (200, leader, []) == (status, state["leader"]["name"], state["problems"])
         assert f"127.0.0.1:{nodes.ports[leader]}" == state["leader"]["address"]
@@ -201,7 +192,7 @@ def test_clusters_share_a_database(nodes: Managed) -> None:
 def test_waiting_nodes_show_definitions_and_nothing_else(nodes: Managed) -> None:
     """Those of their copy, to those who may log in; whoever asks for more is told where the leader is."""
     leader, (name, _) = nodes.leader(), nodes.waiting()
-    until(lambda: "orders" in json.dumps(nodes.api(name, "definitions")[1]))
+    wait_until(lambda: "orders" in json.dumps(nodes.api(name, "definitions")[1]))
 
     assert nodes.api(leader, "definitions")[1] == nodes.api(name, "definitions")[1]
     where = f"this node waits; {leader} leads, at 127.0.0.1:{nodes.ports[leader]}"
@@ -239,7 +230,7 @@ def test_nodes_hand_over_and_are_forgotten_on_command(nodes: Managed) -> None:
 
     nodes.ready(leader)
     nodes.kill(other)
-    until(lambda: nodes.ctl(wanted, "forget_cluster_node", other)[0] == 0)
+    wait_until(lambda: nodes.ctl(wanted, "forget_cluster_node", other)[0] == 0)
     members = nodes.api(wanted, "leveret/cluster")[1]["members"]
     assert sorted((leader, wanted)) == [each["name"] for each in members]
 
@@ -282,7 +273,7 @@ def test_waiting_nodes_answer_by_https(nodes: Managed) -> None:
     assert 503 == secured(nodes, name, "/api/queues")[0]
 
     nodes.authority.server()
-    until(lambda: secured(nodes, name, "/api/leveret/cluster")[1] != serial)
+    wait_until(lambda: secured(nodes, name, "/api/leveret/cluster")[1] != serial)
     assert 200 == secured(nodes, name, "/api/definitions")[0]
 
 
@@ -308,7 +299,7 @@ def test_a_node_that_cannot_lead_tells_why_in_its_log(nodes: Managed) -> None:
     nodes.ready(name)
     with socket.create_server(("127.0.0.1", nodes.ports[name])):
         nodes.hand_over(leader, name)
-        until(lambda: nodes._processes[name].poll() is not None)
+        wait_until(lambda: nodes._processes[name].poll() is not None)
     assert 69 == nodes._processes[name].returncode
     last = nodes.log(name).splitlines()[-1]
     assert f"node '{name}' ends" in last

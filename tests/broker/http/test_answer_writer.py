@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 from doubles.fakes import Client, Node, publish_frames
+from processes.waiting import until
 
 from leveret.broker.administration import tailing
 from leveret.broker.http import answer_writer as driver, server as server_module
@@ -31,13 +32,6 @@ async def serving() -> AsyncIterator[tuple[Node, ManagementServer]]:
         yield node, server
     finally:
         await server.stop()
-
-
-async def until(holds) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(SECONDS):
-        while not holds():
-            await asyncio.sleep(0.001)
 
 
 def session() -> aiohttp.ClientSession:

@@ -15,6 +15,7 @@ from functools import partial
 import aiohttp
 import pytest
 from doubles.fakes import Client, Node, configure
+from processes.waiting import until
 
 from leveret.broker.amqp.commands import Queue as Wire, make
 from leveret.broker.http import server as driver
@@ -66,13 +67,6 @@ async def serving(*routes: Route, prefix: str = "") -> AsyncIterator[Tried]:
             yield tried
     finally:
         await tried.server.stop()
-
-
-async def until(holds) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(SECONDS):
-        while not holds():
-            await asyncio.sleep(0)
 
 
 def at_work(tried: Tried) -> int:

@@ -14,6 +14,7 @@ from checks.internals import descriptors
 from conformance.wire import Client
 from doubles.fakes import Host
 from processes.running import serving
+from processes.waiting import until
 
 from leveret.broker.cli.store import read
 from leveret.broker.config.config import StorageConfig
@@ -832,13 +833,6 @@ async def test_what_one_client_alone_waits_for_is_cut_in_the_same_step(
     await asyncio.wait_for(disk.stop([queue]), 10)
 
     assert (is_begun, True) == (begun, is_safe)
-
-
-async def until(is_so):
-    """Wait until something is so."""
-    async with asyncio.timeout(10):
-        while not is_so():
-            await asyncio.sleep(0.001)
 
 
 async def published(disk, queue, count):

@@ -4,32 +4,22 @@ import errno
 import json
 import os
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes.waiting import wait_until
 
 from leveret.broker.process import audit_writer
 from leveret.broker.process.audit_log import LOSS, REMEMBERED, REPEAT_SECONDS, AuditLog, masked
 from leveret.broker.process.audit_writer import AuditWriter
 from leveret.broker.process.log_rotation import Rotation
 
-SECONDS = 60.0
 NOON = 1_790_000_000_000
 
 
 def entries(audit: AuditLog) -> list[dict]:
     """Take the entries that wait, decoded."""
     return [json.loads(line) for line in audit.take()]
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    """Wait until a thread has done something."""
-    end = time.monotonic() + SECONDS
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
+from processes.waiting import until
 from replicated.memory import MemoryDriver, MemoryEngine
 
 from leveret.broker.replication.control import Control
@@ -17,13 +18,6 @@ from leveret.storage.store.replica import ReplicaEnvironment
 
 DEADLINE = 60.0
 SETTINGS = Settings(snapshot_octets=4000, trim_cap=8000, poll=0.02, report=0.05, member_lost=5.0)
-
-
-async def until(condition):
-    """Wait for a condition."""
-    async with asyncio.timeout(DEADLINE):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

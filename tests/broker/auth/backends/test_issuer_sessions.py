@@ -2,12 +2,12 @@
 
 import http.client
 import json
-import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from doubles.identity_provider import BACK, VERIFIER, Provider, code_of, providing, settings
+from processes.waiting import wait_until
 
 import leveret
 from leveret.broker.auth.backends import issuer
@@ -177,14 +177,6 @@ class Browser:
         assert "eyJ" not in text + self.cookie
 
 
-def until(condition: Any) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, "nothing has happened"
-        time.sleep(0.02)
-
-
 @pytest.fixture
 def at_once(monkeypatch):
     """Logins that are renewed all the time."""
@@ -204,10 +196,10 @@ def test_the_broker_renews_the_session_of_a_login(provider, change):
     with leveret.Broker(management=True, config=settings(provider)) as broker:
         browser = Browser(broker)
         browser.log_in(provider)
-        until(lambda: len(provider.exchanged) > 3)
+        wait_until(lambda: len(provider.exchanged) > 3)
         assert 200 == browser.send("GET", "/api/whoami")[0]
         used = [form["refresh_token"] for form in tuple(provider.exchanged) if "refresh_token" in form]
         assert len(used) == len(set(used))
         for name, value in change.items():
             setattr(provider, name, value)
-        until(lambda: 401 == browser.send("GET", "/api/whoami")[0])
+        wait_until(lambda: 401 == browser.send("GET", "/api/whoami")[0])
