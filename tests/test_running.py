@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from crash import link
-from processes import forking
+from processes import deadlines, forking
 from processes.commands import execute
 from processes.running import ROOT, Running, command, deadline, environment, leash, serving
 
@@ -115,6 +115,16 @@ def test_a_test_that_hangs_in_uvloop_is_ended_once(tmp_path, hang):
     assert pytest.ExitCode.TESTS_FAILED == done.returncode
     assert f"1 failed, {1 + OTHERS * (BEFORE + 1)} passed" in done.stdout
     assert "in test_hangs" in done.stderr
+
+
+def test_files_with_spark_are_of_one_worker_and_the_cluster_of_another():
+    """A worker gets all files that use the one session of Spark; the file with a cluster is a piece of work of its own."""
+    split = object.__new__(deadlines.OnceScheduling)._split_scope
+    files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "analytics").glob("test_*.py")]
+
+    assert deadlines.WITH_A_CLUSTER in files
+    assert {deadlines.ANALYTICS, deadlines.WITH_A_CLUSTER} == {split(f"{file}::test_any") for file in files}
+    assert deadlines.ANALYTICS != split("tests/test_any.py::test_any")
 
 
 def test_a_model_that_fails_says_so_before_its_deadline(tmp_path):

@@ -13,6 +13,8 @@ from xdist.workermanage import WorkerController
 
 ANALYTICS = "tests/analytics/"
 """The folder of the tests that use Spark."""
+WITH_A_CLUSTER = "tests/analytics/test_cluster.py"
+"""One of them, most of whose time goes into Javas of its own."""
 LEAST = 2
 """Minimum number of tests that a worker must have to run one."""
 SHRINKING = 4
@@ -49,12 +51,13 @@ class OnceScheduling(LoadFileScheduling):
     the dead worker again: a worker that gets a file without tests left waits for ever, as a worker keeps its last test
     until it has another or is ended.
 
-    All files that use Spark go to the same worker: each session of Spark is a Java of its own that has to warm up.
+    All files that use Spark go to the same worker: each session of Spark is a Java of its own that has to warm up. The file
+    with a cluster goes to another one, or that worker would be busy when all others have ended.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return ANALYTICS if file.startswith(ANALYTICS) else file
+        return ANALYTICS if file.startswith(ANALYTICS) and file != WITH_A_CLUSTER else file
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Count the test that a dead worker was running as done, and distribute its other tests."""
