@@ -29,7 +29,7 @@ from leveret.broker.connection.connection import Connection
 
 FACTOR: Final = 3  # times the processor time that a rest lasts, in which a step causes work, too
 MOST_NS: Final = 2_000_000  # ns of processor time that count, at most: others may use much of the loop
-SHARED_AMONG: Final = 2  # waiting shovels that divide these ns, at most: a part is about a shovel's step
+SHARED_AMONG: Final = 2  # maximum number of waiting shovels that divide these ns, about a step each
 BESIDE_NS: Final = 1_000_000_000  # nanoseconds after a read of another client for which there are others
 
 

@@ -31,7 +31,7 @@ from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Fetched
 
 EXCHANGE = "amq.rabbitmq.trace"
-MOST_WAITING = 1000  # traced messages that wait to be published, from which deliveries are held back
+MOST_WAITING = 1000  # maximum number of traced messages that wait; deliveries are held back then
 MOST_OCTETS = 16 << 20  # sum of their contents in bytes, likewise
 MOST_NAMES = 1000  # queues of a publish that are named
 _OWN = bytes((len(EXCHANGE),)) + EXCHANGE.encode()  # how addresses of messages by the trace exchange begin

@@ -37,7 +37,7 @@ from leveret.broker.tls.acceptor import HANDSHAKES, Acceptor
 
 SECONDS = 20.0
 ROOT = Path(__file__).resolve().parents[2] / "broker"
-_LIMIT = re.compile(r"(Maximum number|Number of|At most|Most|Places|Codes that)\b")
+_LIMIT = re.compile(r"(Maximum number|Number of|At most|Most|Places|Codes that)\b", re.IGNORECASE)
 _KEY = re.compile(r"max|limit|pool|rate")
 
 ONE = "of one request, message, queue, pattern or file: nobody else is concerned"
@@ -68,6 +68,13 @@ WITHOUT = {
     "auth.login_throttle.SOURCES": TABLE,
     "auth.login_throttle.SHOWN": ONE,
     "auth.name_patterns._REMEMBERED": TABLE,
+    "auth.name_patterns._SHOWN": ONE,
+    "automaton._REMEMBERED": ONE,
+    "channel.consumer_timeout._SCAN_LIMIT": PIECE,
+    "http.feeds.EVENTS_OCTETS": "whoever has the newer pass is answered from what is kept",
+    "http.server.BODY": ONE,
+    "network.proxy_protocol.LONGEST": ONE,
+    "queue.consumer_rotation._FEW": PIECE,
     "auth.permissions.REMEMBERED": ONE,
     "auth.permissions.KEPT": ONE,
     "auth.sessions.MOST_OF_ONE": "the share of `MOST`",
@@ -95,7 +102,8 @@ WITHOUT = {
     "queue.dead_letter_line.STEP": PIECE,
     "queue.queue.RUN_BUDGET": PIECE,
     "queue.retention.STEP": PIECE,
-    "queue.arguments._MOST_COMPARED": ONE,
+    "queue.stream_queue.SHARE": PIECE,
+    "queue.unknown_arguments._MOST_COMPARED": ONE,
     "replication.follower.MARKS": OWN,
     "shovel.pace.SHARED_AMONG": "shovels take turns",
     "transfer.transfer.BATCH": PIECE,
@@ -137,11 +145,15 @@ def limits() -> dict[str, str]:
         if "cli" in path.relative_to(ROOT).parts:
             continue  # clients
         text = path.read_text()
-        for one, doc in pairwise(ast.parse(text).body):
-            if not isinstance(one, ast.Assign | ast.AnnAssign) or not isinstance(doc, ast.Expr):
+        lines = text.splitlines()
+        for one, doc in pairwise([*ast.parse(text).body, ast.Pass()]):
+            if not isinstance(one, ast.Assign | ast.AnnAssign):
                 continue
             target = one.target if isinstance(one, ast.AnnAssign) else one.targets[0]
-            if isinstance(doc.value, ast.Constant) and _LIMIT.match(str(doc.value.value)):
+            described = [lines[one.end_lineno - 1].partition("  # ")[2]]
+            if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant):
+                described.append(str(doc.value.value))
+            if any(map(_LIMIT.match, described)):
                 name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
                 found[f"{name}.{ast.unparse(target)}"] = text
     return found
