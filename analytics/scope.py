@@ -39,26 +39,12 @@ class Scope:
     def hours(self) -> Column:
         """Return the condition on `dt` and `hour` of directories that may have rows of the range."""
         hour = F.concat_ws("T", "dt", "hour")
-        first, last = self._ends()
         wanted = F.lit(True)
-        if first is not None:
-            wanted &= hour >= first
-        if last is not None:
-            wanted &= hour <= last
+        if self.since_ms is not None:
+            wanted &= hour >= f"{_time(self.since_ms) - _MARGIN:%Y-%m-%dT%H}"
+        if self.until_ms is not None:
+            wanted &= hour <= f"{_time(self.until_ms) + _MARGIN:%Y-%m-%dT%H}"
         return wanted
-
-    def has_hour(self, dt: str, hour: str) -> bool:
-        """Return whether the directories of a date and an hour meet the condition of `hours`."""
-        first, last = self._ends()
-        at = f"{dt}T{hour}"
-        return (first is None or at >= first) and (last is None or at <= last)
-
-    def _ends(self) -> tuple[str | None, str | None]:
-        """Return the first and the last hour of directories that may have rows of the range."""
-        return (
-            None if self.since_ms is None else f"{_time(self.since_ms) - _MARGIN:%Y-%m-%dT%H}",
-            None if self.until_ms is None else f"{_time(self.until_ms) + _MARGIN:%Y-%m-%dT%H}",
-        )
 
     def condition(self, table: Table) -> Column:
         """Return the condition on the rows of a table that are asked for."""
