@@ -6,7 +6,7 @@
     frame = spark.readStream.format("leveret").option("uri", uri).option("stream", "orders").load()
 
 It uses the Python Data Source API of Spark 4: no jar is needed, but the packages of the extras
-`leveret[analytics,notebook]`, on the workers too. `leveret.spark.options` has the options.
+`leveret[analytics,notebook]`, on the workers too. docs/howto/spark-streaming.md has the options.
 """
 
 from leveret.spark.source import LeveretDataSource

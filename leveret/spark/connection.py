@@ -29,6 +29,8 @@ PAUSE: Final = 0.5
 """Seconds between two attempts."""
 QUIET: Final = 0.05
 """Seconds without a delivery after which a batch that has some is complete."""
+GATHERING: Final = 0.1
+"""Seconds after which it is complete although more messages come."""
 
 
 def is_final(error: ClientError) -> bool:
@@ -189,8 +191,8 @@ class Consumer(Session):
     def take(self, most: int, seconds: float) -> Delivered:
         """Return the next messages: at most so many, and none if none has arrived in time."""
         if self._run(self._awaited(lambda: self._complete > 0, seconds)):
-            last = -1
-            while last < self._complete < most:
+            last, end = -1, time.monotonic() + GATHERING
+            while last < self._complete < most and time.monotonic() < end:
                 last = self._complete
                 self._run(self._awaited(lambda: self._complete >= most, QUIET))
         taken = self._inbox.take(min(most, self._complete))

@@ -1,16 +1,13 @@
 """`leveret.spark` in a real Spark: few queries, because each takes seconds; `tests/spark` has all else."""
 
 import collections
-import os
 import time
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 from spark.test_readers import DEDUPLICATED, declared, numbers, published, stream_of, taken
 
-from bench import brokers
 from leveret import Broker
 from leveret.spark import LeveretDataSource
 
@@ -32,15 +29,6 @@ def broker(tmp_path_factory):
     """A broker on disk."""
     with Broker(data_dir=tmp_path_factory.mktemp("broker")) as running:
         yield running
-
-
-@pytest.fixture(scope="module", params=["rabbitmq-4.3"])
-def streams(request):
-    """The URL of a broker with streams."""
-    if not Path(brokers.PEER_ROOT, brokers.SERVER[1:]).is_symlink() or os.geteuid():
-        pytest.skip("needs root and make peer-4.3")
-    with brokers.running([request.param]) as running:
-        yield f"amqp://guest:guest@127.0.0.1:{running[request.param].port}/%2F"
 
 
 def written(frame, folder, url, queue):
@@ -95,11 +83,11 @@ def test_a_data_frame_is_published(source, broker):
     assert collections.Counter(numbers(30)) == taken(broker.url, out)
 
 
-def test_a_query_goes_on_where_its_checkpoint_is(source, broker, streams, tmp_path):
+def test_a_query_goes_on_where_its_checkpoint_is(source, broker, tmp_path):
     """Stopped in a batch and started again, a query has published each message of the stream once."""
     out = declared(broker.url, DEDUPLICATED)
-    stream = stream_of(streams, numbers(200))
-    options = {"uri": streams, "stream": stream, "startingOffset": "earliest"}
+    stream = stream_of(broker.url, numbers(200))
+    options = {"uri": broker.url, "stream": stream, "startingOffset": "earliest"}
     frame = source.readStream.format("leveret").options(
         **options, maxOffsetsPerTrigger=40, offsetsPerPartition=20
     )
@@ -114,7 +102,7 @@ def test_a_query_goes_on_where_its_checkpoint_is(source, broker, streams, tmp_pa
         assert time.monotonic() < end
         time.sleep(0.02)
     query.stop()
-    published(streams, stream, numbers(100, 200))
+    published(broker.url, stream, numbers(100, 200))
     finished(written(rows, tmp_path, broker.url, out))
 
     assert collections.Counter(numbers(300)) == taken(broker.url, out)

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import os
+import threading
 import time
 import types
 import uuid
@@ -37,9 +38,12 @@ def broker(tmp_path_factory):
         yield running
 
 
-@pytest.fixture(scope="module", params=["rabbitmq-4.3"])
-def streams(request):
+@pytest.fixture(scope="module", params=["leveret", "rabbitmq-4.3"])
+def streams(request, broker):
     """The URL of a broker with streams."""
+    if request.param == "leveret":
+        yield broker.url
+        return
     if not Path(brokers.PEER_ROOT, brokers.SERVER[1:]).is_symlink() or os.geteuid():
         pytest.skip("needs root and make peer-4.3")
     with brokers.running([request.param]) as running:
@@ -153,6 +157,34 @@ def test_a_micro_batch_has_the_limit_that_spark_asks_for(streams):
     assert {"offset": 30} == reader.reportLatestOffset() == reader.reportLatestOffset()
     reader.stop()
     earliest.stop()
+
+
+def test_the_end_of_a_stream_is_found_while_messages_come(streams):
+    """A publisher that never rests does not keep a query from a micro-batch, which has what was confirmed before."""
+    stream = stream_of(streams, numbers(10))
+    reader = source(streams, stream=stream).streamReader(BODY)
+    stopped, confirmed = threading.Event(), []
+
+    def publish():
+        with channel(streams) as on:
+            while not stopped.is_set():
+                on.basic_publish("", stream, b"x")
+                confirmed.append(1)
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        wait_for(lambda: len(confirmed) > 20)
+        before, began = len(confirmed), time.monotonic()
+        found = reader.latestOffset()["offset"]
+        seconds = time.monotonic() - began
+    finally:
+        stopped.set()
+        thread.join(SECONDS)
+    reader.stop()
+
+    assert 10 + before <= found
+    assert seconds < SECONDS / 2
 
 
 def test_large_bodies_are_whole(streams):
