@@ -14,7 +14,7 @@ Hot path: see docs/performance.md.
 import functools
 import struct
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from leveret.broker.amqp.errors import (
     HeadersTooLarge,
@@ -75,7 +75,7 @@ _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = (
 )
 _DELIVERY_MODE, _PRIORITY, _EXPIRATION = FLAG_DELIVERY_MODE >> 8, FLAG_PRIORITY >> 8, FLAG_EXPIRATION >> 8
 _FIXED = struct.Struct(">HHQ")
-_U16, _U32 = struct.Struct(">H"), struct.Struct(">I")
+_U32 = struct.Struct(">I")
 _SHORTSTR, _TABLE, _OCTET, _TIMESTAMP = range(4)
 
 # In wire order. `type` is pamqp's `message_type`.
@@ -275,39 +275,51 @@ def _headers(payload: bytes, at: int, stop: int, max_entries: int = MAX_ENTRIES)
         raise MalformedProperties(f"headers: {error}") from error
 
 
-def with_long(content: bytes, name: bytes, number: int) -> bytes:
-    """Return a valid content with a header that is a number of 64 bits, in place of one of the same name."""
-    (length,) = _U32.unpack_from(content, 3)
-    value = b"l" + number.to_bytes(8, "big", signed=True)
-    word = content[_FLAGS_IN_FRAME] << 8 | content[_FLAGS_IN_FRAME + 1]
+class LongHeader(NamedTuple):
+    """The header frame of a content with a header that is a number of 64 bits: what is before and after its octets."""
+
+    before: bytes
+    after: bytes
+
+
+def with_long(frame: bytes, name: bytes) -> LongHeader:
+    """Return the frame of a valid content header with such a header, in place of one of the same name."""
+    word = frame[_FLAGS_IN_FRAME] << 8 | frame[_FLAGS_IN_FRAME + 1]
+    if word & FLAG_CONTINUATION or name in frame:
+        return _with_long(frame, name)
     at = _LIST_IN_FRAME
     if word & FLAG_CONTENT_TYPE:
-        at += 1 + content[at]
+        at += 1 + frame[at]
     if word & FLAG_CONTENT_ENCODING:
-        at += 1 + content[at]
-    octets, start, end = 0, at, at
+        at += 1 + frame[at]
+    start, octets = at, 0
     if word & FLAG_HEADERS:
-        (octets,) = _U32.unpack_from(content, at)
+        (octets,) = _U32.unpack_from(frame, at)
         start += 4
-        end = start + octets
-    if word & FLAG_CONTINUATION or name in content[start:end]:
-        stop = _FRAME_HEAD + length
-        properties = Properties(content[_FRAME_HEAD:stop])
-        fields = {**properties.split_headers(), name: value}
-        header = properties.replace(headers=join_fields(fields.items()))
-        return b"".join((content[:3], _U32.pack(len(header)), header, content[stop:]))
-    field = b"%c%b%b" % (len(name), name, value)
-    return b"".join((
-        content[:3],
-        _U32.pack(length + len(field) + 4 * (start == at)),
-        content[_FRAME_HEAD:_FLAGS_IN_FRAME],
-        _U16.pack(word | FLAG_HEADERS),
-        content[_LIST_IN_FRAME:at],
-        _U32.pack(octets + len(field)),
-        content[start:end],
+    end = start + octets
+    field = b"%c%bl" % (len(name), name)
+    added = len(field) + 8
+    before = b"".join((
+        frame[:3],
+        _U32.pack(len(frame) - _FRAME_HEAD - 1 + added + 4 * (start == at)),
+        frame[_FRAME_HEAD:_FLAGS_IN_FRAME],
+        (word | FLAG_HEADERS).to_bytes(2, "big"),
+        frame[_LIST_IN_FRAME:at],
+        _U32.pack(octets + added),
+        frame[start:end],
         field,
-        content[end:],
     ))  # fmt: skip
+    return LongHeader(before, frame[end:])
+
+
+def _with_long(frame: bytes, name: bytes) -> LongHeader:
+    properties = Properties(frame[_FRAME_HEAD:-1])
+    fields = properties.split_headers()
+    fields.pop(name, None)
+    fields[name] = b"l" + bytes(8)
+    header = properties.replace(headers=join_fields(fields.items()))
+    _, end = Properties(header).spans[FLAG_HEADERS]
+    return LongHeader(frame[:3] + _U32.pack(len(header)) + header[: end - 8], header[end:] + frame[-1:])
 
 
 def parse_expiration(text: str) -> int:

@@ -11,7 +11,7 @@ from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.http.call import Call, flag
 from leveret.broker.http.listing import ABSENT, asked_ranges
-from leveret.broker.queue.arguments import QUORUM
+from leveret.broker.queue.arguments import CLASSIC, QUORUM, STREAM
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics import families, queue_health
@@ -75,6 +75,9 @@ def queue_fields(call: Call) -> Fields:
     def quorum(value: Any) -> Callable[[Queue], Any]:
         return lambda queue: value if queue.type == QUORUM else ABSENT
 
+    def replicated(value: Any) -> Callable[[Queue], Any]:
+        return lambda queue: ABSENT if queue.type == CLASSIC else value
+
     def length(name: str) -> Callable[[Queue], Any]:
         return lambda queue: statistics.detail(
             statistics.series(queue), families.QUEUES, name, ranges.lengths
@@ -90,7 +93,7 @@ def queue_fields(call: Call) -> Fields:
         "state": lambda queue: queue_health.queue_state(queue, now),
         "health": lambda queue: queue_health.shown(queue_health.health(queue, statistics, now)),
         "confirm_mode": lambda queue: queue.settings.confirm_mode,
-        "messages": lambda queue: queue.ready_count + queue.unacked_count,
+        "messages": _messages,
         "messages_ready": lambda queue: queue.ready_count,
         "messages_unacknowledged": lambda queue: queue.unacked_count,
         "messages_details": length("messages"),
@@ -138,16 +141,16 @@ def queue_fields(call: Call) -> Fields:
         "single_active_consumer_ctag": lambda queue: (
             _tag(queue.consumers.active) if queue.type == QUORUM else ABSENT
         ),
-        "leader": quorum(node),
-        "members": quorum([node]),
-        "online": quorum([node]),
+        "leader": replicated(node),
+        "members": replicated([node]),
+        "online": replicated([node]),
         "open_files": quorum({node: 0}),
         "messages_dlx": quorum(0),
         "message_bytes_dlx": quorum(0),
         "owner_pid_details": _owner,
         **ERLANG,
         "backing_queue_status": lambda queue: (
-            ABSENT if queue.type == QUORUM else _backing_queue_status(queue)
+            _backing_queue_status(queue) if queue.type == CLASSIC else ABSENT
         ),
     }
     if flag(call.query, "disable_stats"):
@@ -202,14 +205,19 @@ def _reads_per_delivered(queue: Queue) -> float:
     return reads / queue.delivered if queue.delivered else 0.0
 
 
+def _messages(queue: Queue) -> int:
+    """Return the number of messages; those that a reader of a stream has not acked are among them."""
+    return queue.ready_count + (0 if queue.type == STREAM else queue.unacked_count)
+
+
 def _messages_persistent(queue: Queue) -> int:
-    return queue.ready_count if queue.type == QUORUM else queue.backing.persistent_count()
+    return queue.backing.persistent_count() if queue.type == CLASSIC else queue.ready_count
 
 
 def _message_bytes_persistent(queue: Queue) -> int:
     """Return the bytes of persistent messages; of a queue with others, too, in proportion to their numbers."""
     octets = _octets(queue.backing.paging_counts())
-    if queue.type == QUORUM:
+    if queue.type != CLASSIC:
         return octets
     count = queue.backing.persistent_count()
     messages = queue.backing.ready_count + queue.backing.unacked_count

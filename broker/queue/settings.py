@@ -12,6 +12,7 @@ from typing import Any
 
 from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.arguments import (
+    CLASSIC,
     MAX_EXPIRY_MS,
     OVERFLOWS,
     QUORUM,
@@ -190,7 +191,7 @@ def queue_settings(
     needs = (limit, octets, dead_letter_exchange, retain_for, deduplicate)
     mode = effective_mode(
         either("confirm-mode") or confirm_mode,
-        is_quorum=is_quorum,
+        is_quorum=queue_type(arguments) != CLASSIC,  # of the other types, too
         needs_delivered=needs != (None, None, None, 0, None),
     )
     return QueueSettings(

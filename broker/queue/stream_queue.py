@@ -13,6 +13,7 @@ Hot path: see docs/performance.md.
 from collections.abc import Collection, Sequence
 from functools import partial
 from math import inf
+from struct import Struct
 from typing import Any, NamedTuple
 
 from leveret.broker.amqp.properties import Properties, with_long
@@ -22,7 +23,7 @@ from leveret.broker.queue.arguments import OFFSETS, age_ms
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import RUN_BUDGET, Queue
 from leveret.broker.queue.settings import QueueSettings
-from leveret.storage.message import Message
+from leveret.storage.message import Message, header_frame
 from leveret.storage.queues.backing_queue import Fetched
 from leveret.storage.queues.chunks import Chunk
 from leveret.storage.queues.stream_log import SEGMENT_OCTETS, StreamLog
@@ -32,6 +33,7 @@ SHARE = 256
 SEGMENTS = 8
 """A stream has at least about as many segments as this when it reaches its maximum size: retention is as exact."""
 _OFFSET, _FILTER = b"x-stream-offset", b"x-stream-filter-value"
+_pack = Struct(">Q").pack
 
 
 class Filter(NamedTuple):
@@ -55,10 +57,24 @@ class Reader:
         self.filter = filter_
 
 
-def dressed(offset: int, address: bytes, content: bytes) -> Message:
-    """Return a message of a stream as readers get it: with its offset as a header."""
-    content = with_long(content, _OFFSET, offset)
-    return Message(address, content, content[1] << 8 | content[2])
+class Dresser:
+    """Adds the header with the offset to messages; those of one publisher mostly have the same content header."""
+
+    __slots__ = ("_after", "_before", "_head", "_octets")
+
+    def __init__(self) -> None:
+        self._head = b"\xff\xff"  # no content begins so
+        self._octets = 0
+        self._before = self._after = b""
+
+    def dress(self, offset: int, address: bytes, content: bytes) -> Message:
+        """Return a message as readers get it."""
+        if not content.startswith(self._head):
+            self._head = header_frame(content)
+            self._octets = len(self._head)
+            self._before, self._after = with_long(self._head, _OFFSET)
+        content = self._before + _pack(offset) + self._after + content[self._octets :]
+        return Message(address, content, content[1] << 8 | content[2])
 
 
 class StreamQueue(Queue):
@@ -69,7 +85,7 @@ class StreamQueue(Queue):
     def __init__(self, name: str, vhost: str, backing: StreamLog, *args: Any, **options: Any) -> None:
         super().__init__(name, vhost, backing, *args, **options)
         self.log = backing
-        backing.dress = dressed
+        backing.dress = Dresser().dress
         self.no_pause_until = inf  # a publisher never waits for readers
         self._readers: dict[Consumer, Reader] = {}
 
@@ -150,7 +166,7 @@ class StreamQueue(Queue):
         else:
             stop, found = _filtered(chunk, start, most, reader.filter)
         reader.offset = offsets[stop] if stop < len(offsets) else chunk.stop
-        if 2 * stop > len(offsets):
+        if 2 * stop > len(offsets) or stop - start >= SHARE // 2:
             log.read_ahead(chunk.stop)
         return stop - start + 1, found
 

@@ -53,6 +53,7 @@ from leveret.storage.queues.peek import Looks, Part, Places, Snapshot, Stretch, 
 from leveret.storage.queues.reach import Reach
 from leveret.storage.queues.time_search import Search, search
 
+AHEAD = 2  # chunks that are read ahead of a reader
 CHUNK = 512
 """Maximum number of offsets of a chunk: one step of the event loop makes it."""
 SEGMENT_OCTETS = 64 * 1024 * 1024
@@ -87,6 +88,7 @@ class StreamLog(NoPaging, Looks):
         "_cache",
         "_chunks",
         "_loading",
+        "_more",
         "_safe",
         "_searches",
         "_stored",
@@ -141,9 +143,10 @@ class StreamLog(NoPaging, Looks):
         self._stored = Reach(0)
         self._chunks: list[Chunk] = []
         """The chunks in memory, ascending by their first offset."""
-        self._wanted: dict[int, None] = {}
-        """Offsets from which readers wait for a chunk."""
+        self._wanted: dict[int, int] = {}
+        """Offsets from which readers need a chunk, and how many more behind it."""
         self._loading: LoadRequest | None = None
+        self._more = 0  # chunks to be read behind the one that is being read
         self._searches: list[_Search] = []
         self.journal_fresh: list[Entry] = []
         self.journal_paged: list[Entry] = []
@@ -155,11 +158,6 @@ class StreamLog(NoPaging, Looks):
     def first(self) -> int:
         """Offset of the first message that is not deleted."""
         return self.segments[0].first if self.segments else self.next_seq
-
-    @property
-    def safe(self) -> int:
-        """Offset before which readers can get all messages."""
-        return self._safe.stop
 
     @property
     def ready_count(self) -> int:
@@ -361,28 +359,33 @@ class StreamLog(NoPaging, Looks):
         if at < len(self._chunks) and self._chunks[at] is chunk:
             del self._chunks[at]
 
-    def read_ahead(self, offset: int) -> None:
-        """Request the chunk that begins at an offset, unless memory has it: a reader will need it next."""
-        at = bisect_right(self._chunks, offset, key=_first) - 1
-        if offset < self._tail_first and not (at >= 0 and offset < self._chunks[at].stop):
-            self._want(offset)
+    def read_ahead(self, offset: int, count: int = AHEAD) -> None:
+        """Request those of the chunks from an offset on, `count` in all, that memory has not: a reader needs them next.
 
-    def _want(self, offset: int) -> None:
-        if self._loading is not None and self._loading.ranges[0].first == offset:
-            return
-        self._wanted[offset] = None
+        They are read one after the other, the next one while the loop has the last one.
+        """
+        for left in range(count, 0, -1):
+            if offset >= self._tail_first:
+                return
+            at = bisect_right(self._chunks, offset, key=_first) - 1
+            if at < 0 or offset >= self._chunks[at].stop:
+                self._want(offset, left - 1)
+                return
+            offset = self._chunks[at].stop
+
+    def _want(self, offset: int, more: int = 0) -> None:
         if self._loading is None:
-            self._load_next()
+            self._load(offset, more)
+        elif self._loading.ranges[0].first != offset:
+            self._wanted[offset] = max(more, self._wanted.get(offset, 0))
 
-    def _load_next(self) -> None:
-        offset = next(iter(self._wanted))
-        del self._wanted[offset]
+    def _load(self, offset: int, more: int) -> None:
         stop = min(self._stored.stop, (offset // CHUNK + 1) * CHUNK)
-        self._loading = self._load(Range(self.qid, offset, stop), DELTA)
+        self._loading, self._more = self._request(Range(self.qid, offset, stop), DELTA), more
 
-    def _load(self, what: Range, kind: str) -> LoadRequest:
+    def _request(self, what: Range, kind: str) -> LoadRequest:
         assert self.pager is not None  # noqa: S101 - what is not in the tail is on disk
-        request = LoadRequest(self, (what,), self.pager.load_octets, kind, (), what.stop)
+        request = LoadRequest(self, (what,), 2 * self.pager.load_octets, kind, (), what.stop)
         self.pager.load(request)
         return request
 
@@ -396,8 +399,11 @@ class StreamLog(NoPaging, Looks):
             stop = min(found.stop, request.horizon)
             pairs = decoded(found, range(offset, stop), self.dress, self._note_damage)
             self._keep(chunk_of(offset, stop, pairs))
-            if self._wanted:
-                self._load_next()
+            if self._more:
+                self.read_ahead(stop, self._more)
+            if self._wanted and self._loading is None:
+                offset = next(iter(self._wanted))
+                self._load(offset, self._wanted.pop(offset))
         else:
             search = next(each for each in self._searches if each.request is request)
             self._searches.remove(search)
@@ -430,7 +436,7 @@ class StreamLog(NoPaging, Looks):
         except StopIteration as end:
             found(max(end.value, self.first))
             return
-        self._searches.append(_Search(self._load(what, BODIES), steps, found))
+        self._searches.append(_Search(self._request(what, BODIES), steps, found))
 
     # -- looks ------------------------------------------------------------------------------------------------------
 
@@ -481,7 +487,9 @@ class StreamLog(NoPaging, Looks):
     def _piece(self, messages: list[Peeked], places: Places, missed: list[int]) -> Piece:
         """Return messages of which none can be withdrawn."""
         del places, missed
-        return Piece(messages, lambda _first, _last: True, lambda _seq_ids: [])
+        return Piece(
+            [self._as_read(each) for each in messages], lambda _first, _last: True, lambda _seq_ids: []
+        )
 
     def ready_octets(self) -> Iterator[int]:
         """Yield the content bytes of all messages."""
@@ -499,12 +507,8 @@ class StreamLog(NoPaging, Looks):
             ram_msg_count=len(self._tail),
             ram_octets=in_memory,
             delta_octets=max(0, self.kept_octets - in_memory),
-            q4=len(self._tail),
             delta=on_disk,
-            delta_start=self.first if on_disk else None,
-            delta_stop=self._tail_first if on_disk else None,
             next_seq=self.next_seq,
-            next_deliver=self.next_seq,
         )
 
     def persistent_count(self) -> int:

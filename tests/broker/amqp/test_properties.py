@@ -10,7 +10,7 @@ from pamqp.header import ContentHeader
 from leveret.broker.amqp import properties, tables
 from leveret.broker.amqp.errors import InvalidExpiration, MalformedProperties
 from leveret.broker.amqp.fastpath import content_frames
-from leveret.broker.amqp.properties import build, has_delivery_mode
+from leveret.broker.amqp.properties import Properties, build, check, has_delivery_mode, with_long
 
 NAMES = [
     "content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to",
@@ -251,3 +251,29 @@ def test_a_delivery_mode_is_found_in_the_frames(mode):
         frames = content_frames(1, 4096, build(0, **properties, **others), b"")
 
         assert (mode is not None) is has_delivery_mode(frames)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"content_type": "text/plain", "message_id": "x-stream-offset"},
+        {"content_encoding": "gzip", "headers": {}, "delivery_mode": 2},
+        {"headers": {"a": ("longstr", "b")}, "app_id": "c"},
+        {"headers": {"x-stream-offset": ("longstr", "claimed"), "a": ("bool", True)}, "content_type": "a"},
+    ],
+)
+def test_a_number_is_added_to_the_headers(values):
+    """Everything else stays, and a header of the same name goes."""
+    header = build(5, **values)
+    frame = b"\x02\x00\x01" + len(header).to_bytes(4, "big") + header + b"\xce"
+    before, after = with_long(frame, b"x-stream-offset")
+    made = before + (1 << 40).to_bytes(8, "big") + after
+
+    assert made[:3] == frame[:3]
+    assert int.from_bytes(made[3:7], "big") == len(made) - 8
+    found = Properties(made[7:-1])
+    check(made[7:-1])
+    expected = {**values, "headers": {**values.get("headers", {}), "x-stream-offset": ("long", 1 << 40)}}
+    assert found.present() == expected
+    assert found.body_size == 5

@@ -1,0 +1,161 @@
+"""Streams of a broker: what operators do with them, and what their consumers keep of each other."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from doubles.fakes import Client, DiskNode, Node, basic_consume, queue_declare
+
+from leveret.broker.administration import BadRequestError
+from leveret.broker.amqp.commands import Basic, make
+from leveret.broker.queue.stream_queue import StreamQueue
+
+STREAM = {"x-queue-type": ("longstr", "stream")}
+
+
+@pytest.fixture(params=["memory", "disk"])
+def node(request: Any, tmp_path: Any) -> Iterator[Node]:
+    """A broker in memory, and one with a disk."""
+    if request.param == "memory":
+        yield Node()
+        return
+    made = DiskNode(tmp_path / "data")
+    yield made
+    made.disk.close()
+
+
+def settle(node: Node) -> None:
+    """Commit and read until nothing more is to be done."""
+    node.run_turn()
+    for _ in range(20):
+        if not isinstance(node, DiskNode):
+            return
+        node.commit()
+        while node.disk.loads:
+            node.read()
+        node.run_turn()
+
+
+def stream(client: Client, count: int = 0, **arguments: Any) -> StreamQueue:
+    """Declare a stream with so many messages, which have their numbers as bodies."""
+    client.send(queue_declare("s", durable=True, arguments={**STREAM, **arguments}))
+    settle(client.node)
+    publish(client, range(count))
+    client.send(make(Basic.Qos, 0, 100, False))
+    client.take()
+    found = client.node.vhosts["/"].queues["s"]
+    assert isinstance(found, StreamQueue)
+    return found
+
+
+def publish(client: Client, numbers: Any, **options: Any) -> None:
+    """Publish numbers, and commit."""
+    for number in numbers:
+        client.publish("s", b"%d" % number, **options)
+    settle(client.node)
+
+
+def read(client: Client, tag: str = "c", offset: Any = ("longstr", "first"), **more: Any) -> list[bytes]:
+    """Return the bodies that a new consumer gets at once."""
+    client.send(basic_consume("s", tag, arguments={"x-stream-offset": offset, **more}))
+    return taken(client)
+
+
+def taken(client: Client) -> list[bytes]:
+    """Return the bodies delivered since the last call."""
+    settle(client.node)
+    return [
+        each.body
+        for each in client.take()
+        if each.body is not None and isinstance(each.method, Basic.Deliver)
+    ]
+
+
+def test_each_consumer_reads_for_itself(node: Node) -> None:
+    """Neither the acks of another consumer nor its cancellation change what one gets."""
+    client, other = Client(node), Client(node, port=50001)
+    other.send(make(Basic.Qos, 0, 2, False))
+    found = stream(client, 4)
+    assert read(client) == [b"0", b"1", b"2", b"3"]
+    assert read(other, offset=("long", 1)) == [b"1", b"2"]
+    assert found.unacked_count == 6
+    client.send(make(Basic.Cancel, "c", False))
+    other.send(make(Basic.Ack, 1, False))
+    assert taken(other) == [b"3"]
+    other.send(make(Basic.Nack, 0, True, True))
+    assert taken(other) == []
+    publish(client, [4])
+    assert taken(other) == [b"4"]
+    assert found.ready_count == 5
+
+
+def test_a_paused_stream_delivers_nothing_and_slows_no_publisher(node: Node) -> None:
+    """A reader continues after the pause, and publishers never wait for readers."""
+    client = Client(node)
+    found = stream(client, 2)
+    found.pause()
+    assert read(client) == []
+    found.unpause()
+    assert taken(client) == [b"0", b"1"]
+    assert found.no_pause_until == float("inf")
+
+
+def test_a_reader_that_is_behind_continues_with_what_is_left(node: Node) -> None:
+    """Retention does not wait for readers; a policy deletes what is too much at once."""
+    client = Client(node)
+    client.send(make(Basic.Qos, 0, 1, False))
+    found = stream(client)
+    client.send(make(Basic.Qos, 0, 1, False))
+    found.log.segment_octets = 200
+    publish(client, range(30))
+    assert read(client) == [b"0"]
+    node.vhosts["/"].policies.set("p", "s", {"max-length-bytes": 400})
+    settle(node)
+    assert 20 < found.log.first < 30
+    client.send(make(Basic.Ack, 0, True))
+    assert taken(client) == [b"%d" % found.log.first]
+
+
+def test_a_stream_that_is_deleted_cancels_its_readers(node: Node) -> None:
+    """A reader that waits for the disk hears of it, and a new stream of the name begins with offset 0."""
+    client, other = Client(node), Client(node, port=50001)
+    found = stream(client, 3)
+    client.send(basic_consume("s", "c", arguments={"x-stream-offset": ("longstr", "first")}))
+    node.vhosts["/"].delete_queue(found)
+    settle(node)
+    assert any("basic.cancel" in each for each in client.sent())
+    stream(other, 1)
+    assert read(other) == [b"0"]
+
+
+def test_a_filter_is_exact(node: Node) -> None:
+    """A consumer gets the messages with its values, in order, however few they are."""
+    client = Client(node)
+    stream(client)
+    for number in range(1000):
+        header = {"x-stream-filter-value": ("longstr", f"v{number % 100}")} if number % 3 else {}
+        client.publish("s", b"%d" % number, headers=header)
+    settle(node)
+    wanted = {"x-stream-filter": ("array", [("longstr", "v1"), ("longstr", "v2")])}
+    expected = [b"%d" % each for each in range(1000) if each % 3 and each % 100 in {1, 2}]
+    assert read(client, **wanted) == expected
+
+
+def test_operators_look_at_a_stream_and_copy_it(node: Node) -> None:
+    """A look shows the offset and no expiry; a transfer that would take messages out is refused."""
+    client = Client(node)
+    stream(client, 3)
+    transfers = node.administration.transfers
+    for refused in (transfers.start_discard, transfers.start_retry):
+        with pytest.raises(BadRequestError, match="copied only"):
+            refused(None, "/", "s")
+
+
+def test_a_stream_waits_for_no_consumer(node: Node) -> None:
+    """A policy or the configuration with a consumer-ack mode does not apply: a stream confirms what is safe."""
+    client = Client(node)
+    found = stream(client)
+    node.vhosts["/"].policies.set("p", "s", {"confirm-mode": "consumer-ack"})
+    settle(node)
+    assert not found.awaits_consumers
+    assert found.settings.confirm_mode == "standard"
