@@ -108,7 +108,7 @@ CHANGES = (
     Feature("4.2: replies to an address that is gone; no binding of one", ("reply.mandatory", "72a")),
     Feature("4.0, 4.3: exchange types `x-local-random` and `x-modulus-hash`; three of plugins", ("release.exchange-*",)),
     Feature("`x-delayed-message`: its plugin was given up", ("39b",)),
-    Feature("4.0: streams and AMQP 1.0 in the core", ("release.stream", "1c")),
+    Feature("4.0: streams and AMQP 1.0 in the core", ("stream.declare", "1c")),
     Feature("4.2: message interceptors", ("release.interceptors",)),
     Feature("4.0: ANONYMOUS logs in as guest", ("release.anonymous",)),
     Feature("`x-delivery-limit` of a classic queue", ("57a",)),

@@ -6,7 +6,7 @@ import pytest
 from conformance import redeclared
 from conformance.brokers import Broker, SetUp, rabbitmq_server, start_rabbitmq
 
-from leveret.broker.queue.arguments import OF_OTHERS
+from leveret.broker.queue.unknown_arguments import OF_OTHERS
 
 RECORDED = redeclared.recorded()
 OF_CLASSIC_TOO = "classic x-delivery-limit"
