@@ -55,7 +55,7 @@ STUCK: Final = Reason(
 DEAD_LETTERS: Final = Reason(
     CRITICAL,
     "dead letters",
-    "Look at why they died under Dead letters, mend the cause, then retry them.",
+    "See why they died under Dead letters, fix the cause, then retry them.",
 )
 FULL: Final = Reason(
     CRITICAL, "full", "The queue refuses publishes: it has reached its maximum length. Add consumers, or raise it."

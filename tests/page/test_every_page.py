@@ -90,6 +90,15 @@ def test_it_fits_a_phone(anywhere):
     assert 400 >= anywhere.tab.evaluate("document.documentElement.scrollWidth")
     wide = "[...document.querySelectorAll('.cards')].filter((each) => each.scrollWidth > each.parentElement.clientWidth)"
     assert 0 == anywhere.tab.evaluate(f"{wide}.length")
+    cut = "[...document.querySelectorAll('main .scroll:not(:has(.rights))')].filter((each) => each.scrollWidth > each.clientWidth + 1)"
+    assert [] == anywhere.tab.evaluate(f"{cut}.map((each) => each.querySelector('table')?.ariaLabel)")
+
+
+def test_no_button_is_out_of_sight(anywhere):
+    """Nobody has to scroll sideways to the buttons of a row."""
+    hidden = "[...document.querySelectorAll('main td button:not(.rights)')].filter((each) => each.getBoundingClientRect().right > innerWidth)"
+
+    assert [] == anywhere.tab.evaluate(f"{hidden}.map((each) => each.textContent)")
 
 
 def test_people_with_aids_can_use_it_on_a_phone(anywhere, axe):

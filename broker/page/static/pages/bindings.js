@@ -55,12 +55,12 @@ function label(row) {
  */
 function bindingTable(rows, user, again) {
   return h("div", { class: "scroll" }, h(
-    "table", { "aria-label": "All bindings" },
+    "table", { class: "cards", "aria-label": "All bindings" },
     h("thead", null, h("tr", null, ["From", "To", "Key", "Arguments", ""].map((text) => h("th", { scope: "col" }, text || h("span", { class: "visually" }, "Actions"))))),
     h("tbody", null, rows.map((row) => h(
-      "tr", null, h("td", null, exchangeLink(row.vhost, row.source)),
-      h("td", null, row.destination_type === "queue" ? queueLink(row.vhost, row.destination) : exchangeLink(row.vhost, row.destination)),
-      h("td", { class: "wide" }, h("code", null, row.routing_key)), h("td", { class: "wide" }, Object.keys(row.arguments ?? {}).length ? h("code", null, JSON.stringify(row.arguments)) : ""),
+      "tr", null, h("td", { "data-label": "From" }, exchangeLink(row.vhost, row.source)),
+      h("td", { "data-label": "To" }, row.destination_type === "queue" ? queueLink(row.vhost, row.destination) : exchangeLink(row.vhost, row.destination)),
+      h("td", { class: "wide", "data-label": "Key" }, h("code", null, row.routing_key)), h("td", { class: "wide", "data-label": "Arguments" }, Object.keys(row.arguments ?? {}).length ? h("code", null, JSON.stringify(row.arguments)) : ""),
       h("td", { class: "number" }, user.mayChange && row.source !== "" ? button("Remove", () => remove(row, again)) : ""),
     ))),
   ));

@@ -63,6 +63,6 @@ export function browser(vhost, queue, user, signal) {
   const ofHeld = user.mayChange && h("div", { class: "toolbar", hidden: true }, h("span", { class: "faint small" }, "Held messages:"), button("Release…", act("release")), button("Reschedule…", act("reschedule")), button("Cancel…", act("cancel"), "danger"));
   read("");
   return h("div", { class: "stack" },
-    h("p", { class: "faint small" }, "Looking takes nothing out of the queue: order and marks stay as they are, and consumers notice nothing."),
+    h("p", { class: "faint small" }, "Nothing is consumed: the order and the redelivered flags do not change."),
     panel("Messages", [form, ofHeld, problem, list, h("div", { class: "toolbar" }, more)], actions, true));
 }

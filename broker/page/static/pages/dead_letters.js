@@ -20,7 +20,7 @@ export function show(place) {
   const again = listPage(place, {
     title: "Dead letters", noun: "queue", id: "dead-letters", path: vhost ? `leveret/dead-letters/${path(vhost)}` : "leveret/dead-letters",
     key: (row) => `${row.vhost}\n${row.queue}`, sort: "messages", descending: true, text: (row) => `${row.queue} ${Object.keys(row.reasons)} ${Object.keys(row.origins)}`,
-    seconds: 10, intro: "Messages that were rejected, have expired, or did not fit, and went to another queue. Mend the cause first; a retry puts each back into the queue in which it died.",
+    seconds: 10, intro: "Messages that were rejected, have expired, or did not fit, and went to another queue. Fix the cause first: a retry puts each one back into the queue in which it died.",
     empty: () => h("div", null, badge("No dead letters", "good")),
     columns: [
       { name: "queue", title: "Queue", head: true, value: (row) => row.queue, show: (row) => h("a", { href: link("queues", [row.vhost, row.queue], { tab: "messages" }) }, row.queue) },

@@ -27,8 +27,8 @@ export function show({ main }) {
   };
   for (const each of [file, skips]) each.addEventListener("change", compare);
   main.append(heading("Definitions"), h("div", { class: "stack" },
-    panel("Save", [h("p", null, "Users, virtual hosts, permissions, policies, queues, exchanges and bindings as one file, as RabbitMQ writes it; no messages, and passwords as hashes."), h("p", { class: "row" }, h("a", { class: "button", href: "api/definitions?download=definitions.json", download: "definitions.json" }, "Save definitions.json"))]),
-    panel("Import", [h("p", null, "Of Leveret or RabbitMQ. You see what would change before anything does."), h("p", { class: "row" }, file, h("label", null, skips, " Leave out what cannot exist here")), answer])));
+    panel("Save", h("div", { class: "stack" }, h("p", null, "Users, virtual hosts, permissions, policies, queues, exchanges and bindings as one file, as RabbitMQ writes it; no messages, and passwords as hashes."), h("p", { class: "row" }, h("a", { class: "button", href: "api/definitions?download=definitions.json", download: "definitions.json" }, "Save definitions.json")))),
+    panel("Import", h("div", { class: "stack" }, h("p", null, "A file of Leveret or RabbitMQ. The page shows what would change before it imports anything."), h("p", { class: "row" }, file, h("label", null, skips, " Leave out what cannot exist here")), answer))));
 }
 
 /**
@@ -47,7 +47,7 @@ function planOf(plan, definitions, place, query) {
   return h("div", { class: "stack" },
     h("p", { class: plan.valid ? "note" : "error" }, plan.summary || "Nothing would change."), problems.length ? h("ul", null, problems) : null,
     skipped.length ? h("div", null, h("p", null, "Left out:"), h("ul", null, skipped)) : null,
-    changes.length ? h("div", { class: "scroll" }, h("table", { "aria-label": "Changes" }, h("tbody", null, changes))) : null,
+    changes.length ? h("div", { class: "scroll" }, h("table", { class: "cards", "aria-label": "Changes" }, h("tbody", null, changes))) : null,
     plan.changes_left_off ? h("p", { class: "faint" }, `${plan.changes_left_off} more changes are not shown.`) : null,
     plan.valid && changes.length ? h("p", null, button("Import", () => run(definitions, place, query), "primary")) : null);
 }

@@ -83,7 +83,7 @@ async function showExchange({ main, route, user, signal }) {
 function whereItGoes(vhost, found) {
   if (!found.routed) return h("p", { class: "note" }, "Nowhere: no binding matches, and the message would be lost (or returned, if it is mandatory).");
   const chosen = found.steps.filter((/** @type {any} */ step) => step.choice).map((/** @type {any} */ step) => `${step.exchange} chooses one of ${step.bindings} bindings by ${step.choice}.`);
-  return h("div", { class: "scroll" }, chosen.length ? h("p", { class: "note" }, chosen.join(" ")) : null, h("table", { "aria-label": "Queues that the message reaches" }, h("tbody", null, found.queues.map((/** @type {any} */ queue) => h(
+  return h("div", { class: "scroll" }, chosen.length ? h("p", { class: "note" }, chosen.join(" ")) : null, h("table", { class: "cards", "aria-label": "Queues that the message reaches" }, h("tbody", null, found.queues.map((/** @type {any} */ queue) => h(
     "tr", null, h("th", { scope: "row" }, queueLink(vhost, queue.name)), h("td", { class: "wide" }, `by ${queue.way.map((/** @type {string} */ each) => each || "(default)").join(" → ")}${queue.delay ? `, after ${queue.delay} ms` : ""}`),
     h("td", null, queue.refuses ? badge(queue.refuses, "bad") : queue.needs_consumer ? badge("no consumer", "warn") : badge(`${queue.consumers} consuming`, queue.consumers ? "good" : "")),
   )))));

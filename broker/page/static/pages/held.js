@@ -19,7 +19,7 @@ export function show(place) {
   const again = listPage(place, {
     title, noun: "queue", id: "held", path: vhost ? `queues/${path(vhost)}` : "queues", query: { columns: "name,vhost,messages_delayed,next_due" }, keep: (row) => row.messages_delayed > 0,
     key: keyOfRow, sort: "held", descending: true, text: (row) => row.name, seconds: 10,
-    intro: "A queue holds a message until the time in its headers, and a returned one until its retry. What is acted on is that of which the time is known now.",
+    intro: "A queue holds a message until the time in its headers, or until its next retry. An action applies to the messages that are held when it starts.",
     empty: () => h("div", null, badge("No queue holds messages", "good")),
     columns: [
       { name: "queue", title: "Queue", head: true, value: (row) => row.name, show: (row) => h("a", { href: link("queues", [row.vhost, row.name], { tab: "messages" }) }, row.name) },

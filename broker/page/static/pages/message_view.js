@@ -21,13 +21,14 @@ const OF_DEATHS = /^x-(death|(first|last)-death-(exchange|queue|reason))$/;
 export function messageView(message, vhost, actions = [], { mark, when, facts: first = [] } = {}) {
   const kind = message.state === "ready" ? "" : "warn";
   const death = message.properties.headers?.["x-death"]?.[0];
+  const task = message.properties.headers?.task; // of Celery
   const body = h("div", { class: "body" });
   const whole = h(
     "details", { class: "message" },
     h(
       "summary", null, message.number ? h("b", { class: "mono" }, `#${message.number}`) : null, mark ?? badge(message.state, kind),
       message.redelivered ? badge("redelivered", "warn") : null, death ? badge(`${death.reason} in ${death.queue}`, "bad") : null,
-      h("span", { class: "mono" }, message.routing_key || "(no routing key)"), h("span", { class: "preview" }, preview(message)),
+      typeof task === "string" ? badge(task) : null, h("span", { class: "mono" }, message.routing_key || "(no routing key)"), h("span", { class: "preview" }, preview(message)),
       h("span", { class: "faint small" }, [size(message.payload_bytes), message.age === null ? "" : `${duration(message.age)} old`, message.due ? `due ${moment(message.due)}` : "", when ? clock(when) : ""].filter(Boolean).join(", ")),
     ), body,
   );

@@ -26,7 +26,7 @@ export function show({ main, user, signal }) {
   const suggest = () => fill(names, [...live.queues.byKey.values()].filter((row) => row.messages).sort((one, other) => other.messages - one.messages).slice(0, MOST).map((row) => h("option", { value: row.name }, `${count(row.messages)} messages`)));
   const transfers = h("div");
   main.append(heading("Messages"), h("div", { class: "stack" },
-    panel("Look into a queue", [h("form", { class: "row", submit: look }, queue, names, h("button", { class: "primary" }, "Look")), problem, h("p", { class: "faint small" }, "Nothing is consumed: order and marks stay as they are.")]),
+    panel("Look into a queue", [h("form", { class: "row", submit: look }, queue, names, h("button", { class: "primary" }, "Look")), problem, h("p", { class: "faint small" }, "Nothing is consumed: the order and the redelivered flags do not change.")]),
     panel("Messages being moved, copied, retried and discarded", transfers, [], true)));
   live.addEventListener("queues", suggest, { signal, once: true });
   suggest();

@@ -110,7 +110,7 @@ export async function show({ main, user, vhost, signal }) {
  */
 function attention(rows, all) {
   if (!rows.length) return h("div", { class: "empty" }, badge("All queues are well", "good"), h("p", null, "No queue grows, lacks a consumer, or has stuck consumers."));
-  return h("div", { class: "scroll" }, h("table", { "aria-label": "Queues that need attention" }, h("tbody", null, rows.map((row) => h(
+  return h("div", { class: "scroll" }, h("table", { class: "cards", "aria-label": "Queues that need attention" }, h("tbody", null, rows.map((row) => h(
     "tr", null, h("th", { scope: "row", class: "name" }, queueLink(row.vhost, row.name)), h("td", null, reasonBadge(row.health[0])),
     h("td", { class: "number" }, `${short(row.messages)} ${row.messages === 1 ? "message" : "messages"}`), h("td", { class: "wide faint small" }, row.health[0][2]),
   )), all > rows.length ? h("tr", null, h("td", { colspan: "4" }, h("a", { href: link("queues", [], { only: "attention" }) }, `${count(all - rows.length)} more`))) : null)));

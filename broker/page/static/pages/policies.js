@@ -17,12 +17,12 @@ const APPLY = ["all", "queues", "classic_queues", "quorum_queues", "exchanges"];
 /** @typedef {{title: string, noun: string, path: "policies" | "operator-policies", intro: string, empty: string}} Kind */
 /** @type {Kind} */
 const POLICY = {
-  title, noun: "policy", path: "policies", intro: "Of the policies that match a queue, the one with the highest priority applies, alone.",
+  title, noun: "policy", path: "policies", intro: "Of the policies that match a queue, only the one with the highest priority applies.",
   empty: "There are no policies. One sets, for instance, a maximum length for all queues whose names begin with tmp.",
 };
 /** @type {Kind} */
 const OPERATOR = {
-  title: "Operator policies", noun: "operator policy", path: "operator-policies", intro: "Limits that nobody but an administrator can lift: of a number here, in a policy and in an argument the smallest applies.",
+  title: "Operator policies", noun: "operator policy", path: "operator-policies", intro: "Limits that only an administrator can lift. If a policy or an argument sets the same limit, the smaller value applies.",
   empty: "There are no operator policies. One limits, for instance, the length of all queues of a virtual host.",
 };
 
@@ -55,7 +55,7 @@ function showPolicies(place, kind, maySet) {
       vhostColumn(place),
       { name: "pattern", title: "Pattern", value: (row) => row.pattern, show: (row) => h("code", null, row.pattern) },
       { name: "apply", title: "Applies to", value: (row) => row["apply-to"] },
-      { name: "definition", title: "Settings", value: (row) => JSON.stringify(row.definition), show: (row) => Object.entries(row.definition).map(([key, value]) => badge(`${key} = ${JSON.stringify(value)}`)) },
+      { name: "definition", title: "Settings", value: (row) => JSON.stringify(row.definition), wide: true, show: (row) => Object.entries(row.definition).map(([key, value]) => badge(`${key} = ${JSON.stringify(value)}`)) },
       { name: "priority", title: "Priority", number: true, value: (row) => row.priority },
       ...actionColumn(maySet, (row) => [button("Edit", async () => edit(place, kind, await get(`${kind.path}/${path(row.vhost, row.name)}`), () => again())), button("Delete", () => remove(kind, row, () => again()), "danger")]),
     ],

@@ -22,8 +22,8 @@ export function show(place) {
     actions: user.sets ? button("New shovel", () => create(vhost, () => again()), "primary") : [],
     columns: [
       { name: "name", title: "Name", head: true, value: (row) => row.name }, vhostColumn(place),
-      { name: "state", title: "State", value: (row) => row.state, show: (row) => badge(row.state, row.state === "running" ? "good" : row.state === "terminated" ? "bad" : "warn") },
-      { name: "reason", title: "Reason", value: (row) => row.reason ?? "", wide: true }, { name: "source", title: "From", value: (row) => end(row, "source"), wide: true }, { name: "destination", title: "To", value: (row) => end(row, "destination"), wide: true },
+      { name: "state", title: "State", value: (row) => row.state, wide: true, show: (row) => [badge(row.state, row.state === "running" ? "good" : row.state === "terminated" ? "bad" : "warn"), row.reason ? h("div", { class: "faint small" }, row.reason) : null] },
+      { name: "source", title: "From", value: (row) => end(row, "source"), wide: true }, { name: "destination", title: "To", value: (row) => end(row, "destination"), wide: true },
       { name: "forwarded", title: "Moved", number: true, value: (row) => row.forwarded, show: (row) => count(row.forwarded) }, { name: "pending", title: "Unconfirmed", number: true, value: (row) => row.pending ?? 0, extra: true },
       { name: "since", title: "State since", value: (row) => row.timestamp },
       ...actionColumn(user.sets, (row) => [button("Restart", () => restart(row, () => again())), button("Delete", () => remove(row, () => again()), "danger")]),
@@ -72,7 +72,7 @@ async function restart({ vhost, name }, again) {
  */
 function remove({ vhost, name }, again) {
   return ask({
-    title: `Delete the shovel ${name}`, action: "Delete", danger: true, text: "It ends when what is under way is confirmed. Messages stay where they are.",
+    title: `Delete the shovel ${name}`, action: "Delete", danger: true, text: "It ends when the messages in transit are confirmed. Other messages stay where they are.",
     submit: async () => {
       await send("DELETE", `shovels/vhost/${path(vhost, name)}`);
       done(`${name} is deleted.`);
