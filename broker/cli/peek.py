@@ -29,6 +29,7 @@ COLUMNS = {
     "redelivered": "redelivered",
     "exchange": "exchange",
     "routing_key": "routing key",
+    "task": "task",
     "death": "died",
     "consumer": "consumer",
     "unacked_for": "unacked for",
@@ -106,6 +107,7 @@ def cells(message: Mapping[str, Any]) -> dict[str, Any]:
         "age": duration(message["age"]),
         "redelivered": "yes" if message["redelivered"] else "",
         "exchange": message["exchange"] or "(default)",
+        "task": message["properties"].get("headers", {}).get("task") or "",  # of Celery
         "death": _death(message["properties"]),
         "consumer": message["consumer_tag"] or message["channel"] or "",
         "unacked_for": duration(message["unacked_for"]),

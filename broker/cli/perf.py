@@ -1,6 +1,7 @@
 """The command `leveret perf` (driver: signals, its event loop)."""
 
 import asyncio
+import contextlib
 import selectors
 import signal
 from collections.abc import Callable
@@ -10,6 +11,8 @@ import click
 import msgspec
 
 from leveret.broker import exit_codes
+from leveret.broker.cli.ctl.command import client_of
+from leveret.broker.cli.ctl.errors import CtlError
 from leveret.broker.cli.options import fail, loop_factory
 from leveret.broker.client.errors import ClientError, RefusedError
 from leveret.broker.client.options import TLS
@@ -20,15 +23,15 @@ from leveret.broker.perf.report import Report
 from leveret.broker.perf.run import Run
 
 SELECT_CONNECTIONS = 900  # connections that select() supports, besides the other files of the process
+LOCAL = "amqp://guest:guest@127.0.0.1:5672/%2F"
 _COUNT = click.IntRange(min=0)
 
 
 @click.command()
 @click.option(
     "--uri",
-    default="amqp://guest:guest@127.0.0.1:5672/%2F",
-    show_default=True,
-    help="Broker, login and vhost; special characters percent-encoded. amqps:// uses TLS, by default on port 5671.",
+    help="Broker, login and vhost; special characters percent-encoded. amqps:// uses TLS, by default on port 5671. "
+    f"Without it guest at the only broker of this user, or {LOCAL}.",
 )
 @click.option(
     "--cacert",
@@ -115,7 +118,7 @@ _COUNT = click.IntRange(min=0)
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document at the end.")
 def perf(
-    uri: str,
+    uri: str | None,
     *,
     as_json: bool,
     cacert: str | None,
@@ -143,7 +146,7 @@ def perf(
       leveret perf --uri amqps://broker.example --cacert ca.pem
     """  # noqa: D301 - click's mark for lines that stay as they are
     try:
-        address = parse(uri)
+        address = parse(uri or _found())
     except UriError as error:
         raise click.BadParameter(str(error), param_hint="--uri") from None
     tls = _tls(address, cacert=cacert, cert=cert, key=key, insecure=insecure)
@@ -173,6 +176,16 @@ def perf(
             str(error),
             exit_codes.NO_PERMISSION if isinstance(error, RefusedError) else exit_codes.UNAVAILABLE,
         )
+
+
+def _found() -> str:
+    """Return the URI of the broker that commands find; the usual one if there is none or are several."""
+    with contextlib.suppress(CtlError), client_of({"uri": None, "data_dir": None, "timeout": None}) as api:
+        for each in api.get("overview", columns="listeners")["listeners"]:
+            if each["protocol"] == "amqp":
+                host = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(each["ip_address"], each["ip_address"])  # noqa: S104
+                return f"amqp://guest:guest@{f'[{host}]' if ':' in host else host}:{each['port']}/%2F"
+    return LOCAL
 
 
 def _tls(address: Address, **options: Any) -> TLS | None:

@@ -23,6 +23,9 @@ def running(tmp_path_factory) -> Iterator[Running]:
             properties = pika.BasicProperties(headers={"n": number})
             channel.basic_publish("", "orders", b"order %d" % number, properties)
         channel.basic_publish("", "orders", b"\x1b[2J\xff")
+        channel.queue_declare("celery")
+        task = pika.BasicProperties(headers={"task": "shop.charge", "eta": None})
+        channel.basic_publish("", "celery", b"[[17], {}, {}]", task)
         channel.basic_get("orders")
         yield running
 
@@ -45,6 +48,15 @@ def test_a_table_for_people(running):
     assert lines[0].endswith("order 1")
     assert "base64: G1sySv8=" in lines[11]
     assert lines[12].split()[:1] == ["unacked"]
+
+
+def test_a_task_of_celery_has_its_name(running):
+    """The task's name has a column, which queues without tasks do not get."""
+    heading, line = run(running, "celery").stdout.splitlines()
+
+    assert "routing key  task         bytes  body" in heading
+    assert "celery       shop.charge  14     [[17], {}, {}]" in line
+    assert "task" not in run(running, "orders").stdout.splitlines()[0]
 
 
 def test_json_for_programs(running):

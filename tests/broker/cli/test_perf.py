@@ -284,6 +284,16 @@ def test_a_queue_of_another_connection_is_said(broker):
     assert "405 RESOURCE_LOCKED" in done.stderr
 
 
+def test_without_an_address_it_finds_the_broker_of_its_user(tmp_path, monkeypatch):
+    """As other commands do: a broker on another port needs no option."""
+    with serving(tmp_path) as running:
+        monkeypatch.setenv("LEVERET_DATA_DIR", str(running.data_dir))
+        done = CliRunner().invoke(main, ["perf", "--json", "-z", "0.2", "-r", "50"])
+
+    assert 0 == done.exit_code, done.output
+    assert f":{running.address[1]}/" in msgspec.json.decode(done.stdout, type=Result).uri
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
