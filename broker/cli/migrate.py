@@ -160,8 +160,10 @@ def _write(folder: Path, judged: Judged, definitions: _Definitions) -> Iterator[
             yield f"Written: {folder / name}"
     except OSError as error:
         fail(f"cannot write to {folder}: {error.strerror}", exit_codes.CANNOT_CREATE)
-    if judged.written:
-        yield from _section("Still refused", judge_settings((folder / "leveret.conf",), environ={}).problems)
+    refused = judge_settings((folder / "leveret.conf",), environ={}).problems if judged.written else ()
+    yield from _section("Still refused", refused)
+    if not refused and not definitions.invalid:
+        yield "With the written files: starts"
 
 
 def _verdict(judged: Judged, definitions: _Definitions) -> str:

@@ -100,6 +100,7 @@ def test_the_files_that_it_writes_start(written):
 
     assert (78, 0) == (first.exit_code, again.exit_code)
     assert "Still refused" not in first.stdout
+    assert "With the written files: starts" == first.stdout.splitlines()[-2]
     user = load([Path("new/leveret.conf")]).users[0]
     assert ("ada", "se#cret") == (user.name, user.password)
     assert ["work"] == [
