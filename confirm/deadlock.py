@@ -20,8 +20,8 @@ TRAP = (
     "all consumers together; or set confirm.timeout"
 )
 FORSAKEN = (
-    "%r has no consumer, and %d publishes have waited for one for %d s: in its confirm mode they are confirmed when "
-    "consumers have acked the messages. Start a consumer; or set confirm.timeout, or the confirm mode 'standard'"
+    "%r has no consumer. Publishes that wait for the ack of one: %d, for %d s. Start a consumer; or set "
+    "confirm.timeout, or the confirm mode 'standard'"
 )
 
 

@@ -315,7 +315,7 @@ class Queue:
         awaiting.refuse_all()
 
     def __repr__(self) -> str:
-        return f"<queue {self.name!r} in vhost {self.vhost!r}>"
+        return f"queue {self.name!r} in vhost {self.vhost!r}"  # as logs name it
 
     def _hand_over(self, messages: list[Message], *, persistent: bool, expires: int) -> list[Message]:
         """Deliver arrivals directly to consumers; return those that no consumer could take."""

@@ -245,7 +245,7 @@ def test_the_log_names_the_queue_and_what_to_do(arguments, caplog):
 
     (warning,) = caplog.messages
     assert warning.startswith(
-        "<queue 'small window' in vhost '/'> appears deadlocked: 2 publishes await consumer acks"
+        "queue 'small window' in vhost '/' appears deadlocked: 2 publishes await consumer acks"
     )
     assert all(advice in warning for advice in ("windows of unconfirmed messages", "confirm.timeout"))
     client.send(make(Basic.Ack, 2, True))
@@ -299,7 +299,7 @@ def test_a_missing_consumer_is_told(arguments, caplog):
     (explained,), forsaken = told()
 
     assert warning.startswith(
-        "<queue 'lonely' in vhost '/'> has no consumer, and 20 publishes have waited for one"
+        "queue 'lonely' in vhost '/' has no consumer. Publishes that wait for the ack of one: 20,"
     )
     assert explained.startswith(
         "publishers wait for a consumer (20 ready messages, 0 unacked, 20 unconfirmed): "

@@ -35,4 +35,4 @@ def test_what_is_read_slowly_is_logged_with_the_name_of_its_queue(caplog):
     callback(*values)
     node.clock.run()
 
-    assert "100.0 ms of processor time for result of a read for <queue 'orders' in vhost '/'>" in caplog.text
+    assert "100.0 ms of processor time for result of a read for queue 'orders' in vhost '/'" in caplog.text
