@@ -125,7 +125,7 @@ def _bars(chart: Bars) -> Plot:
         "layout": {
             "height": _LEAST_PIXELS + BAR_PIXELS * len(chart.named),
             "hovermode": "closest",
-            "xaxis": {"title": {"text": text(chart.x_label)}, "rangemode": "tozero"},
+            "xaxis": {"title": {"text": text(chart.x_label)}, "rangemode": "tozero", "automargin": True},
             # By place: two names may look alike once they are shortened.
             "yaxis": {
                 "tickmode": "array",
