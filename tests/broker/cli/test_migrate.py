@@ -22,12 +22,10 @@ QUEUE = {"vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
 DEFINITIONS = {
     "vhosts": [{"name": "/"}],
     "users": [{"name": "ada", "password": "pw", "tags": "administrator"}],
-    "queues": [
-        QUEUE | {"name": "log", "arguments": {"x-queue-type": "stream"}},
-        QUEUE | {"name": "work"},
-    ],
+    "exchanges": [QUEUE | {"name": "log", "type": "x-rtopic", "internal": False}],
+    "queues": [QUEUE | {"name": "work"}],
     "bindings": [
-        {"vhost": "/", "source": "amq.topic", "destination": "log", "destination_type": "queue", "routing_key": "#"}
+        {"vhost": "/", "source": "log", "destination": "work", "destination_type": "queue", "routing_key": "#"}
     ],
 }  # fmt: skip
 
@@ -83,9 +81,7 @@ def test_what_is_refused_is_named_with_what_belongs_to_it(written):
     assert ["rabbitmq.conf:3: heartbeat", "rabbitmq.conf:6: definitions.tls.verify"] == [
         line.strip().split(" = ")[0].split(" is ")[0] for line in refused[:2]
     ]
-    assert (
-        "  bindings[0] (source 'amq.topic', destination 'log', vhost '/'): queue 'log' is left out" in lines
-    )
+    assert "  bindings[0] (source 'log', destination 'work', vhost '/'): exchange 'log' is left out" in lines
     assert (
         "Verdict: does not start; problems of the configuration: 2; definitions that are refused: 1; "
         "what cannot exist here is left out with definitions.on_unsupported = skip"
@@ -103,9 +99,9 @@ def test_the_files_that_it_writes_start(written):
     assert "With the written files: starts" == first.stdout.splitlines()[-2]
     user = load([Path("new/leveret.conf")]).users[0]
     assert ("ada", "se#cret") == (user.name, user.password)
-    assert ["work"] == [
-        each["name"] for each in json.loads(Path("new/definitions.json").read_text())["queues"]
-    ]
+    kept = json.loads(Path("new/definitions.json").read_text())
+    assert ["work"] == [each["name"] for each in kept["queues"]]
+    assert "log" not in {each["name"] for each in kept["exchanges"]}
     assert {0o600} == {stat.S_IMODE(each.stat().st_mode) for each in Path("new").iterdir()}
 
 
