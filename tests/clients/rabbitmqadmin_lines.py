@@ -28,10 +28,10 @@ PROMPT = "$ "
 """Before each command line of the record."""
 
 
-def lines() -> list[str]:
-    """Return the command lines of the record, `EXPORTED` for a look at the exported file."""
-    recorded = RECORDED.read_text().splitlines()
-    return [line.removeprefix(PROMPT) for line in recorded if line.startswith(PROMPT)]
+def lines(recorded: Path = RECORDED) -> list[str]:
+    """Return the command lines of a record, `EXPORTED` for a look at the exported file."""
+    found = recorded.read_text().splitlines()
+    return [line.removeprefix(PROMPT) for line in found if line.startswith(PROMPT)]
 
 
 def script() -> Path | None:
