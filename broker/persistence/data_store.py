@@ -381,7 +381,7 @@ class DataStore:
         found = self._find(owners)
         for qid, rows in self.environment.segments().items():
             if isinstance(log_of := owners.get(qid), StreamLog):
-                log_of.segments = rows
+                log_of.know(rows)
         total = 0
         for qid, recovered in found.items():
             owner = owners[queue_qid(qid)]

@@ -115,7 +115,7 @@ class Journal:
     )
 
     def __init__(self, first_msg_id: int = 1, embed_below: int = EMBED_BELOW) -> None:
-        self.embed_below = embed_below
+        self.embed_below = max(1, embed_below)  # of a body that is in its record the copies are 0
         self.shared = SharedBodies(self.next_msg_id)  # bodies that are paged once for several queues
         self.files: dict[int, tuple[Persistent, list[tuple[Journaled, Entry]]]] = {}
         """Bodies to be written to files, by msg_id."""

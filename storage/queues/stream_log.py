@@ -59,7 +59,7 @@ CHUNK = 512
 SEGMENT_OCTETS = 64 * 1024 * 1024
 """Content bytes after which a segment ends at the latest: retention is as exact as that."""
 TAIL_OCTETS = 1024 * 1024
-"""Content bytes of stored messages that are kept in memory for readers near the tail."""
+"""Bytes of memory for stored messages near the tail, which readers get without the disk."""
 _MOST_COPIES = 256
 """Copies from which a message may still be on its way to other queues, so the number is not final."""
 
@@ -93,6 +93,7 @@ class StreamLog(NoPaging, Looks):
         "_searches",
         "_stored",
         "_tail",
+        "_tail_octets",
         "_wanted",
         "damaged",
         "deleted",
@@ -139,6 +140,7 @@ class StreamLog(NoPaging, Looks):
         self.unacked_count = 0
         """Deliveries that readers have not acked; kept by the owner."""
         self._tail: deque[Entry] = deque()
+        self._tail_octets = 0  # bytes of memory of those of the tail that are stored
         self._safe = Reach(0)
         self._stored = Reach(0)
         self._chunks: list[Chunk] = []
@@ -242,7 +244,10 @@ class StreamLog(NoPaging, Looks):
         refers = False
         if message.copies and self.pager is not None:
             octets = len(message.content) * message.copies
-            refers = octets >= self.pager.journal.embed_below or message.copies >= _MOST_COPIES
+            refers = (
+                octets >= min(self.pager.journal.embed_below, self.pager.blob_threshold)
+                or message.copies >= _MOST_COPIES
+            )
         if last is None or self.octets >= last.before + self.segment_octets or refers > last.has_references:
             last = Segment(offset, time, self.octets, refers)
             self.segments.append(last)
@@ -259,6 +264,7 @@ class StreamLog(NoPaging, Looks):
     def stored(self, entries: Sequence[Entry]) -> None:
         """Handle entries that are on disk now (called by the journal)."""
         self._stored.add(entries)
+        self._tail_octets += sum([entry.size for entry in entries]) + OVERHEAD * len(entries)
         fresh = [entry for entry in entries if entry.seq_id >= self._safe.stop]
         if fresh:
             self.logged(fresh)
@@ -271,18 +277,15 @@ class StreamLog(NoPaging, Looks):
     def trim(self, needed: float) -> None:
         """Forget stored messages at the head of the tail that no reader needs; `needed` is the first offset that is."""
         tail, stored = self._tail, self._stored.stop
-        if self.pager is None or not tail:
+        if self.pager is None:
             return
-        stop = min(stored, needed)
-        while tail and tail[0].seq_id < stop:
-            tail.popleft()
-        octets = 0
-        for entry in tail:
-            if entry.seq_id >= stored:
-                break
-            octets += entry.size
-        while octets > TAIL_OCTETS:
-            octets -= tail.popleft().size
+        while (
+            tail and (tail[0].seq_id < needed or self._tail_octets > TAIL_OCTETS) and tail[0].seq_id < stored
+        ):
+            self._forget_first()
+
+    def _forget_first(self) -> None:
+        self._tail_octets -= self._tail.popleft().size + OVERHEAD
 
     # -- retention --------------------------------------------------------------------------------------------------
 
@@ -302,7 +305,7 @@ class StreamLog(NoPaging, Looks):
         gone, self.segments = rows[:count], rows[count:]
         first = self.first
         while self._tail and self._tail[0].seq_id < first:
-            self._tail.popleft()
+            self._forget_first()
         for chunk in [chunk for chunk in self._chunks if chunk.stop <= first]:
             self.forget(chunk)
             self._cache.remove(chunk)
@@ -534,6 +537,12 @@ class StreamLog(NoPaging, Looks):
 
     # -- life -------------------------------------------------------------------------------------------------------
 
+    def know(self, rows: list[Segment]) -> None:
+        """Take over the segments of an earlier run: no offset before the last one is given to another message."""
+        self.segments = rows
+        self.next_seq = self.last_batch = self._safe.stop = self._stored.stop = rows[-1].first
+        self.octets = rows[-1].before
+
     def recover(
         self,
         count: int,
@@ -544,9 +553,10 @@ class StreamLog(NoPaging, Looks):
         octets: int = 0,
         expiring: bool = False,
     ) -> None:
-        """Take over the messages on disk, whose contents have so many `octets`; the segments must be known."""
+        """Take over the messages on disk, whose contents have so many `octets`; `know` must have been called."""
         del count, redelivered_below, expiring
         self.segments = self.segments or [Segment(first, 0, 0)]  # their rows were damaged
+        stop = max(stop, self.segments[-1].first)
         self.next_seq = self._safe.stop = self._stored.stop = stop
         self.last_batch = max(self.first, stop - 1)
         self.octets = self.segments[0].before + octets

@@ -1,5 +1,6 @@
 """A stream's log, compared with a list: appends, commits, retention, readers at any offset, restarts."""
 
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,13 +10,15 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from leveret.storage.damage import Damages
+from leveret.storage.journal.blocks import Entry
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
+from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.message import Message, Persistent
 from leveret.storage.queues.chunks import ChunkCache
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.peek import Snapshot
-from leveret.storage.queues.stream_log import StreamLog
+from leveret.storage.queues.stream_log import TAIL_OCTETS, StreamLog
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.recovery import recover, saved_rows
 
@@ -69,7 +72,8 @@ class Disk:
         self.pager.snapshot = self._snapshot
         self.log = StreamLog(self.pager, QID, ChunkCache(self.cache))
         found = recover(self.environment, [QID])
-        self.log.segments = self.environment.segments().get(QID, [])
+        if rows := self.environment.segments().get(QID):
+            self.log.know(rows)
         if QID in found:
             each = found[QID]
             self.log.recover(each.messages, each.first, each.stop, redelivered_below=0, octets=each.octets)
@@ -267,6 +271,65 @@ def test_a_message_that_other_queues_have_too_survives_a_kill(disk: Disk) -> Non
     disk.open()
     assert [number for number, _ in disk.read(0, 10)] == [0, 1, 2, 3, 4]
     assert disk.log.damaged == 0
+
+
+@pytest.mark.parametrize(("embed_below", "size"), [(0, 0), (1 << 30, 70_000)])
+def test_a_body_stays_after_a_kill_wherever_the_settings_have_it_stored(
+    disk: Disk, embed_below: int, size: int
+) -> None:
+    """A start that visits the last segment only removes no body to which an earlier one refers."""
+    disk.journal.embed_below = Journal(embed_below=embed_below).embed_below
+    disk.pager.blob_threshold = 65_536
+    disk.publish(1, 1)
+    disk.publish(1, 1, size=size)
+    for msg_id, (message, _) in list(disk.journal.files.items()):
+        disk.environment.bodies.write(msg_id, message.content)
+        disk.journal.file_written(msg_id)
+    disk.commit()
+    disk.log.segment_octets = 1
+    disk.pager.blob_threshold = 1 << 30
+    disk.journal.embed_below = 4096
+    disk.publish(2, 1)
+    disk.commit()
+    disk.stop(clean=False)
+    disk.open()
+    assert [number for number, _ in disk.read(0, 10)] == [0, 1, 2, 3]
+    assert disk.log.damaged == 0
+
+
+def test_no_offset_is_given_again_when_the_last_segment_has_no_message(disk: Disk) -> None:
+    """Retention has deleted all others, and the body of the last message was not in its file when the broker was killed."""
+    disk.publish(3, 1)
+    disk.commit()
+    disk.pager.blob_threshold = 1000
+    disk.log.segment_octets = 1
+    disk.publish(1, 2, size=2000)
+    disk.log.retain(0, 0)
+    disk.commit()
+    disk.stop(clean=False)
+    disk.open()
+    assert disk.log.next_seq == 3
+    disk.publish(1, 3)
+    disk.commit()
+    assert disk.read(0, 10) == [(3, b"3")]
+
+
+def test_a_slow_reader_costs_little_memory_and_no_time(disk: Disk) -> None:
+    """The messages that are kept for it are few, with all that they take, and no turn walks through them."""
+
+    class Unwalked(deque[Entry]):
+        def __iter__(self) -> Iterator[Entry]:
+            raise AssertionError
+
+    disk.log._tail = Unwalked()
+    for _ in range(20):
+        disk.publish(500, 1)
+        disk.commit()
+        disk.log.trim(0)
+    count, _, _, _ = disk.log.state_counts()
+    assert 1000 < count < TAIL_OCTETS // OVERHEAD
+    disk.log.trim(disk.log.next_seq)
+    assert not disk.log.state_counts()[0]
 
 
 def test_messages_in_memory_only(tmp_path: Path) -> None:
