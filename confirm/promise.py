@@ -41,6 +41,36 @@ class Promise:
             self.publisher = None
 
 
+class Withheld:
+    """The confirms of publishes whose messages may end before something else is safe that they wait for."""
+
+    __slots__ = ("_is_settled", "_publisher", "_seq_nos")
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._seq_nos: list[int] = []
+        self._is_settled = False
+
+    def accepted(self, seq_no: int) -> None:
+        """Confirm a publish, now or once all is safe."""
+        if self._is_settled:
+            self._publisher.accepted(seq_no)
+        else:
+            self._seq_nos.append(seq_no)
+
+    def refused(self, seq_no: int) -> None:
+        """Nack a publish."""
+        self._publisher.refused(seq_no)
+
+    def settle(self, is_safe: bool) -> None:
+        """Confirm, or nack, all that waited; those that come later wait for nothing."""
+        self._is_settled = True
+        tell = self._publisher.accepted if is_safe else self._publisher.refused
+        for seq_no in self._seq_nos:
+            tell(seq_no)
+        self._seq_nos.clear()
+
+
 def joined(original: Message) -> Promise | None:
     """Return the promise that waits for a message; a copy that replaces it, or its transaction, joins it."""
     waiting: object = original.promise

@@ -17,7 +17,7 @@ swept in the same way; the row of the line itself has the key of the hash instea
 Pure: the queue's owner of the ids (`broker.queue.deduplication`) has the rows written.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
 from leveret.storage.delayed import Due, checked, is_line, pack_key, pack_row
@@ -26,7 +26,7 @@ TABLE = "ids"
 _WHAT = "row of ids"
 _PRINT = 10
 ENTRY = 15
-BUCKET = 64
+BUCKET = 24
 """Number of ids in a bucket, on average."""
 _FEW = 8
 """Expired ids in a bucket below which the table grows all the same: to look for them costs more than their room."""
@@ -44,7 +44,13 @@ _COPIES = PRESENT - (1 << 32)
 
 def fingerprint(key: int, text: bytes) -> bytes:
     """Return what stands for an id."""
-    return blake2b(text, digest_size=_PRINT, key=key.to_bytes(8, "big")).digest()
+    return blake2b(text, digest_size=_PRINT, salt=key.to_bytes(8, "big")).digest()
+
+
+def fingerprints(key: int, texts: Iterable[bytes]) -> list[bytes]:
+    """Return what stands for ids; empty for an empty one."""
+    salt = key.to_bytes(8, "big")
+    return [blake2b(text, digest_size=_PRINT, salt=salt).digest() if text else b"" for text in texts]
 
 
 def value_until(when: int) -> int:
@@ -104,6 +110,9 @@ def entries_of(entries: bytes) -> Iterator[tuple[bytes, int]]:
         yield entries[at : at + _PRINT], int.from_bytes(entries[at + _PRINT : at + ENTRY], "big")
 
 
+_bits = int.from_bytes
+
+
 class Room:
     """The ids that all queues of a node know together, at most `most` of them.
 
@@ -127,7 +136,7 @@ class Room:
 class KnownIds:
     """Fingerprints of ids with their values, which count in a `room`."""
 
-    __slots__ = ("_buckets", "_clean_at", "_mask", "_room", "_split_at", "count")
+    __slots__ = ("_buckets", "_clean_at", "_earliest", "_mask", "_room", "_split_at", "count")
 
     def __init__(self, room: Room | None = None) -> None:
         self._room = room or Room()
@@ -142,6 +151,8 @@ class KnownIds:
         self._buckets = [b""]
         self._mask = 0
         """Of the bits that tell the buckets apart which are not split yet; the others have one bit more."""
+        self._earliest = PRESENT
+        """The least value that was added."""
         self._split_at = 0
         """The next bucket to be split."""
         self._clean_at = 0
@@ -164,6 +175,39 @@ class KnownIds:
         number, at = self._place(mark)
         return FREE if at < 0 else int.from_bytes(self._buckets[number][at + _PRINT : at + ENTRY], "big")
 
+    def has_any(self, marks: Iterable[bytes]) -> bool:
+        """Return whether some of the ids are there."""
+        buckets, mask, split_at = self._buckets, self._mask, self._split_at
+        for mark in marks:
+            number = _bits(mark[:4], "big") & mask
+            if number < split_at:
+                number = _bits(mark[:4], "big") & (mask << 1 | 1)
+            if mark in buckets[number] and self._place(mark)[1] >= 0:
+                return True
+        return False
+
+    def add_all(self, marks: Iterable[bytes], value: int, now: int) -> list[bytes]:
+        """Add ids as `put` does, but for those that are there, which are returned."""
+        there, buckets, rest = [], self._buckets, value.to_bytes(5, "big")
+        mask, split_at, count = self._mask, self._split_at, self.count
+        self._earliest = min(self._earliest, value)
+        for mark in marks:  # hot: in one loop
+            number = _bits(mark[:4], "big") & mask
+            if number < split_at:
+                number = _bits(mark[:4], "big") & (mask << 1 | 1)
+            bucket = buckets[number]
+            if mark in bucket and self._place(mark)[1] >= 0:
+                there.append(mark)
+                continue
+            buckets[number] = bucket + mark + rest
+            self.count += 1
+            if self.count > BUCKET * len(buckets):
+                self._room.count += self.count - count
+                self._make_room(now)
+                mask, split_at, count = self._mask, self._split_at, self.count
+        self._room.count += self.count - count
+        return there
+
     def put(self, mark: bytes, value: int, now: int) -> None:
         """Add an id, or change its value. Some of those that have expired `now` (epoch ms) are removed."""
         number, at = self._place(mark)
@@ -174,7 +218,12 @@ class KnownIds:
         self._buckets[number] = bucket + pack_entry(mark, value)
         self.count += 1
         self._room.count += 1
-        if self.count > BUCKET * len(self._buckets) and self.clean(now) < _FEW:
+        self._earliest = min(self._earliest, value)
+        if self.count > BUCKET * len(self._buckets):
+            self._make_room(now)
+
+    def _make_room(self, now: int) -> None:
+        if lasts(self._earliest, now) or self.clean(now) < _FEW:
             self._split()
 
     def remove(self, mark: bytes) -> bool:
@@ -202,13 +251,14 @@ class KnownIds:
 
     def _split(self) -> None:
         bit = self._mask + 1
-        parts: tuple[list[bytes], list[bytes]] = [], []
+        place = bit.bit_length() - 1
+        octet, one = 3 - (place >> 3), 1 << (place & 7)
         bucket = self._buckets[self._split_at]
-        for at in range(0, len(bucket), ENTRY):
-            entry = bucket[at : at + ENTRY]
-            parts[bool(int.from_bytes(entry[:4], "big") & bit)].append(entry)
-        self._buckets[self._split_at] = b"".join(parts[0])
-        self._buckets.append(b"".join(parts[1]))
+        starts = range(0, len(bucket), ENTRY)
+        self._buckets[self._split_at] = b"".join(
+            [bucket[at : at + ENTRY] for at in starts if not bucket[at + octet] & one]
+        )
+        self._buckets.append(b"".join([bucket[at : at + ENTRY] for at in starts if bucket[at + octet] & one]))
         self._split_at += 1
         if self._split_at == bit:
             self._mask, self._split_at = self._mask << 1 | 1, 0

@@ -13,7 +13,7 @@ Hot path: see docs/performance.md.
 
 import functools
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from leveret.broker.amqp.errors import (
@@ -73,6 +73,7 @@ _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = (
     FLAG_CONTENT_ENCODING >> 8,
     FLAG_HEADERS >> 8,
 )
+_CORRELATION_ID, _REPLY_TO = FLAG_CORRELATION_ID >> 8, FLAG_REPLY_TO >> 8
 _DELIVERY_MODE, _PRIORITY, _EXPIRATION = FLAG_DELIVERY_MODE >> 8, FLAG_PRIORITY >> 8, FLAG_EXPIRATION >> 8
 _FIXED = struct.Struct(">HHQ")
 _U32 = struct.Struct(">I")
@@ -211,6 +212,40 @@ def message_id(payload: bytes) -> str | None:
     """Return the `message_id`, None if absent; raises MalformedProperties."""
     span = _find(payload, FLAG_MESSAGE_ID)
     return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
+
+
+def message_ids(contents: Iterable[bytes]) -> list[bytes]:  # noqa: C901 - hot: one flat loop
+    """Return the `message_id` of each message given as the frames received; empty if it has none.
+
+    The caller must have checked the property lists.
+    """
+    found = []
+    for content in contents:
+        present = content[_FLAGS_IN_FRAME]
+        rest = content[_FLAGS_IN_FRAME + 1]
+        if not rest & FLAG_MESSAGE_ID:
+            found.append(b"")
+            continue
+        at = _LIST_IN_FRAME
+        if rest & FLAG_CONTINUATION:
+            at = _FRAME_HEAD + _list_at(content[_FRAME_HEAD:], flags(content[_FRAME_HEAD:]))
+        if present & (_CONTENT_TYPE | _CONTENT_ENCODING | _HEADERS):
+            if present & _CONTENT_TYPE:
+                at += 1 + content[at]
+            if present & _CONTENT_ENCODING:
+                at += 1 + content[at]
+            if present & _HEADERS:
+                at += 4 + int.from_bytes(content[at : at + 4], "big")
+        if present & _DELIVERY_MODE:
+            at += 1
+        if present & _PRIORITY:
+            at += 1
+        if present & (_CORRELATION_ID | _REPLY_TO | _EXPIRATION):
+            for flag in (_CORRELATION_ID, _REPLY_TO, _EXPIRATION):
+                if present & flag:
+                    at += 1 + content[at]
+        found.append(content[at + 1 : at + 1 + content[at]])
+    return found
 
 
 def check(payload: bytes) -> None:

@@ -122,13 +122,13 @@ def varied_contents(
     most: int,
     sizes: MutableMapping[int, int],
     *,
-    persistent: bool,
+    persistent: bool | None,
 ) -> tuple[list[bytes], int]:
     """Return the contents of the run of publishes with the same method frame at `at`, and its end.
 
-    The run ends before a publish that is incomplete, has property demands, has a body of more than `most` bytes, is
-    persistent (unless they may be `persistent`), or is likely to equal others but for its body. `sizes` counts them by
-    body size.
+    The run ends before a publish that is incomplete, has property demands, has a body of more than `most` bytes, is not
+    `persistent`, or is, where it matters (None: it does not), or is likely to equal others but for its body. `sizes`
+    counts them by body size.
     """
     contents = []
     startswith, skip = data.startswith, len(method)
@@ -141,7 +141,7 @@ def varied_contents(
         if octets > most or not word & UNIQUE or word & ASKS_SOMETHING:
             break
         last, mode = list_end(data, begin + 21, word)
-        if last != end - 1 or (mode == PERSISTENT_MODE and not persistent):
+        if last != end - 1 or (persistent is not None and (mode == PERSISTENT_MODE) is not persistent):
             break
         contents.append(data[begin:stop])
         sizes[octets] += 1

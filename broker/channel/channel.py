@@ -40,11 +40,12 @@ from leveret.broker.counters.confirm_latency import ConfirmTimes
 from leveret.broker.counters.totals import ChannelCounts
 from leveret.broker.errors import AMQPError, NotYet, ReplyCode, access_refused, precondition_failed, resource
 from leveret.broker.queue.consumer import Consumer, GetRecipient
-from leveret.broker.queue.deduplication import MOST_HASHED
+from leveret.broker.queue.id_source import MOST_HASHED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, is_reply_address
+from leveret.broker.vhost.once_route import OnceRoute
 from leveret.broker.vhost.publish_route import AwaitedRoute, PropertyDemands, Route
 from leveret.confirm.channel_confirms import ChannelConfirms, ConfirmTimeouts
 from leveret.exchanges.base import Envelope, Exchange
@@ -338,11 +339,13 @@ class Channel:
             and self.tx is None
             and bool(queues or (self.confirms is None and not bits & 1))
             and len(waits) < 2  # noqa: PLR2004 - one or none
-            and not any(map(_may_refuse, queues))
+            and not any(_may_refuse(queue, is_mandatory=bool(bits & 1)) for queue in queues)
         )
         taps = self.vhost.taps.on(exchange)
-        kind = AwaitedRoute if waits == {True} else Route
         plain = plain and not taps and self.vhost.intercept is None
+        kind = AwaitedRoute if waits == {True} else Route
+        if plain and any(queue.settings.deduplicate is not None for queue in queues):
+            kind = OnceRoute
         route = kind(address, bits, exchange, routing_key, queues, plain=plain, generation=now)
         route.taps = taps
         return route
@@ -768,6 +771,7 @@ def _repeated(queues: Sequence[Queue]) -> int:
     return sum([queue.tally.repeated for queue in queues])
 
 
-def _may_refuse(queue: Queue) -> bool:
+def _may_refuse(queue: Queue, *, is_mandatory: bool) -> bool:
     """Return whether a queue may refuse, hold or drop a message, which takes more than the fast path."""
-    return any(queue.settings.on_publish)
+    refuses, holds, knows, _ = queue.settings.on_publish
+    return refuses or holds or (knows and (is_mandatory or queue.ids is None or not queue.ids.sifts))

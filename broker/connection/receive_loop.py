@@ -502,8 +502,8 @@ class ReceiveLoop:
                     prefix = data[at:end] + start  # type: ignore[operator] # bytes, as it has a channel
                     total, head = last - at, end - at
                     channel, route, is_made = publishing, way, made
-                elif startswith(data[at:end], last) and not (made or way.wide):
-                    last = self._scan_varied(data, last, size, data[at:end], publishing, way)
+                elif startswith(data[at:end], last) and not way.wide:
+                    last = self._scan_varied(data, last, size, data[at:end], publishing, way, made=made)
                 at = last
                 if way.wide and is_over():
                     self.stalled = True
@@ -677,9 +677,9 @@ class ReceiveLoop:
     # -- publishing -------------------------------------------------------------------------------------------------
 
     def _scan_varied(
-        self, data: bytes, at: int, size: int, method: bytes, channel: Channel, route: Route
+        self, data: bytes, at: int, size: int, method: bytes, channel: Channel, route: Route, *, made: bool
     ) -> int:
-        """Process the run of publishes at `at` whose method frame is the same; returns its end."""
+        """Process the run of publishes at `at` whose method frame is the same; returns its end (`made`: by it)."""
         contents, at = varied_contents(
             data,
             at,
@@ -689,11 +689,15 @@ class ReceiveLoop:
             self.frame_limit,
             self.max_message_size,
             self._sizes.fresh,
-            persistent=not route.durable,
+            persistent=made if route.durable and not route.makes_all else None,
         )
         if contents:
-            address, number = route.address, channel.number
-            messages = [Message(address, content, number) for content in contents]
+            messages: Sequence[Message]
+            if made:
+                messages = route.make(channel, contents)
+            else:
+                address, number = route.address, channel.number
+                messages = [Message(address, content, number) for content in contents]
             route.put(channel, messages, max(map(len, contents)))
         return at
 

@@ -30,39 +30,31 @@ settled, or at once if no consumer has that yet.
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from hashlib import sha256
-from typing import NamedTuple, Protocol
-from zlib import crc32
+from typing import Any, NamedTuple, Protocol
 
-from leveret.broker.amqp.properties import Properties, delivery_mode, message_id
+from leveret.broker.amqp.properties import delivery_mode
 from leveret.broker.amqp.publishes import PERSISTENT_MODE
 from leveret.broker.counters.totals import QueueTally
-from leveret.broker.errors import precondition_failed, resource
+from leveret.broker.errors import resource
 from leveret.broker.queue.arguments import (
     BODY,
-    DEDUPLICATE_MODES,
-    HEADER,
-    MESSAGE_ID,
     QUEUED,
     RUNNING,
     WINDOW,
 )
 from leveret.broker.queue.due_line import LONGEST_TIMER, DelayDisk
 from leveret.broker.queue.id_places import IdPlaces
+from leveret.broker.queue.id_source import IdSource, octets, tagged
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.wall_timers import Timer
-from leveret.confirm.promise import joined
+from leveret.confirm.promise import Withheld, joined
 from leveret.storage.delayed import Due
 from leveret.storage.message import Awaited, Message, Persistent, moving
 from leveret.storage.message_ids import FREE, copies_of, fingerprint, time_of, value_until
 from leveret.storage.queues.backing_queue import Fetched
 
 log = logging.getLogger("leveret.queue")
-
-MOST_HASHED = 1024 * 1024
-"""Largest body in bytes that is an id: to hash more takes too long for one step."""
-_TAG_BITS = 16
 
 
 class TakingQueue(Protocol):
@@ -78,6 +70,9 @@ class TakingQueue(Protocol):
 
     def touch(self) -> None:
         """Run at the end of this turn."""
+
+    def end_first(self) -> None:
+        """Process what was settled before."""
 
 
 class Away(NamedTuple):
@@ -99,8 +94,7 @@ class Deduplication:
         self._context = context
         self._disk = disk if queue.durable else None
         self._settings = NO_SETTINGS
-        self._header = b""
-        """Name of the header with the id, if one has it."""
+        self._source = IdSource(None)
         self._ids = IdPlaces(queue.qid, self._disk, context.clock, context.ids)
         self._returned: dict[bytes, int] = {}
         """Ids, in the mode `queued`, of messages that were delivered in an earlier run, with the number of these."""
@@ -114,6 +108,8 @@ class Deduplication:
         """Ids of messages without a verdict, with their publishers and those of repeats, where consumers confirm."""
         self._fresh: list[tuple[bytes, Message, int, Awaited | None]] = []
         """Ids that this turn has taken, with message, value, and who waits; noted with the messages."""
+        self._runs: list[tuple[Sequence[bytes], int, bool, Sequence[Withheld]]] = []
+        """Runs of ids likewise, with value, whether they are stored, and their confirms that wait for that."""
         self._repeats: list[tuple[bytes, Message]] = []
         self._latest = 0
         """Time (epoch ms) after which no id is known; irrelevant while any has copies."""
@@ -134,19 +130,8 @@ class Deduplication:
         if before is not NO_SETTINGS and before.once != settings.once:
             self._refuse_waiting()  # nothing tells any more of which messages they are
             self.forget_all()
-        self._ids.log.key = self._ids.log.key >> _TAG_BITS << _TAG_BITS | self._tag
-        source = settings.deduplicate or ""
-        name = source.removeprefix(HEADER) if source.startswith(HEADER) else ""
-        self._header = name.encode("utf-8", "surrogateescape")
-
-    @property
-    def _tag(self) -> int:
-        """The settings in the key of the hash: two bits for the mode, the others for the source."""
-        source, mode = self._settings.once
-        return (
-            DEDUPLICATE_MODES.index(mode) << _TAG_BITS - 2
-            | crc32((source or "").encode("utf-8", "surrogateescape")) >> 18
-        )
+        self._ids.log.key = tagged(self._ids.log.key, settings.once)
+        self._source = IdSource(settings.deduplicate)
 
     @property
     def _keeps_present(self) -> bool:
@@ -157,30 +142,69 @@ class Deduplication:
 
     def mark_of(self, message: Message) -> bytes | None:
         """Return what stands for the id of a message; None if it has none."""
-        source = self._settings.deduplicate
-        if source is None:
-            return None
-        if source == MESSAGE_ID:
-            text = message_id(message.header)
-        elif self._header:
-            is_there = self._header in message.header
-            text = _text(message, source.removeprefix(HEADER)) if is_there else None
-        else:
-            text = sha256(message.body).hexdigest() if message.body_size <= MOST_HASHED else None
-        return self.mark_of_id(text) if text else None
+        return self._source.mark(self._ids.log.key, message)
 
     def check(self, message: Message) -> None:
         """Raise 406 if the body of a message that is published is its id, and too large for that."""
-        if self._settings.deduplicate == BODY and message.body_size > MOST_HASHED:
-            where = resource("queue", self._queue.name, self._queue.vhost)
-            raise precondition_failed(
-                f"a body of {message.body_size} bytes cannot be the id of a message in {where}: x-deduplicate=body "
-                f"takes at most {MOST_HASHED} bytes; larger messages need a message_id or a header"
-            )
+        self._source.check(message, resource("queue", self._queue.name, self._queue.vhost))
 
     def mark_of_id(self, text: str) -> bytes:
         """Return what stands for an id: of a body it is the SHA-256, in hexadecimal digits."""
-        return fingerprint(self._ids.log.key, text.encode("utf-8", "surrogateescape"))
+        return fingerprint(self._ids.log.key, octets(text))
+
+    @property
+    def sifts(self) -> bool:
+        """True if `sift` does what is to be done: bodies are large, and consumers confirm one by one."""
+        return self._settings.deduplicate not in {None, BODY} and not self._queue.awaits_consumers
+
+    def sift(self, messages: Sequence[Message], largest: int) -> tuple[Sequence[Message], Sequence[int]]:
+        """Know the ids of publishes, all of which are stored or none, and return those that the queue takes.
+
+        Returns the places of those that are refused, too. `largest` is the size of the largest content, in bytes.
+        """
+        marks = self._source.marks(self._ids.log.key, messages)
+        texts = [mark for mark in marks if mark]
+        is_small = self._disk is None or largest < self._disk.blob_threshold
+        is_known = self._ids.knows_any(texts)
+        if is_known:
+            self._queue.end_first()
+            is_known = self._ids.knows_any(texts)
+        if is_small and not is_known and len(set(texts)) == len(texts) and self._ids.has_room(len(texts)):
+            self._take_all(texts, messages)
+            return messages, ()
+        taken, refused = [], []
+        for at, (mark, message) in enumerate(zip(marks, messages, strict=True)):
+            if mark and self.is_repeat(mark, message):
+                continue
+            if mark and not self.has_room():
+                self.refused()
+                refused.append(at)
+                continue
+            if mark:
+                self.take(mark, message)
+            taken.append(message)
+        return taken, refused
+
+    def _take_all(self, marks: Sequence[bytes], messages: Sequence[Message]) -> None:
+        is_stored = self._stores(messages[0])
+        for mark in marks if self._replaced else ():
+            self._replaced.pop(mark, None)
+        until = FREE if self._keeps_present else self._until(self._context.clock())
+        self._ids.take_all(marks, until, is_stored=is_stored)
+        withheld: list[Withheld] = []
+        if (
+            is_stored and self._settings.deduplicate_for
+        ):  # ids outlast messages that end before they are written
+            last: Any = None
+            for message in messages:
+                publisher = message.publisher  # type: ignore[attr-defined] # it is stored
+                if publisher is not None:
+                    if publisher is not last:
+                        withheld.append(Withheld(publisher))
+                        last = publisher
+                    message.publisher = withheld[-1]  # type: ignore[attr-defined] # likewise
+        self._runs.append((marks, until, is_stored, withheld))
+        self._queue.touch()
 
     def knows(self, mark: bytes) -> bool:
         """Return whether an id is known."""
@@ -273,6 +297,8 @@ class Deduplication:
 
     def note(self) -> None:
         """Note what a run of the queue has taken, in the commit of its messages, and notify the publishers then."""
+        if self._runs:
+            self._note_runs()
         if not self._fresh and not self._repeats:
             return
         fresh, self._fresh = self._fresh, []
@@ -293,6 +319,14 @@ class Deduplication:
             if (promise := _answered(message, is_durable=self._queue.durable)) is not None:
                 self._open.get(mark, waiting).append(promise)
         self._tell(waiting, also_files=True)
+
+    def _note_runs(self) -> None:
+        runs, self._runs = self._runs, []
+        for marks, until, is_stored, withheld in runs:
+            if is_stored:
+                self._ids.note_all(marks, until)
+            for each in withheld if self._disk is not None else ():
+                self._disk.journal.when_safe(each.settle)  # type: ignore[union-attr] # there is one
 
     def _filed(self, mark: bytes, value: int, told: Sequence[Awaited], is_written: bool) -> bool:
         """Note the id of a message whose body is in a file now; the file is not needed for that."""
@@ -318,6 +352,12 @@ class Deduplication:
             self._ids.untake(mark, is_stored=self._stores(message))
             if promise is not None:  # its message is there after all, or was refused
                 promise.accepted()
+        for marks, _, is_stored, withheld in self._runs:
+            for mark in marks:
+                self._ids.untake(mark, is_stored=is_stored)
+            for each in withheld:
+                each.settle(True)
+        self._runs.clear()
         for _, message in self._repeats:
             if (promise := _answered(message, is_durable=self._queue.durable)) is not None:
                 promise.refused()
@@ -342,10 +382,10 @@ class Deduplication:
             return ()
         is_queued = self._settings.deduplicate_mode == QUEUED
         replaced = []
-        for seq_id, message in zip(batch.seq_ids, batch.messages, strict=True):
+        marks = self._source.marks(self._ids.log.key, batch.messages)
+        for seq_id, mark, message in zip(batch.seq_ids, marks, batch.messages, strict=True):
             is_loose, waiting = seq_id in self._loose, self._loose.pop(seq_id, None)
-            mark = self.mark_of(message)
-            if mark is None:
+            if not mark:
                 continue
             is_stored = self._is_stored(message)
             if self._replaced and self._replaced.get(mark) is is_stored:
@@ -371,7 +411,7 @@ class Deduplication:
         """Return whether a message that was in the queue is stored, by what it says."""
         if self._disk is None:
             return False
-        return self._queue.saves_all or delivery_mode(message.header) == PERSISTENT_MODE
+        return message.persistent or self._queue.saves_all or delivery_mode(message.header) == PERSISTENT_MODE
 
     def requeued(self, seq_ids: Collection[int]) -> None:
         """Follow messages that are ready again."""
@@ -506,6 +546,7 @@ class Deduplication:
         self._returned.clear()
         self._replaced.clear()
         self._fresh = [(b"", message, value, promise) for _, message, value, promise in self._fresh]
+        self._runs = [((), value, is_stored, withheld) for _, value, is_stored, withheld in self._runs]
         return self._ids.forget()
 
     def _refuse_waiting(self) -> None:
@@ -519,8 +560,8 @@ class Deduplication:
 
     def recover(self, line: int, value: bytes, rows: Callable[[], Iterable[tuple[Due, bytes]]]) -> None:
         """Take over the ids of an earlier run; none if its settings were others. A turn must run then."""
-        is_asked = self._settings.deduplicate is not None
-        self._ids.log.recover(line, value, rows, lambda key: is_asked and key % (1 << _TAG_BITS) == self._tag)
+        is_asked, once = self._settings.deduplicate is not None, self._settings.once
+        self._ids.log.recover(line, value, rows, lambda key: is_asked and key == tagged(key, once))
         if not self._keeps_present:
             self._until(self._context.clock())
         elif self._settings.deduplicate_mode == QUEUED:
@@ -548,11 +589,6 @@ def _answered(message: Message, *, is_durable: bool) -> Awaited | None:
     message.copies -= 1
     message.accepted()
     return waiting
-
-
-def _text(message: Message, name: str) -> str:
-    field = (Properties(message.header).headers or {}).get(name)
-    return "" if field is None or field[1] is None else str(field[1])
 
 
 def _told(waiting: Sequence[Awaited] | None, is_safe: bool) -> None:

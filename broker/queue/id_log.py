@@ -6,7 +6,7 @@ line has the key of the hash; a part of that stands for what the ids are and how
 never takes ids for those of other settings.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from leveret.broker.queue.due_line import DelayDisk
 from leveret.storage.damage import IDS
@@ -48,6 +48,8 @@ class IdLog:
         """Values that the next batch writes."""
         self._ended: dict[bytes, int] = {}
         """Those that it writes before it deletes messages."""
+        self._new: set[bytes] = set()
+        """Those of ids that no earlier batch has."""
         self._line = qid
         self._is_stored = False
         """True if there is a row of the line."""
@@ -71,11 +73,28 @@ class IdLog:
             return
         is_first = not self._changed and not self._ended
         if is_end:
-            self._ended[mark] = value
             self._changed.pop(mark, None)
+            if value or mark not in self._new:
+                self._ended[mark] = value
+            self._new.discard(mark)
         else:
             self._changed[mark] = value
-        if is_first and self._disk is not None and not self._disk.journal.before_cut(self._write):
+        if is_first:
+            self._write_later()
+
+    def add(self, marks: Collection[bytes], value: int) -> list[bytes]:
+        """Add ids with a value by the next commit; return those that are there, which stay as they are."""
+        is_first = not self._changed and not self._ended
+        there = self.known.add_all(marks, value, self._clock())
+        added = set(marks).difference(there) if there else marks
+        self._changed.update(dict.fromkeys(added, value))
+        self._new.update(added if not self._ended else [mark for mark in added if mark not in self._ended])
+        if is_first:
+            self._write_later()
+        return there
+
+    def _write_later(self) -> None:
+        if self._disk is not None and not self._disk.journal.before_cut(self._write):
             self._write()
 
     def start_anew(self) -> None:
@@ -83,6 +102,7 @@ class IdLog:
         self.known.clear()
         self._changed.clear()
         self._ended.clear()
+        self._new.clear()
         if self._disk is not None and self._is_stored:
             self._disk.journal.delete(TABLE, pack_line(self._line))
             self._line = next_line(self._line)
@@ -94,6 +114,7 @@ class IdLog:
     def _write(self) -> None:
         changed, self._changed = self._changed, {}
         ended, self._ended = self._ended, {}
+        self._new.clear()
         count = len(changed) + len(ended)
         if not count or self._disk is None:
             return

@@ -6,12 +6,21 @@ message that is not.
 """
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.id_log import IdLog
-from leveret.storage.message_ids import FREE, QUEUED_BIT, KnownIds, Room, copies_of, is_known, of_copies
+from leveret.storage.message_ids import (
+    FREE,
+    PRESENT,
+    QUEUED_BIT,
+    KnownIds,
+    Room,
+    copies_of,
+    is_known,
+    of_copies,
+)
 
 
 class IdPlaces:
@@ -37,9 +46,9 @@ class IdPlaces:
         """True if there may be messages in memory only."""
         return self._volatile.count > 0
 
-    def has_room(self) -> bool:
-        """Return whether there is room for another id."""
-        return self._room.has_place(self.count + len(self._pending))
+    def has_room(self, more: int = 0) -> bool:
+        """Return whether there is room for another id, or so `more`."""
+        return self._room.has_place(self.count + len(self._pending) + 2 * more)
 
     def clean(self) -> bool:
         """Remove some ids that have expired; return whether there were any."""
@@ -62,6 +71,15 @@ class IdPlaces:
         value = self._volatile.get(mark)
         return bool(copies_of(value) or value & QUEUED_BIT) and is_known(value, self._clock())
 
+    def knows_any(self, marks: Sequence[bytes]) -> bool:
+        """Return whether some ids are known, or were until a moment ago."""
+        pending = self._pending
+        return (
+            self.log.known.has_any(marks)
+            or (bool(pending) and not pending.keys().isdisjoint(marks))
+            or (self._volatile.count > 0 and self._volatile.has_any(marks))
+        )
+
     # -- messages that come -------------------------------------------------------------------------------------------
 
     def take(self, mark: bytes, until: int, *, is_stored: bool) -> None:
@@ -71,6 +89,29 @@ class IdPlaces:
         else:
             value = until | QUEUED_BIT if until else _more(self._volatile.get(mark))
             self._volatile.put(mark, value, self._clock())
+
+    def take_all(self, marks: Sequence[bytes], until: int, *, is_stored: bool) -> None:
+        """Know the ids of messages, of which none is known; see `take`."""
+        if is_stored:
+            self._pending.update(dict.fromkeys(marks, until or PRESENT))
+        else:
+            for mark in marks:
+                self.take(mark, until, is_stored=False)
+
+    def note_all(self, marks: Sequence[bytes], until: int) -> None:
+        """Have the next commit write the ids of messages; see `note`."""
+        pending, value = self._pending, until or PRESENT
+        noted = [mark for mark in marks if pending.get(mark) == value]
+        there = self.log.add(noted, value)
+        if len(noted) == len(pending):
+            pending.clear()
+        for mark in noted if pending else ():
+            del pending[mark]
+        for mark in there:
+            pending[mark] = value
+        if there or len(noted) < len(marks):
+            for mark in {*marks}.difference(noted).union(there):
+                self.note(mark, until)
 
     def untake(self, mark: bytes, *, is_stored: bool) -> None:
         """Forget the id of a message that was taken, and is not in the queue after all."""
@@ -112,6 +153,9 @@ class IdPlaces:
 
     def end(self, mark: bytes, *, is_stored: bool, then: int = FREE) -> None:
         """Take one copy from an id; after the last one it is free, or known until `then`."""
+        if is_stored and self.log.known.get(mark) == PRESENT:
+            self.log.put(mark, then, is_end=True)
+            return
         for value, put in self._all(mark, is_stored=is_stored, is_end=True):
             if copies := copies_of(value):
                 put(mark, of_copies(copies - 1, is_known=bool(value & 2)) or then)

@@ -405,9 +405,8 @@ class Queue:
         mark = None if ids is None else ids.mark_of(message)
         if ids is None or mark is None:
             return not limits.refuses(message) and self._enqueue(message, limits)
-        if is_new and (self.acks or limits.dead_letters) and ids.knows(mark):
-            self.run()  # what was settled before this publish may have the id
-            self.touch()
+        if is_new and ids.knows(mark):
+            self.end_first()
         if is_new and ids.is_repeat(mark, message):
             return True
         has_room = ids.has_room()
@@ -419,6 +418,12 @@ class Queue:
         if has_room:
             ids.take(mark, message)
         return True
+
+    def end_first(self) -> None:
+        """Process what was settled before the publish in progress, which may have its id."""
+        if self.limits is not None and (self.acks or self.limits.dead_letters):
+            self.run()
+            self.touch()
 
     def _enqueue(self, message: Message, limits: QueueLimits) -> bool:
         """Enqueue or hold a message; return False if too many are held."""

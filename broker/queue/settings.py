@@ -12,6 +12,7 @@ from typing import Any
 
 from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.arguments import (
+    BODY,
     CLASSIC,
     MAX_EXPIRY_MS,
     OVERFLOWS,
@@ -75,9 +76,9 @@ class QueueSettings:
         return self.allow_hold or self.hold_until_header is not None
 
     @property
-    def on_publish(self) -> tuple[bool, bool, bool]:
-        """The things that matter to a publish: it may be refused, it may be held, and it may be a repeat."""
-        return self.rejects, self.holds, self.deduplicate is not None
+    def on_publish(self) -> tuple[bool, bool, bool, bool]:
+        """The things that matter to a publish: it may be refused, or held, or be a repeat, and its body is its id."""
+        return self.rejects, self.holds, self.deduplicate is not None, self.deduplicate == BODY
 
     @property
     def once(self) -> tuple[str | None, str]:

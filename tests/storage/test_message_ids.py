@@ -26,7 +26,7 @@ from leveret.storage.message_ids import (
 
 NOW = 1_790_000_000_000
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["put", "remove", "pass"]), st.integers(0, 60), st.integers(0, 400)),
+    st.tuples(st.sampled_from(["put", "add", "remove", "pass"]), st.integers(0, 60), st.integers(0, 400)),
     max_size=300,
 )
 
@@ -41,6 +41,12 @@ def test_it_is_a_dict_whose_entries_expire(steps):
         if what == "put":
             model[mark] = value_until(now + time)
             known.put(mark, model[mark], now)
+        elif what == "add":
+            marks = [fingerprint(1, b"%d" % each) for each in range(number, 60, 7)]
+            there = known.add_all(marks, value_until(now + time), now)
+            assert there == [each for each in marks if each in model and each in there]
+            assert all(is_known(model.get(each, FREE), now) is False for each in marks if each not in there)
+            model |= {each: value_until(now + time) for each in marks if each not in there}
         elif what == "remove":
             model.pop(mark, None)
             known.remove(mark)
@@ -49,6 +55,7 @@ def test_it_is_a_dict_whose_entries_expire(steps):
         for each in range(60):
             mark = fingerprint(1, b"%d" % each)
             assert is_known(model.get(mark, FREE), now) is is_known(known.get(mark), now)
+            assert known.has_any((b"x" * 10, mark)) is bool(known.get(mark))
     found, at = dict[bytes, int](), 0
     while at >= 0:
         entries, at = known.part(at, 5, now)

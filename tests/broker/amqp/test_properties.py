@@ -10,7 +10,15 @@ from pamqp.header import ContentHeader
 from leveret.broker.amqp import properties, tables
 from leveret.broker.amqp.errors import InvalidExpiration, MalformedProperties
 from leveret.broker.amqp.fastpath import content_frames
-from leveret.broker.amqp.properties import Properties, build, check, has_delivery_mode, with_long
+from leveret.broker.amqp.properties import (
+    Properties,
+    build,
+    check,
+    has_delivery_mode,
+    message_id,
+    message_ids,
+    with_long,
+)
 
 NAMES = [
     "content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to",
@@ -277,3 +285,24 @@ def test_a_number_is_added_to_the_headers(values):
     expected = {**values, "headers": {**values.get("headers", {}), "x-stream-offset": ("long", 1 << 40)}}
     assert found.present() == expected
     assert found.body_size == 5
+
+
+@given(
+    st.lists(
+        st.sampled_from(["content_type", "content_encoding", "correlation_id", "reply_to", "type"]),
+        unique=True,
+    )
+)
+def test_message_ids_of_contents_are_those_of_their_headers(names):
+    """Whatever properties come before it, the id is found in the frames as in the header."""
+    for text in ("", "7", "é" * 20):
+        for more in (
+            {},
+            {"headers": {"a": ("longstr", "b")}},
+            {"priority": 3, "delivery_mode": 2, "expiration": "12"},
+        ):
+            header = build(3, message_id=text, **dict.fromkeys(names, "some text"), **more)
+            content = content_frames(1, 4096, header, b"abc")
+            assert [text.encode()] == message_ids([content])
+            assert text == (message_id(header) or "")
+    assert [b""] == message_ids([content_frames(1, 4096, build(3, priority=1), b"abc")])

@@ -14,7 +14,7 @@ from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queu
 from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import build
 from leveret.broker.amqp.tables import Table
-from leveret.broker.queue import deduplication, id_log
+from leveret.broker.queue import id_log, id_source
 from leveret.broker.server.shutdown_flush import ShutdownFlush
 from leveret.broker.vhost.copies import distribute
 from leveret.storage.message import Message
@@ -150,7 +150,7 @@ class TestIds:
         """The publisher learns the limit; what was in a queue before is taken without an id."""
         client = ready(node, once("body", "running"))
         ready(node, {**TO_Q, "x-message-ttl": ("signedint", 10)}, "other")
-        body = bytes(deduplication.MOST_HASHED)
+        body = bytes(id_source.MOST_HASHED)
         for _ in range(2):
             client.publish("q", body)
             client.publish("other", body + b"1")
@@ -197,6 +197,111 @@ class TestIds:
         publish(client, "3")
         settle(node)
         assert 3 == count(node)
+
+
+class TestRuns:
+    """Publishes that are read in one go are taken as one by one."""
+
+    @pytest.mark.parametrize("mode", [1, 2])
+    @pytest.mark.parametrize("source", ["message_id", "header:task"])
+    def test_of_many_publishes_in_one_read_each_id_is_taken_once(self, node, source, mode):
+        """Repeats of earlier reads and of the same one are dropped, and all publishes are confirmed."""
+        client = ready(node, once(source, "running"), confirms=True)
+        texts = ["1", "2", "", "3", "2", "4", "5", "1", "6", "", "7"]
+        for read in (texts, ["8", "3", "9", *texts], ["10", "11", "12", "13"]):
+            client.receive(
+                b"".join(
+                    [
+                        publish_frames(
+                            "q",
+                            b"m",
+                            message_id=text,
+                            delivery_mode=mode,
+                            headers={"task": ("longstr", text)},
+                        )
+                        for text in read
+                    ]
+                )
+            )
+            settle(node)
+        assert 13 + 4 == count(node)
+        assert 2 + 1 + 9 == queue(node).counts().repeated
+        found = acks(client)
+        assert "nack" not in "".join(found)
+        assert "delivery_tag=29" in found[-1]
+
+    @pytest.mark.parametrize("mode", [1, 2])
+    @pytest.mark.parametrize("name", ["q", "other"])
+    def test_what_is_refused_among_many_is_nacked(self, node, name, mode):
+        """Those for which there is no room are nacked, and no others, in queues that store messages and that do not."""
+        client = Client(node)
+        client.declare(name, durable=name == "q", arguments=RUNNING)
+        client.send(Confirm.Select())
+        client.take()
+        node.context.ids.most = 7
+        client.receive(
+            b"".join([publish_frames(name, b"m", message_id=text, delivery_mode=mode) for text in "12314526"])
+        )
+        settle(node)
+        assert 4 == count(node, name)
+        found = {}
+        for item in client.take():
+            if isinstance(item.method, Basic.Nack | Basic.Ack):
+                first = 1 if item.method.multiple else item.method.delivery_tag
+                tags = range(first, item.method.delivery_tag + 1)
+                found |= {tag: isinstance(item.method, Basic.Ack) for tag in tags if tag not in found}
+        assert [True, True, True, True, True, False, True, False] == [found[tag] for tag in sorted(found)]
+
+    def test_several_queues_sift_one_run(self, disk_node):
+        """Each queue of a fanout drops its own repeats, and a confirm waits for all of them."""
+        client = ready(disk_node, WINDOW, confirms=True)
+        ready(disk_node, once(mode="running"), "p")
+        ready(disk_node, {}, "r")
+        for name in "qpr":
+            client.send(make(Queue.Bind, 0, name, "amq.fanout", "", False, {}))
+        publish(client, "1")
+        publish(client, "2", key="p")
+        settle(disk_node)
+        client.take()
+        run = [
+            publish_frames("", b"m", exchange="amq.fanout", message_id=text, delivery_mode=2)
+            for text in "34123"
+        ]
+        client.receive(b"".join(run))
+        assert [] == acks(client)
+        settle(disk_node)
+        assert "delivery_tag=7" in acks(client)[-1]
+        assert (4, 4, 5) == (count(disk_node), count(disk_node, "p"), count(disk_node, "r"))
+        again = disk_node.killed()
+        client = Client(again)
+        client.receive(b"".join(run))
+        assert (4, 4, 10) == (count(again), count(again, "p"), count(again, "r"))
+        again.disk.close()
+
+    def test_a_confirm_waits_for_the_ids_of_a_run_that_is_consumed_at_once(self, disk_node):
+        """Messages that end before they are written are confirmed with their ids, or nacked with them."""
+        client = ready(disk_node, WINDOW, confirms=True)
+        client.send(basic_consume("q", "c", no_ack=True))
+        for is_full in (False, True):
+            client.take()
+            texts = "5678" if is_full else "1234"
+            client.receive(
+                b"".join([publish_frames("q", b"m", message_id=text, delivery_mode=2) for text in texts])
+            )
+            assert [] == acks(client)
+            if is_full:
+                disk_node.fail()
+            else:
+                disk_node.commit()
+            found = acks(client)
+            assert is_full is any("nack" in line for line in found)
+        again = disk_node.killed()
+        client = Client(again)
+        client.receive(
+            b"".join([publish_frames("q", b"m", message_id=text, delivery_mode=2) for text in "1234"])
+        )
+        assert 0 == count(again)
+        again.disk.close()
 
 
 class TestModes:
