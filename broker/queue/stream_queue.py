@@ -31,7 +31,8 @@ from leveret.storage.queues.stream_log import SEGMENT_OCTETS, StreamLog
 SHARE = 256
 """Maximum number of messages that a consumer gets before others do."""
 SEGMENTS = 8
-"""A stream has at least about as many segments as this when it reaches its maximum size: retention is as exact."""
+"""A stream has at least about as many segments as this at its maximum size or age: retention is as exact."""
+LEAST_MS = 1000  # of a segment
 _OFFSET, _FILTER = b"x-stream-offset", b"x-stream-filter-value"
 _pack = Struct(">Q").pack
 
@@ -193,6 +194,7 @@ class StreamQueue(Queue):
         if settings.max_octets is not None:
             octets = min(octets, settings.max_octets // SEGMENTS + 1)
         self.log.segment_octets = min(octets, SEGMENT_OCTETS)
+        self.log.segment_ms = inf if settings.max_age is None else max(LEAST_MS, settings.max_age // SEGMENTS)
         self._retain()
 
     def _retain(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from leveret.storage.message import Message
+from leveret.storage.queues.backing_queue import Fetched
 
 
 class NoPaging:
@@ -40,3 +41,42 @@ class NoPaging:
 
     def set_lazy(self, *, lazy: bool) -> None:
         """Do nothing: no message leaves memory, or all do."""
+
+
+class AppendOnly(NoPaging):
+    """Operations of a `BackingQueue` from which nothing is taken: a stream has its messages until it deletes them."""
+
+    __slots__ = ()
+
+    head_is_new = False
+    lost_octets = 0
+
+    def octets_of(self, seq_ids: Iterable[int]) -> int:
+        """Return 0: no message is unacked for its log."""
+        del seq_ids
+        return 0
+
+    def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
+        """Return none: no message is unacked for its log."""
+        del seq_ids
+        return [], []
+
+    def fetch(self, count: int, *, ack_required: bool) -> Fetched:
+        """Take nothing: readers take chunks."""
+        del count, ack_required
+        return Fetched((), [], redelivered=False)
+
+    def drop(self, count: int) -> int:
+        """Drop nothing."""
+        del count
+        return 0
+
+    def ack(self, seq_ids: Collection[int], *, moved: bool = False, dropped: bool = False) -> None:
+        """Do nothing: no ack deletes a message."""
+
+    def requeue(self, seq_ids: Collection[int]) -> None:
+        """Do nothing: the messages are in their places."""
+
+    def purge(self) -> int:
+        """Do nothing: only retention deletes messages."""
+        return 0

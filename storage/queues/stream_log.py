@@ -23,7 +23,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from math import inf
 from operator import attrgetter
-from typing import NamedTuple
 
 from leveret.storage.journal import segments
 from leveret.storage.journal.blocks import (
@@ -37,7 +36,6 @@ from leveret.storage.journal.segments import Segment
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.message import Message, Persistent
 from leveret.storage.queues.backing_queue import (
-    Fetched,
     PagingCounts,
     Peeked,
     Peeking,
@@ -47,11 +45,11 @@ from leveret.storage.queues.backing_queue import (
 )
 from leveret.storage.queues.chunks import Chunk, ChunkCache, Dress, chunk_of, decoded, undressed
 from leveret.storage.queues.delta import NO_GAPS
-from leveret.storage.queues.no_paging import NoPaging
+from leveret.storage.queues.no_paging import AppendOnly
 from leveret.storage.queues.pager import LOAD_OCTETS, Pager
 from leveret.storage.queues.peek import Looks, Part, Places, Snapshot, Stretch, dense
 from leveret.storage.queues.reach import Reach
-from leveret.storage.queues.time_search import Search, search
+from leveret.storage.queues.time_search import RunningSearch, Search, search
 
 AHEAD = 2  # chunks that are read ahead of a reader
 CHUNK = 512
@@ -67,15 +65,7 @@ _first = attrgetter("first")
 _expires = attrgetter("expires")
 
 
-class _Search(NamedTuple):
-    """A search by time that is being continued with what a request finds."""
-
-    request: LoadRequest
-    steps: Search
-    found: Callable[[int], object]
-
-
-class StreamLog(NoPaging, Looks):
+class StreamLog(AppendOnly, Looks):
     """The messages of one stream, as a `BackingQueue` from which nothing is fetched and nothing acked.
 
     Args:
@@ -108,6 +98,7 @@ class StreamLog(NoPaging, Looks):
         "pager",
         "qid",
         "segment",
+        "segment_ms",
         "segment_octets",
         "segments",
         "unacked_count",
@@ -116,8 +107,6 @@ class StreamLog(NoPaging, Looks):
     durable = True
     expiring = False
     """False: the place of the expiry has the time of the append."""
-    lost_octets = 0
-    head_is_new = False
     journal_returns = NO_RETURNS
 
     def __init__(self, pager: Pager | None, qid: int, cache: ChunkCache) -> None:
@@ -132,6 +121,7 @@ class StreamLog(NoPaging, Looks):
         self.segments: list[Segment] = []
         self.segment_octets = SEGMENT_OCTETS
         """Content bytes after which a segment ends."""
+        self.segment_ms = inf  # time after which it ends
         self.next_seq = 0
         self.last_batch = 0
         """The offset at which the batch that was stored last begins."""
@@ -149,7 +139,7 @@ class StreamLog(NoPaging, Looks):
         """Offsets from which readers need a chunk, and how many more behind it."""
         self._loading: LoadRequest | None = None
         self._more = 0  # chunks to be read behind the one that is being read
-        self._searches: list[_Search] = []
+        self._searches: list[RunningSearch] = []
         self.journal_fresh: list[Entry] = []
         self.journal_paged: list[Entry] = []
         self.journaled = False
@@ -197,7 +187,7 @@ class StreamLog(NoPaging, Looks):
         known, octets = len(fresh), 0
         first = offset = self.next_seq
         most = inf if pager is None else pager.blob_threshold
-        end = self.segments[-1].before + self.segment_octets if self.segments else 0
+        end = self._segment_end(expires)
         for message in messages:
             if not isinstance(message, Persistent):
                 message = Persistent(message.address, message.content, message.channel_id, None, 0, 1)  # noqa: PLW2901
@@ -248,12 +238,18 @@ class StreamLog(NoPaging, Looks):
                 octets >= min(self.pager.journal.embed_below, self.pager.blob_threshold)
                 or message.copies >= _MOST_COPIES
             )
-        if last is None or self.octets >= last.before + self.segment_octets or refers > last.has_references:
+        if last is None or self.octets >= self._segment_end(time) or refers > last.has_references:
             last = Segment(offset, time, self.octets, refers)
             self.segments.append(last)
             if self.pager is not None:
                 self.pager.journal.put(segments.TABLE, *segments.pack_row(self.qid, last))
-        return last.before + self.segment_octets
+        return self._segment_end(time)
+
+    def _segment_end(self, now: int) -> int:
+        """Return the octets at which the last segment ends: at once if it began too long ago."""
+        if not self.segments or now - self.segments[-1].time >= self.segment_ms:
+            return 0
+        return self.segments[-1].before + self.segment_octets
 
     def logged(self, entries: Sequence[Entry]) -> None:
         """Handle entries that are safe, and on disk later (called by the journal)."""
@@ -439,7 +435,7 @@ class StreamLog(NoPaging, Looks):
         except StopIteration as end:
             found(max(end.value, self.first))
             return
-        self._searches.append(_Search(self._request(what, BODIES), steps, found))
+        self._searches.append(RunningSearch(self._request(what, BODIES), steps, found))
 
     # -- looks ------------------------------------------------------------------------------------------------------
 
@@ -518,23 +514,6 @@ class StreamLog(NoPaging, Looks):
         """Return the number of messages that survive a restart."""
         return 0 if self.pager is None else self.ready_count
 
-    def octets_of(self, seq_ids: Iterable[int]) -> int:
-        """Return 0: no message is unacked for its log."""
-        del seq_ids
-        return 0
-
-    # -- what a stream does not do ------------------------------------------------------------------------------------
-
-    def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
-        """Return none: no message is unacked for its log."""
-        del seq_ids
-        return [], []
-
-    def fetch(self, count: int, *, ack_required: bool) -> Fetched:
-        """Take nothing: readers take chunks."""
-        del count, ack_required
-        return Fetched((), [], redelivered=False)
-
     # -- life -------------------------------------------------------------------------------------------------------
 
     def know(self, rows: list[Segment]) -> None:
@@ -571,21 +550,6 @@ class StreamLog(NoPaging, Looks):
         """Append messages: none goes straight to a consumer."""
         del ack_required, persistent
         return self.publish(messages, expires=expires)
-
-    def drop(self, count: int) -> int:
-        """Drop nothing."""
-        del count
-        return 0
-
-    def ack(self, seq_ids: Collection[int], *, moved: bool = False, dropped: bool = False) -> None:
-        """Do nothing: no ack deletes a message."""
-
-    def requeue(self, seq_ids: Collection[int]) -> None:
-        """Do nothing: the messages are in their places."""
-
-    def purge(self) -> int:
-        """Do nothing: only retention deletes messages."""
-        return 0
 
     def delete(self) -> None:
         """Delete the stream: nothing else may be called."""

@@ -1,11 +1,12 @@
 """Search by time among the messages of a stream on disk, a block at a time."""
 
 from bisect import bisect_left
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 from leveret.storage.journal.blocks import read_records
-from leveret.storage.journal.reads import Loaded, Range
+from leveret.storage.journal.reads import Loaded, LoadRequest, Range
 from leveret.storage.journal.segments import Segment
 from leveret.storage.queues.peek import headed
 
@@ -13,6 +14,14 @@ _expires = attrgetter("expires")
 _time = attrgetter("time")
 Search = Generator[Range, Loaded, int]
 """The search in steps: it yields the range that has to be read next, and returns an offset."""
+
+
+class RunningSearch(NamedTuple):
+    """A search that goes on with what a request finds, and tells `found` at its end."""
+
+    request: LoadRequest
+    steps: Search
+    found: Callable[[int], object]
 
 
 def search(qid: int, rows: Sequence[Segment], end: int, time: int) -> Search:

@@ -45,6 +45,7 @@ test("a form makes a message", () => {
 test("a form makes the arguments of a queue", () => {
   assert.deepEqual(queueArguments("classic", {}), {});
   assert.deepEqual(queueArguments("quorum", { "message-ttl": 5, "dead-letter-exchange": "dlx" }), { "x-queue-type": "quorum", "x-message-ttl": 5, "x-dead-letter-exchange": "dlx" });
+  assert.deepEqual(queueArguments("stream", { "max-age": "7D" }), { "x-queue-type": "stream", "x-max-age": "7D" });
   assert.deepEqual(queueArguments("classic", { "dead-letter-routing-key": "dead" }), { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead" });
 });
 

@@ -2,6 +2,8 @@
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -144,14 +146,18 @@ class StreamMachine(RuleBasedStateMachine):
         super().__init__()
         self.folder = TemporaryDirectory()
         self.times: list[int] = []
-        self.safe = 0
+        self.safe = self.safe_first = 0
         self.time = 1000
 
-    @initialize(cache=st.sampled_from((1, 20_000, 1 << 20)), segment=st.sampled_from((200, 3000, 100_000)))
-    def begin(self, cache: int, segment: int) -> None:
-        self.segment = segment
+    @initialize(
+        cache=st.sampled_from((1, 20_000, 1 << 20)),
+        segment=st.sampled_from((200, 3000, 100_000)),
+        age=st.sampled_from((3, inf)),
+    )
+    def begin(self, cache: int, segment: int, age: float) -> None:
+        self.segment, self.age = segment, age
         self.disk = Disk(Path(self.folder.name) / "data", cache=cache)
-        self.disk.log.segment_octets = segment
+        self.disk.log.segment_octets, self.disk.log.segment_ms = segment, age
 
     @rule(count=st.integers(1, 40), later=st.integers(0, 3), size=st.sampled_from((0, 0, 500, 5000)))
     def publish(self, count: int, later: int, size: int) -> None:
@@ -163,6 +169,7 @@ class StreamMachine(RuleBasedStateMachine):
     def commit(self) -> None:
         self.disk.commit()
         self.safe = len(self.times)
+        self.safe_first = self.disk.log.first
 
     @rule(needed=st.integers(0, 500))
     def trim(self, needed: int) -> None:
@@ -175,6 +182,7 @@ class StreamMachine(RuleBasedStateMachine):
         log.retain(octets, self.time - age)
         assert before <= log.first <= max(before, self.safe)
         rows = log.segments
+        assert all(after.time - row.time <= self.age + 3 for row, after in pairwise(rows))
         if len(rows) > 1 and rows[1].first <= self.safe:
             assert log.kept_octets <= octets
             assert self.times[rows[1].first] > self.time - age
@@ -201,14 +209,16 @@ class StreamMachine(RuleBasedStateMachine):
     def restart(self, clean: bool) -> None:
         first = self.disk.log.first
         if clean:
-            self.safe = len(self.times)
+            self.safe, self.safe_first = len(self.times), first
         self.disk.stop(clean=clean)
         del self.times[self.safe :]
         self.disk.open()
-        self.disk.log.segment_octets = self.segment
+        self.disk.log.segment_octets, self.disk.log.segment_ms = self.segment, self.age
         log = self.disk.log
         assert log.next_seq == self.safe
-        assert log.first <= first or not self.safe  # what retention had noted may not be committed
+        assert (
+            self.safe_first <= log.first <= first or not self.safe
+        )  # a kill may bring back what was deleted last
         assert log.ready_count == self.safe - log.first
 
     @invariant()

@@ -12,7 +12,7 @@ import { SettingsChooser } from "./settings_chooser.js";
 /** @typedef {import("../app.js").Place} Place */
 
 export const title = "Policies";
-const APPLY = ["all", "queues", "classic_queues", "quorum_queues", "exchanges"];
+const APPLY = ["all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges"];
 
 /** @typedef {{title: string, noun: string, path: "policies" | "operator-policies", intro: string, empty: string}} Kind */
 /** @type {Kind} */

@@ -18,11 +18,12 @@ export async function newQueue(vhost) {
     title: "New queue", action: "Create",
     fields: [
       ...fields,
-      { name: "type", label: "Type", type: "select", options: ["classic", "quorum"], value: "classic" }, { name: "durable", label: "Durable: it is there after a restart", type: "checkbox", value: true },
+      { name: "type", label: "Type", type: "select", options: ["classic", "quorum", "stream"], value: "classic" }, { name: "durable", label: "Durable: it is there after a restart", type: "checkbox", value: true },
     ],
     below: (form) => {
       form.addEventListener("change", () => {
-        kind = `${/** @type {HTMLSelectElement} */ (form.elements.namedItem("type")).value}_queues`;
+        const type = /** @type {HTMLSelectElement} */ (form.elements.namedItem("type")).value;
+        kind = type === "stream" ? "streams" : `${type}_queues`;
         chooser.offer();
       });
       return chooser.element;
@@ -44,5 +45,5 @@ export async function newQueue(vhost) {
 export function queueArguments(type, settings) {
   const given = "dead-letter-routing-key" in settings ? { "dead-letter-exchange": "", ...settings } : settings;
   const found = Object.fromEntries(Object.entries(given).map(([name, value]) => [`x-${name}`, value]));
-  return type === "quorum" ? { "x-queue-type": type, ...found } : found;
+  return type === "classic" ? found : { "x-queue-type": type, ...found };
 }

@@ -98,7 +98,7 @@ function stateBar(found) {
   const status = found.backing_queue_status;
   const parts = /** @type {[string, number, 1 | 2 | 3 | 4, string][]} */ (status
     ? [["alpha", status.q1 + status.q4, 1, "in memory"], ["beta and gamma", status.q2 + status.q3, 2, "position in memory, body on disk"], ["delta", status.delta[2], 3, "on disk"]]
-    : [["ready", found.messages_ready, 1, "of a quorum queue"]]);
+    : [["ready", found.messages_ready, 1, found.type === "stream" ? "of a stream" : "of a quorum queue"]]);
   const total = parts.reduce((sum, [, number]) => sum + number, 0);
   const bar = h("div", { class: "bar", role: "img", "aria-label": parts.map(([state, number]) => `${state}: ${number}`).join(", ") }, parts.filter(([, number]) => number).map(([, number, colour]) => {
     const part = h("span", { class: `c${colour}` });

@@ -32,7 +32,7 @@ export function show(place) {
 /** @param {() => void} changed */
 function create(changed) {
   return ask({
-    title: "New virtual host", action: "Create", fields: [{ name: "name", label: "Name", required: true }, { name: "description", label: "Description" }, { name: "type", label: "Queues are by default", type: "select", options: ["classic", "quorum"] }],
+    title: "New virtual host", action: "Create", fields: [{ name: "name", label: "Name", required: true }, { name: "description", label: "Description" }, { name: "type", label: "Queues are by default", type: "select", options: ["classic", "quorum", "stream"] }],
     submit: async ({ name, description, type }) => {
       await send("PUT", `vhosts/${path(name)}`, { description, default_queue_type: type });
       done(`${name} is there, and you have all permissions in it.`);
