@@ -56,6 +56,8 @@ CHUNK = 512
 """Maximum number of offsets of a chunk: one step of the event loop makes it."""
 SEGMENT_OCTETS = 64 * 1024 * 1024
 """Content bytes after which a segment ends at the latest: retention is as exact as that."""
+FINEST = 4096
+"""Segments are not smaller than this part of a stream: so they are few, whatever size they are to have."""
 TAIL_OCTETS = 1024 * 1024
 """Bytes of memory for stored messages near the tail, which readers get without the disk."""
 _MOST_COPIES = 256
@@ -249,7 +251,7 @@ class StreamLog(AppendOnly, Looks):
         """Return the octets at which the last segment ends: at once if it began too long ago."""
         if not self.segments or now - self.segments[-1].time >= self.segment_ms:
             return 0
-        return self.segments[-1].before + self.segment_octets
+        return self.segments[-1].before + max(self.segment_octets, self.kept_octets // FINEST)
 
     def logged(self, entries: Sequence[Entry]) -> None:
         """Handle entries that are safe, and on disk later (called by the journal)."""

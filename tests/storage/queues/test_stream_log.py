@@ -20,7 +20,7 @@ from leveret.storage.message import Message, Persistent
 from leveret.storage.queues.chunks import ChunkCache
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.peek import Snapshot
-from leveret.storage.queues.stream_log import TAIL_OCTETS, StreamLog
+from leveret.storage.queues.stream_log import FINEST, TAIL_OCTETS, StreamLog
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.recovery import recover, saved_rows
 
@@ -340,6 +340,16 @@ def test_a_slow_reader_costs_little_memory_and_no_time(disk: Disk) -> None:
     assert 1000 < count < TAIL_OCTETS // OVERHEAD
     disk.log.trim(disk.log.next_seq)
     assert not disk.log.state_counts()[0]
+
+
+def test_segments_are_few_whatever_size_they_are_to_have() -> None:
+    """A client that asks for very small ones takes no memory for each message."""
+    log = StreamLog(None, 0, ChunkCache(1000))
+    log.segment_octets = 0
+    message = Message(ADDRESS, content(0), 1)
+    for _ in range(10):
+        log.publish([message] * FINEST, expires=1)
+    assert FINEST < len(log.segments) < 4 * FINEST
 
 
 def test_messages_in_memory_only(tmp_path: Path) -> None:
