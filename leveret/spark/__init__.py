@@ -9,6 +9,9 @@ It uses the Python Data Source API of Spark 4: no jar is needed, but the package
 `leveret[analytics,notebook]`, on the workers too. docs/howto/spark-streaming.md has the options.
 """
 
-from leveret.spark.source import LeveretDataSource
+try:
+    from leveret.spark.source import LeveretDataSource
+except ImportError as error:
+    raise ImportError(f"{error}; pip install 'leveret[analytics,notebook]'") from error
 
 __all__ = ["LeveretDataSource"]

@@ -18,7 +18,7 @@ from leveret.broker.client.errors import ClientError, RefusedError, ReplyError, 
 from leveret.broker.client.frames import FIELDS_AT
 from leveret.broker.shovel.definition import ON_CONFIRM
 from leveret.broker.shovel.forwarding import Deliveries, Forwarding, Settlements
-from leveret.spark.messages import Delivered
+from leveret.spark.messages import Content, Delivered
 from leveret.spark.options import Broker
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Inbox(Forwarding):
     def __init__(self) -> None:
         super().__init__(ON_CONFIRM, None, None)
         self.addresses: list[bytes] = []
-        self.contents: list[list[bytes]] = []
+        self.contents: list[Content] = []
         self._is_begun = False
 
     def begin(self, tag: int, address: bytes) -> bool:
@@ -71,11 +71,14 @@ class Inbox(Forwarding):
 
     def add(self, frames: bytes) -> None:
         """Take frames of the content of the message that was begun."""
+        contents = self.contents
         if self._is_begun:
             self._is_begun = False
-            self.contents.append([frames])
+            contents.append(frames)
         else:
-            self.contents[-1].append(frames)
+            if isinstance(before := contents[-1], bytes):
+                contents[-1] = before = [before]
+            before.append(frames)
 
     def take(self, count: int) -> Delivered:
         """Return the first messages, which are complete."""

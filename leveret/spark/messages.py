@@ -51,6 +51,10 @@ _unpack_size = Struct(">I").unpack_from
 _unpack_offset = Struct(">q").unpack_from
 
 
+Content = bytes | list[bytes]
+"""The frames of a content header and body: those of a read, or of several."""
+
+
 class NotAStreamError(Exception):
     """Raised for a delivery without an offset."""
 
@@ -62,7 +66,7 @@ class Delivered(NamedTuple):
     """Messages as they were delivered: exchange and routing key of each on the wire, and the frames of its content."""
 
     addresses: Sequence[bytes]
-    contents: Sequence[Sequence[bytes]]
+    contents: Sequence[Content]
 
 
 class _Decoded(NamedTuple):
@@ -146,8 +150,9 @@ class Rows:
         }[body_format]
         self._known: dict[bytes, _Decoded] = {}
 
-    def _decode(self, content: bytes) -> tuple[_Decoded, int]:
+    def _decode(self, content: Content) -> tuple[_Decoded, int]:
         """Return the properties of a message, and its offset (0 in a queue)."""
+        content = content if isinstance(content, bytes) else content[0]
         end = _HEAD + _unpack_size(content, 3)[0]
         at = content.find(_MARK, _HEAD, end) + len(_MARK) if self._has_offsets else end
         # The first place of the mark, so that no other header with another one is equal without the offset.
@@ -166,9 +171,9 @@ class Rows:
             self._known[key] = found
         return found, offset
 
-    def offset(self, content: Sequence[bytes]) -> int:
+    def offset(self, content: Content) -> int:
         """Return the offset of a message; raises as `batch`."""
-        return self._decode(content[0])[1]
+        return self._decode(content)[1]
 
     def batch(
         self, messages: Delivered, first: int = 0, end: int | None = None
@@ -184,7 +189,7 @@ class Rows:
         which: list[int] = []
         offset = first
         for number, content in enumerate(messages.contents):
-            found, offset = decode(content[0])
+            found, offset = decode(content)
             if self._has_offsets and (offset < first or (end is not None and offset >= end)):
                 continue
             offsets.append(offset)
@@ -218,15 +223,14 @@ class Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def body_of(content: Sequence[bytes]) -> bytes:
+def body_of(content: Content) -> bytes:
     """Return the body of a message from the frames of its content."""
-    first = content[0]
-    at, end = _unpack_size(first, 3)[0] + FRAME_OVERHEAD, len(first)
-    if len(content) == 1 and (at == end or at + FRAME_OVERHEAD + _unpack_size(first, at + 3)[0] == end):
-        return first[at + _HEAD : -1] if at < end else b""
-    frames = content[0][at:] + b"".join(content[1:])
-    parts, at = [], 0
-    while at < len(frames):
+    frames = content if isinstance(content, bytes) else b"".join(content)
+    at, end = _unpack_size(frames, 3)[0] + FRAME_OVERHEAD, len(frames)
+    if at < end and at + FRAME_OVERHEAD + _unpack_size(frames, at + 3)[0] == end:
+        return frames[at + _HEAD : -1]
+    parts = []
+    while at < end:
         start = at + _HEAD
         at = start + _unpack_size(frames, at + 3)[0] + 1
         parts.append(frames[start : at - 1])

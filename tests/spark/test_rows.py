@@ -1,6 +1,8 @@
 """Messages as rows of Spark, and rows as messages, without Spark's Java."""
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -320,3 +322,15 @@ def test_json_of_a_header_is_json():
     (row,) = rows_of([content(offset=1, headers={"t": ("table", {"a": ("array", [("void", None)])})})])
 
     assert {"a": [None]} == json.loads(dict(row["headers"])["t"])
+
+
+@pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
+def test_a_missing_package_is_named(package):
+    """Without Spark or Arrow the import says what to install."""
+    program = f"import sys; sys.modules['{package}'] = None; import leveret.spark"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert package in done.stderr
+    assert "pip install 'leveret[analytics,notebook]'" in done.stderr.splitlines()[-1]
