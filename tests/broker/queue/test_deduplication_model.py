@@ -107,6 +107,8 @@ class Once(RuleBasedStateMachine):
     @rule(transactional=st.booleans())
     def get(self, transactional):
         """A client, or the one with transactions, gets a message; those before it were replaced."""
+        if transactional:
+            self.commit()  # its channel executes nothing before
         client = self.worker if transactional else self.client
         client.take()
         client.send(make(Basic.Get, 0, "q", False))
@@ -144,6 +146,7 @@ class Once(RuleBasedStateMachine):
     @rule(text=IDS, is_first=st.booleans(), stored=st.booleans())
     def transact(self, text, is_first, stored):
         """A transaction acks a message and publishes one, perhaps with the same id, in any order."""
+        self.commit()  # as `get`
         tag = max(tag for tag in self.unacked if tag < 0)
         ended = self.unacked.pop(tag)
         end = make(Basic.Ack, -tag, False)
@@ -156,6 +159,24 @@ class Once(RuleBasedStateMachine):
         self.worker.send(Tx.Commit())
         self._ended(ended)
         self._took(sent, repeated)
+
+    @rule(is_first=st.booleans())
+    def queue_again(self, is_first):
+        """A transaction publishes what it acks once more."""
+        if not any(tag < 0 for tag in self.unacked):
+            self.get(transactional=True)
+        if any(tag < 0 for tag in self.unacked):
+            text = self.unacked[max(tag for tag in self.unacked if tag < 0)].text
+            self.transact(text=text, is_first=is_first, stored=True)
+
+    @rule(text=IDS, is_killed=st.booleans())
+    def make_safe(self, text, is_killed):
+        """A message that is published as a transient one is published as a persistent one; perhaps a kill follows."""
+        self.publish(text=text, stored=False)
+        self.publish(text=text, stored=True)
+        if is_killed:
+            self.commit()
+            self.kill()
 
     @rule()
     def commit(self):
