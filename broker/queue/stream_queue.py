@@ -217,13 +217,13 @@ class StreamQueue(Queue):
         kind, value = consumer.arguments.get("x-stream-offset", ("longstr", "next"))
         log = self.log
         if kind == "timestamp":
-            log.find_time(1000 * int(value), partial(self._found, consumer))
+            log.find_time(consumer, 1000 * int(value), partial(self._found, consumer))
         elif isinstance(value, int):
             reader.offset = max(value if value >= 0 else log.next_seq + value, log.first)
         elif value in _NAMED:
             reader.offset = max(getattr(log, _NAMED[value]), log.first)
         else:
-            log.find_time(self._now() - age_ms(str(value)), partial(self._found, consumer))
+            log.find_time(consumer, self._now() - age_ms(str(value)), partial(self._found, consumer))
         super().add_consumer(consumer)
 
     def _found(self, consumer: Consumer, offset: int) -> None:
@@ -234,6 +234,7 @@ class StreamQueue(Queue):
     def remove_consumer(self, consumer: Consumer) -> None:
         """Remove a consumer; see `Queue.remove_consumer`."""
         self._readers.pop(consumer, None)
+        self.log.give_up_search(consumer)
         super().remove_consumer(consumer)
 
     def unpause(self) -> None:

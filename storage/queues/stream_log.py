@@ -49,7 +49,7 @@ from leveret.storage.queues.no_paging import AppendOnly
 from leveret.storage.queues.pager import LOAD_OCTETS, Pager
 from leveret.storage.queues.peek import Looks, Part, Places, Snapshot, Stretch, dense
 from leveret.storage.queues.reach import Reach
-from leveret.storage.queues.time_search import RunningSearch, Search, search
+from leveret.storage.queues.time_search import RunningSearch, search
 
 AHEAD = 2  # chunks that are read ahead of a reader
 CHUNK = 512
@@ -83,6 +83,7 @@ class StreamLog(AppendOnly, Looks):
         "_more",
         "_safe",
         "_searches",
+        "_searching",
         "_stored",
         "_tail",
         "_tail_octets",
@@ -141,7 +142,9 @@ class StreamLog(AppendOnly, Looks):
         """Offsets from which readers need a chunk, and how many more behind it."""
         self._loading: LoadRequest | None = None
         self._more = 0  # chunks to be read behind the one that is being read
-        self._searches: list[RunningSearch] = []
+        self._searches: dict[object, RunningSearch] = {}
+        """The searches by time, of which the first one is being continued, by whom they are for."""
+        self._searching: RunningSearch | None = None  # it waits for a read, if it was not given up
         self.journal_fresh: list[Entry] = []
         self.journal_paged: list[Entry] = []
         self.journaled = False
@@ -406,9 +409,7 @@ class StreamLog(AppendOnly, Looks):
                 offset = next(iter(self._wanted))
                 self._load(offset, self._wanted.pop(offset))
         else:
-            search = next(each for each in self._searches if each.request is request)
-            self._searches.remove(search)
-            self._search_on(search.steps, search.found, found)
+            self._search_on(found)
         self.on_loaded()
 
     def _note_damage(self, position: int, kind: str) -> None:
@@ -418,10 +419,11 @@ class StreamLog(AppendOnly, Looks):
 
     # -- times ------------------------------------------------------------------------------------------------------
 
-    def find_time(self, time: int, found: Callable[[int], object]) -> None:
+    def find_time(self, who: object, time: int, found: Callable[[int], object]) -> None:
         """Call `found` with the first offset of a message that came at a time (epoch ms) or later, or of the next one.
 
-        At once if memory has it; otherwise after some reads, of one block each.
+        At once if memory has it; otherwise after some reads, of one block each, and after those for others, unless
+        `give_up_search` is called for `who`.
         """
         tail = self._tail
         if tail and (self._tail_first <= self.first or tail[0].expires < time):
@@ -429,15 +431,31 @@ class StreamLog(AppendOnly, Looks):
         elif not self.segments:
             found(self.next_seq)
         else:
-            self._search_on(search(self.qid, self.segments, self._tail_first, time), found, None)
+            steps = search(self.qid, self.segments, self._tail_first, time)
+            self._searches[who] = RunningSearch(steps, found)
+            if self._searching is None:
+                self._search_on(None)
 
-    def _search_on(self, steps: Search, found: Callable[[int], object], result: Loaded | None) -> None:
-        try:
-            what = next(steps) if result is None else steps.send(result)
-        except StopIteration as end:
-            found(max(end.value, self.first))
+    def give_up_search(self, who: object) -> None:
+        """End a search, if there is one."""
+        self._searches.pop(who, None)
+
+    def _search_on(self, result: Loaded | None) -> None:
+        """Continue the first search with what was read for it, or begin the next ones, until one needs a read."""
+        while self._searches:
+            who, running = next(iter(self._searches.items()))
+            if running is not self._searching:
+                result = None
+            self._searching = running
+            try:
+                what = next(running.steps) if result is None else running.steps.send(result)
+            except StopIteration as end:
+                del self._searches[who]
+                running.found(max(end.value, self.first))
+                continue
+            self._request(what, BODIES)
             return
-        self._searches.append(RunningSearch(self._request(what, BODIES), steps, found))
+        self._searching = None
 
     # -- looks ------------------------------------------------------------------------------------------------------
 

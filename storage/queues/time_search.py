@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from leveret.storage.journal.blocks import read_records
-from leveret.storage.journal.reads import Loaded, LoadRequest, Range
+from leveret.storage.journal.reads import Loaded, Range
 from leveret.storage.journal.segments import Segment
 from leveret.storage.queues.peek import headed
 
@@ -19,7 +19,6 @@ Search = Generator[Range, Loaded, int]
 class RunningSearch(NamedTuple):
     """A search that goes on with what a request finds, and tells `found` at its end."""
 
-    request: LoadRequest
     steps: Search
     found: Callable[[int], object]
 

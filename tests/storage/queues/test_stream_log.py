@@ -125,7 +125,7 @@ class Disk:
     def find(self, time: int) -> int:
         """Return the first offset of a time or a later one."""
         found: list[int] = []
-        self.log.find_time(time, found.append)
+        self.log.find_time(object(), time, found.append)
         while not found:
             assert self.load()
         return found[0]
@@ -350,6 +350,25 @@ def test_segments_are_few_whatever_size_they_are_to_have() -> None:
     for _ in range(10):
         log.publish([message] * FINEST, expires=1)
     assert FINEST < len(log.segments) < 4 * FINEST
+
+
+def test_a_search_that_was_given_up_reads_no_more(disk: Disk) -> None:
+    """Readers that come and go, each with a time, leave one read behind; the search of one that stays goes on."""
+    for time in range(1, 40):
+        disk.publish(20, time)
+        disk.commit()
+    disk.log.trim(1 << 60)
+    found: list[int] = []
+    for _ in range(100):
+        gone = object()
+        disk.log.find_time(gone, 20, found.append)
+        disk.log.give_up_search(gone)
+    assert len(disk.requests) == 1
+    disk.log.find_time(disk, 30, found.append)
+    while disk.load():
+        pass
+    assert found == [29 * 20]
+    assert disk.find(7) == 6 * 20
 
 
 def test_messages_in_memory_only(tmp_path: Path) -> None:
