@@ -34,6 +34,7 @@ SEGMENTS = 8
 """A stream has at least about as many segments as this at its maximum size or age: retention is as exact."""
 LEAST_MS = 1000  # of a segment
 _OFFSET, _FILTER = b"x-stream-offset", b"x-stream-filter-value"
+_LARGE = 65_536  # bytes of a content above which a view of it costs less than a copy
 _pack = Struct(">Q").pack
 
 
@@ -74,7 +75,8 @@ class Dresser:
             self._head = header_frame(content)
             self._octets = len(self._head)
             self._before, self._after = with_long(self._head, _OFFSET)
-        content = self._before + _pack(offset) + self._after + content[self._octets :]
+        rest = content[self._octets :] if len(content) < _LARGE else memoryview(content)[self._octets :]
+        content = b"".join((self._before, _pack(offset), self._after, rest))
         return Message(address, content, content[1] << 8 | content[2])
 
 

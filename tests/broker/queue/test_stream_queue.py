@@ -1,5 +1,6 @@
 """Streams of a broker: what operators do with them, and what their consumers keep of each other."""
 
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +9,8 @@ from doubles.fakes import Client, DiskNode, Node, basic_consume, queue_declare
 
 from leveret.broker.administration import BadRequestError
 from leveret.broker.amqp.commands import Basic, make
-from leveret.broker.queue.stream_queue import StreamQueue
+from leveret.broker.amqp.properties import build
+from leveret.broker.queue.stream_queue import Dresser, StreamQueue
 
 STREAM = {"x-queue-type": ("longstr", "stream")}
 
@@ -159,3 +161,18 @@ def test_a_stream_waits_for_no_consumer(node: Node) -> None:
     settle(node)
     assert not found.awaits_consumers
     assert found.settings.confirm_mode == "standard"
+
+
+def test_a_large_message_is_copied_once_for_its_header() -> None:
+    """The event loop copies each megabyte of it once."""
+    header = build(1 << 22)
+    content = b"\x02\x00\x01" + len(header).to_bytes(4, "big") + header + b"\xce" + bytes(1 << 22)
+    dresser = Dresser()
+    tracemalloc.start()
+    try:
+        message = dresser.dress(7, b"", content)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(message.content) > len(content)
+    assert peak < 1.5 * len(content)
