@@ -554,7 +554,11 @@ class StreamLog(AppendOnly, Looks):
     ) -> None:
         """Take over the messages on disk, whose contents have so many `octets`; `know` must have been called."""
         del count, redelivered_below, expiring
-        self.segments = self.segments or [Segment(first, 0, 0)]  # their rows were damaged
+        if (
+            not self.segments or first < self.first
+        ):  # the row was damaged: octets before the next one are not counted
+            before = self.segments[0].before if self.segments else 0
+            self.segments.insert(0, Segment(first, 0, before, has_references=True))
         stop = max(stop, self.segments[-1].first)
         self.next_seq = self._safe.stop = self._stored.stop = stop
         self.last_batch = max(self.first, stop - 1)

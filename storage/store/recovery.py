@@ -158,7 +158,7 @@ def _walk(
             if is_damaged:
                 environment.damages.note((header.qid, header.first), BITMAP)
             if header.qid in streams:
-                _count_stream(found, header, value, streams[header.qid])
+                _count_stream(found, header, dead, value, streams[header.qid])
             else:
                 octets = live_octets(value, header, dead)
                 _count(found, header, header.records - dead.bit_count(), octets)
@@ -195,11 +195,14 @@ def _visited(
 
 
 def _count_stream(
-    found: dict[int, Recovered], header: Header, value: memoryview, rows: Sequence[Segment]
+    found: dict[int, Recovered], header: Header, dead: int, value: memoryview, rows: Sequence[Segment]
 ) -> None:
     """Count a block of a stream: its offsets have no gaps, and the last segment knows what came before it."""
-    first, last = rows[0].first, rows[-1]
     before = found.get(header.qid)
+    first, last = rows[0].first if before is None else before.first, rows[-1]
+    if header.first < first:  # the end of a segment that retention has deleted, or one whose row is damaged
+        live = [each for each in read_records(bytes(value), header, dead) if not isinstance(each, int)]
+        first = min([first, *[each.seq_id for each in live[:1]]])
     octets = last.before - rows[0].before if before is None else before.octets
     if header.first >= last.first:
         octets += header.octets

@@ -12,6 +12,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from leveret.storage.damage import Damages
+from leveret.storage.journal import segments
 from leveret.storage.journal.blocks import Entry
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
@@ -322,6 +323,29 @@ def test_no_offset_is_given_again_when_the_last_segment_has_no_message(disk: Dis
     disk.publish(1, 3)
     disk.commit()
     assert disk.read(0, 10) == [(3, b"3")]
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_segment_whose_row_is_damaged_is_read_all_the_same(disk: Disk, clean: bool) -> None:
+    disk.log.segment_octets = 200
+    for number in range(4):
+        disk.publish(10, number, size=40)
+        disk.commit()
+    starts = [segment.first for segment in disk.log.segments]
+    assert len(starts) > 2
+    disk.stop(clean=clean)
+    environment = Environment(disk.path, sync=False)
+    with environment.store.env.begin(write=True) as txn:
+        table = environment.store.db[segments.TABLE]
+        key = segments.pack_key(QID, starts[0])
+        txn.put(key, txn.get(key, db=table)[:-1] + b"\xff", db=table)
+    environment.close()
+    disk.open()
+    assert (disk.log.first, disk.log.ready_count) == (0, 40)
+    assert [offset for offset, _ in disk.read(0, 40)] == list(range(40))
+    disk.log.retain(400, 0)
+    disk.commit()
+    assert [*disk.environment.segments()[QID]] == disk.log.segments
 
 
 def test_a_slow_reader_costs_little_memory_and_no_time(disk: Disk) -> None:
