@@ -66,6 +66,7 @@ FOLDERS = (
     "broker.cli.top",  # live figures in a terminal
     "broker.cli",  # the command
     "leveret.__main__",
+    "leveret.celery",  # unique tasks for Celery
     "leveret.export",  # reads what `broker.export` wrote
     "leveret.pytest_plugin",
     "leveret.spark",  # a source and a sink of messages for Spark
@@ -176,6 +177,8 @@ THIRD_PARTY = {
         "broker.metrics.http",
     ),
     "pytest": ("leveret.pytest_plugin",),
+    "celery": ("leveret.celery",),
+    "kombu": ("leveret.celery",),
     "numpy": ("analytics.fast_lines",),
     "psycopg": ("broker.replication.postgresql", "broker.replication.postgresql_servers"),
     "psutil": ("broker.process.resource_alarms",),

@@ -7,5 +7,5 @@ PAGE = ROOT / "docs" / "howto" / "take-each-message-once.md"
 
 
 def test_the_page_prints_what_it_says(tmp_path):
-    """The block of output is that of the program and the commands before it."""
-    assert 1 == follow(PAGE, tmp_path, lambda text: [" ".join(line.split()) for line in text.splitlines()])
+    """Each block of output is that of the program and the commands before it."""
+    assert 2 == follow(PAGE, tmp_path, lambda text: [" ".join(line.split()) for line in text.splitlines()])
