@@ -1,4 +1,32 @@
-from bench.transactions import CONFIRMS, TITLES, factors, parser, table, turns
+from pamqp import commands, frame
+
+from bench.bulk import Bulk
+from bench.client import publish_frames
+from bench.transactions import CONFIRMS, TITLES, arrived, factors, parser, table, turns
+
+
+class Read(Bulk):
+    """A client that has read frames."""
+
+    def __init__(self, octets: bytes) -> None:
+        self.rest, self.sent, self.confirmed = octets, 0, 0
+
+    def read(self) -> None:
+        """Have nothing more to read."""
+
+
+def test_what_has_arrived_is_counted():
+    """Deliveries and `commit-ok` are reported, confirms are counted, and a part of a frame waits for the rest."""
+    methods = [
+        commands.Basic.Deliver("a", 1, False, "", "q"),
+        commands.Tx.CommitOk(),
+        commands.Basic.Ack(7, True),
+    ]
+    octets = b"".join(frame.marshal(method, 1) for method in methods) + publish_frames("q", b"x")[-9:]
+    client = Read(octets + octets[:9])
+
+    assert (1, True) == arrived(client)
+    assert (7, octets[:9]) == (client.confirmed, client.rest)
 
 
 def test_each_way_is_run_on_each_broker_in_every_round():
