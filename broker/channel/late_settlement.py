@@ -29,6 +29,7 @@ class Nowhere:
     touched = True
     has_input = False
     settings = NO_SETTINGS
+    ids = None
 
     def __init__(self) -> None:
         self.acks = _Ignored()

@@ -133,7 +133,7 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
     _other("background_gc_*", "socket_writer.*", "message_store_shutdown_timeout", "msg_store_*",
            "classic_queue.*", "vhost_restart_strategy", "default_worker_pool_size",
            "delegate_count", why="there is no counterpart"),
-    _other("consumer_disconnected_timeout", why="there are no streams and no quorum queue leaders on other nodes"),
+    _other("consumer_disconnected_timeout", why="streams and quorum queues have no leaders on other nodes"),
     _other("queue_types.*", "exchange_types.*", nothing=("true",), why="the types are fixed"),
     _other("deprecated_features.*", "feature_flags.*", nothing=("true",),
            why="use `compatibility.*`; `transient_nonexcl_queues` and `global_qos` are obeyed"),

@@ -53,11 +53,11 @@ def test_what_is_imported_is_exported(tmp_path):
 
 def test_an_import_lists_what_it_leaves_out(tmp_path):
     """`--on-unsupported skip` imports the rest of the file, and says what is missing then."""
-    stream = {**QUEUE, "name": "log", "arguments": {"x-queue-type": "stream"}}
+    far = {"name": "far", "vhost": "/", "type": "x-federation-upstream"}
     words = (
         "--data-dir",
         str(tmp_path / "data"),
-        str(written(tmp_path / "file.json", queues=[stream, QUEUE])),
+        str(written(tmp_path / "file.json", queues=[QUEUE], exchanges=[far])),
     )
     refused = definitions("import", *words)
     would, done = (
@@ -66,7 +66,7 @@ def test_an_import_lists_what_it_leaves_out(tmp_path):
 
     assert (65, 1, 0) == (refused.exit_code, would.exit_code, done.exit_code)
     assert "definitions.on_unsupported = skip" in refused.stderr
-    line = "left out: queues[0] (name 'log', vhost '/'): there are no streams\n"
+    line = "left out: exchanges[0] (name 'far', vhost '/'): unknown exchange type 'x-federation-upstream'\n"
     assert (True, True) == (line in would.stdout, line in done.stdout)
     assert ["q"] == [each["name"] for each in exported(tmp_path / "data")["queues"]]
 

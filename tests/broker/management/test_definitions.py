@@ -170,14 +170,15 @@ def test_an_import_answers_what_it_did(api, caplog):
 
 def test_what_cannot_exist_here_is_left_out_on_request(api):
     """`on_unsupported=skip` imports the rest, on RabbitMQ's path, too, and our own lists what is left out."""
-    queues = [{"name": name, "vhost": "/", "arguments": {"x-queue-type": kind}} for name, kind in
-              (("log", "stream"), ("q", "classic"))]  # fmt: skip
-    document = {"queues": queues}
+    far = {"name": "far", "vhost": "/", "type": "x-federation-upstream"}
+    document = {"queues": [{"name": "q", "vhost": "/"}], "exchanges": [far]}
     refused = api.post("definitions", document)
     told = api.post("leveret/definitions?dry_run=true&on_unsupported=skip", document)
 
     assert (400, True) == (refused.status, "definitions.on_unsupported = skip" in refused.body["reason"])
-    assert ["queues[0] (name 'log', vhost '/'): there are no streams"] == told.body["skipped"]
+    assert [
+        "exchanges[0] (name 'far', vhost '/'): unknown exchange type 'x-federation-upstream'"
+    ] == told.body["skipped"]
     assert 0 == told.body["skipped_left_off"]
     assert 204 == api.post("definitions?on_unsupported=skip", document).status
     assert ["q"] == [queue["name"] for queue in api.get("queues")]

@@ -327,6 +327,7 @@ def test_no_offset_is_given_again_when_the_last_segment_has_no_message(disk: Dis
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_segment_whose_row_is_damaged_is_read_all_the_same(disk: Disk, clean: bool) -> None:
+    """After a clean stop, and after a kill; retention deletes it like others."""
     disk.log.segment_octets = 200
     for number in range(4):
         disk.publish(10, number, size=40)
