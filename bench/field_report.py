@@ -14,7 +14,7 @@ CHART = "docs/figures/field.svg"
 COLORS = ("#2b6cb0", "#dd6b20", "#2f855a", "#805ad5", "#b83280")
 WIDTH, LABELS, BAR, GAP, FIGURES = 760, 270, 12, 14, 90
 OURS = "leveret"
-NAMES = {OURS: "Leveret", "rabbitmq": "RabbitMQ", "rabbitmq-4.3": "RabbitMQ 4.3"}
+NAMES = {OURS: "Leveret", "rabbitmq": "RabbitMQ", "rabbitmq-4.3": "RabbitMQ 4.3", "lavinmq": "LavinMQ"}
 
 
 class Row(NamedTuple):
