@@ -8,7 +8,7 @@ from functools import partial
 from threading import Event
 
 import pytest
-from celery import Celery, chain, group
+from celery import Celery, chain, group, signals
 from celery.contrib.testing.worker import start_worker
 from kombu import Queue, pools
 from processes.commands import execute
@@ -20,6 +20,11 @@ from leveret.celery import UniqueTask
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
 SECONDS = 15
 LONG_MS = 600_000
+
+
+@signals.setup_logging.connect
+def leave_loggers(**_: object) -> None:
+    """Set up nothing: Celery would take the handlers of the root logger away, for all tests that follow."""
 
 
 class Tasks:
@@ -78,7 +83,7 @@ class Tasks:
 
     @contextmanager
     def worker(self) -> Iterator[None]:
-        """Run a worker in a thread."""
+        """Run a worker in a thread, which leaves the loggers of this process as they are."""
         with start_worker(
             self.app, pool="solo", concurrency=1, perform_ping_check=False, shutdown_timeout=SECONDS
         ):
