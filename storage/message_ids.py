@@ -38,6 +38,8 @@ MOST_IDS = 20_000_000
 """Maximum number of ids that all queues of a node know together, unless it is set; some 18 bytes each."""
 QUEUED_BIT = 1
 """The bit of a time, in memory only: the message is in the queue still."""
+KNOWN_BIT = 2
+"""The bit of a number of copies: the id is known as long as they are there."""
 _COPIES = PRESENT - (1 << 32)
 """Values above are numbers of copies."""
 
@@ -70,7 +72,7 @@ def lasts(value: int, now: int) -> bool:
 
 def is_known(value: int, now: int) -> bool:
     """Return whether an id with this value is known at a time (epoch ms)."""
-    return value >> 1 > now >> 4 and (value <= _COPIES or bool(value & 2))
+    return value >> 1 > now >> 4 and (value <= _COPIES or bool(value & KNOWN_BIT))
 
 
 def copies_of(value: int) -> int:
@@ -80,7 +82,12 @@ def copies_of(value: int) -> int:
 
 def of_copies(copies: int, *, is_known: bool) -> int:
     """Return the value of an id that so many messages in the queue have (>= 0)."""
-    return PRESENT - (copies - 1 << 2) - 2 * (not is_known) if copies else FREE
+    return PRESENT - (copies - 1 << 2) - KNOWN_BIT * (not is_known) if copies else FREE
+
+
+def one_less(value: int) -> int:
+    """Return the value of an id with one copy less; `FREE` after the last one, or if it is no number of copies."""
+    return of_copies(max(0, copies_of(value) - 1), is_known=bool(value & KNOWN_BIT))
 
 
 def pack_entry(mark: bytes, value: int) -> bytes:
@@ -177,14 +184,7 @@ class KnownIds:
 
     def has_any(self, marks: Iterable[bytes]) -> bool:
         """Return whether some of the ids are there."""
-        buckets, mask, split_at = self._buckets, self._mask, self._split_at
-        for mark in marks:
-            number = _bits(mark[:4], "big") & mask
-            if number < split_at:
-                number = _bits(mark[:4], "big") & (mask << 1 | 1)
-            if mark in buckets[number] and self._place(mark)[1] >= 0:
-                return True
-        return False
+        return any(self._place(mark)[1] >= 0 for mark in marks)
 
     def add_all(self, marks: Iterable[bytes], value: int, now: int) -> list[bytes]:
         """Add ids as `put` does, but for those that are there, which are returned."""

@@ -51,7 +51,7 @@ from leveret.broker.scheduling.wall_timers import Timer
 from leveret.confirm.promise import Withheld, joined
 from leveret.storage.delayed import Due
 from leveret.storage.message import Awaited, Message, Persistent, moving
-from leveret.storage.message_ids import FREE, copies_of, fingerprint, time_of, value_until
+from leveret.storage.message_ids import FREE, KNOWN_BIT, copies_of, fingerprint, time_of, value_until
 from leveret.storage.queues.backing_queue import Fetched
 
 log = logging.getLogger("leveret.queue")
@@ -192,9 +192,8 @@ class Deduplication:
         until = FREE if self._keeps_present else self._until(self._context.clock())
         self._ids.take_all(marks, until, is_stored=is_stored)
         withheld: list[Withheld] = []
-        if (
-            is_stored and self._settings.deduplicate_for
-        ):  # ids outlast messages that end before they are written
+        # ids outlast messages that end before they are written
+        if is_stored and self._settings.deduplicate_for:
             last: Any = None
             for message in messages:
                 publisher = message.publisher  # type: ignore[attr-defined] # it is stored
@@ -474,9 +473,8 @@ class Deduplication:
             then = self._until(self._context.clock()) if is_timed else FREE
             self._ids.end(mark, is_stored=is_stored, then=then)
         elif waiting is not None and not is_dropped and self._disk is not None:
-            self._ids.keep(
-                mark
-            )  # its consumer is done with it: it may come back no more, whatever becomes of the broker
+            # its consumer is done with it: it may come back no more, whatever becomes of the broker
+            self._ids.keep(mark)
         elif waiting is not None or not is_stored:
             self._ids.left(mark)
         if mark in self._replaced:
@@ -566,7 +564,7 @@ class Deduplication:
             self._until(self._context.clock())
         elif self._settings.deduplicate_mode == QUEUED:
             for mark, each in self._ids.log.known.entries():
-                if returned := copies_of(each) - bool(each & 2):
+                if returned := copies_of(each) - bool(each & KNOWN_BIT):
                     self._returned[mark] = returned
 
     def delete(self) -> None:

@@ -13,6 +13,7 @@ from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.id_log import IdLog
 from leveret.storage.message_ids import (
     FREE,
+    KNOWN_BIT,
     PRESENT,
     QUEUED_BIT,
     KnownIds,
@@ -20,6 +21,7 @@ from leveret.storage.message_ids import (
     copies_of,
     is_known,
     of_copies,
+    one_less,
 )
 
 
@@ -119,27 +121,26 @@ class IdPlaces:
         value = place.get(mark)
         put = self._put_pending if is_stored else self._put_volatile
         if value:
-            put(mark, of_copies(max(0, copies_of(value) - 1), is_known=bool(value & 2)))
+            put(mark, one_less(value))
 
     def note(self, mark: bytes, until: int) -> None:
         """Have the next commit write the id of a message that was taken, unless it has left the queue before that."""
         pending = self._pending.pop(mark, FREE)
         if until and pending:
             self.log.put(mark, until)
-        elif copies := copies_of(pending):
-            if copies > 1:
-                self._pending[mark] = of_copies(copies - 1, is_known=bool(pending & 2))
+        elif copies_of(pending):
+            if rest := one_less(pending):
+                self._pending[mark] = rest
             before = self.log.known.get(mark)
-            known = bool(pending & 2 or (copies_of(before) and before & 2))
-            self.log.put(mark, of_copies(copies_of(before) + 1, is_known=known))
+            known = bool(pending & KNOWN_BIT or (copies_of(before) and before & KNOWN_BIT))
+            self.log.put(mark, _more(before, is_known=known))
 
     def keep(self, mark: bytes) -> None:
         """Have the next commit write an id that was known in memory only: for its time, or with one of its messages."""
         value = self._volatile.get(mark)
-        copies = copies_of(value)
-        self._put_volatile(mark, of_copies(copies - 1, is_known=bool(value & 2)) if copies else FREE)
-        if copies:
-            value = of_copies(copies_of(self.log.known.get(mark)) + 1, is_known=bool(value & 2))
+        self._put_volatile(mark, one_less(value))
+        if copies_of(value):
+            value = _more(self.log.known.get(mark), is_known=bool(value & KNOWN_BIT))
         if value:
             self.log.put(mark, value & ~QUEUED_BIT)
 
@@ -148,7 +149,7 @@ class IdPlaces:
     def deliver(self, mark: bytes) -> None:
         """Have an id free, although messages that have it are in the queue."""
         for value, put in self._all(mark, is_stored=True):
-            if value & 2 and (copies := copies_of(value)):
+            if value & KNOWN_BIT and (copies := copies_of(value)):
                 put(mark, of_copies(copies, is_known=False))
 
     def end(self, mark: bytes, *, is_stored: bool, then: int = FREE) -> None:
@@ -157,8 +158,8 @@ class IdPlaces:
             self.log.put(mark, then, is_end=True)
             return
         for value, put in self._all(mark, is_stored=is_stored, is_end=True):
-            if copies := copies_of(value):
-                put(mark, of_copies(copies - 1, is_known=bool(value & 2)) or then)
+            if copies_of(value):
+                put(mark, one_less(value) or then)
                 break
 
     def left(self, mark: bytes) -> None:
