@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from leveret.exchanges.erlang_hash import Atom
+
 DEEPEST: Final = 32  # maximum depth of tuples and lists inside each other
 _TOKEN: Final = re.compile(
     r"""(?:\s|%[^\n]*)*(?:
@@ -22,12 +24,6 @@ _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _LETTERS: Final = {"n": "\n", "t": "\t", "s": " ", "r": "\r"}
 _CLOSING: Final = {"{": "}", "[": "]"}
 _VALUE, _END = "value", "end"  # kinds of tokens beside the punctuation marks
-
-
-class Atom(str):
-    """An atom; equal to the string with the same text."""
-
-    __slots__ = ()
 
 
 def parsed(text: str) -> Any:

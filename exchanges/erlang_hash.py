@@ -24,7 +24,7 @@ _RANGE = (1 << 27) - 1
 
 
 class Atom(str):
-    """An atom of Erlang; a plain text is no term."""
+    """An atom of Erlang, equal to the string with the same text; a plain string is no term."""
 
     __slots__ = ()
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.broker.config.values import Listener, Setting, read_text
-from leveret.broker.erlang_terms import Atom, parsed, parsed_several, written
+from leveret.broker.erlang_terms import parsed, parsed_several, written
+from leveret.exchanges.erlang_hash import Atom
 
 SUFFIX: Final = ".config"  # the ending of files in the form of Erlang
 _PREFIXES: Final[Mapping[str, str]] = {  # how keys begin that stand for the settings of an application

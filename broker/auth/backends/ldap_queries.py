@@ -21,7 +21,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
-from leveret.broker.erlang_terms import Atom, parsed
+from leveret.broker.erlang_terms import parsed
+from leveret.exchanges.erlang_hash import Atom
 
 Query = Any  # A checked term
 Variables = Mapping[str, str]
