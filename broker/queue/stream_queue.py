@@ -10,7 +10,8 @@ limits of other queues are never made for one. Retention is applied when message
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Collection, Sequence
+from bisect import bisect_left
+from collections.abc import Collection
 from functools import partial
 from math import inf
 from struct import Struct
@@ -162,7 +163,7 @@ class StreamQueue(Queue):
         if chunk is None:
             return None
         offsets = chunk.offsets
-        start = offset - chunk.first if type(offsets) is range else _place(offsets, offset)
+        start = bisect_left(offsets, offset)  # there may be gaps
         if reader.filter is None:
             stop = min(len(offsets), start + most)
             found = Fetched(offsets[start:stop], chunk.messages[start:stop], redelivered=False)
@@ -287,11 +288,6 @@ class StreamQueue(Queue):
 
 _NAMED = dict(zip(OFFSETS, ("first", "last_batch", "next_seq"), strict=True))
 """The attribute of the log for each name of an offset."""
-
-
-def _place(offsets: Sequence[int], offset: int) -> int:
-    """Return the place of an offset, or of the next one, among the ascending ones of a chunk that has gaps."""
-    return next((at for at, each in enumerate(offsets) if each >= offset), len(offsets))
 
 
 def _filtered(chunk: Chunk, start: int, most: int, wanted: Filter) -> tuple[int, Fetched]:

@@ -213,7 +213,7 @@ class Returns(Settlements):
     def __init__(self, forwarding: Forwarding) -> None:
         super().__init__(forwarding)
         self.reason = ""
-        """Why a message was returned, '' for none; repeats that a queue drops do not count."""
+        """Reason of the last return, '' for none; repeats that a queue drops do not count."""
 
     def handle(self, index: int, data: bytes, at: int, now: int) -> bool:
         """Note a returned message, or a confirm."""

@@ -139,7 +139,7 @@ class RowError(Exception):
 
 
 class _Writer:
-    """What both writers share."""
+    """Base class of the writers: publishes the rows of a partition."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check(schema)

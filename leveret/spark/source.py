@@ -213,7 +213,7 @@ class Stream:
 
 
 class _RangeReader:
-    """What the readers of a stream share: partitions and their rows."""
+    """Base class of the readers of a stream: partitions and their rows."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options

@@ -554,9 +554,8 @@ class StreamLog(AppendOnly, Looks):
     ) -> None:
         """Take over the messages on disk, whose contents have so many `octets`; `know` must have been called."""
         del count, redelivered_below, expiring
-        if (
-            not self.segments or first < self.first
-        ):  # the row was damaged: octets before the next one are not counted
+        # the row of the first one was damaged: octets before the next one are not counted
+        if not self.segments or first < self.first:
             before = self.segments[0].before if self.segments else 0
             self.segments.insert(0, Segment(first, 0, before, has_references=True))
         stop = max(stop, self.segments[-1].first)
