@@ -12,6 +12,7 @@ Hot path: see docs/performance.md.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice
+from operator import itemgetter
 from types import TracebackType
 from typing import Self
 
@@ -21,6 +22,7 @@ from leveret.broker.errors import AMQPError, precondition_failed
 from leveret.broker.queue.interfaces import OwningQueue
 from leveret.broker.queue.queue import Queue
 
+_consumer_of = itemgetter(0)  # of a record
 PIECE = 1024  # number of deliveries settled between two checks of the time
 End = Callable[[Queue, Sequence[int], Outcome], object]
 """Has messages leave the unacked ones of their queue, which may be their end (`Transaction.end`)."""
@@ -155,20 +157,22 @@ def settle_records(
         return
     if outcome is None:
         channel.acked += len(records)
-    for consumer, run in groupby(records, key=_consumer_of):
+    settled: dict[Receiver, None] = {}
+    for consumer, run in groupby(records, _consumer_of):
+        settled[consumer] = None
         seq_ids = [seq_id for _, seq_id in run]
         if outcome is None:
             consumer.unacked -= len(seq_ids)
         else:
             consumer.give_back(len(seq_ids))
         if end is not None:
-            end(consumer.queue, seq_ids, outcome)  # type: ignore[arg-type]
+            end(consumer.queue, seq_ids, outcome)
         elif outcome is None:
             consumer.queue.acks += seq_ids
         else:
             consumer.queue.discard(seq_ids)
-    _credit(channel, records)  # first, so that queues run in the order in which their consumers wake
-    for consumer, _ in groupby(records, key=_consumer_of):
+    _credit(channel, settled)  # first, so that queues run in the order in which their consumers wake
+    for consumer in settled:
         consumer.queue.touch()
 
 
@@ -183,28 +187,26 @@ def _requeue(
     channel: SettlingChannel, records: Sequence[Record], outcome: Outcome, end: End | None = None
 ) -> None:
     by_queue: dict[Queue, list[int]] = {}
-    for consumer, run in groupby(records, key=_consumer_of):
+    returned: dict[Receiver, None] = {}
+    for consumer, run in groupby(records, _consumer_of):
+        returned[consumer] = None
         seq_ids = [seq_id for _, seq_id in run]
         consumer.give_back(len(seq_ids))
-        by_queue.setdefault(consumer.queue, []).extend(seq_ids)  # type: ignore[arg-type]
+        by_queue.setdefault(consumer.queue, []).extend(seq_ids)
     for queue, seq_ids in by_queue.items():
         if end is not None:
             end(queue, seq_ids, outcome)
         else:
             queue.requeue(seq_ids, failed=outcome == FAILED)
-    _credit(channel, records)
+    _credit(channel, returned)
 
 
-def _credit(channel: SettlingChannel, records: Sequence[Record]) -> None:
+def _credit(channel: SettlingChannel, consumers: Iterable[Receiver]) -> None:
     if channel.global_prefetch:
         channel.wake_consumers()
     else:
-        for consumer in dict.fromkeys(consumer for consumer, _ in records):
+        for consumer in consumers:
             consumer.wake()
-
-
-def _consumer_of(record: Record) -> Receiver:
-    return record[0]
 
 
 def _unknown_tag(delivery_tag: int) -> AMQPError:
