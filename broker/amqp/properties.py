@@ -350,6 +350,11 @@ def with_long(frame: bytes, name: bytes) -> LongHeader:
     return LongHeader(before, frame[end:])
 
 
+def with_offset(frame: bytes) -> LongHeader:
+    """Return the frame of a valid content header with the offset of a message of a stream."""
+    return with_long(frame, b"x-stream-offset")
+
+
 def _with_long(frame: bytes, name: bytes) -> LongHeader:
     properties = Properties(frame[_FRAME_HEAD:-1])
     fields = properties.split_headers()

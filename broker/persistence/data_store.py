@@ -17,6 +17,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from leveret.broker.amqp.properties import with_offset
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.committer import Committer
@@ -244,7 +245,7 @@ class DataStore:
         """Create the backing queue of a queue; qid 0 is a queue that is not durable. `strict`: see `priorities_of`."""
         number = qid or self.next_id()
         if queue_type(arguments) == STREAM:
-            return StreamLog(self.pager, number, self.chunks)
+            return StreamLog(self.pager, number, self.chunks, with_offset)
         priorities = priorities_of(arguments, strict=strict)
         make_level = self._level_maker(number, priorities.default, durable=bool(qid))
         if not priorities.highest:

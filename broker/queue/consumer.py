@@ -2,7 +2,6 @@
 
 Hot path: see docs/performance.md.
 """
-# ruff: noqa: C901 - hot: one flat function is several times cheaper than small ones
 
 from collections.abc import Sequence
 from itertools import repeat
@@ -15,7 +14,7 @@ from leveret.storage.message import Message
 
 UNLIMITED = 1 << 60
 _NONE: tuple[None, bytes, bytes] = (None, b"", b"")
-_INLINE_LIMIT = (
+INLINE_LIMIT = (
     4096  # content up to here is copied into one frame string, larger content is passed by reference
 )
 _START_LIMIT = 512  # bytes before a body that are remembered
@@ -136,14 +135,12 @@ class Consumer:
             self.parked = False
             self.queue.rejoin(self)
 
-    def deliver(  # noqa: PLR0912, PLR0915 - hot: see docs/performance.md
-        self, seq_ids: Sequence[int], messages: Sequence[Message], *, redelivered: bool
-    ) -> None:
+    def deliver(self, seq_ids: Sequence[int], messages: Sequence[Message], *, redelivered: bool) -> None:
         """Send messages; the caller must ensure that there is `room` for them."""
         channel = self.channel
         number, frame_max = channel.number, channel.frame_max
         outbox = self.outbox
-        append, pack, inline = outbox.frames.append, pack_tag, _INLINE_LIMIT
+        append, pack, inline = outbox.frames.append, pack_tag, INLINE_LIMIT
         first = tag = channel.delivery_tag
         size = 0
         heads = self._heads
@@ -176,16 +173,21 @@ class Consumer:
                 append(head + pack(tag) + tail + content)
         if address is not latest[0] and not redelivered:
             self._latest = address, head, tail
-        channel.delivery_tag = tag
-        count = tag - first
+        if redelivered:
+            self.redelivered += tag - first
+        self._sent(seq_ids, first + 1, size)
+
+    def _sent(self, seq_ids: Sequence[int], first: int, size: int) -> None:
+        """Take account of deliveries from a tag on that are in the outbox, of `size` bytes."""
+        channel, outbox = self.channel, self.outbox
+        count = len(seq_ids)
+        channel.delivery_tag = last = first + count - 1
         channel.delivered += count
         self.queue.delivered += count
         self.delivered += count
-        if redelivered:
-            self.redelivered += count
         if not self.no_ack:
             unacked = channel.unacked
-            unacked.update(zip(range(first + 1, tag + 1), zip(repeat(self), seq_ids), strict=True))
+            unacked.update(zip(range(first, last + 1), zip(repeat(self), seq_ids), strict=True))
             if len(unacked) > MANY:
                 channel.unacked = fitting(unacked)
             self.unacked += count

@@ -14,19 +14,19 @@ from bisect import bisect_left
 from collections.abc import Collection
 from functools import partial
 from math import inf
-from struct import Struct
 from typing import Any, NamedTuple
 
-from leveret.broker.amqp.properties import Properties, with_long
+from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table, decode_value, strings
 from leveret.broker.errors import not_implemented, resource
 from leveret.broker.queue.arguments import OFFSETS, age_ms
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import RUN_BUDGET, Queue
 from leveret.broker.queue.settings import QueueSettings
-from leveret.storage.message import Message, header_frame
+from leveret.broker.queue.stream_consumer import Share
+from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Fetched
-from leveret.storage.queues.chunks import Chunk
+from leveret.storage.queues.chunks import Chunk, message_of_copy
 from leveret.storage.queues.stream_log import SEGMENT_OCTETS, StreamLog
 
 SHARE = 256
@@ -34,9 +34,7 @@ SHARE = 256
 SEGMENTS = 8
 """A stream has at least about as many segments as this at its maximum size or age: retention is as exact."""
 LEAST_MS = 1000  # of a segment
-_OFFSET, _FILTER = b"x-stream-offset", b"x-stream-filter-value"
-_LARGE = 65_536  # bytes of a content above which a view of it costs less than a copy
-_pack = Struct(">Q").pack
+_FILTER = b"x-stream-filter-value"
 
 
 class Filter(NamedTuple):
@@ -60,27 +58,6 @@ class Reader:
         self.filter = filter_
 
 
-class Dresser:
-    """Adds the header with the offset to messages; those of one publisher mostly have the same content header."""
-
-    __slots__ = ("_after", "_before", "_head", "_octets")
-
-    def __init__(self) -> None:
-        self._head = b"\xff\xff"  # no content begins so
-        self._octets = 0
-        self._before = self._after = b""
-
-    def dress(self, offset: int, address: bytes, content: bytes) -> Message:
-        """Return a message as readers get it."""
-        if not content.startswith(self._head):
-            self._head = header_frame(content)
-            self._octets = len(self._head)
-            self._before, self._after = with_long(self._head, _OFFSET)
-        rest = content[self._octets :] if len(content) < _LARGE else memoryview(content)[self._octets :]
-        content = b"".join((self._before, _pack(offset), self._after, rest))
-        return Message(address, content, content[1] << 8 | content[2])
-
-
 class StreamQueue(Queue):
     """A stream; the arguments are those of `Queue`. `log` keeps its messages."""
 
@@ -89,7 +66,6 @@ class StreamQueue(Queue):
     def __init__(self, name: str, vhost: str, backing: StreamLog, *args: Any, **options: Any) -> None:
         super().__init__(name, vhost, backing, *args, **options)
         self.log = backing
-        backing.dress = Dresser().dress
         self.no_pause_until = inf  # a publisher never waits for readers
         self._readers: dict[Consumer, Reader] = {}
 
@@ -166,7 +142,8 @@ class StreamQueue(Queue):
         start = bisect_left(offsets, offset)  # there may be gaps
         if reader.filter is None:
             stop = min(len(offsets), start + most)
-            found = Fetched(offsets[start:stop], chunk.messages[start:stop], redelivered=False)
+            share = Share(chunk.copies[start:stop], chunk.shape, chunk.largest)
+            found = Fetched(offsets[start:stop], share, redelivered=False)
         else:
             stop, found = _filtered(chunk, start, most, reader.filter)
         reader.offset = offsets[stop] if stop < len(offsets) else chunk.stop
@@ -293,7 +270,7 @@ _NAMED = dict(zip(OFFSETS, ("first", "last_batch", "next_seq"), strict=True))
 def _filtered(chunk: Chunk, start: int, most: int, wanted: Filter) -> tuple[int, Fetched]:
     """Return where a search for messages from `start` on has ended, and those found: at most so many."""
     if chunk.marks is None:
-        chunk.marks = [_mark_of(message) for message in chunk.messages]
+        chunk.marks = [_mark_of(message_of_copy(copy)) for copy in chunk.copies]
     places: list[int] = []
     at, keeps = start, wanted.keeps
     for at, mark in enumerate(chunk.marks[start:], start):
@@ -302,9 +279,8 @@ def _filtered(chunk: Chunk, start: int, most: int, wanted: Filter) -> tuple[int,
             if len(places) == most:
                 break
     stop = at + 1 if places and len(places) == most else len(chunk.offsets)
-    return stop, Fetched(
-        [chunk.offsets[at] for at in places], [chunk.messages[at] for at in places], redelivered=False
-    )
+    share = Share([chunk.copies[at] for at in places], chunk.shape, chunk.largest)
+    return stop, Fetched([chunk.offsets[at] for at in places], share, redelivered=False)
 
 
 def _mark_of(message: Message) -> str | None:

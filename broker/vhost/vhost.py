@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
+from leveret.broker.amqp.properties import with_offset
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import VHostLimits, is_reached
@@ -72,7 +73,7 @@ def make_in_memory(qid: int, arguments: Table, *, strict: bool = False) -> Backi
     """Create the in-memory backing queue of a queue that is not stored; `strict`: see `priorities_of`."""
     del qid
     if queue_type(arguments) == STREAM:
-        return StreamLog(None, 0, ChunkCache(CHUNK_OCTETS))
+        return StreamLog(None, 0, ChunkCache(CHUNK_OCTETS), with_offset)
     priorities = priorities_of(arguments, strict=strict)
     if not priorities.highest:
         return MemoryQueue()

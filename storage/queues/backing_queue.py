@@ -27,7 +27,7 @@ class Fetched(NamedTuple):
     """
 
     seq_ids: Sequence[int]
-    messages: list[Message]
+    messages: Sequence[Message]
     redelivered: bool
 
 

@@ -1,14 +1,17 @@
 """Chunks: runs of a stream's messages in memory, which all readers of the stream share.
 
+Theory. What readers are sent of a message differs up to the delivery tag only. So a chunk has the rest of each delivery
+as one string, the *copy* of the message: the end of the method, and the content with the offset in its header. Messages
+of one publisher mostly begin alike, so their copies are made of two strings, the offset, and the rest of the content.
+
 Hot path: see docs/performance.md.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import itemgetter
-from struct import error as StructError  # noqa: N812 - it is an exception, whatever its name
-from typing import Any, Protocol
+from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
+from typing import Any, NamedTuple, Protocol
 
 from zlib_ng.zlib_ng import crc32
 
@@ -16,16 +19,70 @@ from leveret.storage.damage import BITMAP, BLOCK, RECORD as DAMAGED_RECORD
 from leveret.storage.journal.blocks import RECORD, Header, offsets_of, read_bitmap, read_records
 from leveret.storage.journal.reads import Loaded, RawBlock
 from leveret.storage.journal.shared_bodies import OVERHEAD
-from leveret.storage.message import Message
+from leveret.storage.message import Message, header_frame
 from leveret.storage.queues.peek import headed, message_of
 
 CHUNK_OCTETS = 32 * 1024 * 1024
 """Maximum bytes of memory for the chunks of all streams."""
-_offset = itemgetter(0)
-Dress = Callable[[int, bytes, bytes], Message]
-"""Returns the message that readers get, given its offset, address and content."""
-Pairs = list[tuple[int, Message]]
-"""Messages with their offsets, ascending."""
+_pack = Struct(">Q").pack
+_checksum = Struct(">I").unpack_from
+_ADDRESS_SIZE = Struct(">H").unpack_from
+_KIND_AT, _SIZE_AT = RECORD.size - 12, RECORD.size - 10  # in a record without its checksum and size
+_LARGE = 65_536  # bytes of a content above which a view of it costs less than a copy
+Dress = Callable[[bytes], tuple[bytes, bytes]]
+"""Returns the frame of a content header with a place for an offset of eight octets: what is before and after it."""
+
+
+class Shape(NamedTuple):
+    """Channel number and size of the address of all messages of a chunk."""
+
+    channel_id: int
+    address_size: int
+
+
+class Copies:
+    """Makes the copies of messages; `shapes` has what they have been like."""
+
+    __slots__ = ("_address", "_after", "_before", "_dress", "_head", "_size", "_start", "shapes")
+
+    def __init__(self, dress: Dress) -> None:
+        self._dress = dress
+        self.shapes: set[Shape] = set()
+        self._address: bytes | None = None
+        self._head = self._start = self._before = self._after = b""
+        self._size = 0
+
+    def copy(self, offset: int, address: bytes, content: bytes) -> bytes:
+        """Return the copy of a message."""
+        if address != self._address or not content.startswith(self._head):
+            self._learn(address, content)
+        size = self._size
+        rest = content[size:] if len(content) < _LARGE else memoryview(content)[size:]
+        return b"".join((self._before, _pack(offset), self._after, rest))
+
+    def _learn(self, address: bytes, content: bytes) -> None:
+        self._address = address
+        self._head = head = header_frame(content)
+        self._size = len(head)
+        before, self._after = self._dress(head)
+        self._before = b"".join((b"\0", address, b"\xce", before))
+        self.shapes.add(Shape(head[1] << 8 | head[2], len(address)))
+
+    def of_records(self, first: int, records: list[bytes]) -> list[bytes]:
+        """Return the copies of messages given by their records without checksum and size, and their first offset."""
+        found = []
+        start, at = b"\xff\xff", 0  # no record begins so
+        before = after = b""
+        pack, join, kind_at = _pack, b"".join, _KIND_AT
+        for offset, record in enumerate(records, first):
+            if not record.startswith(start, kind_at):
+                content_at = _SIZE_AT + 2 + _ADDRESS_SIZE(record, _SIZE_AT)[0]
+                self._learn(record[_SIZE_AT + 2 : content_at], record[content_at:])
+                at = content_at + self._size
+                start, before, after = record[kind_at:at], self._before, self._after
+            rest = record[at:] if len(record) < _LARGE else memoryview(record)[at:]
+            found.append(join((before, pack(offset), after, rest)))
+        return found
 
 
 class ChunkOwner(Protocol):
@@ -36,16 +93,24 @@ class ChunkOwner(Protocol):
 
 
 class Chunk:
-    """Messages of a stream from offset `first` to before `stop`; some may be missing, because they are damaged."""
+    """Messages of a stream from offset `first` to before `stop`; some may be missing, because they are damaged.
 
-    __slots__ = ("first", "marks", "messages", "octets", "offsets", "stop")
+    `copies` are those of the messages at the `offsets`; `shape` is that of all, None if they differ.
+    """
 
-    def __init__(self, first: int, stop: int, offsets: Sequence[int], messages: list[Message]) -> None:
+    __slots__ = ("copies", "first", "largest", "marks", "octets", "offsets", "shape", "stop")
+
+    def __init__(
+        self, first: int, stop: int, offsets: Sequence[int], copies: list[bytes], shapes: set[Shape]
+    ) -> None:
         self.first = first
         self.stop = stop
         self.offsets = offsets
-        self.messages = messages
-        self.octets = sum([len(message.content) for message in messages]) + OVERHEAD * (1 + len(messages))
+        self.copies = copies
+        self.shape = next(iter(shapes)) if len(shapes) == 1 else None
+        sizes = list(map(len, copies))
+        self.largest = max(sizes, default=0)
+        self.octets = sum(sizes) + OVERHEAD * (1 + len(sizes))
         self.marks: list[Any] | None = None
         """Something that readers have found out about each message."""
 
@@ -79,31 +144,29 @@ class ChunkCache:
         self.octets -= chunk.octets
 
 
-def chunk_of(first: int, stop: int, pairs: Pairs) -> Chunk:
-    """Return a chunk of the messages that are left in a range of offsets."""
-    offsets: Sequence[int] = [offset for offset, _ in pairs]
-    if len(offsets) == stop - first:
-        offsets = range(first, stop)
-    return Chunk(first, stop, offsets, [message for _, message in pairs])
+def message_of_copy(copy: bytes) -> Message:
+    """Return a message as readers get it."""
+    stop = 2 + copy[1]
+    stop += 1 + copy[stop]
+    content = copy[stop + 1 :]
+    return Message(copy[1:stop], content, content[1] << 8 | content[2])
 
 
-def undressed(offset: int, address: bytes, content: bytes) -> Message:
-    """Return a message as it is stored."""
-    del offset
-    return Message(address, content, content[1] << 8 | content[2])
-
-
-def decoded(found: Loaded, wanted: range, dress: Dress, on_damage: Callable[[int, str], object]) -> Pairs:
+def chunk_of(found: Loaded, wanted: range, dress: Dress, on_damage: Callable[[int, str], object]) -> Chunk:
     """Return the messages that a read has found in a range of offsets; damaged ones are reported and left out."""
-    pairs: Pairs = []
+    copies = Copies(dress)
+    offsets: list[int] = []
+    found_copies: list[bytes] = []
     for raw, header in headed(found, partial(on_damage, wanted.start, BLOCK)):
         bitmap = read_bitmap(raw.dead, header)
         if bitmap.is_damaged:
             on_damage(header.first, BITMAP)
-        if not header.has_references:
-            some = _plain(raw, header, bitmap.dead, wanted, dress)
+        if not (header.has_references or bitmap.dead) and header.last - header.first + 1 == header.records:
+            some = _dense(raw, header, wanted)
             if some is not None:
-                pairs += some
+                first, records = some
+                offsets += range(first, first + len(records))
+                found_copies += copies.of_records(first, records)
                 continue
         for record in read_records(raw.value, header, bitmap.dead):
             if isinstance(record, int):
@@ -113,30 +176,27 @@ def decoded(found: Loaded, wanted: range, dress: Dress, on_damage: Callable[[int
                 if message is None:
                     on_damage(record.seq_id, DAMAGED_RECORD)
                 else:
-                    pairs.append((record.seq_id, dress(record.seq_id, message.address, message.content)))
-    pairs.sort(key=_offset)
-    return pairs
+                    offsets.append(record.seq_id)
+                    found_copies.append(copies.copy(record.seq_id, message.address, message.content))
+    is_whole = len(offsets) == len(wanted)
+    return Chunk(wanted.start, wanted.stop, wanted if is_whole else offsets, found_copies, copies.shapes)
 
 
-def _plain(raw: RawBlock, header: Header, dead: int, wanted: range, dress: Dress) -> Pairs | None:
-    """Return the messages of a block without references that are in a range; None if any record is damaged."""
+def _dense(raw: RawBlock, header: Header, wanted: range) -> tuple[int, list[bytes]] | None:
+    """Return the first offset, and the records, of a block without gaps that are in a range; None if any is damaged."""
     value = raw.value
     seed = crc32(raw.key)
-    unpack, fixed = RECORD.unpack_from, RECORD.size
-    address = b""
-    found: Pairs = []
+    at = max(0, wanted.start - header.first)
+    end = min(header.records, wanted.stop - header.first)
+    offsets = (*offsets_of(value, header), len(value))
+    records = []
     try:
-        for index, offset in enumerate(offsets_of(value, header)):
-            crc, length, seq_id, _, _, _, octets = unpack(value, offset)
-            if seq_id not in wanted or (dead and dead >> index & 1):
-                continue
-            stop = offset + 8 + length
-            if crc32(value[offset + 8 : stop], seed ^ index) != crc:
+        for index in range(at, end):
+            begin = offsets[index]
+            record = value[begin + 8 : offsets[index + 1]]
+            if crc32(record, seed ^ index) != _checksum(value, begin)[0]:
                 return None
-            at = offset + fixed
-            if len(address) != octets or not value.startswith(address, at):
-                address = value[at : at + octets]
-            found.append((seq_id, dress(seq_id, address, value[at + octets : stop])))
-    except (StructError, IndexError):
+            records.append(record)
+    except StructError:
         return None
-    return found
+    return header.first + at, records

@@ -43,7 +43,7 @@ from leveret.storage.queues.backing_queue import (
     PortionSteps,
     never,
 )
-from leveret.storage.queues.chunks import Chunk, ChunkCache, Dress, chunk_of, decoded, undressed
+from leveret.storage.queues.chunks import Chunk, ChunkCache, Copies, Dress, chunk_of, message_of_copy
 from leveret.storage.queues.delta import NO_GAPS
 from leveret.storage.queues.no_paging import AppendOnly
 from leveret.storage.queues.pager import LOAD_OCTETS, Pager
@@ -74,11 +74,13 @@ class StreamLog(AppendOnly, Looks):
         pager: the disk; None to keep everything in memory.
         qid: the id under which the messages are stored.
         cache: of the broker.
+        dress: adds the offset to the headers of messages.
     """
 
     __slots__ = (
         "_cache",
         "_chunks",
+        "_dress",
         "_loading",
         "_more",
         "_safe",
@@ -90,7 +92,6 @@ class StreamLog(AppendOnly, Looks):
         "_wanted",
         "damaged",
         "deleted",
-        "dress",
         "journal_fresh",
         "journal_paged",
         "journaled",
@@ -112,13 +113,13 @@ class StreamLog(AppendOnly, Looks):
     """False: the place of the expiry has the time of the append."""
     journal_returns = NO_RETURNS
 
-    def __init__(self, pager: Pager | None, qid: int, cache: ChunkCache) -> None:
+    def __init__(self, pager: Pager | None, qid: int, cache: ChunkCache, dress: Dress) -> None:
         self.pager = pager
         self.qid = qid
         self.segment = 2048 if pager is None else pager.segment
         self._cache = cache
+        self._dress = dress
         self.on_loaded: Callable[[], object] = never
-        self.dress: Dress = undressed
         self.deleted = False
         self.damaged = 0
         self.segments: list[Segment] = []
@@ -336,16 +337,16 @@ class StreamLog(AppendOnly, Looks):
             return None
         stop = min(self._safe.stop, offset + CHUNK)
         seq_ids, entries = dense(self._tail, first, offset, stop, CHUNK, backwards=False)
-        dress = self.dress
-        messages = []
+        made = Copies(self._dress)
+        copies = []
         octets = 0
         for entry in entries:
             message = entry.message
-            messages.append(dress(entry.seq_id, message.address, message.content))  # type: ignore[union-attr] # kept
+            copies.append(made.copy(entry.seq_id, message.address, message.content))  # type: ignore[union-attr] # kept
             octets += entry.size
             if octets >= LOAD_OCTETS:
                 break
-        return self._keep(Chunk(offset, offset + len(messages), seq_ids[: len(messages)], messages))
+        return self._keep(Chunk(offset, offset + len(copies), seq_ids[: len(copies)], copies, made.shapes))
 
     def _keep(self, chunk: Chunk) -> Chunk:
         at = bisect_left(self._chunks, chunk.first, key=_first)
@@ -401,8 +402,7 @@ class StreamLog(AppendOnly, Looks):
             self._loading = None
             offset = request.ranges[0].first
             stop = min(found.stop, request.horizon)
-            pairs = decoded(found, range(offset, stop), self.dress, self._note_damage)
-            self._keep(chunk_of(offset, stop, pairs))
+            self._keep(chunk_of(found, range(offset, stop), self._dress, self._note_damage))
             if self._more:
                 self.read_ahead(stop, self._more)
             if self._wanted and self._loading is None:
@@ -476,8 +476,8 @@ class StreamLog(AppendOnly, Looks):
         return look._replace(ready=[self._as_read(each) for each in look.ready])
 
     def _as_read(self, peeked: Peeked) -> Peeked:
-        message = self.dress(peeked.seq_id, peeked.message.address, peeked.message.content)
-        return peeked._replace(message=message, expires=0)
+        copy = Copies(self._dress).copy(peeked.seq_id, peeked.message.address, peeked.message.content)
+        return peeked._replace(message=message_of_copy(copy), expires=0)
 
     def _parts(self) -> tuple[Part | None, ...]:
         return None, Part(partial(dense, self._tail, self._tail_first))

@@ -8,9 +8,10 @@ import pytest
 from doubles.fakes import Client, DiskNode, Node, basic_consume, queue_declare
 
 from leveret.broker.administration import BadRequestError
-from leveret.broker.amqp.commands import Basic, make
-from leveret.broker.amqp.properties import build
-from leveret.broker.queue.stream_queue import Dresser, StreamQueue
+from leveret.broker.amqp.commands import Basic, Channel, make
+from leveret.broker.amqp.properties import Properties, build, with_offset
+from leveret.broker.queue.stream_queue import StreamQueue
+from leveret.storage.queues.chunks import Copies
 
 STREAM = {"x-queue-type": ("longstr", "stream")}
 
@@ -71,6 +72,15 @@ def taken(client: Client) -> list[bytes]:
         for each in client.take()
         if each.body is not None and isinstance(each.method, Basic.Deliver)
     ]
+
+
+def frame_sizes(octets: bytes) -> Iterator[int]:
+    """Yield the size of each frame."""
+    at = 0
+    while at < len(octets):
+        size = int.from_bytes(octets[at + 3 : at + 7], "big") + 8
+        yield size
+        at += size
 
 
 def test_each_consumer_reads_for_itself(node: Node) -> None:
@@ -167,12 +177,39 @@ def test_a_large_message_is_copied_once_for_its_header() -> None:
     """The event loop copies each megabyte of it once."""
     header = build(1 << 22)
     content = b"\x02\x00\x01" + len(header).to_bytes(4, "big") + header + b"\xce" + bytes(1 << 22)
-    dresser = Dresser()
+    copies = Copies(with_offset)
     tracemalloc.start()
     try:
-        message = dresser.dress(7, b"", content)
+        copy = copies.copy(7, b"", content)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(message.content) > len(content)
+    assert len(copy) > len(content)
     assert peak < 1.5 * len(content)
+
+
+@pytest.mark.parametrize(("channel", "frame_max"), [(1, 131072), (2, 131072), (1, 4096)])
+def test_a_delivery_is_the_same_on_any_channel(node: Node, channel: int, frame_max: int) -> None:
+    """A reader gets key, headers and body of each message, on its channel, in frames of its size, after the offset."""
+    client, other = Client(node), Client(node, port=50001, frame_max=frame_max)
+    stream(client)
+    bodies = [b"a", b"b" * 5000, b"", b"c" * 70_000]
+    for number, body in enumerate(bodies):
+        client.publish("s", body, headers={"n": ("longstr", str(number))} if number % 2 else {})
+    settle(node)
+    if channel > 1:
+        other.send(make(Channel.Open, ""), channel)
+    other.send(make(Basic.Qos, 0, 100, False), channel)
+    other.take()
+    offset = {"x-stream-offset": ("longstr", "first")}
+    other.send(basic_consume("s", "c", arguments=offset), channel)
+    settle(node)
+    assert max(frame_sizes(bytes(other.driver.octets))) <= frame_max
+    found = [each for each in other.take() if isinstance(each.method, Basic.Deliver)]
+    assert [each.body for each in found] == bodies
+    assert [each.channel for each in found] == [channel] * 4
+    assert [each.method.delivery_tag for each in found] == [1, 2, 3, 4]
+    assert [each.method.routing_key for each in found] == ["s"] * 4
+    headers = [Properties(each.header).headers for each in found]
+    assert [each["x-stream-offset"] for each in headers] == [("long", number) for number in range(4)]
+    assert [each.get("n") for each in headers] == [None, ("longstr", "1"), None, ("longstr", "3")]

@@ -18,7 +18,7 @@ from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.message import Message, Persistent
-from leveret.storage.queues.chunks import ChunkCache
+from leveret.storage.queues.chunks import ChunkCache, message_of_copy
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.peek import Snapshot
 from leveret.storage.queues.stream_log import FINEST, TAIL_OCTETS, StreamLog
@@ -41,6 +41,11 @@ def content(number: int, size: int = 0) -> bytes:
         + body
         + b"\xce"
     )
+
+
+def marked(head: bytes) -> tuple[bytes, bytes]:
+    """Return the frame of a content header with a place for an offset at its end."""
+    return head[:3] + (len(head) - 8 + 8).to_bytes(4, "big") + head[7:-1], head[-1:]
 
 
 class Publisher:
@@ -73,7 +78,7 @@ class Disk:
             self.journal, self.requests.append, segment=16, load_octets=self.load_octets, damages=Damages()
         )
         self.pager.snapshot = self._snapshot
-        self.log = StreamLog(self.pager, QID, ChunkCache(self.cache))
+        self.log = StreamLog(self.pager, QID, ChunkCache(self.cache), marked)
         found = recover(self.environment, [QID])
         if rows := self.environment.segments().get(QID):
             self.log.know(rows)
@@ -118,8 +123,11 @@ class Disk:
                 if not self.load():
                     break
                 continue
-            pairs = zip(chunk.offsets, chunk.messages, strict=True)
-            found += [(at, message.body.rstrip(b".")) for at, message in pairs if at >= offset]
+            for at, copy in zip(chunk.offsets, chunk.copies, strict=True):
+                message = message_of_copy(copy)
+                assert (message.address, message.header[-8:]) == (ADDRESS, at.to_bytes(8, "big"))
+                if at >= offset:
+                    found.append((at, message.body.rstrip(b".")))
             offset = chunk.stop
         return found[:most]
 
@@ -369,7 +377,7 @@ def test_a_slow_reader_costs_little_memory_and_no_time(disk: Disk) -> None:
 
 def test_segments_are_few_whatever_size_they_are_to_have() -> None:
     """A client that asks for very small ones takes no memory for each message."""
-    log = StreamLog(None, 0, ChunkCache(1000))
+    log = StreamLog(None, 0, ChunkCache(1000), marked)
     log.segment_octets = 0
     message = Message(ADDRESS, content(0), 1)
     for _ in range(10):
@@ -399,7 +407,7 @@ def test_a_search_that_was_given_up_reads_no_more(disk: Disk) -> None:
 def test_messages_in_memory_only(tmp_path: Path) -> None:
     """Without a disk a stream is in memory, and readers get all of it."""
     del tmp_path
-    log = StreamLog(None, 0, ChunkCache(1000))
+    log = StreamLog(None, 0, ChunkCache(1000), marked)
     log.publish([Message(ADDRESS, content(number), 1) for number in range(5)], expires=1)
     log.trim(1 << 60)
     chunk = log.chunk(2)
