@@ -69,6 +69,12 @@ class Definition:
         mode, delay = value.get("ack-mode", ON_CONFIRM), value.get("reconnect-delay", RECONNECT_SECONDS)
         return cls(vhost, name, _source(value), _destination(value), mode, delay, setter)
 
+    @property
+    def brokers(self) -> dict[str, str]:
+        """The URIs of both ends, without logins and under RabbitMQ's names."""
+        ends = {"src-uri": self.source.endpoints, "dest-uri": self.destination.endpoints}
+        return {key: ", ".join(each.shown for each in endpoints) for key, endpoints in ends.items()}
+
     def ends(self) -> dict[str, str]:
         """Return both ends under RabbitMQ's names, as status and forward headers have them."""
         source, destination = self.source, self.destination

@@ -99,7 +99,7 @@ class Worker:
             "src_protocol": PROTOCOL,
             "dest_protocol": PROTOCOL,
             "dest_uri": session.destination,
-            **{key.replace("-", "_"): name for key, name in self.definition.ends().items()},
+            **_keyed(self.definition.ends()),
         }
 
     def _enter(self, state: State, reason: str = "") -> None:
@@ -273,6 +273,7 @@ class Shovels:
             "vhost": definition.vhost,
             "type": "dynamic",
             "state": str(worker.state),
+            **_keyed({**definition.brokers, **definition.ends()}),  # RabbitMQ tells them of running ones only
         }
         status |= worker.details
         if worker.state is State.RUNNING and session is not None:
@@ -284,6 +285,11 @@ class Shovels:
             if session.left is not None:
                 status["remaining"] = max(0, session.left - session.forwarding.settled)
         return {**status, "forwarded": worker.forwarded}
+
+
+def _keyed(keys: dict[str, str]) -> dict[str, str]:
+    """Return the keys of a definition as those of a status."""
+    return {key.replace("-", "_"): name for key, name in keys.items()}
 
 
 async def _end(worker: Worker, before: "asyncio.Task[None] | None") -> None:

@@ -291,7 +291,7 @@ def test_a_failure_within_the_broker_is_logged_once_a_minute(broker, http, caplo
 
 
 def test_a_failure_is_shown_and_the_shovel_tries_again(broker, http):
-    """The reason has no password."""
+    """The status has the reason and both ends, and no password."""
     http.shovel("s", src_queue="a", dest_exchange="none", reconnect_delay=0.01)
     status = http.await_state("s", "terminated")
     assert "NOT_FOUND - no exchange 'none' in vhost '/'" in status["reason"]
@@ -299,6 +299,8 @@ def test_a_failure_is_shown_and_the_shovel_tries_again(broker, http):
     status = http.await_state("t", "terminated")
 
     assert "cannot connect to 127.0.0.1:1" in status["reason"]
+    assert ("amqp://", "a") == (status["src_uri"], status["src_queue"])
+    assert ("amqp://127.0.0.1:1", "b") == (status["dest_uri"], status["dest_queue"])
     assert "secret" not in str(status)
     broker.declare("b")
     http.shovel("s", src_queue="a", dest_queue="b")
