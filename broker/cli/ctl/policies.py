@@ -210,10 +210,11 @@ def shovel_status(session: Session) -> None:
 
 
 @command(SHOVELS, "-p shop archive")
-def delete_shovel(session: Session, name: str) -> None:
-    """Stop and delete a shovel of a virtual host."""
-    session.announce(f"Deleting shovel {name} in vhost {session.vhost}")
-    _end(session, "parameters", "shovel", session.vhost, name)
+def delete_shovel(session: Session, name: str, more: tuple[str, ...]) -> None:
+    """Stop and delete shovels of a virtual host."""
+    for each in (name, *more):
+        session.announce(f"Deleting shovel {each} in vhost {session.vhost}")
+        _end(session, "parameters", "shovel", session.vhost, each)
 
 
 @command(SHOVELS, "-p shop archive")

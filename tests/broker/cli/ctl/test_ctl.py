@@ -306,3 +306,18 @@ def test_a_report_has_everything_in_the_order_of_rabbitmq(run):
     assert all(line.startswith(start) for line, start in zip(headings, first, strict=False))
     assert ["Listing connections ...", "Listing channels ...", *vhosts] == headings[4:]
     assert any(line.startswith("name\ttype\tdurable\t") for line in lines)
+
+
+def test_shovels_are_deleted_by_one_command(run):
+    """Several names in one virtual host: a migration has one for each queue."""
+    value = '{"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"}'
+    for name in ("one", "two", "three"):
+        assert 0 == run("set_parameter", "shovel", name, value).exit_code
+
+    deleted = run("delete_shovel", "one", "three")
+
+    assert 0 == deleted.exit_code, deleted.output
+    listed = run("-s", "list_parameters").stdout.splitlines()
+    assert ["two"] == [line.split("\t")[1] for line in listed if line.startswith("shovel")]
+    assert 0 == run("delete_shovel", "two").exit_code
+    assert exit_codes.UNAVAILABLE == run("delete_shovel", "two").exit_code
