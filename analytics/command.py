@@ -1,11 +1,13 @@
 """The command `leveret analyze`: its options and errors (driver: the process, the terminal)."""
 
 import asyncio
+import contextlib
+import fcntl
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NoReturn
@@ -308,11 +310,33 @@ def _run(
     if serve and isinstance(output, Path):
         failure = _serve(asked, directory, output, spark, listen, report_progress, idle)
     elif asked is not None:
-        failure = running.run(asked, report_progress, progress=progress and sys.stderr.isatty())
+        with _alone(output):
+            failure = running.run(asked, report_progress, progress=progress and sys.stderr.isatty())
     else:
         failure = None
     if failure is not None:
         _fail(*failure)
+
+
+@contextlib.contextmanager
+def _alone(output: Location) -> Iterator[None]:
+    """Be the only command that writes to a directory of this machine; exit if another one does."""
+    if not isinstance(output, Path):
+        yield
+        return
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(output, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = f"another command writes to {output}: wait until it has ended, or give another --output"
+        _fail(text, os.EX_TEMPFAIL)
+    except OSError as error:
+        _fail(str(error), os.EX_CANTCREAT)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _was_done(asked: Asked, report_progress: Callable[[str], None]) -> bool:

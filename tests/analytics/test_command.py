@@ -1,3 +1,4 @@
+import fcntl
 import json
 import os
 import re
@@ -422,3 +423,18 @@ def test_following_makes_reports_until_it_is_stopped(spark, tmp_path):
     assert [7.0] * 3 == rounds.waited
     assert any("no table latency_hist in " in text and "; waiting" in text for text in lines)
     assert "4 samples" in (output / "latency" / "report.html").read_text()
+
+
+def test_two_commands_do_not_write_to_one_output(tmp_path):
+    """The second one says so in a line, before it starts Spark."""
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    arguments = ["health", "--input", str(tmp_path), "--output", str(tmp_path)]
+    refused = CliRunner().invoke(main, arguments)
+    os.close(descriptor)
+
+    assert os.EX_TEMPFAIL == refused.exit_code
+    assert (
+        f"leveret analyze: another command writes to {tmp_path}: wait until it has ended, or give another --output\n"
+        == refused.stderr
+    )
