@@ -257,17 +257,20 @@ def describe(written: Written) -> Page:
     sections += [
         Section(
             "Unusual rates",
-            "rate: the rate, in messages per second, that deviates most from the usual rate (the median for the hour "
-            f"of the day); z: its robust z-score. A rate is unusual if z exceeds {FAR:g} in {IN_A_ROW} consecutive "
-            f"intervals. Hours of the day with less than {ENOUGH_US // 60_000_000} minutes of data are not judged. "
-            "Times are in UTC.",
+            f"A rate is unusual if its deviation exceeds {FAR:g} in {IN_A_ROW} consecutive intervals. Hours of the day "
+            f"with less than {ENOUGH_US // 60_000_000} minutes of data are not judged. Times are in UTC.",
+            terms={
+                "rate": "the rate that deviates most from the usual rate",
+                "usual": "the median of the rates in this hour of the day",
+                "z": "the deviation as a robust z-score",
+            },
             columns=columns,
             rows=unusual,
         ),
         Section(
             "Remaining memory and disk space",
-            "Bytes left until publishers are blocked, their change per hour (linear regression over the last hour) and "
-            "the hours until none are left; empty if the space does not shrink or there are less than "
+            "Publishers are blocked when no bytes are left. The change per hour is a linear regression over the last "
+            "hour. The hours left are empty if the space does not shrink, or if there are less than "
             f"{LEAST_TREND_US // 60_000_000} minutes of data.",
             columns=LIMITS,
             rows=near,

@@ -151,13 +151,19 @@ def describe(written: Written) -> Page:
     sections.append(
         Section(
             "Nodes",
-            "cpu_us: CPU time per message published and delivered (the slope of CPU use over "
-            "rate); at_most_us: total CPU time divided by the number of messages; rest: CPU use without messages; "
-            f"r2: coefficient of determination, below {EXPLAINED:g} the slope is meaningless. In messages published "
-            "per second: saturated_at: rate at full CPU use of one core, a lower bound as messages are batched, empty "
-            f"beyond {FARTHEST} times the greatest rate seen; at_least: the same, but at most that multiple; borne: "
-            f"highest rate with an event loop delay of at most {LATE_US / 1000:g} ms; late_from: lowest rate with a "
-            "longer delay; greatest: highest measured rate.",
+            "Rates are messages published per second.",
+            terms={
+                "cpu_us": "CPU time per message published and delivered: the slope of CPU use over the rate",
+                "at_most_us": "total CPU time, divided by the number of messages",
+                "rest": "CPU use without messages",
+                "r2": f"coefficient of determination; below {EXPLAINED:g} the slope has no meaning",
+                "saturated_at": "rate at full use of one core: a lower bound, as messages are batched; empty beyond "
+                f"{FARTHEST} times the greatest rate seen",
+                "at_least": "the same, and at most that multiple",
+                "borne": f"highest rate with an event loop delay of at most {LATE_US / 1000:g} ms",
+                "late_from": "lowest rate with a longer delay",
+                "greatest": "highest measured rate",
+            },
             columns=columns,
             rows=found,
         )

@@ -163,9 +163,9 @@ def describe(written: Written) -> Page:
         ),
         Section(
             "Connections",
-            f"By client address and user, the {SHOWN} that opened most connections. median_s: median lifetime of "
-            "closed connections; many short-lived connections can cost a broker more than their "
-            "messages.",
+            f"The {SHOWN} pairs of client address and user that opened most connections. Many short-lived connections "
+            "can cost a broker more than their messages.",
+            terms={"median_s": "of closed connections"},
             columns=("peer", "user", "opened", "closed", "median_s", "first", "last"),
             rows=came[:SHOWN],
         ),

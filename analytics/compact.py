@@ -256,8 +256,11 @@ def describe_validate(written: Written) -> Page:
             Section("Gaps", "", columns=("node", "boot_id", "start", "end", "missing_s"), rows=missing),
             Section(
                 "Waiting times, computed in two ways",
-                "Of queues in which few messages waited at the start and the end (boundary: their share). Times are "
-                "means; gap: their relative difference.",
+                "Only queues in which few messages waited at the start and at the end.",
+                terms={
+                    "boundary": "messages that waited at the start and at the end, as a share of all",
+                    "gap": "relative difference of the two means",
+                },
                 columns=("node", "vhost", "queue", "little_ms", "measured_ms", "samples", "boundary", "gap"),
                 rows=waits,
             ),

@@ -226,9 +226,9 @@ def describe(written: Written) -> Page:
     sections += [
         Section(
             "More than three queues",
-            "Arithmetic mean of the speed-ups over all queue counts above 3, as in the paper, of the least of three "
-            "rates (rate) and of the sending rate, which the paper gives (published); the interval is a bootstrap over "
-            "blocks, which is slightly too narrow with few blocks. The paper: "
+            "Arithmetic mean of the speed-ups over all queue counts above 3, as in the paper. It is given of the least "
+            "of three rates (rate) and of the sending rate (published), which the paper uses. The interval is a "
+            "bootstrap over blocks, which is slightly too narrow with few blocks. The paper's values: "
             + ", ".join(f"{line} {value:.3f}" for line, value in PAPER_ABOVE_THREE.items())
             + ".",
             columns=("window", "line", "baseline", "what", "cells", "blocks", "ratio", "low", "high"),
@@ -236,20 +236,28 @@ def describe(written: Written) -> Page:
         ),
         Section(
             "Speed-ups",
-            "Rate divided by the baseline's: geometric mean over the blocks with its 95 % confidence interval "
-            "(Student's t over the logarithms of paired ratios). by_means: the mean rate divided by the baseline's, as "
-            "in the paper. faster: the whole interval is above 1.",
+            "Rate divided by the baseline's. The ratio is the geometric mean over the blocks, with its 95 % confidence "
+            "interval: Student's t over the logarithms of paired ratios.",
+            terms={
+                "by_means": "the mean rate divided by the baseline's, as in the paper",
+                "faster": "whether the whole interval is above 1",
+            },
             columns=(*_CELL, "line", "baseline", "n", "ratio", "low", "high", "by_means", "faster"),
             rows=speed_ups,
         ),
         Section(
             "Cost of a message",
-            "mean_rate: the smallest of the rates of published, confirmed and received messages, per second; "
-            "mean_published: the sending rate, as the paper defines it; confirm_*: latency from publish to confirm. "
-            "Per message of the whole run, including warm-up: cpu_us: "
-            "CPU time of the broker; disk_bytes: bytes written to disk; commits; flushes of the "
-            "disk. autocorrelation: of consecutive five-second intervals. Compare only lines whose confirms give "
-            "the same guarantee (see below).",
+            "Costs are per message of the whole run, including the warm-up. Compare only lines whose confirms give the "
+            "same guarantee, which the next table names.",
+            terms={
+                "mean_rate": "the smallest of the rates of published, confirmed and received messages, per second",
+                "mean_published": "the sending rate, as the paper defines it",
+                "confirm": "latency from a publish to its confirm",
+                "cpu_us": "CPU time of the broker",
+                "disk_bytes": "bytes written to disk",
+                "flushes": "flushes of the disk",
+                "autocorrelation": "of consecutive intervals of five seconds",
+            },
             columns=(
                 *(
                     *_CELL,

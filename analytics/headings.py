@@ -1,7 +1,6 @@
 """Headings of tables on pages: words in place of the names of columns."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 HEADINGS: Final[Mapping[str, str]] = {
@@ -90,16 +89,3 @@ def unit_of(name: str) -> float | None:
 def heading(name: str) -> str:
     """Return the heading of a column."""
     return HEADINGS.get(name, name.replace("_", " "))
-
-
-def in_words(text: str, columns: Sequence[str]) -> str:
-    """Return a paragraph about a table with the headings of columns in place of their names.
-
-    A name that is a word of the language as well is replaced only where it is explained, before a colon. `text`: the
-    paragraph; `columns`: the columns of the table.
-    """
-    for name in sorted(columns, key=len, reverse=True):
-        explained = "" if "_" in name else r"(?=:)"
-        pattern = rf"(?<![\w.]){re.escape(name)}(?!\w){explained}"
-        text = re.sub(pattern, heading(name).replace("\\", r"\\"), text)
-    return text

@@ -253,16 +253,21 @@ def describe(written: Written) -> Page:
             _backlogs(written),
             Section(
                 "What was wrong",
-                "Over the whole range, in the order of time; without an end it lasts. worst: ready messages at most; "
-                "pub and settled: messages meanwhile; who: users and connections that consumed, where the export has "
-                "them. Times are in UTC.",
+                "Over the whole range, in the order of time. A trouble without an end still lasts. Times are in UTC.",
+                terms={
+                    "worst": "most ready messages",
+                    "pub": "messages published meanwhile",
+                    "settled": "messages settled meanwhile",
+                    "who": "users and connections that consumed, if the export has them",
+                },
                 columns=TROUBLES,
                 rows=_troubles(told, shown, written.rows("episodes", "start", *QUEUE)),
             ),
             Section(
                 "Queues whose consumers do not keep up at the end",
-                "In messages. ready, unacked, consumers and capacity (consumer capacity, 0 to 1) are the values at the "
-                "end; grown (the increase of ready), delivered and settled cover the last window_s.",
+                "Numbers of messages. Ready, unacked, consumers and consumer capacity (0 to 1) are those at the end. "
+                "The others are of the window before it.",
+                terms={"grown": "increase of the ready messages"},
                 columns=(
                     *(
                         "queue",
@@ -280,8 +285,7 @@ def describe(written: Written) -> Page:
             ),
             Section(
                 f"The {SHOWN} busiest queues",
-                "rate: messages published per second over the range; share: fraction of the node's rate; longest: "
-                "longest backlog, in messages; episodes: number of times in which something was wrong.",
+                "Over the whole range.",
                 bars(
                     "messages published/s",
                     [(f"{row['vhost']} {row['queue']}", row["rate"]) for row in busiest],
@@ -289,6 +293,12 @@ def describe(written: Written) -> Page:
                 if busiest
                 else None,
                 "busiest",
+                terms={
+                    "rate": "messages published per second",
+                    "share": "part of the node's rate",
+                    "longest": "most ready messages",
+                    "episodes": "number of times in which something was wrong",
+                },
                 columns=(*QUEUE, "rate", "share", "hot", "longest", "longest_at", "episodes"),
                 rows=busiest,
             ),
@@ -300,8 +310,13 @@ def describe(written: Written) -> Page:
             ),
             Section(
                 "Dead letters",
-                "Messages over the range, most first. dead_lettered: for any reason; rejected: by consumers; expired: "
-                "by their time to live; dropped: over a limit of the queue.",
+                "Messages over the whole range.",
+                terms={
+                    "dead_lettered": "for any reason",
+                    "rejected": "by consumers",
+                    "expired": "by their time to live",
+                    "dropped": "over a limit of the queue",
+                },
                 columns=("queue", "vhost", "dead_lettered", *REASONS, "node"),
                 rows=dead,
             ),

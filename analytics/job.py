@@ -26,6 +26,7 @@ class Section:
     name: str = ""  # name of the chart's own file, without suffix; empty for a chart that is only in the page
     columns: Sequence[str] = ()  # names of the columns to show, in order
     rows: Sequence[Row] = ()  # rows with these columns
+    terms: Mapping[str, str] = dataclasses.field(default_factory=dict)  # meanings of columns, by their names
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -131,14 +131,14 @@ def describe(written: Written) -> Page:
     sections += [
         Section(
             "By metric and mode",
-            "count: number of samples.",
+            "",
             columns=(*_WHAT, *_COLUMNS),
             rows=whole,
         ),
         Section(
             f"The {SLOWEST} slowest queues",
-            "From publish to delivery first, by 99th percentile; count: number of samples. Queues of the same name on "
-            "several nodes are merged.",
+            "By the 99th percentile, those from publish to delivery first. Queues of the same name on several nodes "
+            "are merged.",
             columns=("name", "vhost", *_WHAT, *_COLUMNS),
             rows=slowest,
         ),

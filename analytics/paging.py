@@ -323,11 +323,14 @@ def describe(written: Written) -> Page:
     sections += [
         Section(
             "Queues",
-            "pub, delivered, acked: messages in the time covered; mean ...: average numbers of messages; share ...: "
-            "fraction of the ready time spent in each state; thrash: messages read back from disk / messages "
-            "delivered; little_ms: mean time in the ready state by Little's law; boundary: messages waiting at "
-            "the start and end / messages that left, roughly the error of Little's law. alpha: in memory; beta and "
-            "gamma: body on disk, of transient and persistent messages; delta: entirely on disk.",
+            "Shares are parts of the time that messages were ready. A message is in memory (alpha), has its body on "
+            "disk (beta if it is transient, gamma if it is persistent), or is entirely on disk (delta).",
+            terms={
+                "thrash": "messages read back from disk, divided by messages delivered",
+                "little_ms": "mean time in the ready state, by Little's law",
+                "boundary": "messages that waited at the start and at the end, divided by those that left: about the "
+                "error of Little's law",
+            },
             columns=columns,
             rows=queues,
         ),

@@ -20,7 +20,7 @@ from typing import Any, Final
 import jinja2
 
 from leveret.analytics.findings import duration
-from leveret.analytics.headings import TABLES, heading, in_words, unit_of
+from leveret.analytics.headings import TABLES, heading, unit_of
 from leveret.analytics.job import Page, Section, number_of
 from leveret.analytics.plots import Plot, plots
 from leveret.analytics.reading import Counted
@@ -244,7 +244,8 @@ def _section(number: int, section: Section) -> dict[str, Any]:
     return {
         "id": section.name or f"part-{number}",
         "title": section.title,
-        "text": in_words(section.text, section.columns),
+        "text": section.text,
+        "terms": [(heading(name), meaning) for name, meaning in section.terms.items()],
         "plots": drawn,
         "svg": f"{section.name}.svg" if drawn and section.name else "",
         "columns": headings(section.columns, shown),

@@ -108,13 +108,17 @@ def describe(written: Written) -> Page:
     sections = [
         Section(
             "Exchanges",
-            f"In messages; the figure shows the {SHOWN} busiest. fanout: copies per routed message; unroutable: "
-            "fraction that reached no queue; remembered: fraction whose route was cached.",
+            f"Numbers of messages. The figure shows the {SHOWN} busiest exchanges.",
             bars(
                 "messages published",
                 [(f"{row['vhost']} {row['exchange'] or '(default)'}", row["pub_in"]) for row in busiest],
             ),
             "busiest",
+            terms={
+                "fanout": "copies of a routed message, on average",
+                "unroutable": "part of the messages that reached no queue",
+                "remembered": "part of the messages whose route was cached",
+            },
             columns=(
                 *_EXCHANGE,
                 "type",
@@ -133,17 +137,20 @@ def describe(written: Written) -> Page:
         sections += [
             Section(
                 f"The {SHOWN} most frequent patterns",
-                "matches: matching messages; error: the most that matches can be too low by; share: fraction of the "
-                "exchange's messages; hours: time covered. The broker exports the 64 most frequent patterns of an "
-                "exchange.",
+                "The broker exports the 64 most frequent patterns of an exchange.",
                 bars("matches", [(f"{row['exchange']} {row['pattern']}", row["matches"]) for row in heavy]),
                 "patterns",
+                terms={
+                    "matches": "messages that the pattern matches",
+                    "error": "the most by which the matches can be too low",
+                    "share": "part of the exchange's messages",
+                },
                 columns=columns,
                 rows=heavy,
             ),
             Section(
                 "Bindings without a match",
-                "hours: time without a match; the bindings still exist.",
+                "These bindings exist, and no message matched them in the hours observed.",
                 columns=(*_EXCHANGE, "pattern", "hours"),
                 rows=dead,
             ),

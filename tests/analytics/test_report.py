@@ -9,7 +9,6 @@ from pyspark.sql import Row
 from leveret.analytics import report
 from leveret.analytics.drawing import svg
 from leveret.analytics.figures import Panel, Series, at, bars, heat, panels, plain
-from leveret.analytics.headings import in_words
 from leveret.analytics.job import Page, Section
 from leveret.analytics.plots import plots
 from leveret.analytics.reading import Counted
@@ -163,13 +162,15 @@ def test_names_are_cut_and_cleaned():
     assert 60 == len(plain("x" * 255))
 
 
-def test_paragraphs_name_columns_as_their_tables_do():
-    """A column is explained by its heading; a word that is a column's name as well stays a word elsewhere."""
-    text = "cpu_us: the slope; r2: its fit; rate: messages a second, the highest rate; window_s seconds"
+def test_columns_are_explained_by_their_headings():
+    """Each in a line above the table, not within a paragraph."""
+    terms = {"cpu_us": "the slope", "r2": "its <fit>", "settled": "messages"}
+    text = shown(Page("Title", "Lead", [], [Section("Part", "A sentence.", terms=terms)]))
 
+    assert "<p>A sentence.</p>" in text
     assert (
-        "CPU per message: the slope; fit (r²): its fit; rate (/s): messages a second, the highest rate; window seconds"
-        == in_words(text, ["cpu_us", "r2", "rate", "window_s"])
+        "<dt>CPU per message</dt><dd>the slope</dd>\n<dt>fit (r²)</dt><dd>its &lt;fit&gt;</dd>\n"
+        "<dt>settled</dt><dd>messages</dd>" in text
     )
 
 
