@@ -70,7 +70,7 @@ def node_facts(server: Any) -> dict[str, Any]:
         "proc_total": server.gate.most_sockets,
         "uptime": round(server.loop.uptime * 1000),
         "log_files": [str(config.log.file or "<stdout>")],
-        "db_dir": str(config.data_dir.absolute()),
+        "db_dir": "" if server.disk is None else str(config.data_dir.absolute()),
         "config_files": list(map(str, config.files)),
     }
 

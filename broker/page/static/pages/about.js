@@ -13,7 +13,7 @@ export async function show({ main, user, signal }) {
   main.append(heading("About"), h("div", { class: "stack" },
     panel("Broker", facts([
       ["Leveret", overview.leveret_version], ["Behaves like RabbitMQ", overview.rabbitmq_version], ["Python", overview.erlang_version], ["Cluster name", overview.cluster_name],
-      ["Node", overview.node], ["Process", node?.os_pid], ["Up for", node ? duration(node.uptime / 1000) : null], ["Data directory", node ? h("code", null, node.db_dir) : null],
+      ["Node", overview.node], ["Process", node?.os_pid], ["Up for", node ? duration(node.uptime / 1000) : null], ["Data directory", node ? (node.db_dir ? h("code", null, node.db_dir) : "none: this broker keeps everything in memory") : null],
       ["Configuration", node ? node.config_files.join(", ") || "none: all defaults" : null], ["Logs", node?.log_files.join(", ")],
       ["Listeners", (overview.listeners ?? []).map((/** @type {any} */ each) => badge(`${each.protocol} ${each.ip_address}:${each.port}`))],
     ])),
