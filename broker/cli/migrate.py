@@ -86,6 +86,10 @@ def _missing(judged: Judged) -> Iterator[str]:
             yield line_of(setting)
 
 
+def _waits(judged: Judged) -> str:
+    return " once the files that are needed are there" if any(_missing(judged)) else ""
+
+
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
     for number, line in enumerate(lines):
         if not number:
@@ -163,7 +167,7 @@ def _write(folder: Path, judged: Judged, definitions: _Definitions) -> Iterator[
     refused = judge_settings((folder / "leveret.conf",), environ={}).problems if judged.written else ()
     yield from _section("Still refused", refused)
     if not refused and not definitions.invalid:
-        yield "With the written files: starts"
+        yield f"With the written files: starts{_waits(judged)}"
 
 
 def _verdict(judged: Judged, definitions: _Definitions) -> str:
@@ -174,4 +178,4 @@ def _verdict(judged: Judged, definitions: _Definitions) -> str:
         reasons.append(f"definitions that are refused: {count}")
         if not definitions.invalid:
             reasons.append(ADVICE)
-    return f"Verdict: does not start; {'; '.join(reasons)}" if reasons else "Verdict: starts"
+    return f"Verdict: does not start; {'; '.join(reasons)}" if reasons else f"Verdict: starts{_waits(judged)}"

@@ -105,6 +105,16 @@ def test_the_files_that_it_writes_start(written):
     assert {0o600} == {stat.S_IMODE(each.stat().st_mode) for each in Path("new").iterdir()}
 
 
+def test_files_that_are_not_on_this_machine_are_a_condition(written):
+    """Certificates of another machine do not decide about the verdict, and are part of it."""
+    written(rabbitmq__conf="ssl_options.cacertfile = /nowhere/ca.pem\n")
+    lines = check("rabbitmq.conf", "--write", "new").stdout.splitlines()
+
+    assert "  ssl_options.cacertfile = /nowhere/ca.pem" in lines
+    assert "With the written files: starts once the files that are needed are there" == lines[-2]
+    assert "Verdict: starts once the files that are needed are there" == lines[-1]
+
+
 def test_definitions_alone_decide_about_the_exit_code(written):
     """65: the configuration is right; with `definitions.on_unsupported = skip` it starts; what is invalid stays so."""
     wrong = DEFINITIONS | {"queues": [QUEUE | {"name": ""}]}
