@@ -6,7 +6,7 @@ import { count, counted, duration, latency, percent, rate, short, size, utc } fr
 import { link, parse } from "./static/shell/route.js";
 import { Rows, keyOf, smooth } from "./static/shell/rows.js";
 import { added, ceiling, history, points, rates } from "./static/shell/series.js";
-import { grouped, sorted } from "./static/shell/table_rows.js";
+import { grouped, matcher, sorted } from "./static/shell/table_rows.js";
 import { TailLines } from "./static/shell/tail_lines.js";
 
 const COLUMNS = ["vhost", "name", "consumers", "messages_ready", "messages_unacknowledged", "publish", "deliver_get", "ack", "state"];
@@ -121,4 +121,20 @@ test("rows with the same value are in the order of their names", () => {
   const rows = [{ n: "b", v: 1 }, { n: "a", v: 1 }, { n: "c", v: 2 }];
   assert.deepEqual(sorted(rows, (row) => row.v, true, (row) => row.n).map((row) => row.n), ["c", "a", "b"]);
   assert.deepEqual(sorted(rows, (row) => row.v, false).map((row) => row.n), ["b", "a", "c"]);
+});
+
+test("a filter has words or a regular expression, and shows that it is none", () => {
+  const filter = { value: "", said: "", setCustomValidity(text) { this.said = text; } };
+  const found = (value) => {
+    filter.value = value;
+    return ["billing.1", "Billing.22", "search.1", "/"].filter(matcher(filter));
+  };
+  assert.deepEqual(found(""), ["billing.1", "Billing.22", "search.1", "/"]);
+  assert.deepEqual(found(" bILL"), ["billing.1", "Billing.22"]);
+  assert.deepEqual(found("/^bill.*\\d\\d$/"), ["Billing.22"]);
+  assert.deepEqual(found("/\\.1$"), ["billing.1", "search.1"]);
+  assert.deepEqual(found("/"), ["/"]);
+  assert.equal(filter.said, "");
+  assert.deepEqual(found("/(/"), []);
+  assert.match(filter.said, /Invalid regular expression/);
 });

@@ -39,7 +39,7 @@ export function show(place) {
     empty: () => [h("p", null, "No program is connected. This one connects, and publishes a message:"), firstProgram(vhost)],
     columns: [
       { name: "name", title: "Name", head: true, value: (row) => row.user_provided_name ?? row.name, show: connectionLink },
-      { name: "peer", title: "From", value: (row) => row.name.split(" -> ")[0] },
+      { name: "peer", title: "From", wide: true, value: (row) => row.name.split(" -> ")[0] },
       { name: "user", title: "User", value: (row) => row.user },
       vhostColumn(place),
       { name: "state", title: "State", value: (row) => row.state, show: (row) => stateBadge(row.state) },

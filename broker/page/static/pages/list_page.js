@@ -6,6 +6,7 @@ import { heading } from "../shell/parts.js";
 import { poll } from "../shell/poll.js";
 import { keyOf } from "../shell/rows.js";
 import { Table } from "../shell/table.js";
+import { matcher } from "../shell/table_rows.js";
 
 /** @typedef {import("../shell/elements.js").Children} Children */
 /** @typedef {import("../shell/table.js").Column<any>} Column */
@@ -38,14 +39,14 @@ export const actionColumn = (may, show) => (may ? [{ name: "actions", title: "Ac
  * }} settings `text`: the text of a row in which is searched; `keep`: which rows belong to the list
  */
 export function listPage({ main, route, signal }, { title, noun, path, query, id, key, columns, text, actions, empty, sort, descending, seconds, intro, keep = () => true }) {
-  const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter", "data-filter": "", value: route.query.get("filter") ?? "" });
+  const filter = h("input", { type: "search", placeholder: "Filter or /regex/", "aria-label": "Filter", "data-filter": "", value: route.query.get("filter") ?? "" });
   const total = h("span", { class: "faint small", role: "status" }, "Reading…");
   const table = new Table({ id, label: title, columns, key, sort, descending, virtual: true, empty: () => (rows.length ? "Nothing matches." : empty?.() ?? `There are no ${noun}s.`) });
   /** @type {any[]} */
   let rows = [];
   const paint = () => {
-    const wanted = filter.value.trim().toLowerCase();
-    const found = wanted ? rows.filter((row) => text(row).toLowerCase().includes(wanted)) : rows;
+    const isWanted = matcher(filter);
+    const found = rows.filter((row) => isWanted(text(row)));
     table.set(found);
     setText(total, found.length === rows.length ? counted(rows.length, noun) : `${count(found.length)} of ${counted(rows.length, noun)}`);
   };

@@ -5,6 +5,7 @@ import { clock, count, counted, zone } from "../shell/format.js";
 import { badge, button, heading, time } from "../shell/parts.js";
 import { poll } from "../shell/poll.js";
 import { Table } from "../shell/table.js";
+import { matcher } from "../shell/table_rows.js";
 
 const KEPT = 1000;
 const SHOWN = 300;
@@ -17,7 +18,7 @@ export const title = "Logs";
 /** @param {import("../app.js").Place} place */
 export function show({ main, route, signal }) {
   main.append(heading("Logs"));
-  const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter", "data-filter": "", value: route.query.get("filter") ?? "" });
+  const filter = h("input", { type: "search", placeholder: "Filter or /regex/", "aria-label": "Filter", "data-filter": "", value: route.query.get("filter") ?? "" });
   const level = h("select", { "aria-label": "Level" }, LEVELS.map((each) => h("option", { value: each }, each === "info" ? "All levels" : `${each} and above`)));
   const total = h("span", { class: "faint small" }, "Reading…");
   const pause = button("Pause", () => {
@@ -43,8 +44,8 @@ export function show({ main, route, signal }) {
   let missed = 0;
   let isPaused = false;
   const paint = () => {
-    const wanted = filter.value.trim().toLowerCase();
-    const found = wanted ? lines.filter((line) => `${line.level} ${line.category} ${line.message}`.toLowerCase().includes(wanted)) : lines;
+    const isWanted = matcher(filter);
+    const found = lines.filter((line) => isWanted(`${line.level} ${line.category} ${line.message}`));
     const newest = found.slice(-SHOWN).reverse();
     table.set(newest);
     setText(total, [

@@ -7,6 +7,8 @@ import { link } from "../shell/route.js";
 const BOX = 200;
 const GAP = 170;
 const ROW = 44;
+const STEP = 70;
+const KEYED = 62;
 const MOST = 30;
 
 /**
@@ -20,24 +22,57 @@ const MOST = 30;
 export function picture(vhost, name, kind, before, after) {
   const left = before.slice(0, MOST);
   const right = after.slice(0, MOST);
+  const hidden = before.length - left.length + after.length - right.length;
+  const drawn = matchMedia("(max-width: 640px)").matches ? below : beside;
+  const [width, height, parts] = drawn(vhost, name, kind, left, right);
+  const svg = s("svg", { viewBox: `-2 0 ${width + 4} ${height}`, role: "group", "aria-label": `Bindings of ${name || "the default exchange"}; the table has the same` }, parts);
+  svg.style.maxWidth = `${width * 1.15}px`;
+  return h("div", { class: "picture" }, left.length || right.length ? svg : null, hidden ? h("p", { class: "faint small" }, `${hidden} more are in the table only.`) : null);
+}
+
+/**
+ * In three columns; returns width, height and parts.
+ * @param {string} vhost
+ * @param {string} name
+ * @param {"exchange" | "queue"} kind
+ * @param {End[]} left
+ * @param {End[]} right
+ * @returns {[number, number, Element[]]}
+ */
+function beside(vhost, name, kind, left, right) {
   const rows = Math.max(left.length, right.length, 1);
   const height = rows * ROW + 10;
-  const columns = (left.length ? 1 : 0) + (right.length ? 1 : 0);
   const x = left.length ? BOX + GAP : 0;
   const y = height / 2;
   const width = x + BOX + (right.length ? BOX + GAP : 0);
   const place = (/** @type {number} */ at, /** @type {number} */ count) => (height - count * ROW) / 2 + at * ROW + ROW / 2;
-  const parts = [
+  return [width, height, [
     ...left.map((each, at) => edge(BOX, place(at, left.length), x, y, each.key, true)),
     ...right.map((each, at) => edge(x + BOX, y, x + BOX + GAP, place(at, right.length), each.key, false)),
     box(x, y, name || "(default)", kind, null, true),
     ...left.map((each, at) => box(0, place(at, left.length), each.name || "(default)", each.kind, href(vhost, each), false)),
     ...right.map((each, at) => box(x + BOX + GAP, place(at, right.length), each.name, each.kind, href(vhost, each), false)),
-  ];
-  const hidden = before.length - left.length + after.length - right.length;
-  const svg = s("svg", { viewBox: `-2 0 ${width + 4} ${height}`, role: "group", "aria-label": `Bindings of ${name || "the default exchange"}; the table has the same` }, parts);
-  svg.style.maxWidth = `${width * 1.15}px`;
-  return h("div", { class: "picture" }, columns ? svg : null, hidden ? h("p", { class: "faint small" }, `${hidden} more are in the table only.`) : null);
+  ]];
+}
+
+/**
+ * One below another, as a phone is narrow; the key of a binding is above the box that it comes from or leads to.
+ * @type {typeof beside}
+ */
+function below(vhost, name, kind, left, right) {
+  const x = left.length ? STEP : 0;
+  const y = left.length ? left.length * KEYED + 34 : 22;
+  const place = (/** @type {number} */ at) => at * KEYED + 44;
+  const after = (/** @type {number} */ at) => y + 16 + place(at);
+  const line = (/** @type {string} */ d, /** @type {number} */ atX, /** @type {number} */ atY, /** @type {string} */ key) =>
+    s("g", {}, s("path", { class: "link", d }), s("text", { class: "faint", x: atX, y: atY - 21 }, clipped(key, 26)));
+  return [x + BOX + (right.length ? STEP : 0), y + 22 + right.length * KEYED, [
+    ...left.map((each, at) => line(`M${BOX} ${place(at)}H${BOX + 35}V${y - 16}`, 4, place(at), each.key)),
+    ...right.map((each, at) => line(`M${x + 35} ${y + 16}V${after(at)}H${x + STEP}`, x + STEP + 4, after(at), each.key)),
+    box(x, y, name || "(default)", kind, null, true),
+    ...left.map((each, at) => box(0, place(at), each.name || "(default)", each.kind, href(vhost, each), false)),
+    ...right.map((each, at) => box(x + STEP, after(at), each.name, each.kind, href(vhost, each), false)),
+  ]];
 }
 
 /**

@@ -106,7 +106,7 @@ function stateBar(found) {
     return part;
   }));
   return h("div", { class: "stack" }, bar, h("div", { class: "legend" }, parts.map(([state, number, colour, meaning]) => h("span", { class: `key c${colour}` }, h("span", null, h("b", null, short(number)), ` ${state}, ${meaning}`)))),
-    facts([...held(found), ...ids(found), ["Bodies and properties", found.messages && !found.message_bytes ? "not counted without a data directory" : size(found.message_bytes)], ["… of which in memory", found.message_bytes ? size(found.message_bytes_ram) : null], ["Persistent messages", count(found.messages_persistent)], ["Read back from disk, per delivered message", (found.disk_reads_per_delivered ?? 0).toFixed(2)], ["Memory of the queue, about", size(found.memory)]]));
+    facts([...held(found), ...ids(found), ["Bodies and properties", found.messages && !found.message_bytes ? "not counted without a data directory" : size(found.message_bytes)], ["… of ready and of unacknowledged ones", found.message_bytes ? `${size(found.message_bytes_ready)} and ${size(found.message_bytes_unacknowledged)}` : null], ["… of which in memory", found.message_bytes ? size(found.message_bytes_ram) : null], ["Persistent messages", count(found.messages_persistent)], ["Read back from disk, per delivered message", (found.disk_reads_per_delivered ?? 0).toFixed(2)], ["Memory of the queue, about", size(found.memory)]]));
 }
 
 /**

@@ -6,7 +6,7 @@ import { live } from "../shell/live.js";
 import { recall, remember } from "../shell/memory.js";
 import { button, chips, heading, queueLink } from "../shell/parts.js";
 import { Table } from "../shell/table.js";
-import { prefixes } from "../shell/table_rows.js";
+import { matcher, prefixes } from "../shell/table_rows.js";
 import { vhostColumn } from "./list_page.js";
 import { newPolicy } from "./policies.js";
 import { purgeQueues, removeQueues, showQueue } from "./queue.js";
@@ -45,10 +45,10 @@ export function show(place) {
       { name: "consumers", title: "Consumers", number: true, value: (row) => row.consumers, show: (row) => count(row.consumers) },
       { name: "incoming", title: "In /s", number: true, value: (row) => row.incoming, show: (row) => rate(row.incoming), hint: "Messages published to the queue, a second" },
       { name: "outgoing", title: "Out /s", number: true, value: (row) => row.outgoing, show: (row) => rate(row.outgoing), hint: "Messages delivered to consumers or fetched, a second" },
-      { name: "acked", title: "Ack /s", number: true, value: (row) => row.acked, show: (row) => rate(row.acked) },
+      { name: "acked", title: "Ack /s", number: true, extra: true, value: (row) => row.acked, show: (row) => rate(row.acked) },
       { name: "growth", title: "Growth /s", number: true, value: (row) => row.growth, extra: true, show: (row) => (row.growth < 0 ? `−${rate(-row.growth)}` : rate(row.growth)) },
       { name: "type", title: "Type", value: (row) => row.type },
-      { name: "features", title: "Features", value: (row) => row.features.join(" "), show: chips },
+      { name: "features", title: "Features", value: (row) => row.features.join(" "), show: (row) => chips(row, 3) },
       { name: "policy", title: "Policy", value: (row) => row.policy ?? "", extra: true },
     ],
     groupText: (name, rows) => {
@@ -57,7 +57,7 @@ export function show(place) {
     },
     empty: () => (live.queues.byKey.size ? "No queue has such a name." : gettingStarted(vhost)),
   });
-  const filter = h("input", { type: "search", placeholder: "Filter by name, virtual host or policy", "aria-label": "Filter", "data-filter": "", value: route.query.get("filter") ?? "" });
+  const filter = h("input", { type: "search", placeholder: "Name, virtual host, policy or /regex/", "aria-label": "Filter", "data-filter": "", value: route.query.get("filter") ?? "" });
   const onlyThose = h("input", { type: "checkbox", checked: route.query.get("only") === "attention" });
   const groups = h("select", { "aria-label": "Groups" }, ["no groups", "by prefix", ...(!vhost && user.vhosts > 1 ? ["by virtual host"] : [])].map((each) => h("option", { value: each, selected: each === recall("queues.groups", "") }, each)));
   const total = h("span", { class: "faint small", role: "status" }, "Reading queues…");
@@ -71,8 +71,8 @@ export function show(place) {
     painted = performance.now();
     const all = [...live.queues.byKey.values()];
     const troubled = all.filter((row) => row.health.length).length;
-    const text = filter.value.trim().toLowerCase();
-    const rows = all.filter((row) => (!onlyThose.checked || row.health.length) && (!text || matches(row, text)));
+    const isWanted = matcher(filter);
+    const rows = all.filter((row) => (!onlyThose.checked || row.health.length) && [row.name, row.vhost, row.policy ?? ""].some(isWanted));
     group(all);
     table.set(rows);
     setText(total, `${rows.length === all.length ? counted(all.length, "queue") : `${count(rows.length)} of ${counted(all.length, "queue")}`}${troubled ? `, ${count(troubled)} need attention` : ""}`);
@@ -118,12 +118,4 @@ function changes(place, queues, over) {
     button("Move messages…", () => transfer("move", queues).then((is) => is && over())), place.user.sets && isOne ? button("New policy…", () => newPolicy(place, { vhost, pattern })) : null,
     button("Purge…", () => purgeQueues(queues).then((is) => is && over()), "danger"), button("Delete…", () => removeQueues(queues).then((is) => is && over()), "danger"), button("Choose none", over, "quiet"),
   ];
-}
-
-/**
- * @param {QueueRow} row
- * @param {string} text
- */
-function matches(row, text) {
-  return row.name.toLowerCase().includes(text) || row.vhost.toLowerCase().includes(text) || (row.policy ?? "").toLowerCase().includes(text);
 }

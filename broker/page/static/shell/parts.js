@@ -73,9 +73,12 @@ const FEATURES = {
 /**
  * What is special about a queue as chips, which a pointer explains.
  * @param {{features: string[], confirm_mode: string}} queue
+ * @param {number} [most] how many are shown; the others are named by the last
  */
-export function chips({ features, confirm_mode: mode }) {
-  return [...features.map((each) => badge(each, "", FEATURES[each])), mode === "standard" ? null : badge(mode, "", "when publishes are confirmed")];
+export function chips({ features, confirm_mode: mode }, most = Infinity) {
+  const all = [...(mode === "standard" ? [] : [[mode, "when publishes are confirmed"]]), ...features.map((each) => [each, FEATURES[each]])];
+  const hidden = all.slice(most);
+  return [...all.slice(0, most).map(([name, meaning]) => badge(name, "", meaning)), hidden.length ? badge(`+${hidden.length}`, "", hidden.map((each) => each.join(": ")).join("; ")) : null];
 }
 
 /**
@@ -93,7 +96,7 @@ export function time(milliseconds) {
  * @param {string} name
  */
 export function queueLink(vhost, name) {
-  return h("a", { href: link("queues", [vhost, name]) }, name || "(no name)");
+  return h("a", { href: link("queues", [vhost, name]), title: name }, name || "(no name)");
 }
 
 /**

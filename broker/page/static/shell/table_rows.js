@@ -91,6 +91,25 @@ export function sorted(rows, value, descending, name = () => 0) {
     .map(([row]) => row);
 }
 
+/**
+ * What a filter lets through: texts with these words, or those that match a /regular expression/; the case does not matter.
+ * @param {HTMLInputElement} filter
+ * @returns {(text: string) => boolean}
+ */
+export function matcher(filter) {
+  const wanted = filter.value.trim().toLowerCase();
+  const [, pattern] = /^\/(.+?)\/?$/.exec(filter.value.trim()) ?? [];
+  filter.setCustomValidity("");
+  if (!pattern) return (text) => text.toLowerCase().includes(wanted);
+  try {
+    const expression = new RegExp(pattern, "iu");
+    return (text) => expression.test(text);
+  } catch (error) {
+    filter.setCustomValidity(String(error));
+    return () => false;
+  }
+}
+
 /** @type {Intl.Collator | undefined} Made when texts are first compared, as that takes some time. */
 let collator;
 
