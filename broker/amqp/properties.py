@@ -214,7 +214,7 @@ def message_id(payload: bytes) -> str | None:
     return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
 
 
-def message_ids(contents: Iterable[bytes]) -> list[bytes]:  # noqa: C901 - hot: one flat loop
+def message_ids(contents: Iterable[bytes]) -> list[bytes]:  # noqa: C901, PLR0912 - hot: one flat loop
     """Return the `message_id` of each message given as the frames received; empty if it has none.
 
     The caller must have checked the property lists.
@@ -225,6 +225,9 @@ def message_ids(contents: Iterable[bytes]) -> list[bytes]:  # noqa: C901 - hot: 
     ) in contents:  # the walk of `priority` inline: 0.47 us each, and 0.55 if both call one function
         present = content[_FLAGS_IN_FRAME]
         rest = content[_FLAGS_IN_FRAME + 1]
+        if present == _DELIVERY_MODE and rest == FLAG_MESSAGE_ID:  # as most: half the time
+            found.append(content[_LIST_IN_FRAME + 2 : _LIST_IN_FRAME + 2 + content[_LIST_IN_FRAME + 1]])
+            continue
         if not rest & FLAG_MESSAGE_ID:
             found.append(b"")
             continue

@@ -492,6 +492,12 @@ class ReceiveLoop:
                         break
                     continue
                 made = (persistent and bool(way.durable)) or way.makes_all
+                if rest_number < 0 and found is candidate and startswith(data[at:end], last) and not way.wide:
+                    last = self._scan_varied(data, at, size, data[at:end], publishing, way, made=made)
+                    if last > at:
+                        at = last
+                        continue
+                    last = end + rest
                 whole = data[end:last]
                 message = way.make_one(publishing, whole) if made else Message(way.address, whole, number)
                 way.put(publishing, (message,), rest)
@@ -502,8 +508,6 @@ class ReceiveLoop:
                     prefix = data[at:end] + start  # type: ignore[operator] # bytes, as it has a channel
                     total, head = last - at, end - at
                     channel, route, is_made = publishing, way, made
-                elif startswith(data[at:end], last) and not way.wide:
-                    last = self._scan_varied(data, last, size, data[at:end], publishing, way, made=made)
                 at = last
                 if way.wide and is_over():
                     self.stalled = True

@@ -29,28 +29,24 @@ settled, or at once if no consumer has that yet.
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from itertools import repeat
+from typing import Protocol
 
 from leveret.broker.amqp.properties import delivery_mode
 from leveret.broker.amqp.publishes import PERSISTENT_MODE
 from leveret.broker.counters.totals import QueueTally
 from leveret.broker.errors import resource
-from leveret.broker.queue.arguments import (
-    BODY,
-    QUEUED,
-    RUNNING,
-    WINDOW,
-)
+from leveret.broker.queue.arguments import BODY, QUEUED, RUNNING, WINDOW
 from leveret.broker.queue.due_line import LONGEST_TIMER, DelayDisk
+from leveret.broker.queue.id_notes import IdNotes, told
 from leveret.broker.queue.id_places import IdPlaces
 from leveret.broker.queue.id_source import IdSource, octets, tagged
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.wall_timers import Timer
-from leveret.confirm.promise import Withheld, joined
+from leveret.confirm.promise import joined
 from leveret.storage.delayed import Due
-from leveret.storage.message import Awaited, Message, Persistent, moving
+from leveret.storage.message import Awaited, Message, moving
 from leveret.storage.message_ids import FREE, KNOWN_BIT, copies_of, fingerprint, time_of, value_until
 from leveret.storage.queues.backing_queue import Fetched
 
@@ -75,15 +71,9 @@ class TakingQueue(Protocol):
         """Process what was settled before."""
 
 
-class Away(NamedTuple):
-    """An unacked message: its id, `b""` if that was forgotten; whether it is stored; who waits for its verdict."""
-
-    mark: bytes
-    is_stored: bool
-    waiting: list[Awaited] | None
-
-
-_GONE = Away(b"", False, None)
+Away = tuple[bytes, bool, list[Awaited] | None]
+"""An unacked message: its id, `b""` if that was forgotten; whether it is stored; who waits for its verdict."""
+_GONE: Away = (b"", False, None)
 
 
 class Deduplication:
@@ -96,6 +86,7 @@ class Deduplication:
         self._settings = NO_SETTINGS
         self._source = IdSource(None)
         self._ids = IdPlaces(queue.qid, self._disk, context.clock, context.ids)
+        self._notes = IdNotes(self._ids, self._disk, durable=queue.durable)
         self._returned: dict[bytes, int] = {}
         """Ids, in the mode `queued`, of messages that were delivered in an earlier run, with the number of these."""
         self._replaced: dict[bytes, bool] = {}
@@ -106,11 +97,6 @@ class Deduplication:
         """Messages that are ready again, with those who wait, and whose ids stay free, in the mode `queued`."""
         self._open: dict[bytes, list[Awaited]] = {}
         """Ids of messages without a verdict, with their publishers and those of repeats, where consumers confirm."""
-        self._fresh: list[tuple[bytes, Message, int, Awaited | None]] = []
-        """Ids that this turn has taken, with message, value, and who waits; noted with the messages."""
-        self._runs: list[tuple[Sequence[bytes], int, bool, Sequence[Withheld]]] = []
-        """Runs of ids likewise, with value, whether they are stored, and their confirms that wait for that."""
-        self._repeats: list[tuple[bytes, Message]] = []
         self._latest = 0
         """Time (epoch ms) after which no id is known; irrelevant while any has copies."""
         self._timer: Timer | None = None
@@ -186,23 +172,11 @@ class Deduplication:
         return taken, refused
 
     def _take_all(self, marks: Sequence[bytes], messages: Sequence[Message]) -> None:
-        is_stored = self._stores(messages[0])
         for mark in marks if self._replaced else ():
             self._replaced.pop(mark, None)
         until = FREE if self._keeps_present else self._until(self._context.clock())
-        self._ids.take_all(marks, until, is_stored=is_stored)
-        withheld: list[Withheld] = []
-        # ids outlast messages that end before they are written
-        if is_stored and self._settings.deduplicate_for:
-            last: Any = None
-            for message in messages:
-                publisher = message.publisher  # type: ignore[attr-defined] # it is stored
-                if publisher is not None:
-                    if publisher is not last:
-                        withheld.append(Withheld(publisher))
-                        last = publisher
-                    message.publisher = withheld[-1]  # type: ignore[attr-defined] # likewise
-        self._runs.append((marks, until, is_stored, withheld))
+        self._ids.take_all(marks, until, is_stored=self._notes.stores(messages[0]))
+        self._notes.add_all(marks, until, messages, is_timed=self._settings.deduplicate_for > 0)
         self._queue.touch()
 
     def knows(self, mark: bytes) -> bool:
@@ -214,18 +188,14 @@ class Deduplication:
         ids = self._ids
         if not self.knows(mark):
             return False
-        if self._stores(message) and not ids.is_stored(mark):
+        if self._notes.stores(message) and not ids.is_stored(mark):
             if ids.is_in_memory(mark):
                 return False
             ids.keep(mark)  # a consumer has settled the first one
         self._queue.tally.repeated += 1
-        self._repeats.append((mark, message))
+        self._notes.add_repeat(mark, message)
         self._queue.touch()
         return True
-
-    def _stores(self, message: Message) -> bool:
-        """Return whether the queue stores a message that it takes."""
-        return self._disk is not None and message.persistent
 
     def has_room(self) -> bool:
         """Return whether another id can be kept; otherwise a publish is refused, and others are taken without it."""
@@ -253,7 +223,7 @@ class Deduplication:
 
     def take(self, mark: bytes, message: Message) -> None:
         """Know the id of a message that the queue has taken."""
-        queue, is_stored = self._queue, self._stores(message)
+        queue, is_stored = self._queue, self._notes.stores(message)
         if is_stored and self._ids.is_in_memory(mark):
             self._replaced[mark] = False
         else:
@@ -264,7 +234,7 @@ class Deduplication:
         if queue.awaits_consumers:
             self._open.setdefault(mark, []).extend([] if promise is None else [promise])
             promise = None
-        self._fresh.append((mark, message, value, promise))
+        self._notes.add(mark, message, value, promise)
         queue.touch()
 
     def adopt(self, messages: Iterable[Message]) -> None:
@@ -295,73 +265,12 @@ class Deduplication:
             self._timer = self._context.timers.at(until + 1000, self._wake)
 
     def note(self) -> None:
-        """Note what a run of the queue has taken, in the commit of its messages, and notify the publishers then."""
-        if self._runs:
-            self._note_runs()
-        if not self._fresh and not self._repeats:
-            return
-        fresh, self._fresh = self._fresh, []
-        repeats, self._repeats = self._repeats, []
-        waiting: list[Awaited] = []
-        for mark, message, value, promise in fresh:
-            if self._disk is None or not isinstance(message, Persistent):
-                continue
-            told = () if promise is None else (promise,)
-            if message.in_blob and not self._disk.journal.has_file(message):
-                self._disk.journal.write_file(message, partial(self._filed, mark, value, told))
-                continue
-            self._ids.note(mark, value)
-            waiting += told
-        self._tell(waiting)
-        waiting = []
-        for mark, message in repeats:
-            if (promise := _answered(message, is_durable=self._queue.durable)) is not None:
-                self._open.get(mark, waiting).append(promise)
-        self._tell(waiting, also_files=True)
-
-    def _note_runs(self) -> None:
-        runs, self._runs = self._runs, []
-        for marks, until, is_stored, withheld in runs:
-            if is_stored:
-                self._ids.note_all(marks, until)
-            for each in withheld if self._disk is not None else ():
-                self._disk.journal.when_safe(each.settle)  # type: ignore[union-attr] # there is one
-
-    def _filed(self, mark: bytes, value: int, told: Sequence[Awaited], is_written: bool) -> bool:
-        """Note the id of a message whose body is in a file now; the file is not needed for that."""
-        if is_written:
-            self._ids.note(mark, value)
-            self._tell(told)
-        return False
-
-    def _tell(self, waiting: Sequence[Awaited], *, also_files: bool = False) -> None:
-        """Notify publishers when all that was noted is safe."""
-        if not waiting:
-            return
-        if self._disk is None:
-            _told(waiting, True)
-        elif also_files:
-            self._disk.journal.when_all_safe(partial(_told, waiting))
-        else:
-            self._disk.journal.when_safe(partial(_told, waiting))
+        """Note what a run of the queue has taken, in the commit of its messages."""
+        self._notes.note(self._open)
 
     def give_up(self) -> None:
         """Forget what this turn has taken, after an internal error."""
-        for mark, message, _, promise in self._fresh:
-            self._ids.untake(mark, is_stored=self._stores(message))
-            if promise is not None:  # its message is there after all, or was refused
-                promise.accepted()
-        for marks, _, is_stored, withheld in self._runs:
-            for mark in marks:
-                self._ids.untake(mark, is_stored=is_stored)
-            for each in withheld:
-                each.settle(True)
-        self._runs.clear()
-        for _, message in self._repeats:
-            if (promise := _answered(message, is_durable=self._queue.durable)) is not None:
-                promise.refused()
-        self._fresh.clear()
-        self._repeats.clear()
+        self._notes.give_up()
 
     # -- what becomes of the messages ---------------------------------------------------------------------------------
 
@@ -380,8 +289,15 @@ class Deduplication:
         if not self._follows:
             return ()
         is_queued = self._settings.deduplicate_mode == QUEUED
-        replaced = []
+        replaced: list[int] = []
         marks = self._source.marks(self._ids.log.key, batch.messages)
+        if (
+            ack_required
+            and all(marks)
+            and not (self._loose or self._replaced or self._returned or self._open)
+        ):
+            self._follow_all(batch, marks, is_queued=is_queued)
+            return replaced
         for seq_id, mark, message in zip(batch.seq_ids, marks, batch.messages, strict=True):
             is_loose, waiting = seq_id in self._loose, self._loose.pop(seq_id, None)
             if not mark:
@@ -400,11 +316,17 @@ class Deduplication:
                     self._ids.deliver(mark)
                     self._open.pop(mark, None)
             if ack_required:
-                self._away[seq_id] = Away(mark, is_stored, waiting)
+                self._away[seq_id] = mark, is_stored, waiting
             else:
-                self._left(Away(mark, is_stored, waiting))
+                self._left((mark, is_stored, waiting))
         self._queue.tally.repeated += len(replaced)
         return replaced
+
+    def _follow_all(self, batch: Fetched, marks: Sequence[bytes], *, is_queued: bool) -> None:
+        if is_queued:
+            self._ids.deliver_all(marks)
+        stored = map(self._is_stored, batch.messages)
+        self._away.update(zip(batch.seq_ids, zip(marks, stored, repeat(None)), strict=False))
 
     def _is_stored(self, message: Message) -> bool:
         """Return whether a message that was in the queue is stored, by what it says."""
@@ -420,24 +342,28 @@ class Deduplication:
             if is_loose:
                 self._loose[seq_id] = waiting
             elif waiting is not None and (not mark or self._open.setdefault(mark, waiting) is not waiting):
-                _told(waiting, False)  # the id was forgotten, and perhaps taken again
+                told(waiting, False)  # the id was forgotten, and perhaps taken again
 
     def ending(self, seq_ids: Iterable[int]) -> None:
         """Follow unacked messages that the transaction in progress settles: what it publishes comes after them."""
         for seq_id in seq_ids if self._settings.deduplicate_mode == RUNNING else ():
-            away = self._away.get(seq_id)
-            if away is not None and away.mark:
-                self._away[seq_id] = Away(b"", False, away.waiting)
-                if away.waiting is not None and self._open.get(away.mark) is away.waiting:
-                    del self._open[away.mark]
-                self._left(away._replace(waiting=None))
+            mark, is_stored, waiting = self._away.get(seq_id, _GONE)
+            if mark:
+                self._away[seq_id] = b"", False, waiting
+                if waiting is not None and self._open.get(mark) is waiting:
+                    del self._open[mark]
+                self._left((mark, is_stored, None))
 
     def settled(self, seq_ids: Iterable[int]) -> None:
         """Follow unacked messages that leave the queue."""
-        for seq_id in seq_ids if self._away else ():
-            left = self._away.pop(seq_id, None)
-            if left is not None:
-                self._left(left)
+        away = self._away
+        left = [each for seq_id in seq_ids if (each := away.pop(seq_id, None))] if away else []
+        is_plain = self._keeps_present and not self._replaced
+        if is_plain and all(mark and is_stored and waiting is None for mark, is_stored, waiting in left):
+            self._ids.end_all([mark for mark, _, _ in left], self._afterwards())
+            return
+        for each in left:
+            self._left(each)
 
     def dropped(self, messages: Iterable[tuple[int, Message]], *, is_over_limit: bool = False) -> None:
         """Follow messages, with their seq_ids, that leave the queue without a delivery, or are not held any more.
@@ -452,13 +378,11 @@ class Deduplication:
             if mark is None:
                 continue
             if is_loose:
-                _told(waiting, False)
+                told(waiting, False)
             elif self._settings.deduplicate_mode == QUEUED:
                 self._ids.deliver(mark)
-            self._left(
-                Away(mark, self._is_stored(message), None if is_loose else self._open.get(mark)),
-                is_dropped=True,
-            )
+            waiting = None if is_loose else self._open.get(mark)
+            self._left((mark, self._is_stored(message), waiting), is_dropped=True)
             if is_over_limit and not self._keeps_present:
                 self._ids.free(mark)
 
@@ -468,10 +392,7 @@ class Deduplication:
         if not mark:
             pass  # it was forgotten
         elif self._keeps_present:
-            settings = self._settings
-            is_timed = not is_dropped and settings.deduplicate_mode == RUNNING and settings.deduplicate_for
-            then = self._until(self._context.clock()) if is_timed else FREE
-            self._ids.end(mark, is_stored=is_stored, then=then)
+            self._ids.end(mark, is_stored=is_stored, then=FREE if is_dropped else self._afterwards())
         elif waiting is not None and not is_dropped and self._disk is not None:
             # its consumer is done with it: it may come back no more, whatever becomes of the broker
             self._ids.keep(mark)
@@ -486,24 +407,30 @@ class Deduplication:
             if self._open.get(mark) is waiting:
                 del self._open[mark]
             if is_dropped:
-                _told(waiting, False)
+                told(waiting, False)
             else:
-                self._tell(waiting)  # after the commit that has its end, which may be a transaction's
+                self._notes.tell(waiting)  # after the commit that has its end, which may be a transaction's
+
+    def _afterwards(self) -> int:
+        """Return the value of the id of a message that is settled now."""
+        settings = self._settings
+        is_timed = settings.deduplicate_mode == RUNNING and settings.deduplicate_for
+        return self._until(self._context.clock()) if is_timed else FREE
 
     def purged(self, gone: Iterable[int]) -> None:
         """Follow all ready messages, and unacked ones that go with them, out of the queue."""
         for seq_id in gone:
-            _told(self._away.pop(seq_id, _GONE).waiting, False)
+            told(self._away.pop(seq_id, _GONE)[2], False)
         if not self._follows:
             return
         for waiting in self._loose.values():
-            _told(waiting, False)
+            told(waiting, False)
         self._loose.clear()
         is_running = self._settings.deduplicate_mode != QUEUED  # in that mode purged ones may have their ids
-        away = [each for each in self._away.values() if each.mark]
-        kept = {each.mark for each in away} if is_running else set()
+        away = [each for each in self._away.values() if each[0]]
+        kept = {mark for mark, _, _ in away} if is_running else set()
         for mark in [mark for mark in self._open if mark not in kept]:
-            _told(self._open.pop(mark), False)
+            told(self._open.pop(mark), False)
         if self._keeps_present:
             pending = self._forget()
             for mark, is_stored, _ in away:
@@ -535,7 +462,9 @@ class Deduplication:
         count = self._ids.count
         self._forget()
         self._away = {
-            seq_id: away._replace(mark=b"") for seq_id, away in self._away.items() if away.waiting is not None
+            seq_id: (b"", is_stored, waiting)
+            for seq_id, (_, is_stored, waiting) in self._away.items()
+            if waiting is not None
         }
         return count
 
@@ -543,15 +472,14 @@ class Deduplication:
         """Forget all ids, also of messages that are not noted yet; return the values of these."""
         self._returned.clear()
         self._replaced.clear()
-        self._fresh = [(b"", message, value, promise) for _, message, value, promise in self._fresh]
-        self._runs = [((), value, is_stored, withheld) for _, value, is_stored, withheld in self._runs]
+        self._notes.forget()
         return self._ids.forget()
 
     def _refuse_waiting(self) -> None:
         """Refuse those who wait for the verdicts of consumers, and follow the messages in the queue no more."""
-        away = [each.waiting for each in self._away.values()]
+        away = [waiting for _, _, waiting in self._away.values()]
         for waiting in (*self._open.values(), *self._loose.values(), *away):
-            _told(waiting, False)
+            told(waiting, False)
         self._open.clear()
         self._loose.clear()
         self._away.clear()
@@ -575,23 +503,3 @@ class Deduplication:
         if self._timer is not None:
             self._context.timers.cancel(self._timer)
             self._timer = None
-
-
-def _answered(message: Message, *, is_durable: bool) -> Awaited | None:
-    """Return who waits for a repeat, which then counts as no copy of this queue's."""
-    if not isinstance(message, Persistent):
-        return message.promise
-    if not is_durable:  # it is a copy of others
-        return None
-    waiting = joined(message)
-    message.copies -= 1
-    message.accepted()
-    return waiting
-
-
-def _told(waiting: Sequence[Awaited] | None, is_safe: bool) -> None:
-    for promise in waiting or ():
-        if is_safe:
-            promise.accepted()
-        else:
-            promise.refused()

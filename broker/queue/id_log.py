@@ -6,7 +6,7 @@ line has the key of the hash; a part of that stands for what the ids are and how
 never takes ids for those of other settings.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from leveret.broker.queue.due_line import DelayDisk
 from leveret.storage.damage import IDS
@@ -18,7 +18,6 @@ from leveret.storage.message_ids import (
     KnownIds,
     Room,
     lasts,
-    pack_entry,
     pack_ids,
     unpack_ids,
 )
@@ -82,7 +81,7 @@ class IdLog:
         if is_first:
             self._write_later()
 
-    def add(self, marks: Collection[bytes], value: int) -> list[bytes]:
+    def add(self, marks: Sequence[bytes], value: int) -> list[bytes]:
         """Add ids with a value by the next commit; return those that are there, which stay as they are."""
         is_first = not self._changed and not self._ended
         there = self.known.add_all(marks, value, self._clock())
@@ -92,6 +91,22 @@ class IdLog:
         if is_first:
             self._write_later()
         return there
+
+    def replace_all(self, marks: Sequence[bytes], old: int, new: int, *, is_end: bool) -> Sequence[bytes]:
+        """Change ids whose value is `old` as `put` does; return the others."""
+        is_first = not self._changed and not self._ended
+        done, others = self.known.replace_all(marks, old, new)
+        changed, ended, fresh = self._changed, self._ended, self._new
+        if not is_end:
+            changed.update(dict.fromkeys(done, new))
+        for mark in done if is_end else ():
+            changed.pop(mark, None)
+            if new or mark not in fresh:
+                ended[mark] = new
+            fresh.discard(mark)
+        if is_first and done:
+            self._write_later()
+        return others
 
     def _write_later(self) -> None:
         if self._disk is not None and not self._disk.journal.before_cut(self._write):
@@ -119,7 +134,7 @@ class IdLog:
         if not count or self._disk is None:
             return
         for kind, values in ((1, ended), (0, changed)):  # an id that ended first may be known again
-            entries = b"".join([pack_entry(*each) for each in values.items()])
+            entries = b"".join([mark + value.to_bytes(5, "big") for mark, value in values.items()])
             self._put_rows(self._disk, entries, kind)
         self._logged += count
         self._rewrite(self._disk, max(PIECE, 2 * count))

@@ -6,12 +6,13 @@ message that is not.
 """
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.id_log import IdLog
 from leveret.storage.message_ids import (
+    DELIVERED,
     FREE,
     KNOWN_BIT,
     PRESENT,
@@ -102,18 +103,22 @@ class IdPlaces:
 
     def note_all(self, marks: Sequence[bytes], until: int) -> None:
         """Have the next commit write the ids of messages; see `note`."""
-        pending, value = self._pending, until or PRESENT
-        noted = [mark for mark in marks if pending.get(mark) == value]
-        there = self.log.add(noted, value)
-        if len(noted) == len(pending):
-            pending.clear()
-        for mark in noted if pending else ():
-            del pending[mark]
-        for mark in there:
-            pending[mark] = value
-        if there or len(noted) < len(marks):
-            for mark in {*marks}.difference(noted).union(there):
-                self.note(mark, until)
+        pending = self._pending
+        rest: Collection[bytes] = marks
+        for value in (until,) if until else (PRESENT, DELIVERED):
+            noted = [mark for mark in rest if pending.get(mark) == value]
+            there = self.log.add(noted, value)
+            if len(noted) == len(pending):
+                pending.clear()
+            for mark in noted if pending else ():
+                del pending[mark]
+            for mark in there:
+                pending[mark] = value
+            if len(noted) == len(rest) and not there:
+                return
+            rest = {*rest}.difference(noted).union(there) if noted else rest
+        for mark in rest:
+            self.note(mark, until)
 
     def untake(self, mark: bytes, *, is_stored: bool) -> None:
         """Forget the id of a message that was taken, and is not in the queue after all."""
@@ -152,11 +157,30 @@ class IdPlaces:
             if value & KNOWN_BIT and (copies := copies_of(value)):
                 put(mark, of_copies(copies, is_known=False))
 
+    def deliver_all(self, marks: Sequence[bytes]) -> None:
+        """Have ids free; see `deliver`."""
+        pending = self._pending
+        fresh = (
+            {mark: value & ~KNOWN_BIT for mark in marks if (value := pending.get(mark))} if pending else {}
+        )
+        if self._volatile.count or (fresh and self.log.known.has_any([*fresh])):
+            rest = marks
+        else:
+            pending.update(fresh)
+            rest = [mark for mark in marks if mark not in fresh] if fresh else marks
+            rest = self.log.replace_all(rest, PRESENT, DELIVERED, is_end=False)
+        for mark in rest:
+            self.deliver(mark)
+
+    def end_all(self, marks: Sequence[bytes], then: int) -> None:
+        """Take one copy from the ids of stored messages; see `end`."""
+        for value in (PRESENT, DELIVERED):
+            marks = self.log.replace_all(marks, value, then, is_end=True) if marks else ()
+        for mark in marks:
+            self.end(mark, is_stored=True, then=then)
+
     def end(self, mark: bytes, *, is_stored: bool, then: int = FREE) -> None:
         """Take one copy from an id; after the last one it is free, or known until `then`."""
-        if is_stored and self.log.known.get(mark) == PRESENT:
-            self.log.put(mark, then, is_end=True)
-            return
         for value, put in self._all(mark, is_stored=is_stored, is_end=True):
             if copies_of(value):
                 put(mark, one_less(value) or then)

@@ -26,7 +26,9 @@ from leveret.storage.message_ids import (
 
 NOW = 1_790_000_000_000
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["put", "add", "remove", "pass"]), st.integers(0, 60), st.integers(0, 400)),
+    st.tuples(
+        st.sampled_from(["put", "add", "replace", "remove", "pass"]), st.integers(0, 60), st.integers(0, 400)
+    ),
     max_size=300,
 )
 
@@ -47,6 +49,16 @@ def test_it_is_a_dict_whose_entries_expire(steps):
             assert there == [each for each in marks if each in model and each in there]
             assert all(is_known(model.get(each, FREE), now) is False for each in marks if each not in there)
             model |= {each: value_until(now + time) for each in marks if each not in there}
+        elif what == "replace":
+            old = model.get(mark, PRESENT)
+            new = value_until(now + time) if time % 3 else FREE
+            marks = [fingerprint(1, b"%d" % each) for each in (number, *range(number % 7, 60, 7))]
+            done, others = known.replace_all(marks, old, new)
+            assert sorted(marks) == sorted(done + others)
+            for each in {*marks}:
+                if model.get(each) == old and (each in done or is_known(old, now)):
+                    assert each in done
+                    model[each] = new
         elif what == "remove":
             model.pop(mark, None)
             known.remove(mark)
@@ -75,6 +87,21 @@ def test_it_grows_and_gives_room_back():
         known.put(fingerprint(2, b"%d" % number), value_until(NOW + 200 + number), NOW + 200)
     assert known.count < 50_000
     assert all(known.get(fingerprint(2, b"%d" % number)) for number in range(20_000, 60_000))
+
+
+def test_ids_whose_time_begins_later_give_their_room_back():
+    """Ids that were known without a time are removed like others once one was set, and has come."""
+    known = KnownIds()
+    for number in range(20_000):
+        mark = fingerprint(2, b"%d" % number)
+        known.put(mark, PRESENT, NOW)
+        if number % 2:
+            known.put(mark, value_until(NOW + 100), NOW)
+        else:
+            known.replace_all([mark], PRESENT, value_until(NOW + 100))
+    for number in range(20_000, 60_000):
+        known.put(fingerprint(2, b"%d" % number), PRESENT, NOW + 200)
+    assert known.count < 50_000
 
 
 def test_a_bucket_with_the_bytes_of_an_id_across_two_entries_does_not_have_it(monkeypatch):
