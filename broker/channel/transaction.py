@@ -21,14 +21,16 @@ in exactly one of the two places.
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 
+from leveret.broker.amqp.properties import may_expire
 from leveret.broker.channel.interfaces import FAILED, Outcome, Record, SettlingChannel
 from leveret.broker.channel.settlement import PIECE, settle_records
 from leveret.broker.errors import NoResourceError, NotYet, no_disk_space
 from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.copies import is_stored_by, saved_among
+from leveret.broker.vhost.copies import AT_ONCE, distribute_all, is_stored_by, saved_among
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.confirm.promise import Promise
 from leveret.storage.large_table import fitting, large
@@ -187,6 +189,9 @@ class Transaction:
         publishes = self.publishes
         publishes.reverse()
         while publishes:
+            if self._publish_run():
+                yield False
+                continue
             queues, message, mandatory, persistent = publishes.pop()
             left = [queue for queue in queues if not queue.deleted]
             if message.persistent and not needs_file(left, persistent=persistent):
@@ -202,6 +207,27 @@ class Transaction:
                 if copies is not None and not copies.is_taken:
                     self._is_whole = False
             yield False
+
+    def _publish_run(self) -> bool:
+        """Put what goes next to the same queues into them at once; false if the first message has to be looked at."""
+        publishes = self.publishes
+        queues, _, _, persistent = publishes[-1]
+        if not queues or len(queues) > AT_ONCE or not all(map(_takes_all, queues)):
+            return False
+        count = 0
+        for others, message, mandatory, another in islice(reversed(publishes), PIECE):
+            is_plain = not (mandatory or message.persistent or may_expire(message.content))
+            if others is not queues or another is not persistent or not is_plain:
+                break
+            count += 1
+        if not count:
+            return False
+        messages = [message for _, message, _, _ in publishes[-count:]]
+        messages.reverse()
+        del publishes[-count:]
+        distribute_all(queues, messages, persistent=persistent)
+        self._is_stored = self._is_stored or is_stored_by(queues, persistent=persistent)
+        return True
 
     def _settle_all(self, channel: SettlingChannel) -> Iterator[bool]:
         settled = self.settled
@@ -325,6 +351,11 @@ class BodyFiles:
             is_needed = message.open_copies or message.in_table
             if not is_needed and self._disk.journal.has_file(message):
                 self._disk.journal.drop_file(message)
+
+
+def _takes_all(queue: Queue) -> bool:
+    """Return whether a queue takes each message as it is; one that was deleted, or a delay line, does not."""
+    return queue.limits is None and not queue.deleted and not isinstance(queue, DelayLine)
 
 
 def needs_file(queues: Sequence[Queue], *, persistent: bool) -> bool:

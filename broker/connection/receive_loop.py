@@ -547,6 +547,12 @@ class ReceiveLoop:
                         self.stalled = True
                         break
                     continue
+                if acking is not None and acking.tx is not None and not (acking.missing or data[end - 2]):
+                    self._resume_at = at = end
+                    self._number = number
+                    self._current = (60, 80)
+                    acking.ack(unpack_ack(data, end - 10)[0], multiple=False)
+                    continue
             self._resume_at = end
             self._number = number
             self._method(number, data, at, end)

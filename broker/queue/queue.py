@@ -442,6 +442,16 @@ class Queue:
         if message.persistent and self.durable:
             self.inbox_persistent = True
 
+    def admit_all(self, messages: Sequence[Message]) -> None:
+        """Enqueue messages, at least one, that the queue takes in any case; all are persistent, or none."""
+        self.inbox += messages
+        self.touch()
+        size = max([len(message.content) for message in messages])
+        if size > SMALL and size > self.largest:
+            self.largest = size
+        if messages[0].persistent and self.durable:
+            self.inbox_persistent = True
+
     def configure(self, settings: QueueSettings) -> None:
         """Apply settings from arguments and policies."""
         if settings.lazy is not self.settings.lazy:

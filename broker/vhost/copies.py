@@ -188,6 +188,19 @@ def distribute(
     return copies
 
 
+def distribute_all(queues: Sequence[Queue], messages: Sequence[Message], *, persistent: bool) -> None:
+    """Put messages of a transaction into queues without limits, as `distribute` does for which no publisher waits."""
+    stored = saved_among(queues, persistent=persistent)
+    if stored:
+        copies = len(stored)
+        messages = [
+            Persistent(message.address, message.content, message.channel_id, None, 0, copies)
+            for message in messages
+        ]
+    for queue in queues:
+        queue.admit_all(messages)
+
+
 class Deliveries:
     """FIFO of messages on their way to queues, for messages that no connection sends.
 

@@ -241,9 +241,35 @@ def test_a_file_that_no_queue_needs_is_removed(tmp_path: Path) -> None:
     assert [msg_id] == node.disk.environment.commit(node.disk.journal.cut())
 
 
+@pytest.mark.parametrize("bodies", ["small", "large"])
+def test_runs_of_publishes_keep_their_order(tmp_path: Path, bodies: str) -> None:
+    """Messages of a transaction stay in order among those that are taken one by one, in each queue, over a kill."""
+    pipeline = Pipeline(tmp_path)
+    node = pipeline.node
+    options: list[dict[str, Any]] = [{}, {"mandatory": True}, {"expiration": "60000"}, {}]
+    body = LARGE if bodies == "large" else b""
+    sent = []
+    for number in range(24):
+        sent.append(b"%d " % number + (body if number % 5 == 0 else b""))
+        more = options[number % 7 % 4]
+        pipeline.worker.receive(publish_frames("out", sent[-1], delivery_mode=2, **more))
+    pipeline.worker.receive(encode_method(1, Tx.Commit()))
+    pipeline.write_files()
+    assert "1 tx.commit-ok" in pipeline.sent(pipeline.worker)
+    again = node.killed()
+    client = Client(again)
+    client.send(basic_consume("out", "c", no_ack=True))
+    again.read()
+    got = [item.body for item in client.take() if isinstance(item.method, Basic.Deliver)]
+    assert sent == got
+
+
 @pytest.mark.parametrize("looks", [1, 2, 3, 7])
-def test_no_commit_begins_between_the_pieces_of_a_transaction(tmp_path: Path, looks: int) -> None:
+def test_no_commit_begins_between_the_pieces_of_a_transaction(
+    tmp_path: Path, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A transaction in pieces is held back until all of it is journaled, though no queue is deferred."""
+    monkeypatch.setattr("leveret.broker.channel.transaction.PIECE", 1)
     pipeline = Pipeline(tmp_path, HurriedNode, is_stored=True)
     node: Any = pipeline.node
     worker = PacedClient(node)
@@ -265,8 +291,11 @@ def test_no_commit_begins_between_the_pieces_of_a_transaction(tmp_path: Path, lo
     assert (1, 100) == pipeline.after_kill()
 
 
-def test_a_transaction_goes_on_though_its_client_is_not_served(tmp_path: Path) -> None:
+def test_a_transaction_goes_on_though_its_client_is_not_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The pieces of a transaction wait neither for its client to read nor for the disk: commits wait for them."""
+    monkeypatch.setattr("leveret.broker.channel.transaction.PIECE", 1)
     pipeline = Pipeline(tmp_path, HurriedNode)
     node: Any = pipeline.node
     worker = PacedClient(node)
