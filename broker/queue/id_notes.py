@@ -13,7 +13,7 @@ from leveret.storage.message import Awaited, Message, Persistent
 
 
 class IdNotes:
-    """What is to be noted of one queue's `ids`; `durable` as of the queue."""
+    """Ids and repeats of one queue that its next run notes in `ids`; `durable` as of the queue."""
 
     def __init__(self, ids: IdPlaces, disk: DelayDisk | None, *, durable: bool) -> None:
         self._ids = ids
