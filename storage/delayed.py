@@ -1,10 +1,17 @@
 """Delayed messages of one exchange or queue: their rows on disk, and the window of them that is kept in memory.
 
-Theory. Every delayed message is a row. Its key begins with its owner's *line*, followed by the time it is due, so the
-table is the schedule. Memory needs only its beginning, the *window*: everything due before the `horizon`, in a heap.
-Messages due later are on disk only and are read when the window runs low. So a million pending messages take no more
-memory than the window, whatever their order. A new message that is due before the horizon is added to the heap as well;
-a heap that has grown too large drops its end, which moves the horizon nearer.
+Theory. Every delayed message is a row. Its key begins with its owner's *line*. Then comes the *bucket*, a span of time
+in which the message is due, and its number: a bucket has its rows in the order in which they came. So rows whose times
+are in any order are appended at few places, and not each into a page of its own. The wider the span until a message is
+due, the wider is its bucket, which the lowest bits of the number tell (`numbered`). Rows with a smaller number are
+sorted by time: those of earlier builds, and those whose number is not a count.
+
+Memory needs only the beginning of the schedule, the *window*: everything due before the `horizon`, in a heap. Messages
+due later are on disk only and are read when the window runs low. A read sorts the keys of the buckets that begin next,
+and returns the first rows; the keys that follow are kept as well (`Start.ahead`), or each read would sort them again.
+So a million pending messages take no more memory than the window, whatever their order. A new message that is due
+before the horizon is added to the heap as well; a heap that has grown too large drops its end, which moves the horizon
+nearer.
 
 A read runs in another thread and sees some earlier commit, which may lack recently added messages and still have
 recently removed ones. So both are remembered: `_fresh` until a read would see the row, `_gone` until it would not.
@@ -19,6 +26,7 @@ transaction.
 """
 
 import logging
+from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from struct import Struct
@@ -33,14 +41,23 @@ log = logging.getLogger("leveret.storage")
 TABLE = "delayed"
 WINDOW = 2048  # messages per read; about as many are kept in memory
 WINDOW_OCTETS = 2 * 1024 * 1024  # bytes of rows after which a read stops before it has `WINDOW` messages
+AHEAD = 4 * WINDOW  # keys that a read returns besides
 SWEEP_ROWS = 1000  # most rows of deleted lines that one commit deletes; later commits delete the rest
 
 _NEXT_SHIFT = 56
 _QUEUE = (1 << _NEXT_SHIFT) - 1
 LINE_SIZE = 8
-KEY_SIZE = 24
 _LINE = Struct(">Q")
-_KEY = Struct(">QQQ")
+_KEY = Struct(">QQQ")  # line, due time, number: of a row that is sorted by time
+_IN_BUCKET = Struct(">QBQQQ")  # line, level, bucket, number, due time
+_BUCKET = Struct(">QBQ")
+_LEVEL_AT = LINE_SIZE
+_LEVEL = 0x80  # set in an octet that no time has as its first one
+_LEVEL_BITS = 4
+_MARK = 1 << 64  # in the number of a message whose row is in a bucket
+_SHIFTS = tuple(range(12, 12 + 2 * (1 << _LEVEL_BITS), 2))
+"""Width of the buckets of each level, as a power of two ms: from 4 s to a century."""
+_BUCKETS = 6  # a bucket is at least this power of two narrower than the time until its messages are due
 _CRC = Struct(">I")
 _OVERHEAD = 200  # approximate bytes of memory per message in the heap, besides its row
 
@@ -50,12 +67,31 @@ Due = tuple[int, int]  # due time of a message (epoch ms), and its number, which
 
 
 pack_line = _LINE.pack  # the key of the row of a line's message count, and prefix of the line's keys
-unpack_key = _KEY.unpack  # return line, due time (epoch ms) and number from a message's key
+
+
+def numbered(count: int, delay: int) -> int:
+    """Return the number of a message that is due in so many ms; `count` (64 bits) grows with each message of a line."""
+    level = max(0, delay.bit_length() - _BUCKETS - _SHIFTS[0] + 1) // 2
+    return _MARK | count << _LEVEL_BITS | min(level, len(_SHIFTS) - 1)
 
 
 def pack_key(line: int, due: Due) -> bytes:
     """Return the key of a message's row."""
-    return _KEY.pack(line, *due)
+    when, number = due
+    if number < _MARK:
+        return _KEY.pack(line, when, number)
+    level = number & (1 << _LEVEL_BITS) - 1
+    return _IN_BUCKET.pack(
+        line, _LEVEL | level, when >> _SHIFTS[level], (number ^ _MARK) >> _LEVEL_BITS, when
+    )
+
+
+def unpack_key(key: bytes) -> tuple[int, int, int]:
+    """Return line, due time (epoch ms) and number from a message's key; raises struct.error for others."""
+    if len(key) == _KEY.size:
+        return _KEY.unpack(key)
+    line, level, _, count, when = _IN_BUCKET.unpack(key)
+    return line, when, _MARK | count << _LEVEL_BITS | level ^ _LEVEL
 
 
 def pack_count(line: int, count: int) -> bytes:
@@ -92,32 +128,73 @@ def unpack_row(key: bytes, value: bytes) -> tuple[bytes, bytes]:
     return rest[:stop], rest[stop:]
 
 
+class Start(NamedTuple):
+    """Place at which a read begins."""
+
+    due: Due
+    ahead: Sequence[
+        Due
+    ] = ()  # the rows that an earlier read has seen from there on, in order; empty: not known
+    stop: Due | None = None  # the place from which there may be others, None if there are none
+
+
 class DelayedRows(NamedTuple):
     """Result of a read: the messages of a line from a given due time on, in order."""
 
     rows: Sequence[tuple[Due, bytes]]
-    more: bool  # True if there may be others after the last
+    next: Start | None  # where those begin that follow; None if these are the last
 
 
 def read_rows(
-    cursor: Any, line: int, start: Due, *, limit: int = WINDOW, octets: int = WINDOW_OCTETS
+    cursor: Any, line: int, start: Start, *, limit: int = WINDOW, octets: int = WINDOW_OCTETS
 ) -> DelayedRows:
     """Read messages of a line from `start` on, in order, until `limit` messages or `octets` bytes are read."""
     rows: list[tuple[Due, bytes]] = []
-    found = cursor.set_range(pack_key(line, start))
-    while found:
-        key = bytes(cursor.key())
-        if len(key) != KEY_SIZE:  # the next line's count
-            break
-        owner, due, number = unpack_key(key)
-        if owner != line:
-            break
+    _, ahead, stop = start if start.ahead else _following(cursor, line, start.due)
+    for at, due in enumerate(ahead):
         if rows and (len(rows) >= limit or octets <= 0):
-            return DelayedRows(rows, more=True)
-        rows.append(((due, number), bytes(cursor.value())))
-        octets -= len(rows[-1][1])
-        found = cursor.next()
-    return DelayedRows(rows, more=False)
+            return DelayedRows(rows, Start(due, ahead[at:], stop))
+        value = cursor.get(pack_key(line, due))
+        if value is not None:  # it is gone since its key was read
+            rows.append((due, bytes(value)))
+            octets -= len(value)
+    return DelayedRows(rows, None if stop is None else Start(stop))
+
+
+def _following(cursor: Any, line: int, start: Due) -> Start:
+    """Return the place `start` with the keys that follow, sorted, as many as one read should return."""
+    found: list[Due] = []
+    stop = _NEVER
+    prefix = pack_line(line)
+    for level, shift in ((0, 0), *enumerate(_SHIFTS, _LEVEL)):
+        is_there = cursor.set_range(
+            _BUCKET.pack(line, level, start[0] >> shift)
+            if level
+            else _KEY.pack(line, start[0], min(start[1], _MARK - 1))
+        )
+        for key in map(bytes, cursor.iternext(keys=True, values=False)) if is_there else ():
+            if key[:LINE_SIZE] != prefix or (key[_LEVEL_AT] != level if level else key[_LEVEL_AT] & _LEVEL):
+                break
+            _, when, number = unpack_key(key)
+            due = when, number
+            if when >> shift << shift > stop[0] or (
+                due >= stop and not level
+            ):  # as are all others of this level
+                break
+            if start <= due < stop:
+                found.append(due)
+                if len(found) > 2 * AHEAD:
+                    stop = _cut(found, stop)
+    return Start(start, found, None if (stop := _cut(found, stop)) is _NEVER else stop)
+
+
+def _cut(found: list[Due], stop: Due) -> Due:
+    """Sort places and keep the first ones; returns the first of the others, `stop` without others."""
+    found.sort()
+    if len(found) > AHEAD:
+        stop = found[AHEAD]
+        del found[AHEAD:]
+    return stop
 
 
 def is_line(key: bytes) -> bool:
@@ -200,6 +277,7 @@ class Window:
     """
 
     __slots__ = (
+        "_ahead",
         "_dropped",
         "_fresh",
         "_gone",
@@ -209,6 +287,7 @@ class Window:
         "_octets",
         "_size",
         "_start",
+        "_stop",
         "_stored",
         "_unseen",
         "count",
@@ -224,6 +303,9 @@ class Window:
         self.octets = 0  # bytes that the heap takes
         self._dropped: set[Due] = set()  # discarded ones still in the heap, which may be very large
         self._horizon: Due | None = None  # all messages due before it are in the heap; None: all messages are
+        self._ahead: list[Due] = []
+        """Messages due from the horizon on, before `_stop`, in order; gone ones may be among them. Empty: not known."""
+        self._stop: Due | None = None  # None if there are no others
         self._latest: Due = (0, 0)
         """The last of the messages taken so far, by its due time: no earlier one that is on disk only can be
         distinguished from one that was taken."""
@@ -258,6 +340,9 @@ class Window:
             self.octets += len(value) + _OVERHEAD
             if self._stored and (len(self._heap) > 2 * self._size or self.octets > 2 * self._octets):
                 self._trim()
+        elif self._ahead and (self._stop is None or due < self._stop):
+            insort(self._ahead, due)
+            self._cut()
 
     def _trim(self) -> None:
         """Drop the end of a heap that has grown too large; those messages remain on disk."""
@@ -270,9 +355,18 @@ class Window:
             octets += len(value) + _OVERHEAD
         else:
             return  # a single, very large message
+        if self._ahead:
+            self._ahead[:0] = [due for due, _ in heap[kept:]]
+            self._cut()
         self._horizon = heap[kept][0]
         del heap[kept:]
         self.octets = octets
+
+    def _cut(self) -> None:
+        """Forget places far ahead, if there are too many."""
+        if len(self._ahead) > 2 * AHEAD:
+            self._stop = self._ahead[AHEAD]
+            del self._ahead[AHEAD:]
 
     @property
     def next_due(self) -> int | None:
@@ -369,7 +463,7 @@ class Window:
             del rows[due]
         return rows, self._horizon, set(self._gone)
 
-    def wanted(self) -> Due | None:
+    def wanted(self) -> Start | None:
         """Return the start of the read that is needed now, or None; the caller must call `loaded` with its result."""
         start = self._horizon
         low = len(self._heap) <= self._size // 2 and self.octets <= self._octets // 2
@@ -377,7 +471,7 @@ class Window:
             return None
         self._start = start
         self.loading = True
-        return start
+        return Start(start, tuple(self._ahead), self._stop)
 
     def loaded(self, read: DelayedRows) -> int:
         """Add the rows read from the start that `wanted` returned.
@@ -388,10 +482,8 @@ class Window:
         start, missing = self._start, 0
         if self._horizon == start:  # otherwise the window was trimmed meanwhile, and there would be a gap
             found: dict[Due, bytes] = dict(read.rows)
-            horizon = None
-            if read.more and found:
-                due, number = next(reversed(found))
-                horizon = (due, number + 1)
+            horizon, ahead, stop = read.next or (None, (), None)
+            self._ahead, self._stop = list(ahead), stop
             found |= {
                 each: value
                 for each, value in self._fresh.items()
@@ -399,6 +491,12 @@ class Window:
             }
             for gone in self._gone:
                 found.pop(gone, None)
+            if horizon is not None and ahead:
+                for each in self._fresh:
+                    if each >= horizon and (stop is None or each < stop):
+                        at = bisect_left(self._ahead, each)
+                        if self._ahead[at : at + 1] != [each]:
+                            self._ahead.insert(at, each)
             self._heap += found.items()
             heapify(self._heap)
             self.octets += sum(map(len, found.values())) + _OVERHEAD * len(found)

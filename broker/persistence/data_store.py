@@ -31,7 +31,7 @@ from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.damage import Damages
-from leveret.storage.delayed import TABLE as DELAYED, DelayedRows, Due, queue_of
+from leveret.storage.delayed import TABLE as DELAYED, DelayedRows, Due, Start, queue_of
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded, LoadRequest
@@ -308,7 +308,7 @@ class DataStore:
         """Run a read of a look at messages in the reader's thread, and `done` in the loop with result or exception."""
         self._reader.submit(read, done)
 
-    def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
+    def read_delayed(self, line: int, start: Start, done: Callable[[DelayedRows], None]) -> None:
         """Read the next delayed messages of a line; `done` is called in the loop, followed by a turn."""
 
         def finished(found: DelayedRows | None, error: BaseException | None) -> None:
@@ -339,11 +339,11 @@ class DataStore:
 
     def _rows_of(self, line: int, table: str = DELAYED) -> Iterator[tuple[Due, bytes]]:
         """Yield all rows of a line; it reads them in the event loop, before any client is served."""
-        start: Due | None = (0, 0)
+        start: Start | None = Start((0, 0))
         while start is not None:
             found = self.environment.read_delayed(line, start, table)
             yield from found.rows
-            start = (found.rows[-1][0][0], found.rows[-1][0][1] + 1) if found.more else None
+            start = found.next
 
     def disk_usage(self) -> DiskUsage:
         """Measure the disk usage; call it in the reader's thread."""

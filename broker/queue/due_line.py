@@ -27,8 +27,10 @@ from leveret.storage.delayed import (
     TABLE,
     DelayedRows,
     Due,
+    Start,
     Window,
     next_line,
+    numbered,
     pack_count,
     pack_key,
     pack_line,
@@ -78,7 +80,7 @@ class DelayDisk(Protocol):
     def next_id(self) -> int:
         """Return a new id, unique also over restarts."""
 
-    def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
+    def read_delayed(self, line: int, start: Start, done: Callable[[DelayedRows], None]) -> None:
         """Read messages of a line; `done` is called in the event loop, and its caller runs a turn afterwards."""
 
     def snapshot(self) -> "FileSnapshot":
@@ -227,7 +229,7 @@ class DueLine:
     def _keep(self, when: int, address: bytes, content: bytes) -> None:
         """Add a message that is due at a time (epoch ms) to the window, and its row to the journal."""
         self._number += 1
-        due = when, self._number
+        due = when, numbered(self._number, when - self._context.clock())
         key = pack_key(self.number, due)
         value = pack_row(key, address, content)
         self.window.put(due, value)
@@ -436,22 +438,19 @@ def _pieces(
     line: int,
     rows: dict[Due, bytes],
     snapshot: "FileSnapshot | None",
-    start: Due | None,
+    horizon: Due | None,
     gone: Collection[Due],
 ) -> Pieces:
     """Look at the messages of a line, in the order in which they are due: first those in memory, `rows`.
 
-    From the time `start` on there are others in the snapshot, of which some are `gone`.
+    From the time `horizon` on there are others in the snapshot, of which some are `gone`.
     """
+    start = None if horizon is None else Start(horizon)
     while start is not None and snapshot is not None:
-        yield from _decoded(line, rows, start)
+        yield from _decoded(line, rows, start.due)
         found: DelayedRows = yield partial(snapshot.read_delayed, line, start)
-        for due, value in found.rows:
-            if due not in gone:
-                rows[due] = value
-            start = due[0], due[1] + 1
-        if not found.more:
-            break
+        rows.update([each for each in found.rows if each[0] not in gone])
+        start = found.next
     yield from _decoded(line, rows, None)
 
 

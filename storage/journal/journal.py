@@ -36,7 +36,7 @@ from math import inf
 from operator import attrgetter
 from struct import Struct
 
-from leveret.storage.delayed import KEY_SIZE, TABLE as DELAYED
+from leveret.storage.delayed import TABLE as DELAYED, is_line
 from leveret.storage.errors import DiskFullError, Done
 from leveret.storage.journal.batch import NOTHING, Batch, Changes, Journaled
 from leveret.storage.journal.blocks import (
@@ -735,9 +735,7 @@ class Journal:
         entries = [entry for queue in self._queues for entry in queue.journal_fresh]
         entries += [entry for _, copies in self.files.values() for _, entry in copies]
         rows = {key for table, key, _ in self._rows if table == "defs"}
-        delayed = {
-            key: value for table, key, value in self._rows if table == DELAYED and len(key) == KEY_SIZE
-        }
+        delayed = {key: value for table, key, value in self._rows if table == DELAYED and not is_line(key)}
         messages = sum([entry.state == NEW for entry in entries])
         return messages + sum([value is not None for value in delayed.values()]), len(rows)
 

@@ -523,7 +523,9 @@ class Environment:
         except lmdb.Error as error:
             raise StorageError(f"cannot look into the data in {self.data_dir} now: {error}") from error
 
-    def read_delayed(self, line: int, start: delayed.Due, table: str = delayed.TABLE) -> delayed.DelayedRows:
+    def read_delayed(
+        self, line: int, start: delayed.Start, table: str = delayed.TABLE
+    ) -> delayed.DelayedRows:
         """Read the next delayed messages of a line, from `start` on, as many as a window takes."""
         with self.store.reading() as txn:
             found = delayed.read_rows(txn.cursor(self.store.db[table]), line, start)
@@ -628,7 +630,7 @@ class FileSnapshot:
                     self._bodies.read_all(block, ranges, stop, bodies, partial(table.row_of_body, txn=txn))
         return Loaded(blocks, stop, bodies)
 
-    def read_delayed(self, line: int, start: delayed.Due) -> delayed.DelayedRows:
+    def read_delayed(self, line: int, start: delayed.Start) -> delayed.DelayedRows:
         """Read the next delayed messages of a line, as `Environment.read_delayed`; raises as `read`."""
         with self._in_use():
             table, txn = self._opened[0]

@@ -31,7 +31,7 @@ from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.server import Server
-from leveret.storage.delayed import DelayedRows, Due
+from leveret.storage.delayed import DelayedRows, Start
 from leveret.storage.errors import DiskFullError
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.store.recovery import saved_rows
@@ -273,7 +273,7 @@ class CrankedDisk(DataStore):
     def __init__(self, data_dir: Path, config: StorageConfig) -> None:
         super().__init__(data_dir, config, ram_limit=64 * 1024 * 1024)
         self.loads: list[LoadRequest] = []
-        self.reads: list[tuple[int, Due, Callable[[DelayedRows], None]]] = []
+        self.reads: list[tuple[int, Start, Callable[[DelayedRows], None]]] = []
         self.commits = Cranked()
 
     def start(self, host: Loop, loop: object, report_full: object) -> None:
@@ -286,7 +286,7 @@ class CrankedDisk(DataStore):
         """Read at once."""
         done(read(), None)
 
-    def read_delayed(self, line: int, start: Due, done: Callable[[DelayedRows], None]) -> None:
+    def read_delayed(self, line: int, start: Start, done: Callable[[DelayedRows], None]) -> None:
         """Leave the read to the test."""
         self.reads.append((line, start, done))
 

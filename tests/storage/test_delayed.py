@@ -1,17 +1,22 @@
-from bisect import insort
+from bisect import bisect_left, insort
+from collections import Counter
 from time import process_time
 
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from leveret.storage import delayed
 from leveret.storage.delayed import (
     DelayedRows,
+    Start,
     Window,
+    numbered,
     pack_count,
     pack_key,
     pack_line,
     pack_row,
+    read_rows,
     unpack_count,
     unpack_key,
     unpack_row,
@@ -19,6 +24,31 @@ from leveret.storage.delayed import (
 from leveret.storage.errors import DamagedError
 
 SIZE, OCTETS = 2, 2000
+LINE = 7
+
+
+class Cursor:
+    """A cursor of LMDB on the rows of a line, which are given by their places."""
+
+    def __init__(self, rows):
+        self.rows = {pack_key(LINE, due): value for due, value in rows.items()}
+        self.rows[pack_line(LINE)] = self.rows[pack_line(LINE + 1)] = b"count"
+        self.keys = sorted(self.rows)
+        self.at = self.visited = 0
+
+    def set_range(self, key):
+        self.at = bisect_left(self.keys, key)
+        return self.at < len(self.keys)
+
+    def iternext(self, *, keys, values):
+        assert keys
+        assert not values
+        for at in range(self.at, len(self.keys)):
+            self.visited += 1
+            yield self.keys[at]
+
+    def get(self, key):
+        return self.rows.get(key)
 
 
 class Schedule(RuleBasedStateMachine):
@@ -26,6 +56,7 @@ class Schedule(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
+        self.most_ahead, delayed.AHEAD = delayed.AHEAD, 12
         self.now = 1000
         self.number = 0
         self.disk = {}
@@ -43,13 +74,14 @@ class Schedule(RuleBasedStateMachine):
 
     @rule(
         delays=st.lists(st.integers(1, 60), min_size=1, max_size=6),
+        scale=st.sampled_from((1, 1, 1, 1, 1000, 10**7)),
         octets=st.sampled_from((1, 1, 1, 1, 1, 900, 5000)),
     )
-    def publish(self, delays, octets):
+    def publish(self, delays, scale, octets):
         """Put messages."""
         for delay in delays:
             self.number += 1
-            due = self.now + delay, self.number
+            due = self.now + delay * scale, numbered(self.number, delay * scale)
             self.put[due] = bytes(octets)
             self.window.put(due, self.put[due])
             insort(self.pending, due)
@@ -66,15 +98,15 @@ class Schedule(RuleBasedStateMachine):
             assert due[0] <= self.now
             self.taken.append(due)
 
-    @rule(seconds=st.integers(1, 30))
-    def wait(self, seconds):
+    @rule(seconds=st.integers(1, 30), scale=st.sampled_from((1, 1, 1, 1000, 10**6)))
+    def wait(self, seconds, scale):
         """Let time pass."""
-        self.now += seconds
+        self.now += seconds * scale
 
-    @rule(seconds=st.integers(1, 30))
-    def turn_back(self, seconds):
+    @rule(seconds=st.integers(1, 30), scale=st.sampled_from((1, 1000)))
+    def turn_back(self, seconds, scale):
         """Set the clock back."""
-        self.now -= seconds
+        self.now = max(0, self.now - seconds * scale)
 
     @rule(which=st.lists(st.integers(0, 30), max_size=4))
     def discard(self, which):
@@ -113,8 +145,7 @@ class Schedule(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 6))
     def read(self, limit):
         """The thread reads what is on disk just now."""
-        rows = [(due, self.disk[due]) for due in sorted(self.disk) if due >= self.start]
-        self.found = DelayedRows(rows[:limit], more=len(rows) > limit)
+        self.found = read_rows(Cursor(self.disk), LINE, self.start, limit=limit)
 
     @precondition(lambda self: self.found is not None)
     @rule()
@@ -142,7 +173,7 @@ class Schedule(RuleBasedStateMachine):
     def teardown(self):
         """Take all messages in the end: they come out in order."""
         self.tell()
-        self.now = 10**6
+        self.now = 10**12
         out = []
         while self.pending:
             self.release()
@@ -155,6 +186,7 @@ class Schedule(RuleBasedStateMachine):
                 self.take_in()
             out.append(len(self.pending))
             assert len(out) < 10_000
+        delayed.AHEAD = self.most_ahead
         assert 0 == self.window.count
         assert (0, 0) == (len(self.window), self.window.octets)
 
@@ -177,15 +209,15 @@ def test_what_was_taken_does_not_come_back_with_a_read_that_still_sees_it():
     """A taken message does not come back with a read that still sees its row, after the clock was set back."""
     window = small_window()
     assert ((5, 1), b"row") == window.take(5)
-    window.loaded(DelayedRows([((9, 2), b"row"), ((12, 3), b"row")], more=False)) if window.wanted() else None
+    window.loaded(DelayedRows([((9, 2), b"row"), ((12, 3), b"row")], next=None)) if window.wanted() else None
     assert ((9, 2), b"row") == window.take(9)
     for number in (4, 5, 6, 7):
         window.put((number, number), b"row")
     window.committed([(4, 4), (5, 5), (6, 6), (7, 7)], [])
     assert ((4, 4), b"row") == window.take(8)
-    assert (5, 5) == window.wanted()
+    assert (5, 5) == window.wanted().due
     rows = [(5, 5), (6, 6), (7, 7), (9, 2), (12, 3)]
-    window.loaded(DelayedRows([(due, b"row") for due in rows], more=False))
+    window.loaded(DelayedRows([(due, b"row") for due in rows], next=None))
     assert [(5, 5), (6, 6), (7, 7), (12, 3)] == [window.take(99)[0] for _ in range(4)]
     assert window.take(99) is None
 
@@ -194,10 +226,10 @@ def test_a_commit_during_a_read_may_have_come_too_late_for_it():
     """Messages committed after a read began are not in its result, and are kept until then."""
     window = small_window()
     window.take(5)
-    assert (9, 2) == window.wanted()
+    assert (9, 2) == window.wanted().due
     window.put((10, 4), b"new")
     window.committed([(10, 4)], [(5, 1)])
-    window.loaded(DelayedRows([((9, 2), b"row"), ((12, 3), b"row")], more=False))
+    window.loaded(DelayedRows([((9, 2), b"row"), ((12, 3), b"row")], next=None))
     assert [(9, 2), (10, 4), (12, 3)] == [window.take(99)[0] for _ in range(3)]
     assert 3 == window.remembered  # those that are gone, until that is committed
 
@@ -206,15 +238,15 @@ def test_a_read_that_begins_behind_a_gap_is_of_no_use():
     """The window's end came nearer while it was under way: it is read again from there."""
     window = small_window()
     window.take(5)
-    assert (9, 2) == window.wanted()
+    assert (9, 2) == window.wanted().due
     for number in (4, 5, 6, 7):
         window.put((number, number), b"row")
     window.committed([(4, 4), (5, 5), (6, 6), (7, 7)], [])
-    window.loaded(DelayedRows([((9, 2), b"row"), ((12, 3), b"row")], more=False))
+    window.loaded(DelayedRows([((9, 2), b"row"), ((12, 3), b"row")], next=None))
     assert ((4, 4), b"row") == window.take(99)
-    assert (5, 5) == window.wanted()
+    assert (5, 5) == window.wanted().due
     rows = [(5, 5), (6, 6), (7, 7), (9, 2), (12, 3)]
-    window.loaded(DelayedRows([(due, b"row") for due in rows], more=False))
+    window.loaded(DelayedRows([(due, b"row") for due in rows], next=None))
     assert rows == [window.take(99)[0] for _ in range(5)]
 
 
@@ -257,13 +289,100 @@ def test_octets_bound_the_window_too():
     assert 1 == len(alone)
 
 
+@pytest.mark.parametrize("more", [[75], [55, 56, 57, 58, 59, 61]])
+def test_messages_that_come_when_the_next_keys_are_known_are_among_them(more):
+    """Messages that come behind the window, or push others out of it, leave in their turn, between those known before."""
+    window, disk = Window(stored=True, size=2), {}
+
+    def publish(times):
+        for when in times:
+            due = when, numbered(len(disk) + 1, 1000)
+            disk[due] = b"row"
+            window.put(due, b"row")
+            window.committed([due], [])
+
+    def next_out():
+        while (start := window.wanted()) is not None:
+            window.loaded(read_rows(Cursor(disk), LINE, start, limit=2))
+        return window.take(999)[0][0]
+
+    publish(range(10, 300, 10))
+    assert [10, 20, 30, 40, 50] == [next_out() for _ in range(5)]
+    publish(more)
+    assert sorted([*range(60, 300, 10), *more]) == [next_out() for _ in range(24 + len(more))]
+    assert 0 == window.count
+
+
+def read_all(cursor: Cursor, **limits: int) -> list:
+    """All places of a line, read by read."""
+    start, found = Start((0, 0)), []
+    while start is not None:
+        rows, start = read_rows(cursor, LINE, start, **limits)
+        found += [due for due, _ in rows]
+    return found
+
+
+@given(
+    st.sets(
+        st.tuples(
+            st.one_of(st.integers(0, 2000), st.integers(0, 2**41), st.integers(0, 2**63 - 1)),
+            st.integers(1, 2**40),
+            st.booleans(),
+        ),
+        max_size=60,
+    ),
+    st.integers(1, 9),
+)
+def test_rows_of_all_buckets_and_of_earlier_builds_are_read_by_time(messages, limit):
+    """Reads return all rows by time, and rows due together by number, however wide the buckets and small the reads."""
+    places = {
+        (due, numbered(count, due) if is_new else count): bytes(8) for due, count, is_new in sorted(messages)
+    }
+    most_ahead, delayed.AHEAD = delayed.AHEAD, 7
+    try:
+        assert sorted(places) == read_all(Cursor(places), limit=limit, octets=40)
+    finally:
+        delayed.AHEAD = most_ahead
+
+
+def test_messages_due_together_leave_in_the_order_in_which_they_came():
+    """A later message, whose bucket is narrower, is behind the earlier ones that are due in the same millisecond."""
+    due = 10**12
+    numbers = [numbered(count, delay) for count, delay in enumerate((10**11, 10**9, 10**6, 1000, 1), 1 << 40)]
+    assert sorted(numbers) == numbers
+    assert [(due, number) for number in numbers] == read_all(
+        Cursor({(due, number): b"" for number in numbers})
+    )
+
+
+@pytest.mark.parametrize("hours", [0.05, 1, 24, 24 * 365])
+def test_messages_with_any_times_are_appended_at_few_places(hours):
+    """Four in five messages with random times from now on are in 80 buckets, however long that is."""
+    buckets = Counter()
+    for count in range(5000):
+        due = int(hours * 3_600_000 * (count * 7919 % 5000) / 5000)
+        buckets[pack_key(LINE, (10**12 + due, numbered(count, due)))[:17]] += 1
+    assert sum(count for _, count in buckets.most_common(80)) > 4000
+
+
+def test_a_line_is_read_with_few_looks_at_each_key():
+    """Reading a line takes a few looks at each key, be its rows due at one time or in one bucket."""
+    for places in (
+        [(0, number) for number in range(50_000)],
+        [(10**12 + number % 3000, numbered(number, 10**6)) for number in range(50_000)],
+    ):
+        cursor = Cursor(dict.fromkeys(places, b"row"))
+        assert sorted(places) == read_all(cursor)
+        assert cursor.visited < 8 * len(places)
+
+
 def test_what_a_read_cannot_find_is_reported():
     """Rows that are fewer than were counted are reported, and no longer counted."""
     window = Window(stored=True)
     window.recovered(5)
-    assert (0, 0) == window.wanted()
+    assert Start((0, 0)) == window.wanted()
     assert window.wanted() is None
-    assert 3 == window.loaded(DelayedRows([((1, 1), b"a"), ((2, 2), b"b")], more=False))
+    assert 3 == window.loaded(DelayedRows([((1, 1), b"a"), ((2, 2), b"b")], next=None))
     assert 2 == window.count
     assert 1 == window.next_due
 
