@@ -37,7 +37,7 @@ from leveret.broker.amqp.tables import (
     term_text,
     value_text,
 )
-from leveret.broker.errors import AMQPError, denied_feature, precondition_failed, resource
+from leveret.broker.errors import AMQPError, ReplyCode, denied_feature, precondition_failed, resource
 from leveret.broker.queue.backoff import KEYS as RETRY_KEYS, TYPES as RETRY_TYPES
 from leveret.confirm.modes import CONFIRM_MODES
 from leveret.exchanges.base import Exchange
@@ -176,16 +176,16 @@ def _age(field: Field) -> None:
         raise _InvalidArgumentError("invalid_max_age")
 
 
-def _offset(field: Field) -> None:
+def _offset(field: Field, *, crashes: bool = False) -> None:
     kind, value = field
-    if kind == "timestamp" or (kind in INTEGERS and isinstance(value, int)):
+    if kind == "timestamp" or (kind in INTEGERS and isinstance(value, int)) or value in OFFSETS:
         return
     if kind == "longstr":
-        if value in OFFSETS:
-            return
         with suppress(ValueError):
             age_ms(str(value))
             return
+    if crashes and kind != "longstr":  # as RabbitMQ's channel, which closes its connection
+        raise AMQPError(ReplyCode.INTERNAL_ERROR)
     shown = f"<<{string_text(str(value).encode('utf-8', 'surrogateescape'))}>>" if value else "<<>>"
     shown = shown if kind == "longstr" else term_text(field)
     raise _InvalidArgumentError(f"{{invalid_stream_offset_arg,{{{kind},{shown}}}}}")
@@ -276,7 +276,11 @@ _CONSUME_VALIDATORS: Mapping[str, _Validator] = {
     "x-consumer-timeout": _non_negative,
     "x-stream-offset": _offset,
 }
-_CONSUME_VALIDATORS_4: Mapping[str, _Validator] = {**_CONSUME_VALIDATORS, _FAILOVER: _anything}
+_CONSUME_VALIDATORS_4: Mapping[str, _Validator] = {
+    **_CONSUME_VALIDATORS,
+    _FAILOVER: _anything,
+    "x-stream-offset": partial(_offset, crashes=True),
+}
 
 _DELAYED_RETRY = tuple(f"x-{key}" for key in RETRY_KEYS)
 _OF_HOLDS = ("x-allow-hold", "x-hold-until-header", "x-max-held", *_DELAYED_RETRY)

@@ -199,7 +199,8 @@ class StreamQueue(Queue):
         if kind == "timestamp":
             log.find_time(consumer, 1000 * int(value), partial(self._found, consumer))
         elif isinstance(value, int):
-            reader.offset = max(value if value >= 0 else log.next_seq + value, log.first)
+            is_4 = self._parent is not None and self._parent.compatibility.arguments == "4.3"
+            reader.offset = max(value if value >= 0 or is_4 else log.next_seq + value, log.first)
         elif value in _NAMED:
             reader.offset = max(getattr(log, _NAMED[value]), log.first)
         else:

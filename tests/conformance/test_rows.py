@@ -54,16 +54,10 @@ def test_every_difference_is_explained(peer: Peer) -> None:
 
 
 def test_99_percent_are_the_same_in_the_profile_4_3() -> None:
-    """Of the cases about what 4.3 has, at least 99 % end as there, but for those that crash it; the others are explained."""
+    """Of all cases that 4.3 was asked, at least 99 % end as there; the others are explained."""
     found, asked = report.same(PEERS["4.3"])
-    record = peers.recorded()["4.3"]
-    differing = {case.id for case in report.differing(PEERS["4.3"])}
-    crashed = {ident for ident in differing if record[ident] == "connection 541 0/0 INTERNAL_ERROR"}
-    unknown = {"39b"}  # the type of exchange of a plugin that was given up
 
-    assert {f"stream.offset-wrong-{kind}" for kind in ("bool", "double", "void")} == crashed
-    assert unknown <= differing
-    assert found >= 0.99 * (asked - len(unknown | crashed))
+    assert found >= 0.99 * asked
 
 
 def test_what_4_has_changed_is_followed() -> None:
