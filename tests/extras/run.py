@@ -1,11 +1,12 @@
 """Installs the wheel with each combination of its extras into an empty environment, and uses it: `make campaign NAME=extras`.
 
 Every command of `COMMANDS` runs in every environment: where its extra is installed it must not ask for it, elsewhere it
-must say in one line what to install. pip installs none and all of the extras; uv, which links files where pip copies
-them, all combinations. Needs an index of packages.
+must say in one line what to install. pip installs none and all of the extras into new environments. uv installs all
+combinations into one environment, which then has exactly what is resolved anew for each. Two combinations in a row differ in one
+extra, and the last extras change least, so that few files are written. Needs an index of packages.
 """
 
-import itertools
+import json
 import os
 import subprocess
 import sys
@@ -32,18 +33,20 @@ class Command(NamedTuple):
 EXPORT: Final = "import sys, leveret.export as e\ntry: e.read('.', 'event')\nexcept ImportError as error: sys.exit(str(error))"
 CONFIG: Final = ("-m", "leveret", "serve", "--data-dir", "data", "--set", "frame_max=none", "--set")
 COMMANDS: Final = {
-    "analytics": Command(
-        ("-m", "leveret.analytics", "latency", "--input", ".", "--output", "out"), ("pyspark",), 69
-    ),
     "ldap": Command((*CONFIG, "auth_backends.1=ldap"), ("ldap3",), 78),
-    "notebook": Command(("-c", EXPORT), ("pyarrow",), 1),
     "oauth2": Command((*CONFIG, "auth_backends.1=oauth2"), ("jwt",), 78),
     "postgresql": Command((*CONFIG, "replication.url=postgresql://127.0.0.1:1/none"), ("psycopg",), 78),
     "re2": Command((*CONFIG, "default_limits.vhosts.1.pattern=\\bq"), ("re2",), 78),
     "top": Command(("-m", "leveret", "top", "--data-dir", "none"), ("textual",), 69),
+    "notebook": Command(("-c", EXPORT), ("pyarrow",), 1),
+    "analytics": Command(
+        ("-m", "leveret.analytics", "latency", "--input", ".", "--output", "out"), ("pyspark",), 69
+    ),
 }
-"""The extras of users, each with a command that needs it. `frame_max=none` keeps the brokers from starting."""
-UV: Final = "uv>=0.5"
+"""The extras of users, the largest last, each with a command that needs it. `frame_max=none` keeps the brokers from starting."""
+UV: Final = "uv>=0.6"
+SECONDS: Final = 900
+"""Time for all commands of one environment."""
 NEWEST: Final = ("django", "fastapi", "celery", "pandas")
 """Installed beside it by the resolver, without files; tests/test_packaging.py has versions of two years ago."""
 USE: Final = """
@@ -53,6 +56,28 @@ with leveret.Broker(data_dir="kept") as broker:
     broker.publish("", "orders", "one")
     assert [b"one"] == [message.body for message in broker.queue("orders").messages]
 """
+RUN: Final = """
+import json, os, runpy, sys
+import leveret.broker.cli.main  # which no command changes: each has a process that is a copy of this one
+copies = []
+for place, words in enumerate(json.loads(sys.argv[1])):
+    copies.append(os.fork())
+    if copies[-1] == 0:
+        os.dup2(os.open(f"{place}.txt", os.O_CREAT | os.O_WRONLY), 1)
+        os.dup2(1, 2)
+        break
+else:
+    for copy in copies:
+        print(os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]))
+    sys.exit()
+sys.argv = words[1:]
+if words[0] == "-m":
+    runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+else:
+    exec(words[1], {"__name__": "__main__"})
+"""
+"""A program that runs commands beside each other, each like an interpreter of its own: it prints their exit codes and
+leaves their outputs in files."""
 
 
 def asks_for(extra: str, text: str) -> bool:
@@ -60,14 +85,27 @@ def asks_for(extra: str, text: str) -> bool:
     return 1 == len([line for line in text.splitlines() if f"pip install 'leveret[{extra}]'" in line])
 
 
+def combinations(extras: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return all combinations, each of which differs from the one before in one extra, and the last extras least often."""
+    codes = [number ^ number >> 1 for number in range(1 << len(extras))]  # Gray's
+    return [tuple(extra for place, extra in enumerate(extras) if code >> place & 1) for code in codes]
+
+
 def made(folder: Path, wheel: Path, extras: tuple[str, ...], uv: Path | None) -> str:
-    """Return the interpreter of a new environment with the wheel and some extras, whose versions fit together."""
-    subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True)
+    """Return the interpreter of an environment with the wheel and some extras, whose versions fit together.
+
+    pip makes it anew; uv removes what does not belong to it.
+    """
     python = str(folder / "bin" / "python")
+    if uv is None or not folder.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True)
     pip = [uv, "pip"] if uv else [sys.executable, "-m", "pip", "--python", python]
     where = ("--python", python) if uv else ()
+    exactly = (
+        ("--exact", "--upgrade") if uv else ()
+    )  # as in a new one: nothing stays that would not be chosen now
     named = f"{wheel}[{','.join(extras)}]" if extras else str(wheel)
-    subprocess.run([*pip, "install", *where, "--quiet", named], check=True)
+    subprocess.run([*pip, "install", *where, *exactly, "--quiet", named], check=True)
     subprocess.run([*pip, "check", *where, "--quiet"], check=True)
     return python
 
@@ -76,14 +114,18 @@ def tried(python: str, extras: tuple[str, ...]) -> list[str]:
     """Return what is wrong with an environment that has some extras."""
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     environment["PATH"] = ""  # without a Java, whose start takes longer than all the rest
-    wrong = []
+    commands = json.dumps([("-c", USE), *[command.words for command in COMMANDS.values()]])
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([python, "-c", USE], cwd=folder, check=True, timeout=60)
-        for extra, (words, _packages, code) in COMMANDS.items():
-            done = execute([python, *words], cwd=folder, env=environment, timeout=300)
-            asks = asks_for(extra, done.stdout + done.stderr)
-            if asks is (extra in extras) or (asks and done.returncode != code):
-                wrong.append(f"{extra}: {done.returncode}, {done.stdout}{done.stderr}")
+        done = execute(
+            [python, "-c", RUN, commands], cwd=folder, env=environment, timeout=SECONDS, check=True
+        )
+        used, *codes = map(int, done.stdout.split())
+        texts = [Path(folder, f"{place}.txt").read_text(encoding="utf-8") for place in range(len(codes) + 1)]
+    wrong = [f"use: {used}, {texts[0]}"] if used else []
+    for (extra, command), code, text in zip(COMMANDS.items(), codes, texts[1:], strict=True):
+        asks = asks_for(extra, text)
+        if asks is (extra in extras) or (asks and code != command.code):
+            wrong.append(f"{extra}: {code}, {text}")
     return wrong
 
 
@@ -98,11 +140,7 @@ def main() -> None:
     """Try every environment."""
     uv = installed(ROOT / "build" / "uv", "uv", UV)
     tries: list[tuple[tuple[str, ...], Path | None]] = [((), None), (tuple(COMMANDS), None)]
-    tries += [
-        (extras, uv)
-        for count in range(len(COMMANDS) + 1)
-        for extras in itertools.combinations(COMMANDS, count)
-    ]
+    tries += [(extras, uv) for extras in combinations(tuple(COMMANDS))]
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder)
@@ -111,10 +149,10 @@ def main() -> None:
         )
         (wheel,) = built.glob("*.whl")
         failed += not resolved(built, wheel)
-        os.environ["PYTHONPYCACHEPREFIX"] = str(built / "compiled")  # each environment has the same path
+        os.environ["PYTHONPYCACHEPREFIX"] = str(built / "compiled")  # the paths stay the same
         for extras, tool in tries:
             began = time.monotonic()
-            wrong = tried(made(built / "env", wheel, extras, tool), extras)
+            wrong = tried(made(built / ("uv" if tool else "pip"), wheel, extras, tool), extras)
             failed += bool(wrong)
             name, seconds = "uv" if tool else "pip", time.monotonic() - began
             print(f"{name}: leveret[{','.join(extras)}]: {wrong or 'good'} ({seconds:.0f} s)", flush=True)
