@@ -165,7 +165,7 @@ paper-sweep: $(VENV)/.installed-test
 paper-report: $(VENV)/.installed-test
 	$(BIN)/python -m bench.paper_page $(ARGS)
 
-demo-export: $(VENV)/.installed-test
+demo-export: $(VENV)/.installed
 	$(BIN)/python -m bench.demo_export $(ARGS)
 
 advisories: $(VENV)/.installed-test

@@ -131,10 +131,16 @@ def test_a_name_that_does_not_exist_is_reported(target):
 
 
 @pytest.mark.parametrize(
-    ("target", "sizes"), [("run", ["60 MB"]), ("wheel", ["60 MB"]), ("pytest", ["60 MB", "1.1 GB"])]
+    ("target", "sizes"),
+    [
+        ("run", ["60 MB"]),
+        ("wheel", ["60 MB"]),
+        ("demo-export", ["60 MB"]),
+        ("pytest", ["60 MB", "1.1 GB"]),
+    ],
 )
 def test_an_installation_is_announced_with_its_size(target, sizes):
-    """Each begins with a line of its own; a wheel needs none of the packages of the tests."""
+    """Each begins with a line of its own; wheel and demo need none of the packages of the tests."""
     lines = make("-n", target, "VENV=build/none", "PYTHON=python3").stdout.splitlines()
     steps = [line for line in lines if line.startswith(('echo "installing', "build/none/bin/python -m pip"))]
 
