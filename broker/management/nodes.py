@@ -32,8 +32,8 @@ _COLLECTED = """
 _PARTS = """
     connection_readers connection_writers connection_channels connection_other queue_procs queue_slave_procs
     quorum_queue_procs quorum_queue_dlx_procs stream_queue_procs stream_queue_replica_reader_procs
-    stream_queue_coordinator_procs plugins other_proc metrics mgmt_db mnesia quorum_ets other_ets binary msg_index code
-    atom other_system allocated_unused reserved_unallocated
+    stream_queue_coordinator_procs plugins metadata_store other_proc metrics mgmt_db mnesia quorum_ets
+    metadata_store_ets other_ets binary msg_index code atom other_system allocated_unused reserved_unallocated
 """
 """RabbitMQ's parts of the memory. Python's memory is not divided: all of it is `other_system`."""
 _WHOLE = "other_system"

@@ -45,7 +45,7 @@ def _users_state(call: Call) -> State:
 @ROUTES.list("users")
 def list_users(call: Call) -> Answer:
     """All users."""
-    return Listing(call.administration.users.all(call.actor), sort=("name",), is_paged=False)
+    return Listing(call.administration.users.all(call.actor), sort=("name",))
 
 
 @ROUTES.get("users/{user}")
@@ -112,7 +112,7 @@ def list_users_without_permissions(call: Call) -> Steps:
         if not at % 64:
             yield None
     users = call.administration.users.all(call.actor)
-    return Listing((user for user in users if user["name"] not in permitted), sort=("name",), is_paged=False)
+    return Listing((user for user in users if user["name"] not in permitted), sort=("name",))
 
 
 @ROUTES.get("whoami", needs=Right.MANAGEMENT)

@@ -28,6 +28,16 @@ def test_users_are_sorted_by_name(api):
     assert ["guest", "c"] == [user["name"] for user in api.get("users?sort=name&sort_reverse=true")][:2]
 
 
+def test_users_come_in_pages(api):
+    """Both lists of users have pages, as in RabbitMQ; `rabbitmqadmin` asks for them."""
+    for name in ("a", "b"):
+        api.put(f"users/{name}", {"tags": ""})
+
+    for path, number, names in (("users", 2, ["guest"]), ("users/without-permissions", 1, ["a", "b"])):
+        page = api.get(f"{path}?page={number}&page_size=2")
+        assert (number, names) == (page["page"], [user["name"] for user in page["items"]])
+
+
 def test_users_without_permissions_are_found_and_deleted_together(api):
     """A new user has none; a bulk deletion of a name that does not exist deletes nobody."""
     for name in ("a", "b"):
