@@ -76,12 +76,14 @@ class Line(NamedTuple):
     """Inputs that wait beside those of one transaction, at most; with 0 each is published after the last commit."""
 
 
+_ONCE = Line("tx.once", most=3, sizes=(SMALL, SMALL, THRESHOLD), once=True)
 FEW = (
     Line("tx.one", sizes=(SMALL, SMALL, THRESHOLD)),
     Line("tx.got", sizes=(SMALL, THRESHOLD), gets=True),
     Line("tx.few", least=1, most=30, sizes=(SMALL, THRESHOLD, 300_000)),
     Line("tx.consumer", "consumer-ack", sizes=(SMALL, THRESHOLD)),
     Line("tx.light", "consumer-ack-light", sizes=(SMALL, THRESHOLD)),
+    _ONCE,
 )
 """Lines beside the other loads."""
 FRESH = (
@@ -90,7 +92,7 @@ FRESH = (
 )
 """Lines whose inputs are acked before they are written."""
 ONCE = (
-    Line("tx.once", most=3, sizes=(SMALL, SMALL, THRESHOLD), once=True),
+    _ONCE,
     Line("tx.once.fresh", once=True, ahead=0),
     Line("tx.once.consumer", "consumer-ack", sizes=(SMALL, THRESHOLD), once=True),
     Line("tx.once.many", least=50, most=500, once=True),
@@ -99,7 +101,7 @@ ONCE = (
 LINES = (
     *FEW,
     *FRESH,
-    *ONCE,
+    *ONCE[1:],
     Line("tx.large", least=1, most=3, sizes=(1 << 20, 6 << 20)),
     Line("tx.consumers", "consumer-ack", least=1, most=20, sizes=(THRESHOLD, 2 << 20)),
     Line("tx.many", least=500, most=5000, sizes=(SMALL, THRESHOLD, 1 << 20)),
@@ -417,13 +419,13 @@ class Pipeline(Crowd):
         """Take in what the broker had sent before it died."""
         await super().died()
         await self.worked()
+
+    async def worked(self) -> None:
+        """Wait until no worker works; their connections are gone, and what was not confirmed is to be repeated."""
+        await asyncio.gather(*[worker.task for worker in self.consumers if worker.task is not None])
         for feeder in self.publishers:
             if isinstance(feeder, Feeder) and feeder.line.once:
                 self.book.unseen[feeder.line.name] = feeder.unseen
-
-    async def worked(self) -> None:
-        """Wait until no worker works; their connections are gone."""
-        await asyncio.gather(*[worker.task for worker in self.consumers if worker.task is not None])
 
 
 def around(size: int, rng: random.Random) -> int:
