@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -288,6 +289,16 @@ def test_percentiles_are_those_of_all_samples(demo):
     assert export.percentile([], 0.5) is None
     with pytest.raises(ValueError, match="from 0 to 1"):
         export.percentile([], 99)
+
+
+def test_the_program_of_the_reference_runs(demo):
+    """The program of docs/export.md computes rates and a percentile of the export of a broker."""
+    page = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    names = {}
+    exec(program.replace("/var/lib/leveret/export", str(demo)), names)
+
+    assert {"pub_per_s", "mean_ready"} <= {*names["frame"].columns}
 
 
 def test_the_notebook_runs(demo, monkeypatch):

@@ -3,7 +3,7 @@
 Two directories are made, the one of a broker that was killed and the one that the next start has stopped, and two to
 take files from: another store, and the same one at an earlier start. Each copy has one file that is not as it was, and
 is opened as in `torn.py`. A broker that does not start ends with exit code 65 and names the file: *refused*. One that
-lacks messages, or has others, says so in its log, or `leveret store check` does: *told*. Otherwise nothing has changed:
+lacks messages, or has others, says so in its log, or `leveret store check` does: *reported*. Otherwise nothing has changed:
 *harmless*. The table of all is in docs/reliability.md, and each cell has to be what it says.
 """
 
@@ -173,7 +173,7 @@ async def outcome(case: Case, opener: Opener, copy: Path, stores: Stores) -> tup
         make_copy(case, copy, stores)
         if not check(opener, copy):
             wrong.append(f"{missing} missing, {back} came back, and neither the log nor store check says so")
-    return "told", wrong
+    return "reported", wrong
 
 
 async def whole_files(

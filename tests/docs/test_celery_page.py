@@ -1,6 +1,8 @@
 """The page about Celery: its tasks run in a worker, and its program prints what the page says."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -24,7 +26,8 @@ def test_tasks_of_the_page_run(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         port = str(running.address[1])
         (tmp_path / "tasks.py").write_text(tasks.replace("5672", port))
-        worker = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--concurrency", "2"]
+        (shown,) = [text for language, text in found if not language and text.startswith("celery ")]
+        worker = [sys.executable, "-m", *shlex.split(shown)]
         with (tmp_path / "worker.log").open("wb") as log:
             process = subprocess.Popen(worker, cwd=tmp_path, env=environment(), stdout=log, stderr=log)
         try:
@@ -37,10 +40,28 @@ def test_tasks_of_the_page_run(tmp_path: Path) -> None:
             log_text = (tmp_path / "worker.log").read_text()
             assert printed == done.stdout, done.stderr + log_text
             dead = peeked(running.data_dir)
+            policies = re.findall(r"^leveret (ctl set_policy .*)$", PAGE.read_text(), re.MULTILINE)
+            for policy in policies:
+                words = [*command(), *shlex.split(policy), "--data-dir", str(running.data_dir)]
+                execute(words, check=True, timeout=SECONDS, env=environment())
         finally:
             process.terminate()
             process.wait(SECONDS)
     assert "tasks.charge" in dead
+    assert 2 == len(policies)
+
+
+def test_django_configures_the_application(tmp_path: Path) -> None:
+    """The module of the page takes the address of the broker from Django's settings."""
+    *_, program = [text for language, text in blocks(PAGE) if language == "python"]
+    (setting,) = re.findall(r"`(CELERY_BROKER_URL = .*?)`", PAGE.read_text(encoding="utf-8"))
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "celery.py").write_text(program)
+    (tmp_path / "project" / "settings.py").write_text(f'SECRET_KEY = "x"\n{setting}\n')
+    words = [sys.executable, "-c", "from project.celery import app; print(app.conf.broker_url)"]
+    done = execute(words, cwd=tmp_path, env=environment(), timeout=SECONDS, check=True)
+
+    assert f'CELERY_BROKER_URL = "{done.stdout.strip()}"' == setting
 
 
 def peeked(data_dir: Path) -> str:
