@@ -131,7 +131,7 @@ def rates(frame: "pd.DataFrame", table: str, *names: str) -> "pd.DataFrame":
     """Return rows in the order of their objects, with rates since the row before of the same object.
 
     A counter `pub` becomes `pub_per_s`, an area `area_ready` the average `mean_ready`. Both are null in the first row
-    of an object, and of a run of the broker: what was counted before it is not in the rows.
+    of an object, and of a run of the broker, because the rows lack the earlier counts.
 
     Args:
         frame: rows of the table as a data frame, with `mono_us` and all key columns.
@@ -163,7 +163,7 @@ def rates(frame: "pd.DataFrame", table: str, *names: str) -> "pd.DataFrame":
 
 
 def percentile(histograms: Iterable[Any], share: float) -> int | None:
-    """Return a percentile of all samples of some histograms together, in microseconds; None if there are none.
+    """Return a percentile of all samples of the given histograms, in microseconds; None without samples.
 
     It is the greatest value of its bucket, at most 1/32 above the sample itself.
 

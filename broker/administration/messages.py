@@ -52,7 +52,7 @@ PIECE = 64  # messages that are decoded between two checks of the time
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as a look has found it.
+    """A message at the time of the call.
 
     Attributes:
         body: the body.

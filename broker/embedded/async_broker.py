@@ -14,15 +14,15 @@ from leveret.broker.embedded.vhost import AsyncVHost
 class AsyncBroker(AsyncVHost):
     """A broker in the running event loop; `async with`, or `start` and `stop`.
 
-    What it has of `AsyncVHost` concerns the first virtual host of the configuration, which is `/` by default. It stops
+    The methods of `AsyncVHost` apply to the first virtual host of the configuration, by default `/`. It stops
     with the loop: a broker that is to serve clients while the loop is busy with something else needs a thread
     (`Broker`).
 
     Args:
-        data_dir: directory for what is durable, created if needed; None keeps everything in memory.
+        data_dir: directory of the durable data, created if needed; None keeps everything in memory.
         config: keys of the configuration file and their values, as text or as bool, number or path.
         port: port on 127.0.0.1; 0 chooses a free one. The key `listeners.tcp.*` configures other addresses.
-        record: whether everything that is published is recorded (`published`).
+        record: whether every publish is recorded (`published`).
         management: whether the management API is served on a free port of 127.0.0.1 (`management_url`).
 
     Raises:
@@ -54,7 +54,7 @@ class AsyncBroker(AsyncVHost):
     async def start(self) -> Self:
         """Start; clients can connect when this returns.
 
-        A broker that was stopped or killed starts again at the same port, on what is in its data directory.
+        After `stop` or `kill` the broker starts again at the same port, with its data directory.
 
         Raises:
             PortInUseError: the port is taken.
@@ -65,18 +65,18 @@ class AsyncBroker(AsyncVHost):
         return self
 
     async def stop(self) -> None:
-        """Disconnect the clients and close; what is durable is on disk then. No effect if it is not running."""
+        """Disconnect the clients, write durable data to disk and close. No effect if it is not running."""
         await self._core.stop()
 
     async def kill(self) -> None:
         """End as if the process were killed: clients are disconnected, nothing more is sent or written.
 
-        What was confirmed is in the data directory; what was not confirmed may be. `start` starts it again.
+        Confirmed messages are in the data directory; unconfirmed ones may be. `start` starts the broker again.
         """
         await self._core.kill()
 
     async def restart(self) -> None:
-        """Kill the broker if it is running, and start it again with the same URL on what a kill has left.
+        """Kill the broker if it is running, and start it again with the same URL and the remaining data.
 
         Raises what `start` raises.
         """

@@ -54,7 +54,7 @@ class Clock:
         self._time.stop()
 
     def resume(self) -> None:
-        """Let the clock run on from the time it has."""
+        """Let the clock run from its current time."""
         self._time.run()
 
     async def advance(
@@ -69,8 +69,8 @@ class Clock:
     ) -> None:
         """Advance the clock by the sum of the arguments, and carry out everything that falls due, in order.
 
-        When it returns, everything is done: messages have expired, were dead-lettered and delivered, channels with a
-        timeout are closed, and all of that was passed to the sockets of the clients.
+        When it returns, expired messages are dead-lettered and delivered, timeouts have closed their channels, and all
+        resulting frames were passed to the sockets of the clients.
 
         Args:
             by: a timedelta, or seconds.

@@ -34,11 +34,11 @@ class CallTimeoutError(LeveretError, TimeoutError):
 
 
 class RefusedError(LeveretError):
-    """The broker has refused an operation, in the words that a client gets: there is no such queue, or it is in use."""
+    """The broker has refused an operation, with the text for clients: there is no such queue, or it is in use."""
 
 
 class UnroutableError(LeveretError):
-    """A message that had to reach a queue has reached none."""
+    """A mandatory message has reached no queue."""
 
 
 class NackedError(LeveretError):
@@ -50,4 +50,4 @@ class NotRecordedError(LeveretError):
 
 
 class NotIdleError(LeveretError, TimeoutError):
-    """Messages were still on their way when the time to wait was over."""
+    """The broker was not idle when the time to wait was over."""

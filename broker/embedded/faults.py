@@ -19,13 +19,13 @@ Run = Callable[[Callable[[], object]], object]
 
 
 class Fault:
-    """A fault that is in effect from its creation on: until `end`, or the end of a `with` block, or `Faults.clear`."""
+    """An active fault. It ends with `end`, a `with` block or `Faults.clear`."""
 
     def __init__(self, end: Callable[[], object]) -> None:
         self._end: Callable[[], object] | None = end
 
     def end(self) -> None:
-        """End the fault; without effect if this was done before."""
+        """End the fault; no effect if it has ended."""
         end, self._end = self._end, None
         if end is not None:
             end()
@@ -82,7 +82,7 @@ class Faults:
         return self._begin(_nothing, EmbeddedServer.release_confirms, holds_confirms=True)
 
     def release_confirms(self) -> None:
-        """Send the confirms that were held, and hold no more."""
+        """Send the held confirms, and end `hold_confirms`."""
         self._run(self._release_confirms)
 
     def _release_confirms(self) -> None:
@@ -92,7 +92,7 @@ class Faults:
     # -- connections ------------------------------------------------------------------------------------------------
 
     def drop_connections(self, when: When = "now", *, times: int = 1) -> Fault:
-        """Drop connections without a word, as a failing network does.
+        """Drop connections without `connection.close`, as a failing network does.
 
         Args:
             when: 'now' drops all connections at once. Otherwise the next connection is dropped that reaches this
@@ -110,7 +110,7 @@ class Faults:
         return self._begin(tell, tell, moment=when, drops=times)
 
     def delay(self, seconds: float) -> Fault:
-        """Delay everything that the broker sends, by its own clock (`Broker.clock`).
+        """Delay all frames of the broker, by its own clock (`Broker.clock`).
 
         Args:
             seconds: the delay, more than 0.
@@ -138,7 +138,7 @@ class Faults:
         """Raise an alarm: connections that publish are blocked, and get `connection.blocked` if they know it.
 
         Args:
-            resource: the resource that is said to be short.
+            resource: the resource that the alarm names.
         """
         if resource not in {"memory", "disk"}:
             raise ValueError(f"resource is 'memory' or 'disk', not {resource!r}")
@@ -164,13 +164,13 @@ class Faults:
     def redeliver_all(self) -> Fault:
         """Requeue all unacked deliveries, and deliver them again, flagged as redelivered.
 
-        This is what a consumer sees that has lost its channel, but the channel stays open: the acks of the first
+        The consumer sees the same as after the loss of its channel, but the channel stays open. The acks of the first
         deliveries have no effect.
         """
         return self._begin(EmbeddedServer.redeliver_all, _nothing)
 
     def hostile(self, seed: int = 0) -> Fault:
-        """Do what AMQP allows and clients do not expect, as the seed says.
+        """Behave in ways that AMQP allows and clients do not expect, chosen by the seed.
 
         A quarter of the messages is delivered twice, the second time flagged as redelivered and after up to three
         younger messages. Publishes are confirmed one by one, in any order. Frames of several channels are interleaved.

@@ -21,7 +21,7 @@ class ThreadClock(Proxy[Clock]):
 
 @made_from(AsyncTail)
 class Tail(TailProxy):
-    """Messages as they are published, from `with` on: `for`, or `next`; see `AsyncTail`."""
+    """The messages that are published after `with`: iterate over them, or call `next`; see `AsyncTail`."""
 
 
 @made_from(
@@ -34,7 +34,7 @@ class QueueView(Proxy[AsyncQueueView]):
     def messages(self) -> list[MessageView]:
         """The messages: the ready ones in the order of delivery, then the unacked ones, then the delayed ones.
 
-        Nothing is consumed, and no message is marked as redelivered by that. All of them were there at the same moment.
+        The call consumes nothing and marks no message as redelivered. The list is a snapshot of one moment.
         """
         return self.peek()
 
@@ -48,7 +48,6 @@ class VHost(Proxy[AsyncVHost]):
 class Broker(ThreadProxy, VHost):
     """A broker in a thread of its own; `with`, or `start` and `stop`.
 
-    What it has of `VHost` concerns the first virtual host of the configuration, which is `/` by default. It can be used
-    from any thread, and in a coroutine too, whose event loop a call then blocks for a moment (`AsyncBroker` does not).
-    A forked process cannot use it.
+    The methods of `VHost` apply to the first virtual host of the configuration, by default `/`. Any thread can use the
+    broker, but a forked process cannot. In a coroutine a call blocks the event loop briefly; `AsyncBroker` does not.
     """

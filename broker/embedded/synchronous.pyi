@@ -26,7 +26,7 @@ class ThreadClock(Proxy[Clock]):
     def freeze(self) -> None:
         """Stop the clock: nothing expires and nothing times out before `advance` or `resume`."""
     def resume(self) -> None:
-        """Let the clock run on from the time it has."""
+        """Let the clock run from its current time."""
     def advance(
         self,
         by: timedelta | float | None = None,
@@ -39,8 +39,8 @@ class ThreadClock(Proxy[Clock]):
     ) -> None:
         """Advance the clock by the sum of the arguments, and carry out everything that falls due, in order.
 
-        When it returns, everything is done: messages have expired, were dead-lettered and delivered, channels with a
-        timeout are closed, and all of that was passed to the sockets of the clients.
+        When it returns, expired messages are dead-lettered and delivered, timeouts have closed their channels, and all
+        resulting frames were passed to the sockets of the clients.
 
         Args:
             by: a timedelta, or seconds.
@@ -56,10 +56,10 @@ class ThreadClock(Proxy[Clock]):
         """
 
 class Tail(TailProxy):
-    """Messages as they are published, from `with` on: `for`, or `next`; see `AsyncTail`."""
+    """The messages that are published after `with`: iterate over them, or call `next`; see `AsyncTail`."""
     @property
     def lost(self) -> int:
-        """Number of messages that were missed so far, because 10,000 messages, or 16 MiB, were waiting already."""
+        """Number of missed messages, because 10,000 messages or 16 MiB were waiting."""
     def __enter__(self) -> Self:
         """Begin. Raises RefusedError if there is no such exchange, or the condition is invalid."""
     def __exit__(
@@ -80,7 +80,7 @@ class QueueView(Proxy[AsyncQueueView]):
     def messages(self) -> list[MessageView]:
         """The messages: the ready ones in the order of delivery, then the unacked ones, then the delayed ones.
 
-        Nothing is consumed, and no message is marked as redelivered by that. All of them were there at the same moment.
+        The call consumes nothing and marks no message as redelivered. The list is a snapshot of one moment.
         """
     @property
     def name(self) -> str:
@@ -88,7 +88,7 @@ class QueueView(Proxy[AsyncQueueView]):
     def peek(self, most: int | None = None, *, where: str = "", from_tail: bool = False) -> list[MessageView]:
         """Return the messages: the ready ones in the order of delivery, then the unacked ones, then the delayed ones.
 
-        Nothing is consumed, and no message is marked as redelivered by that. All of them were there at the same moment,
+        The call consumes nothing and marks no message as redelivered. The list is a snapshot of one moment,
         unless there is a condition (`where`) or another order (`from_tail`).
 
         Args:
@@ -120,8 +120,8 @@ class QueueView(Proxy[AsyncQueueView]):
     def pause(self) -> None:
         """Pause the deliveries to consumers until `resume`; a durable queue stays paused when the broker restarts.
 
-        What consumers have already stays theirs. A `basic.get` of a client finds nothing meanwhile. Publishes, acks,
-        expiry, limits and dead letters go on. No effect on a paused queue; `details` has the state `paused`.
+        Consumers keep the messages that they have. A `basic.get` of a client returns nothing. Publishes, acks,
+        expiry, limits and dead letters continue. No effect on a paused queue; `details` has the state `paused`.
         """
     def resume(self) -> None:
         """Resume the deliveries after `pause`; no effect on a queue that is not paused."""
@@ -137,7 +137,7 @@ class QueueView(Proxy[AsyncQueueView]):
             The result: among others `matched`, `done`, and `causes`, the numbers of messages that stay by cause.
 
         Raises:
-            RefusedError: the destination does not exist or is the queue itself, or the condition is none.
+            RefusedError: the destination does not exist or is the queue itself, or the condition is invalid.
         """
     def copy(self, destination: str, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
         """Copy ready messages, and leave them in the queue; see `move`."""
@@ -200,10 +200,10 @@ class VHost(Proxy[AsyncVHost]):
     def delayed(self, exchange: str) -> list[MessageView]:
         """Return the messages that an exchange of type `x-delayed-message` keeps, in the order of their due times."""
     def tail(self, exchange: str, pattern: str = "#", *, where: str = "") -> Tail:
-        """Return the messages that are published to an exchange from `with` on, for `for`.
+        """Return an iterator (`with`, `for`) over the messages that reach an exchange from now on.
 
-        Nothing is bound, and publishers do not wait. Messages that reach no queue are there, too, dead letters, and
-        those that come to it from another exchange. An exchange must exist.
+        It needs no binding, and publishers do not wait for it. It includes unroutable messages, dead letters and
+        messages from other exchanges. The exchange must exist.
 
         Args:
             exchange: name of the exchange; '' for the default exchange.
@@ -211,15 +211,15 @@ class VHost(Proxy[AsyncVHost]):
             where: a condition that messages must meet (docs/filters.md); '' for all.
         """
     def record(self, exchange: str) -> None:
-        """Record what is published to an exchange from now on; it need not exist yet."""
+        """Record the messages of an exchange from now on; the exchange need not exist yet."""
     def published(self, exchange: str) -> list[MessageView]:
-        """Return what was published to a recorded exchange, in order, and what reached it from other exchanges.
+        """Return the messages that reached a recorded exchange, from publishers and other exchanges, in order.
 
-        That includes messages that went to no queue, and dead letters. A broker records the latest 100,000 messages
+        They include unroutable messages and dead letters. A broker records the latest 100,000 messages
         with at most 64 MiB of bodies. Raises NotRecordedError.
         """
     def forget_published(self) -> None:
-        """Forget what was recorded in the virtual host, and end what `record` has begun there."""
+        """Delete the record of the virtual host, and end the recording that `record` has begun."""
     @property
     def connections(self) -> list[dict[str, Any]]:
         """The connections to the virtual host, under RabbitMQ's names."""
@@ -247,7 +247,7 @@ class VHost(Proxy[AsyncVHost]):
             type: type of the exchange. Without it an exchange that exists is used as it is, and another one is
                 declared as a direct exchange.
             routing_key: the key of the binding.
-            durable: whether what is declared survives a restart.
+            durable: whether the declared objects survive a restart.
             auto_delete: whether the queue (without one, the exchange) is deleted when it is no longer used.
             arguments: arguments of the queue; without one, those of the exchange.
 
@@ -321,30 +321,29 @@ class VHost(Proxy[AsyncVHost]):
             NotRecordedError: nothing is recorded, or the record has forgotten messages.
         """
     def wait_until_idle(self, timeout: float = 5) -> None:
-        """Wait until no message is on its way.
+        """Wait until the broker is idle.
 
-        Input that has arrived is processed then, commits are done, nothing that is due is left, no message is unacked,
-        and no queue with consumers has messages. Clients that are about to publish are not known.
+        Idle means: received bytes are processed, commits are complete, no timer is due, no message is unacked, and
+        no queue with consumers has messages. Publishes that a client has not sent yet do not count.
 
         Args:
             timeout: seconds, in real time, greater than 0; at most 50 for a `Broker`.
 
         Raises:
-            NotIdleError: that is not the case in time; the text names the queues.
+            NotIdleError: the broker was not idle in time; the text names the queues.
         """
 
 class Broker(ThreadProxy, VHost):
     """A broker in a thread of its own; `with`, or `start` and `stop`.
 
-    What it has of `VHost` concerns the first virtual host of the configuration, which is `/` by default. It can be used
-    from any thread, and in a coroutine too, whose event loop a call then blocks for a moment (`AsyncBroker` does not).
-    A forked process cannot use it.
+    The methods of `VHost` apply to the first virtual host of the configuration, by default `/`. Any thread can use the
+    broker, but a forked process cannot. In a coroutine a call blocks the event loop briefly; `AsyncBroker` does not.
 
     Args:
-        data_dir: directory for what is durable, created if needed; None keeps everything in memory.
+        data_dir: directory of the durable data, created if needed; None keeps everything in memory.
         config: keys of the configuration file and their values, as text or as bool, number or path.
         port: port on 127.0.0.1; 0 chooses a free one. The key `listeners.tcp.*` configures other addresses.
-        record: whether everything that is published is recorded (`published`).
+        record: whether every publish is recorded (`published`).
         management: whether the management API is served on a free port of 127.0.0.1 (`management_url`).
 
     Raises:
@@ -368,7 +367,7 @@ class Broker(ThreadProxy, VHost):
     def start(self) -> Self:
         """Start; clients can connect when this returns.
 
-        A broker that was stopped or killed starts again at the same port, on what is in its data directory.
+        After `stop` or `kill` the broker starts again at the same port, with its data directory.
 
         Raises:
             PortInUseError: the port is taken.
@@ -376,14 +375,14 @@ class Broker(ThreadProxy, VHost):
             ClosedBrokerError: it is running already.
         """
     def stop(self) -> None:
-        """Disconnect the clients and close; what is durable is on disk then. No effect if it is not running."""
+        """Disconnect the clients, write durable data to disk and close. No effect if it is not running."""
     def kill(self) -> None:
         """End as if the process were killed: clients are disconnected, nothing more is sent or written.
 
-        What was confirmed is in the data directory; what was not confirmed may be. `start` starts it again.
+        Confirmed messages are in the data directory; unconfirmed ones may be. `start` starts the broker again.
         """
     def restart(self) -> None:
-        """Kill the broker if it is running, and start it again with the same URL on what a kill has left.
+        """Kill the broker if it is running, and start it again with the same URL and the remaining data.
 
         Raises what `start` raises.
         """

@@ -35,7 +35,7 @@ class AsyncTail:
 
     @property
     def lost(self) -> int:
-        """Number of messages that were missed so far, because 10,000 messages, or 16 MiB, were waiting already."""
+        """Number of missed messages, because 10,000 messages or 16 MiB were waiting."""
         return self._lost
 
     async def __aenter__(self) -> Self:

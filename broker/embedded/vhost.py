@@ -49,7 +49,7 @@ class AsyncQueueView:
     ) -> list[MessageView]:
         """Return the messages: the ready ones in the order of delivery, then the unacked ones, then the delayed ones.
 
-        Nothing is consumed, and no message is marked as redelivered by that. All of them were there at the same moment,
+        The call consumes nothing and marks no message as redelivered. The list is a snapshot of one moment,
         unless there is a condition (`where`) or another order (`from_tail`).
 
         Args:
@@ -101,8 +101,8 @@ class AsyncQueueView:
     async def pause(self) -> None:
         """Pause the deliveries to consumers until `resume`; a durable queue stays paused when the broker restarts.
 
-        What consumers have already stays theirs. A `basic.get` of a client finds nothing meanwhile. Publishes, acks,
-        expiry, limits and dead letters go on. No effect on a paused queue; `details` has the state `paused`.
+        Consumers keep the messages that they have. A `basic.get` of a client returns nothing. Publishes, acks,
+        expiry, limits and dead letters continue. No effect on a paused queue; `details` has the state `paused`.
         """
         await self._core.do(lambda each: each.topology.set_queue_paused(None, self._vhost, self._name, True))
 
@@ -122,7 +122,7 @@ class AsyncQueueView:
             The result: among others `matched`, `done`, and `causes`, the numbers of messages that stay by cause.
 
         Raises:
-            RefusedError: the destination does not exist or is the queue itself, or the condition is none.
+            RefusedError: the destination does not exist or is the queue itself, or the condition is invalid.
         """
         return await self._move(destination, where, limit, is_copy=False)
 
@@ -255,10 +255,10 @@ class AsyncVHost:
         return await self._core.look(lambda each: each.messages.peek_delayed(None, self._vhost, exchange))
 
     def tail(self, exchange: str, pattern: str = EVERYTHING, *, where: str = "") -> AsyncTail:
-        """Return the messages that are published to an exchange from `async with` on, for `async for`.
+        """Return an iterator (`async with`, `async for`) over the messages that reach an exchange from now on.
 
-        Nothing is bound, and publishers do not wait. Messages that reach no queue are there, too, dead letters, and
-        those that come to it from another exchange. An exchange must exist.
+        It needs no binding, and publishers do not wait for it. It includes unroutable messages, dead letters and
+        messages from other exchanges. The exchange must exist.
 
         Args:
             exchange: name of the exchange; '' for the default exchange.
@@ -268,7 +268,7 @@ class AsyncVHost:
         return AsyncTail(self._core, self._vhost, exchange, pattern, where)
 
     async def record(self, exchange: str) -> None:
-        """Record what is published to an exchange from now on; it need not exist yet."""
+        """Record the messages of an exchange from now on; the exchange need not exist yet."""
         server = self._core.server
         self._core.recorder.record(self._vhost, exchange)
         vhost = server.vhosts.get(self._vhost)
@@ -276,9 +276,9 @@ class AsyncVHost:
             vhost.router.generation += 1  # channels look their routes up again
 
     async def published(self, exchange: str) -> list[MessageView]:
-        """Return what was published to a recorded exchange, in order, and what reached it from other exchanges.
+        """Return the messages that reached a recorded exchange, from publishers and other exchanges, in order.
 
-        That includes messages that went to no queue, and dead letters. A broker records the latest 100,000 messages
+        They include unroutable messages and dead letters. A broker records the latest 100,000 messages
         with at most 64 MiB of bodies. Raises NotRecordedError.
         """
         return list(self._published(exchange).messages)
@@ -293,7 +293,7 @@ class AsyncVHost:
         return found
 
     async def forget_published(self) -> None:
-        """Forget what was recorded in the virtual host, and end what `record` has begun there."""
+        """Delete the record of the virtual host, and end the recording that `record` has begun."""
         self._core.recorder.forget(self._vhost)
 
     async def connections(self) -> list[dict[str, Any]]:
@@ -333,7 +333,7 @@ class AsyncVHost:
             type: type of the exchange. Without it an exchange that exists is used as it is, and another one is
                 declared as a direct exchange.
             routing_key: the key of the binding.
-            durable: whether what is declared survives a restart.
+            durable: whether the declared objects survive a restart.
             auto_delete: whether the queue (without one, the exchange) is deleted when it is no longer used.
             arguments: arguments of the queue; without one, those of the exchange.
 
@@ -485,16 +485,16 @@ class AsyncVHost:
         check_no_unroutable(list(found.items()))
 
     async def wait_until_idle(self, timeout: float = 5) -> None:  # noqa: ASYNC109 - its error says what is not idle
-        """Wait until no message is on its way.
+        """Wait until the broker is idle.
 
-        Input that has arrived is processed then, commits are done, nothing that is due is left, no message is unacked,
-        and no queue with consumers has messages. Clients that are about to publish are not known.
+        Idle means: received bytes are processed, commits are complete, no timer is due, no message is unacked, and
+        no queue with consumers has messages. Publishes that a client has not sent yet do not count.
 
         Args:
             timeout: seconds, in real time, greater than 0; at most 50 for a `Broker`.
 
         Raises:
-            NotIdleError: that is not the case in time; the text names the queues.
+            NotIdleError: the broker was not idle in time; the text names the queues.
         """
         server = self._core.server
         try:
