@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from processes.commands import execute
 
 ROOT = Path(__file__).parent.parent
@@ -51,6 +52,17 @@ def test_a_pipeline_is_valid(name, schema):
     read = execute(["sed", "-n", words, ".ci/run"], cwd=ROOT, check=True)
     (selection,) = re.findall(r"^SELECTION=\((.*)\)$", CI, re.MULTILINE)
     assert [selection] == read.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", ["github-actions.yml", "gitlab-ci.yml"])
+def test_a_pipeline_runs_the_suite_of_celery(name):
+    """A pipeline runs Celery's integration tests with both profiles, on a machine with Redis."""
+    jobs = yaml.safe_load((ROOT / ".ci" / name).read_text(encoding="utf-8"))
+    job = str(jobs.get("jobs", jobs)["celery"])
+
+    assert "install --yes --no-install-recommends redis-server" in job
+    assert "python -m bench.suites celery --profile" in job
+    assert "['3.13', '4.3']" in job
 
 
 def test_the_page_of_platforms_has_every_claimed_version():
