@@ -64,3 +64,9 @@ class Reads:
         self.messages = 0  # messages whose bodies were read into memory
         self.blocks = 0  # blocks read for them
         self.bodies = 0  # bodies stored apart from their records that were read as well
+
+    def took(self, found: Loaded, messages: int = 0) -> None:
+        """Count a read, and messages that it has brought."""
+        self.blocks += len(found.blocks)
+        self.bodies += len(found.bodies)
+        self.messages += messages

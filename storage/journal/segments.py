@@ -42,6 +42,18 @@ def pack_row(qid: int, segment: Segment) -> tuple[bytes, bytes]:
     return key, _CRC.pack(crc32(rest, crc32(key))) + rest
 
 
+def set_back(rows: list[Segment], now: int) -> list[Segment]:
+    """Have segments that began in the future, by a clock that was wrong, begin now, so that they grow old like others.
+
+    Returns those that were changed.
+    """
+    changed: list[Segment] = []
+    while len(changed) < len(rows) and rows[-1 - len(changed)].time > now:
+        changed.append(rows[-1 - len(changed)]._replace(time=now))
+        rows[-len(changed)] = changed[-1]
+    return changed
+
+
 def unpack_row(key: bytes, value: bytes) -> tuple[int, Segment]:
     """Return the queue and the segment of a row; raises DamagedError for any other row."""
     try:

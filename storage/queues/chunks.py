@@ -116,12 +116,16 @@ class Chunk:
 
 
 class ChunkCache:
-    """The chunks that were used last, of all streams of a broker, up to `limit` bytes and at least one."""
+    """The chunks that were used last, of all streams of a broker, up to `limit` bytes and at least one.
 
-    __slots__ = ("_chunks", "_limit", "octets")
+    `tail_octets` are the bytes of stored messages at the tails of all streams, which keep to the same limit.
+    """
+
+    __slots__ = ("_chunks", "limit", "octets", "tail_octets")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
+        self.tail_octets = 0
         self._chunks: OrderedDict[Chunk, ChunkOwner] = OrderedDict()
         self.octets = 0
 
@@ -129,7 +133,7 @@ class ChunkCache:
         """Keep a chunk, and forget others."""
         self._chunks[chunk] = log
         self.octets += chunk.octets
-        while self.octets > self._limit and len(self._chunks) > 1:
+        while self.octets > self.limit and len(self._chunks) > 1:
             oldest, owner = self._chunks.popitem(last=False)
             self.octets -= oldest.octets
             owner.forget(oldest)

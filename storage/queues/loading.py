@@ -126,8 +126,7 @@ class Reading(Paging):
         else:
             reads = self.pager.read_entries
             self._take_bodies(request, found, reads)
-        reads.blocks += len(found.blocks)
-        reads.bodies += len(found.bodies)
+        reads.took(found)
         self._starved = False
         self._keep_ahead()
         self.on_loaded()

@@ -25,24 +25,13 @@ from math import inf
 from operator import attrgetter
 
 from leveret.storage.journal import segments
-from leveret.storage.journal.blocks import (
-    NO_RETURNS,
-    STORED,
-    Entry,
-)
+from leveret.storage.journal.blocks import NO_RETURNS, STORED, Entry
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import BODIES, DELTA, Loaded, LoadRequest, Range
 from leveret.storage.journal.segments import Segment
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.message import Message, Persistent
-from leveret.storage.queues.backing_queue import (
-    PagingCounts,
-    Peeked,
-    Peeking,
-    Piece,
-    PortionSteps,
-    never,
-)
+from leveret.storage.queues.backing_queue import PagingCounts, Peeked, Peeking, Piece, PortionSteps, never
 from leveret.storage.queues.chunks import Chunk, ChunkCache, Copies, Dress, chunk_of, message_of_copy
 from leveret.storage.queues.delta import NO_GAPS
 from leveret.storage.queues.no_paging import AppendOnly
@@ -59,7 +48,9 @@ SEGMENT_OCTETS = 64 * 1024 * 1024
 FINEST = 4096
 """Segments are not smaller than this part of a stream: so they are few, whatever size they are to have."""
 TAIL_OCTETS = 1024 * 1024
-"""Bytes of memory for stored messages near the tail, which readers get without the disk."""
+"""Bytes of memory for stored messages near the tail of one stream, which readers get without the disk."""
+_CLOCK_SET_BACK = 60_000
+"""Milliseconds by which a time has to be before an earlier one to show that the clock was in the future then."""
 _MOST_COPIES = 256
 """Copies from which a message may still be on its way to other queues, so the number is not final."""
 
@@ -245,15 +236,16 @@ class StreamLog(AppendOnly, Looks):
                 or message.copies >= _MOST_COPIES
             )
         if last is None or self.octets >= self._segment_end(time) or refers > last.has_references:
-            last = Segment(offset, time, self.octets, refers)
-            self.segments.append(last)
+            changed = segments.set_back(self.segments, time)
+            self.segments.append(Segment(offset, time, self.octets, refers))
             if self.pager is not None:
-                self.pager.journal.put(segments.TABLE, *segments.pack_row(self.qid, last))
+                for segment in (*changed, self.segments[-1]):
+                    self.pager.journal.put(segments.TABLE, *segments.pack_row(self.qid, segment))
         return self._segment_end(time)
 
     def _segment_end(self, now: int) -> int:
-        """Return the octets at which the last segment ends: at once if it began too long ago."""
-        if not self.segments or now - self.segments[-1].time >= self.segment_ms:
+        """Return the octets at which the last segment ends: at once if it began too long ago, or in the future."""
+        if not self.segments or not -_CLOCK_SET_BACK <= now - self.segments[-1].time < self.segment_ms:
             return 0
         return self.segments[-1].before + max(self.segment_octets, self.kept_octets // FINEST)
 
@@ -266,7 +258,7 @@ class StreamLog(AppendOnly, Looks):
     def stored(self, entries: Sequence[Entry]) -> None:
         """Handle entries that are on disk now (called by the journal)."""
         self._stored.add(entries)
-        self._tail_octets += sum([entry.size for entry in entries]) + OVERHEAD * len(entries)
+        self._count_tail(sum([entry.size for entry in entries]) + OVERHEAD * len(entries))
         fresh = [entry for entry in entries if entry.seq_id >= self._safe.stop]
         if fresh:
             self.logged(fresh)
@@ -281,13 +273,18 @@ class StreamLog(AppendOnly, Looks):
         tail, stored = self._tail, self._stored.stop
         if self.pager is None:
             return
-        while (
-            tail and (tail[0].seq_id < needed or self._tail_octets > TAIL_OCTETS) and tail[0].seq_id < stored
-        ):
+        while tail and tail[0].seq_id < stored:
+            is_much = self._tail_octets > TAIL_OCTETS or self._cache.tail_octets > self._cache.limit
+            if not is_much and tail[0].seq_id >= needed:
+                return
             self._forget_first()
 
     def _forget_first(self) -> None:
-        self._tail_octets -= self._tail.popleft().size + OVERHEAD
+        self._count_tail(-self._tail.popleft().size - OVERHEAD)
+
+    def _count_tail(self, octets: int) -> None:
+        self._tail_octets += octets
+        self._cache.tail_octets += octets
 
     # -- retention --------------------------------------------------------------------------------------------------
 
@@ -402,7 +399,9 @@ class StreamLog(AppendOnly, Looks):
             self._loading = None
             offset = request.ranges[0].first
             stop = min(found.stop, request.horizon)
-            self._keep(chunk_of(found, range(offset, stop), self._dress, self._note_damage))
+            chunk = self._keep(chunk_of(found, range(offset, stop), self._dress, self._note_damage))
+            if self.pager is not None:
+                self.pager.read_delta.took(found, len(chunk.copies))
             if self._more:
                 self.read_ahead(stop, self._more)
             if self._wanted and self._loading is None:
@@ -583,6 +582,7 @@ class StreamLog(AppendOnly, Looks):
         self._chunks.clear()
         self._searches.clear()
         self._tail = deque()
+        self._count_tail(-self._tail_octets)
         self.on_loaded = never  # breaks the reference cycle with its owner
         self.deleted = True
 

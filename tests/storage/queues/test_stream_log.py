@@ -375,6 +375,53 @@ def test_a_slow_reader_costs_little_memory_and_no_time(disk: Disk) -> None:
     assert not disk.log.state_counts()[0]
 
 
+def test_a_clock_that_was_in_the_future_ends_no_retention(disk: Disk) -> None:
+    """Messages that came while the clock was a year ahead grow old from the next message on, also after a kill."""
+    log, year, now = disk.log, 365 * 86_400_000, 1_000_000
+    log.segment_ms = 1000
+    disk.publish(3, now)
+    disk.publish(3, now + year)
+    disk.commit()
+    disk.publish(1, now + 100_000)
+    disk.commit()
+    assert [row.time for row in log.segments] == [now, now + 100_000, now + 100_000]
+    log.retain(inf, now + 100_000)
+    assert log.first == 6
+    disk.stop(clean=False)
+    disk.open()
+    log = disk.log
+    log.segment_ms = 1000
+    disk.publish(1, now + 200_000)
+    disk.commit()
+    log.retain(inf, now + 200_000)
+    assert log.first == 7
+
+
+def test_reads_from_disk_are_counted(disk: Disk) -> None:
+    """A read of a stream counts its messages and blocks as a read of any queue does."""
+    disk.publish(100, 1)
+    disk.commit()
+    disk.log.trim(inf)
+    assert len(disk.read(0, 100)) == 100
+    reads = disk.pager.read_delta
+    assert (reads.messages, reads.blocks) == (100, 7)
+
+
+def test_the_tails_of_all_streams_share_their_memory(disk: Disk) -> None:
+    """A stream keeps no stored messages for slow readers once those of all streams are at the limit."""
+    disk.log.trim(0)
+    disk.publish(10, 1, size=1000)
+    disk.commit()
+    disk.log.trim(0)
+    assert disk.log.state_counts()[0] == 10
+    cache = disk.log._cache
+    cache.tail_octets += cache.limit - 5000
+    disk.log.trim(0)
+    assert 0 < disk.log.state_counts()[0] < 5
+    disk.log.delete()
+    assert cache.tail_octets == cache.limit - 5000
+
+
 def test_segments_are_few_whatever_size_they_are_to_have() -> None:
     """A client that asks for very small ones takes no memory for each message."""
     log = StreamLog(None, 0, ChunkCache(1000), marked)
