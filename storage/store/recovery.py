@@ -17,6 +17,7 @@ import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
@@ -140,7 +141,8 @@ def _walk(
     references: Counter[int] = Counter()
     store = environment.store
     damaged = 0
-    read_ahead(store.path / "data.mdb")
+    file = store.path / "data.mdb"
+    read_ahead(file, None if visits_most(file.stat().st_blocks * 512, streams) else 0)
     with store.env.begin(buffers=True) as txn:
         # both tables are in key order: bitmaps are found during the same iteration
         bitmaps = ((bytes(key), bytes(bits)) for key, bits in txn.cursor(store.db["acks"]))
@@ -169,6 +171,19 @@ def _walk(
     if damaged:
         log.error("storage: %d blocks are damaged; their messages are lost", damaged)
     return found, references
+
+
+def visits_most(size: int, streams: Mapping[int, Sequence[Segment]]) -> bool:
+    """Return whether a walk visits at least half of a file of so many bytes, given the segments of its streams."""
+    skipped = sum(
+        [
+            following.before - row.before
+            for rows in streams.values()
+            for row, following in pairwise(rows)
+            if not row.has_references
+        ]
+    )
+    return 2 * skipped <= size
 
 
 def _visited(

@@ -12,13 +12,14 @@ from leveret.storage.errors import StorageError
 from leveret.storage.journal.blocks import pack_key
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
+from leveret.storage.journal.segments import Segment
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store import recovery as module
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.lmdb_transactions import MAP_SIZE
-from leveret.storage.store.recovery import PIECE, Recovered, read_ahead, recover, saved_rows
+from leveret.storage.store.recovery import PIECE, Recovered, read_ahead, recover, saved_rows, visits_most
 from leveret.storage.store.store_header import pack_number
 from tests.samples.stored import SEGMENT, Stored
 
@@ -439,3 +440,16 @@ def test_holes_are_not_read(tmp_path):
         file.truncate(1 << 40)
 
     assert 0 == read_ahead(path)
+
+
+def test_a_file_that_is_mostly_a_stream_is_not_read_ahead() -> None:
+    """A start after a kill reads ahead only if it visits at least half of the file: segments are mostly skipped."""
+    rows = [
+        Segment(0, 1, 0),
+        Segment(10, 1, 600),
+        Segment(20, 1, 700, has_references=True),
+        Segment(30, 1, 2000),
+    ]
+    assert not visits_most(1300, {7: rows})
+    assert visits_most(1400, {7: rows})
+    assert visits_most(0, {})
