@@ -33,7 +33,8 @@ _SERIES: Final = (*QUEUE, "what")
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `unusual`, `shown` and `days`, and `limits` if the node has rows."""
-    rows = data.table("queue_interval")
+    # Every step of `rated` is per queue, so rows are partitioned only once.
+    rows = data.grouped(data.table("queue_interval"), *QUEUE)
     nodes = data.table("node_interval") if data.has("node_interval") else None
     clock = clocks_of(data)
     unusual = data.keep(runs(judged(rows, clock, is_folded=data.is_folded)))
@@ -56,10 +57,7 @@ def rated(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> Dat
     is spread over all of them only if an expected row is missing, or if the row may stand for several that were folded
     and then has the weight of all of them.
     """
-    # Every step here is per queue, so rows are partitioned only once.
-    taken = steps(rows.repartition(*QUEUE), "queue_interval", RATES, before=["ts"]).join(
-        F.broadcast(clocks), ["node", "boot_id"]
-    )
+    taken = steps(rows, "queue_interval", RATES, before=["ts"]).join(F.broadcast(clocks), ["node", "boot_id"])
     interval = F.col("interval_us")
     quiet = (F.round(F.col("step_us") / interval) - 1).cast("int")
     is_whole = F.col("step_us") <= (F.lit(NEAR_MS * 1000) if is_folded else FULL_US + 2 * interval)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from leveret.analytics import java
@@ -33,20 +34,23 @@ DEFAULTS: Final = {
     # Made for each query, and again when a plan changes, though only that page would show it.
     "spark.sql.ui.explainMode": "simple",
 }
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 KEEPING: Final = "spark.leveret.keeping"
 """Setting of ours: `cut` if what several queries use is kept as rows without the plan that made them."""
 LIGHT: Final = {  # settings for inputs of less than `LIGHT_BYTES`
-    # A query over a few megabytes takes less time than compiling it, twice: Spark's to Java, Java's to the machine's.
-    # The default of 48 MiB for compiled code is not enough for all jobs: what was thrown away is compiled again.
-    # The heap has from the start what it would grow to, with a collection at each step.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m "
-    "-Xms640m -Xmn384m -XX:MetaspaceSize=320m",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
+    # Java compiles for a few seconds of use. The default of 48 MiB for compiled code is not enough for all jobs: what
+    # was thrown away is compiled again. The heap has from the start what it would grow to, with a collection at each
+    # step.
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -Xms640m -Xmn384m "
+    "-XX:MetaspaceSize=320m",
     # Plans are not changed while they run: there is little to learn from a few thousand rows.
     "spark.sql.adaptive.enabled": "false",
     # A task costs more than its rows, and to put rows in order Spark would look at all of them twice.
     "spark.sql.shuffle.partitions": "1",
+    # All jobs together have more programs than the default of 100, and one that was dropped is compiled again.
+    "spark.sql.codegen.cache.maxEntries": "2000",
+    # Each sort and each aggregate takes a page, of 32 MiB otherwise: more than all rows that most of them see.
+    "spark.buffer.pageSize": "2m",
     # Every query has the plan of its input to analyse: to read and to check 60 columns.
     KEEPING: "cut",
 }
@@ -90,16 +94,23 @@ def session(
     *,
     progress: bool = False,
     light: bool = False,
+    shares: bool = False,
 ) -> Iterator[SparkSession]:
     """Start Spark for the duration of a `with` block.
 
-    A process has one session at a time. `light` is for small inputs, as in `settings`. JAVA_HOME of this process is set
-    to the Java that was found. Raises JavaError: no suitable Java was found.
+    A process has one session at a time. `light` is for small inputs, as in `settings`, and `shares` if classes are read
+    from an archive, as in `java.shared_classes`. JAVA_HOME of this process is set to the Java that was found. Raises
+    JavaError: no suitable Java was found.
     """
     submitted = SUBMITTED in os.environ
+    sharing = ""
     if not submitted:
         master = master or EMBEDDED
-        os.environ["JAVA_HOME"] = str(java.home_for_spark(java.find(os.environ), os.environ))
+        found = java.find(os.environ)
+        home = java.home_for_spark(found, os.environ)
+        os.environ["JAVA_HOME"] = str(home)
+        if shares and light and home != found.home:
+            sharing = java.shared_classes(home, found, Path(pyspark.__file__).with_name("jars"))
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if CONFIGURED not in os.environ:
@@ -108,6 +119,8 @@ def session(
     builder = SparkSession.builder.appName(APPLICATION)
     cores = os.cpu_count() or 1
     made = settings(master, chosen or {}, cores=cores, progress=progress, light=light)
+    if made.get(JAVA_OPTIONS) == LIGHT[JAVA_OPTIONS]:
+        made[JAVA_OPTIONS] += sharing
     for name, value in made.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

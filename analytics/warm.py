@@ -35,7 +35,9 @@ class WarmSession:
         """Start Spark. Raises JavaError: no suitable Java was found."""
         self._report("starting Spark")
         light = self._directory is not None and is_small(self._directory)
-        self._spark = self._stack.enter_context(session(self._master, self._settings, light=light))
+        self._spark = self._stack.enter_context(
+            session(self._master, self._settings, light=light, shares=True)
+        )
         self._report("Spark is ready")
 
     def takes(self, asked: Asked) -> str:

@@ -31,6 +31,9 @@ def spark(tmp_path_factory):
     settings = {
         "spark.driver.memory": "1g",
         "spark.local.dir": str(folder),
+        # Each query of a test runs once, over a few rows.
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.codegen.wholeStage": "false",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     with session("local[2]", settings, light=True) as started:

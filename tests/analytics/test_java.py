@@ -2,11 +2,12 @@ import os
 import pwd
 import stat
 import tempfile
+from pathlib import Path
 
 import pytest
 from processes.commands import execute
 
-from leveret.analytics.java import JavaError, bundled, find, home_for_spark, probe
+from leveret.analytics.java import JavaError, bundled, find, home_for_spark, probe, shared_classes
 
 
 def make(home, version="17.0.1", modules=("jdk.incubator.vector",), code=0):
@@ -147,3 +148,30 @@ def test_the_package_is_found_where_it_is_installed():
     home = bundled()
 
     assert home is None or (home / "bin" / "java").exists()
+
+
+def test_classes_are_read_from_an_archive_that_is_finished(tmp_path):
+    """The first Java makes the archive when it ends, again if that was cut short; another Spark has one of its own."""
+    home, java = tmp_path / "home", probe(make(tmp_path / "java"))
+    for folder in ("home", "jars", "other"):
+        (tmp_path / folder).mkdir()
+    made = shared_classes(home, java, tmp_path / "jars")
+    archive = Path(made.partition("-XX:ArchiveClassesAtExit=")[2].partition(" ")[0])
+
+    archive.write_bytes(bytes(100))
+    assert made == shared_classes(home, java, tmp_path / "jars")
+    archive.write_bytes(bytes.fromhex("a8ab0bf0") + bytes(100))
+    assert f"-XX:SharedArchiveFile={archive} " in shared_classes(home, java, tmp_path / "jars")
+    assert "-XX:ArchiveClassesAtExit=" in shared_classes(home, java, tmp_path / "other")
+
+
+def test_without_a_place_for_the_archive_java_starts_without_it(tmp_path):
+    """A home that is not there has no archive, and one with a space cannot be an option of Java's."""
+    java = probe(make(tmp_path / "java"))
+    (tmp_path / "a b").mkdir()
+
+    assert (
+        ""
+        == shared_classes(tmp_path / "none", java, tmp_path)
+        == shared_classes(tmp_path / "a b", java, tmp_path)
+    )

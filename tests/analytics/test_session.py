@@ -11,20 +11,14 @@ def test_a_session_here_listens_on_loopback_only():
     assert "8" == made["spark.sql.shuffle.partitions"]
 
 
-def test_a_small_input_is_not_worth_compiling():
-    """For a small input on one machine queries are not compiled; the user's settings count, and a cluster has none."""
+def test_a_small_input_has_few_tasks():
+    """For a small input on one machine there is one partition; the user's settings count, and a cluster has none."""
     made = settings("local[*]", {"spark.sql.adaptive.enabled": "true"}, cores=2, progress=False, light=True)
 
-    assert ("false", "1", "true") == (
-        made["spark.sql.codegen.wholeStage"],
-        made["spark.sql.shuffle.partitions"],
-        made["spark.sql.adaptive.enabled"],
-    )
+    assert ("1", "true") == (made["spark.sql.shuffle.partitions"], made["spark.sql.adaptive.enabled"])
     large = settings("local[*]", {}, cores=2, progress=False)
     cluster = settings("spark://there:7077", {}, cores=2, progress=False, light=True)
-    assert not {"spark.sql.codegen.wholeStage", "spark.driver.extraJavaOptions"} & (
-        large.keys() | cluster.keys()
-    )
+    assert not {"spark.buffer.pageSize", "spark.driver.extraJavaOptions"} & (large.keys() | cluster.keys())
 
 
 def test_a_small_file_of_parquet_may_have_many_rows(tmp_path):

@@ -107,6 +107,10 @@ class Made:
         """Return the rows unchanged: there are not many."""
         return rows
 
+    def grouped(self, rows, *_columns):
+        """Return the rows unchanged, too."""
+        return rows
+
     def shared(self, name, make):
         """Return rows that are made once: a plan that has them several times takes long to plan."""
         if name not in self._shared:
