@@ -1,4 +1,4 @@
-"""Descriptions of charts, without a drawing library. `drawing` makes SVG of them for print, `plots` those of pages."""
+"""Descriptions of charts, without a drawing library. `plots` makes those of pages, `bench.drawing` SVG for print."""
 
 import dataclasses
 import itertools

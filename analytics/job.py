@@ -23,7 +23,7 @@ class Section:
     title: str  # its heading
     text: str  # the paragraph; plain text
     figure: Chart | None = None  # its chart
-    name: str = ""  # name of the chart's own file, without suffix; empty for a chart that is only in the page
+    name: str = ""  # its address in the page, and the name under which a reader saves the chart
     columns: Sequence[str] = ()  # names of the columns to show, in order
     rows: Sequence[Row] = ()  # rows with these columns
     terms: Mapping[str, str] = dataclasses.field(default_factory=dict)  # meanings of columns, by their names

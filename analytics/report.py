@@ -247,7 +247,6 @@ def _section(number: int, section: Section) -> dict[str, Any]:
         "text": section.text,
         "terms": [(heading(name), meaning) for name, meaning in section.terms.items()],
         "plots": drawn,
-        "svg": f"{section.name}.svg" if drawn and section.name else "",
         "columns": headings(section.columns, shown),
         "rows": list(
             zip(*[column(name, [row[name] for row in shown]) for name in section.columns], strict=True)

@@ -44,7 +44,7 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
             asked.output.mkdir(parents=True, exist_ok=True)
         report_progress("starting Spark")
         light = is_small(asked.directory)
-        with session(asked.master, asked.settings, progress=progress, light=light) as spark:
+        with session(asked.master, asked.settings, progress=progress, light=light, shares=True) as spark:
             if asked.follow is None or stopping is None or isinstance(asked.output, Remote):
                 once(asked, spark, report_progress)
             else:
@@ -130,8 +130,7 @@ def analyse(
     def compute(name: str) -> Page:
         return one_job.run(JOBS[name], data, (tables or output) / name, _about(name, report_progress))
 
-    # Most queries are small and wait for their plans, so two jobs together use all cores. Pages are drawn meanwhile, by
-    # one thread, as matplotlib wants. The last jobs are those with the least to draw.
+    # Most queries are small and wait for their plans, so two jobs together use all cores. Pages are made meanwhile.
     order = wanted[::-1]
     needed = dict.fromkeys(table for name in order for table in JOBS[name].tables if data.has(table))
     with (
@@ -199,11 +198,6 @@ def _write(
     *,
     has_index: bool,
 ) -> None:
-    for section in page.sections:
-        if section.figure is not None and section.name:
-            from leveret.analytics.drawing import svg  # noqa: PLC0415 - takes a second to load
-
-            report.write(folder / f"{section.name}.svg", svg(section.figure))
     report.write_assets(folder.parent)
     text = report.page(
         page,

