@@ -42,7 +42,7 @@ from leveret.broker.errors import AMQPError, NotYet, ReplyCode, access_refused, 
 from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.id_source import MOST_HASHED
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute
+from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute, distribute_all
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, is_reply_address
 from leveret.broker.vhost.once_route import OnceRoute
@@ -499,6 +499,10 @@ class Channel:
         else:
             self.dropped += 1
         return None
+
+    def enqueue_all(self, queues: Sequence[Queue], messages: Sequence[Message], *, persistent: bool) -> None:
+        """Pass messages of a transaction to the same queues, which have no limits."""
+        distribute_all(queues, messages, persistent=persistent)
 
     def _return(self, message: Message, text: str) -> None:
         """Return a mandatory message that no queue gets."""

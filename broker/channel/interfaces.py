@@ -83,3 +83,6 @@ class SettlingChannel(Protocol):
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool
     ) -> Copies | None:
         """Pass a message to its queues, or return it to the publisher; returns its copies if it has queues."""
+
+    def enqueue_all(self, queues: Sequence[Queue], messages: Sequence[Message], *, persistent: bool) -> None:
+        """Pass messages to the same queues, which have no limits."""

@@ -30,7 +30,7 @@ from leveret.broker.errors import NoResourceError, NotYet, no_disk_space
 from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.copies import AT_ONCE, distribute_all, is_stored_by, saved_among
+from leveret.broker.vhost.copies import AT_ONCE, is_stored_by, saved_among
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.confirm.promise import Promise
 from leveret.storage.large_table import fitting, large
@@ -189,7 +189,7 @@ class Transaction:
         publishes = self.publishes
         publishes.reverse()
         while publishes:
-            if self._publish_run():
+            if self._publish_run(channel):
                 yield False
                 continue
             queues, message, mandatory, persistent = publishes.pop()
@@ -208,7 +208,7 @@ class Transaction:
                     self._is_whole = False
             yield False
 
-    def _publish_run(self) -> bool:
+    def _publish_run(self, channel: SettlingChannel) -> bool:
         """Put what goes next to the same queues into them at once; false if the first message has to be looked at."""
         publishes = self.publishes
         queues, _, _, persistent = publishes[-1]
@@ -225,7 +225,7 @@ class Transaction:
         messages = [message for _, message, _, _ in publishes[-count:]]
         messages.reverse()
         del publishes[-count:]
-        distribute_all(queues, messages, persistent=persistent)
+        channel.enqueue_all(queues, messages, persistent=persistent)
         self._is_stored = self._is_stored or is_stored_by(queues, persistent=persistent)
         return True
 

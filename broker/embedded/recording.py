@@ -147,11 +147,20 @@ class RecordedChannel(Channel):
     ) -> Copies | None:
         """Pass a message to its queues, and record it if it belongs to a transaction."""
         self._queues = queues
-        if self.tx is not None and self._recorder.is_active(self.vhost.name):
-            exchange = self.vhost.router.get(split_address(message.address)[0])
-            if exchange is not None:
-                self._recorder.add(self.vhost, exchange, message, queues)
+        if self.tx is not None:
+            self._record(queues, message)
         return super().enqueue(queues, message, mandatory=mandatory, persistent=persistent)
+
+    def enqueue_all(self, queues: Sequence[Queue], messages: Sequence[Message], *, persistent: bool) -> None:
+        """Pass messages of a transaction to the same queues, and record them."""
+        for message in messages:
+            self._record(queues, message)
+        super().enqueue_all(queues, messages, persistent=persistent)
+
+    def _record(self, queues: Sequence[Queue], message: Message) -> None:
+        exchange = self.vhost.router.get(split_address(message.address)[0])
+        if exchange is not None and self._recorder.is_active(self.vhost.name):
+            self._recorder.add(self.vhost, exchange, message, queues)
 
 
 class RecordedVHost(VHost):
