@@ -1,16 +1,16 @@
 """Mutant: a repeat is confirmed at once, while the first message is not safe yet."""
 
-from leveret.broker.queue import deduplication
-from leveret.broker.queue.deduplication import Deduplication
+from leveret.broker.queue import id_notes
+from leveret.broker.queue.id_notes import IdNotes
 
-_tell = Deduplication._tell
+_tell = IdNotes.tell
 
 
 def tell(self, waiting, *, also_files=False):
     if also_files:
-        deduplication._told(waiting, True)
+        id_notes.told(waiting, True)
     else:
         _tell(self, waiting)
 
 
-Deduplication._tell = tell
+IdNotes.tell = tell
