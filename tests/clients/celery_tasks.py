@@ -27,19 +27,19 @@ if dead := os.environ.get(
     )
 
 
-@app.task
+@app.task(shared=False)
 def add(x: int, y: int) -> int:
     """Return the sum of two numbers."""
     return x + y
 
 
-@app.task
+@app.task(shared=False)
 def total(numbers: list[int]) -> int:
     """Return the sum of many numbers."""
     return sum(numbers)
 
 
-@app.task(bind=True, max_retries=3)
+@app.task(shared=False, bind=True, max_retries=3)
 def succeed_at(self: Task, attempt: int) -> int:
     """Fails until tried that many times again."""
     if self.request.retries < attempt:
@@ -47,13 +47,13 @@ def succeed_at(self: Task, attempt: int) -> int:
     return self.request.retries
 
 
-@app.task(acks_late=True)
+@app.task(shared=False, acks_late=True)
 def late(x: int) -> int:
     """Acknowledged after it has run."""
     return 2 * x
 
 
-@app.task(acks_late=True, reject_on_worker_lost=True)
+@app.task(shared=False, acks_late=True, reject_on_worker_lost=True)
 def hold(path: str) -> bool:
     """Creates a file and works on; whether the file was there before."""
     try:
@@ -65,13 +65,13 @@ def hold(path: str) -> bool:
     return False
 
 
-@app.task
+@app.task(shared=False)
 def fail() -> None:
     """Raise an error."""
     raise ValueError("on purpose")
 
 
-@app.task
+@app.task(shared=False)
 def wait_for(path: str) -> None:
     """Works until there is a file."""
     Path(path + ".waiting").touch()
@@ -79,13 +79,13 @@ def wait_for(path: str) -> None:
         time.sleep(0.01)
 
 
-@app.task
+@app.task(shared=False)
 def stamp() -> float:
     """Return when the task ran."""
     return time.monotonic()
 
 
-@app.task(acks_late=True)
+@app.task(shared=False, acks_late=True)
 def refuse() -> None:
     """Does not want to be run, here or elsewhere."""
     raise Reject("on purpose", requeue=False)
