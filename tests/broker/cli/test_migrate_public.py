@@ -87,7 +87,9 @@ def test_what_is_written_instead_starts(file, tmp_path, monkeypatch):
         return
     again = CliRunner().invoke(main, ["migrate", "check", *written])
 
-    assert (0, "Verdict: starts") == (again.exit_code, again.stdout.splitlines()[-1])
+    is_whole = "Not on this machine, but needed\n" not in again.stdout
+    verdict = "Verdict: starts" if is_whole else "Verdict: starts once the files that are needed are there"
+    assert (0, verdict) == (again.exit_code, again.stdout.splitlines()[-1])
 
 
 def test_there_are_enough():
