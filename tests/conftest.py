@@ -30,7 +30,7 @@ LONG = (
     "clients/*", "conformance/*", "docs/*", "test_portability.py", "test_running.py", "test_hot_files.py", "docker/*",
     "test_packaging.py", "test_pytest_plugin.py", "test_docs.py", "covered/*", "confirm/*", "broker/persistence/*",
     "broker/process/*", "broker/server/*", "storage/queues/*", "broker/network/*", "broker/*/test_beside_rabbitmq.py",
-    "security/*", "page/*",
+    "security/*", "page/*", "spark/*",
 )  # fmt: skip
 """Files of few tests that take long. Started last, each would keep one worker busy after the others have ended."""
 

@@ -24,6 +24,8 @@ from leveret.storage.delayed import Window
 ARGUMENTS = {"x-allow-hold": ("bool", True)}
 ACTIONS = st.sampled_from(("release", "cancel", "reschedule", "move", "copy"))
 QUEUES = ("q", "other")
+ROUNDS = 3
+"""Rounds of the loop without a change after which nothing more happens: one may only begin, or end, a read."""
 
 
 class Holds(RuleBasedStateMachine):
@@ -57,11 +59,12 @@ class Holds(RuleBasedStateMachine):
 
     def calm(self) -> None:
         """Let everything happen that can happen now, and tell the model."""
-        before = None
-        while before != (before := [self.queue(name).held_count for name in QUEUES]):
+        counts: list[list[int]] = []
+        while len(counts) < ROUNDS or counts[-ROUNDS:] != ROUNDS * counts[-1:]:
             settle(self.node)
             self.node.clock.run()
             self.node.pass_time(0)
+            counts.append([self.queue(name).held_count for name in QUEUES])
         now = self.node.wall_clock()
         due = [key for key, at in self.pending.items() if at <= now]
         self.ready += due
