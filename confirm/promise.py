@@ -7,7 +7,7 @@ copy here, and knows the promise, but not the others. The first refused copy dec
 Hot path: see docs/performance.md.
 """
 
-from leveret.storage.message import Message, Persistent, Publisher
+from leveret.storage.message import Awaited, Message, Persistent, Publisher
 
 
 class Promise:
@@ -81,4 +81,19 @@ def joined(original: Message) -> Promise | None:
     if not isinstance(waiting, Promise):
         return None
     waiting.open += 1
+    return waiting
+
+
+def not_kept(message: Message, *, is_durable: bool) -> Awaited | None:
+    """Return who waits for a message that its queue does not keep: it counts no copy for that queue any more.
+
+    `is_durable`: whether the queue is; otherwise the copies are those of others.
+    """
+    if not isinstance(message, Persistent):
+        return message.promise
+    if not is_durable:
+        return None
+    waiting = joined(message)
+    message.copies -= 1
+    message.accepted()
     return waiting

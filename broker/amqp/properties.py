@@ -220,9 +220,8 @@ def message_ids(contents: Iterable[bytes]) -> list[bytes]:  # noqa: C901, PLR091
     The caller must have checked the property lists.
     """
     found = []
-    for (
-        content
-    ) in contents:  # the walk of `priority` inline: 0.47 us each, and 0.55 if both call one function
+    for content in contents:
+        # the walk of `priority` inline: 0.47 us each, and 0.55 if both call one function
         present = content[_FLAGS_IN_FRAME]
         rest = content[_FLAGS_IN_FRAME + 1]
         if present == _DELIVERY_MODE and rest == FLAG_MESSAGE_ID:  # as most: half the time

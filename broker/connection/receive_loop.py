@@ -515,10 +515,10 @@ class ReceiveLoop:
                 continue
             if ids == BASIC_ACK and length == 13:
                 acking = channels.get(number)
-                if acking is not None and acking.tx is None and not acking.missing:
+                if acking is not None and not acking.missing:
                     tag, multiple, _ = unpack_ack(data, at + 11)
                     at = end
-                    if not multiple:
+                    if not multiple and acking.tx is None:
                         record = acking.unacked.pop(tag, None)
                         if record is None:
                             self._resume_at = end
@@ -540,18 +540,12 @@ class ReceiveLoop:
                     self._resume_at = end
                     self._number = number
                     self._current = (60, 80)
-                    acking.ack(tag, multiple=True)
+                    acking.ack(tag, multiple=bool(multiple))
                     if self.pending_reply is not None:
                         break
                     if is_over():
                         self.stalled = True
                         break
-                    continue
-                if acking is not None and acking.tx is not None and not (acking.missing or data[end - 2]):
-                    self._resume_at = at = end
-                    self._number = number
-                    self._current = (60, 80)
-                    acking.ack(unpack_ack(data, end - 10)[0], multiple=False)
                     continue
             self._resume_at = end
             self._number = number

@@ -21,7 +21,7 @@ from leveret.broker.counters.totals import QueueTally
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.scheduling.wall_timers import Timer
-from leveret.confirm.promise import joined
+from leveret.confirm.promise import not_kept
 from leveret.storage.damage import DELAYED, MISSING, Damages
 from leveret.storage.delayed import (
     TABLE,
@@ -184,7 +184,7 @@ class DueLine:
     def give_up(self) -> None:
         """Discard the input of this turn, after an internal error or because the owner is deleted."""
         for _, message in self.inbox:
-            waiting = self._leaving(message)
+            waiting = not_kept(message, is_durable=self.durable)
             if waiting is not None:
                 if not self.deleted:
                     waiting.refused()
@@ -206,25 +206,12 @@ class DueLine:
             self._keep(due, message.address, message.content)
             if disk is not None and isinstance(message, Persistent):
                 message.written()  # the commit of the row removes the original of one that has moved here
-            waiting = self._leaving(message)
+            # or other queues' records, and not the line's own row, would share the body on disk
+            waiting = not_kept(message, is_durable=self.durable)
             if waiting is not None and disk is None:
                 waiting.accepted()
             elif waiting is not None:
                 self._waiting.append(waiting)
-
-    def _leaving(self, message: Message) -> Awaited | None:
-        """Let a message count no copy for this line, which has a row of its own; return that row's publisher.
-
-        Otherwise other queues' records, and not the line, would share the body on disk.
-        """
-        if not isinstance(message, Persistent):
-            return message.promise
-        if not self.durable:  # it is a copy of others
-            return None
-        waiting = joined(message)
-        message.copies -= 1
-        message.accepted()
-        return waiting
 
     def _keep(self, when: int, address: bytes, content: bytes) -> None:
         """Add a message that is due at a time (epoch ms) to the window, and its row to the journal."""

@@ -8,7 +8,7 @@ from functools import partial
 
 from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.id_places import IdPlaces
-from leveret.confirm.promise import Withheld, joined
+from leveret.confirm.promise import Withheld, not_kept
 from leveret.storage.message import Awaited, Message, Persistent
 
 
@@ -77,7 +77,7 @@ class IdNotes:
         self.tell(waiting)
         waiting = []
         for mark, message in repeats:
-            if (promise := self._answered(message)) is not None:
+            if (promise := not_kept(message, is_durable=self._durable)) is not None:
                 unanswered.get(mark, waiting).append(promise)
         self.tell(waiting, also_files=True)
 
@@ -107,17 +107,6 @@ class IdNotes:
         else:
             self._disk.journal.when_safe(partial(told, waiting))
 
-    def _answered(self, message: Message) -> Awaited | None:
-        """Return who waits for a repeat, which then counts as no copy of this queue's."""
-        if not isinstance(message, Persistent):
-            return message.promise
-        if not self._durable:  # it is a copy of others
-            return None
-        waiting = joined(message)
-        message.copies -= 1
-        message.accepted()
-        return waiting
-
     def forget(self) -> None:
         """Note no id, and notify who waits all the same."""
         self._fresh = [(b"", message, value, promise) for _, message, value, promise in self._fresh]
@@ -135,7 +124,7 @@ class IdNotes:
             for each in withheld:
                 each.settle(True)
         for _, message in self._repeats:
-            if (promise := self._answered(message)) is not None:
+            if (promise := not_kept(message, is_durable=self._durable)) is not None:
                 promise.refused()
         self._fresh.clear()
         self._runs.clear()

@@ -434,13 +434,7 @@ class Queue:
 
     def admit(self, message: Message) -> None:
         """Enqueue a message that the queue takes in any case."""
-        self.inbox.append(message)
-        self.touch()
-        size = len(message.content)
-        if size > SMALL and size > self.largest:
-            self.largest = size
-        if message.persistent and self.durable:
-            self.inbox_persistent = True
+        self.admit_all((message,))
 
     def admit_all(self, messages: Sequence[Message]) -> None:
         """Enqueue messages, at least one, that the queue takes in any case; all are persistent, or none."""

@@ -22,6 +22,10 @@ class Share(Sequence[Message]):
         self.shape = shape
         self.largest = largest
 
+    def fits(self, channel_id: int, frame_max: int) -> bool:
+        """Return whether a channel can be sent the copies as they are."""
+        return self.shape is not None and self.shape.channel_id == channel_id and self.largest <= frame_max
+
     def __len__(self) -> int:
         return len(self.copies)
 
@@ -46,18 +50,17 @@ class StreamConsumer(Consumer):
     def deliver(self, seq_ids: Sequence[int], messages: Sequence[Message], *, redelivered: bool) -> None:
         """Send messages, as `Consumer.deliver`."""
         channel = self.channel
-        shape = messages.shape if isinstance(messages, Share) else None
-        if shape is None or shape.channel_id != channel.number or messages.largest > channel.frame_max:  # type: ignore[attr-defined]
+        if not isinstance(messages, Share) or not messages.fits(channel.number, channel.frame_max):
             super().deliver(seq_ids, messages, redelivered=redelivered)
             return
-        copies: list[bytes] = messages.copies  # type: ignore[attr-defined]
+        copies, shape = messages.copies, messages.shape
         count = len(copies)
         first = channel.delivery_tag + 1
-        size = shape.address_size
+        size = shape.address_size  # type: ignore[union-attr] # it fits
         parts: list[bytes] = [self._heads.get(size) or self._encode(size)] * (3 * count)
         parts[1::3] = map(pack_tag, range(first, first + count))
         parts[2::3] = copies
-        if messages.largest > INLINE_LIMIT:  # type: ignore[attr-defined]
+        if messages.largest > INLINE_LIMIT:
             self.outbox.frames += parts
         else:
             self.outbox.frames.append(b"".join(parts))

@@ -43,13 +43,13 @@ class Shape(NamedTuple):
 class Copies:
     """Makes the copies of messages; `shapes` has what they have been like."""
 
-    __slots__ = ("_address", "_after", "_before", "_dress", "_head", "_size", "_start", "shapes")
+    __slots__ = ("_address", "_after", "_before", "_dress", "_head", "_size", "shapes")
 
     def __init__(self, dress: Dress) -> None:
         self._dress = dress
         self.shapes: set[Shape] = set()
         self._address: bytes | None = None
-        self._head = self._start = self._before = self._after = b""
+        self._head = self._before = self._after = b""
         self._size = 0
 
     def copy(self, offset: int, address: bytes, content: bytes) -> bytes:
