@@ -394,14 +394,14 @@ class Server(AdministeredBroker):
         total = disk.recover(stores, lambda store, levels: owners[store].use_levels(levels))
         if self._recovered:
             seconds = self.now() - began
-            log.info("recovered %d queues, %d messages in %.2f s", len(self._recovered), total, seconds)
+            log.info("recovered queues: %d, messages: %d, in %.2f s", len(self._recovered), total, seconds)
         for queue in self._recovered:
             queue.recovered()
         self._recovered = []
         disk.is_recovered = True
         delayed = disk.recover_delayed(self.vhosts.values())
         if delayed:
-            log.info("recovered %d delayed and held messages", delayed)
+            log.info("recovered delayed and held messages: %d", delayed)
         await self.stored()
 
     async def stored(self, *, files: bool = False) -> bool:
