@@ -28,6 +28,8 @@ _NAMED: Final = {"rabbitmq-env.conf": ENV_FILE, "enabled_plugins": ENABLED_PLUGI
 """Files of RabbitMQ that its environment names, and the variables."""
 _FILES: Final = frozenset({"cacertfile", "certfile", "keyfile", "dhfile", "load_definitions", "path"})
 """The last parts of keys that name files which a start reads."""
+_FOR: Final = {"leveret.conf": "leveret serve --config", "definitions.json": "leveret ctl import_definitions"}
+"""Files that are written, and the commands that take them."""
 
 
 @click.group(cls=Group)
@@ -161,7 +163,7 @@ def _write(folder: Path, judged: Judged, definitions: _Definitions) -> Iterator[
         folder.mkdir(parents=True, exist_ok=True)
         for name, octets in texts.items():
             write_private(folder / name, octets)  # with passwords
-            yield f"Written: {folder / name}"
+            yield f"Written: {folder / name}, for `{_FOR[name]} {folder / name}`"
     except OSError as error:
         fail(f"cannot write to {folder}: {error.strerror}", exit_codes.CANNOT_CREATE)
     refused = judge_settings((folder / "leveret.conf",), environ={}).problems if judged.written else ()

@@ -3,8 +3,8 @@
 A publisher numbers its messages and waits for each confirm, a consumer acks each; both are switched while they work.
 """
 
+import contextlib
 import json
-import os
 import re
 import shlex
 import sys
@@ -22,6 +22,7 @@ from processes.running import ROOT, Running, serving
 from services.shovelling import await_true
 
 from leveret.broker.cli.ctl.main import ctl
+from leveret.broker.cli.migrate import migrate
 
 PAGE = ROOT / "docs" / "howto" / "migrate-from-rabbitmq.md"
 OLD = "guest:guest@old:5672"
@@ -29,6 +30,12 @@ SECONDS = 30.0
 QUEUE = "orders"
 AT_LEAST = 100
 """Messages in each phase."""
+FILES = {
+    "rabbitmq.conf": "listeners.tcp.default = 5672\n",
+    "advanced.config": "[].\n",
+    "enabled_plugins": "[rabbitmq_management].\n",
+}
+"""Files of the RabbitMQ, which the page has the reader copy."""
 
 
 def blocks(language: str) -> list[str]:
@@ -136,6 +143,8 @@ class Reader:
         self._data_dir = running.data_dir
         (program,) = blocks("python")
         (folder / "shovels.py").write_text(program)
+        for name, text in FILES.items():
+            (folder / name).write_text(text)
         self._lines = [line for text in blocks("sh") for line in text.splitlines()]
 
     def follow(self, beginning: str) -> str:
@@ -152,13 +161,11 @@ class Reader:
             " > "
         )
         words = shlex.split(command)
-        if words[:2] == ["leveret", "ctl"]:
-            before = Path.cwd()
-            os.chdir(self._folder)
-            try:
-                result = CliRunner().invoke(ctl, ["--data-dir", str(self._data_dir), *words[2:]])
-            finally:
-                os.chdir(before)
+        if words[0] == "leveret":
+            group = {"ctl": ctl, "migrate": migrate}[words[1]]
+            options = ["--data-dir", str(self._data_dir)] if group is ctl else []
+            with contextlib.chdir(self._folder):
+                result = CliRunner().invoke(group, [*options, *words[2:]])
             assert 0 == result.exit_code, (line, result.output)
             out = result.stdout
         elif words[0] == "rabbitmqctl":
@@ -204,7 +211,8 @@ def test_a_migration_and_the_way_back_lose_nothing(tmp_path, rabbitmq):
         consumer = Consumer(url(rabbitmq.address), received)
         await_some()
         reader.follow("rabbitmqctl export_definitions")
-        reader.run("leveret ctl import_definitions definitions.json")
+        reader.follow("leveret migrate check")
+        reader.follow("leveret ctl import_definitions new/")
         for shovels, target in (
             ("python shovels.py definitions.json amqp://guest:guest@old:5672 > ", running.address),
             ("python shovels.py definitions.json amqp://guest:guest@old:5672 back", rabbitmq.address),

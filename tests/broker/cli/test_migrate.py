@@ -89,14 +89,18 @@ def test_what_is_refused_is_named_with_what_belongs_to_it(written):
 
 
 def test_the_files_that_it_writes_start(written):
-    """They have what is obeyed and what can exist, secrets too, so only the owner can read them."""
+    """They have what is obeyed and what can exist, secrets too, so only the owner can read them; each names its command."""
     written(rabbitmq__conf=CONF, definitions__json=json.dumps(DEFINITIONS))
     first = check("rabbitmq.conf", "definitions.json", "--write", "new")
     again = check("new/leveret.conf", "new/definitions.json")
 
     assert (78, 0) == (first.exit_code, again.exit_code)
     assert "Still refused" not in first.stdout
-    assert "With the written files: starts" == first.stdout.splitlines()[-2]
+    assert [
+        "Written: new/leveret.conf, for `leveret serve --config new/leveret.conf`",
+        "Written: new/definitions.json, for `leveret ctl import_definitions new/definitions.json`",
+        "With the written files: starts",
+    ] == first.stdout.splitlines()[-4:-1]
     user = load([Path("new/leveret.conf")]).users[0]
     assert ("ada", "se#cret") == (user.name, user.password)
     kept = json.loads(Path("new/definitions.json").read_text())
