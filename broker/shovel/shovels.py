@@ -268,7 +268,10 @@ class Shovels:
     def _status(self, worker: Worker) -> dict[str, Any]:
         definition, session = worker.definition, worker.session
         status: dict[str, Any] = {
-            "timestamp": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(worker.since / 1000)),
+            "timestamp": time.strftime(
+                "%Y-%m-%d %H:%M:%S", time.localtime(worker.since / 1000)
+            ),  # as in RabbitMQ
+            "state_since": worker.since,
             "name": definition.name,
             "vhost": definition.vhost,
             "type": "dynamic",

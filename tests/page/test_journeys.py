@@ -278,6 +278,12 @@ def test_a_shovel_is_made_and_ended(page):
     page.tab.click("dialog button:has-text('Start')")
     page.tab.wait_for_selector("tr:has-text('mover') >> text=running")
     page.tab.wait_for_selector("tr:has-text('mover') >> td.number:has-text('2')")
+    (shovel,) = page.api("GET", "shovels")
+    shown = page.tab.evaluate(
+        "(time) => new Date(time).toLocaleString(undefined, {dateStyle: 'medium', timeStyle: 'long', hour12: false})",
+        shovel["state_since"],
+    )
+    page.tab.wait_for_selector(f"tr:has-text('mover') >> td:has-text('{shown}')")  # with its zone
     page.tab.click("tr:has-text('mover') >> text=Restart")
     page.tab.wait_for_selector("text=mover is restarted.")
     page.tab.click("tr:has-text('mover') >> text=Delete")

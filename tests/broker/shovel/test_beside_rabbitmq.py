@@ -117,7 +117,7 @@ def test_the_status_of_a_shovel_is_the_same(rabbitmq, ours):
             http.delete("same")
         theirs, same = found
         assert theirs == {key: same.get(key) for key in theirs}
-        assert {"blocked_status", "pending", "forwarded"} == same.keys() - theirs.keys()
+        assert {"blocked_status", "pending", "forwarded", "state_since"} == same.keys() - theirs.keys()
 
 
 def test_the_headers_of_a_shovel_are_the_same(rabbitmq, ours):
