@@ -7,6 +7,8 @@ import pika
 import pytest
 from services.browsing import Page, ask, cookie_of, declare_queues, opened, publish
 
+import leveret
+
 NAMED = "orders-worker"
 LATER_MS = 4_102_444_800_000
 """The year 2100."""
@@ -315,6 +317,16 @@ def test_a_virtual_host_is_protected(page):
     page.tab.click("tr:has-text('shop') >> text=Unprotect")
     page.tab.wait_for_selector("tr:has-text('shop') >> button:text-is('Protect')")
     assert not page.api("GET", "vhosts/shop")["protected_from_deletion"]
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_the_data_directory_is_named(browser, tmp_path, is_stored):
+    """About says where the data are, or that the broker keeps everything in memory."""
+    with leveret.Broker(management=True, data_dir=tmp_path if is_stored else None) as broker:
+        for page in opened(browser, broker):
+            page.open("about")
+            text = str(tmp_path) if is_stored else "none: this broker keeps everything in memory"
+            page.tab.wait_for_selector(f"dd:has-text('{text}')")
 
 
 def test_the_features_that_rabbitmq_deprecates_are_shown(page):
