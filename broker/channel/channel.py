@@ -103,7 +103,7 @@ class Channel:
         "vhost",
     )
 
-    consumer_class: type[Consumer] = Consumer
+    consumer_class: type[Consumer] | None = None  # None: that of each queue
     gets_from_paused = False  # True if `get` takes messages of paused queues, too
 
     def __init__(self, number: int, host: ChannelHost) -> None:

@@ -19,7 +19,6 @@ from leveret.broker.errors import (
 from leveret.broker.methods.exchange import queue_name
 from leveret.broker.queue.arguments import CLASSIC, QUORUM, STREAM, check_consume_arguments
 from leveret.broker.queue.consumer import Consumer
-from leveret.broker.queue.stream_consumer import StreamConsumer
 from leveret.broker.vhost.direct_reply_to import REPLY_TO
 from leveret.confirm.channel_confirms import ChannelConfirms
 
@@ -69,13 +68,11 @@ def basic_consume(channel: Channel, method: Wire.Consume) -> None:
             raise not_implemented(f"{what} does not support global qos")
         if queue.type == STREAM and not channel.prefetch_count:
             raise precondition_failed(f"consumer prefetch count is not set for stream {what}")
+        queue.check_consumer(method.consumer_tag, arguments)
     consumers = queue.consumers
     if consumers.exclusive is not None or (exclusive and (consumers or consumers.single_active)):
         raise access_refused(f"{resource('queue', name, channel.vhost.name)} in exclusive use")
-    make_consumer = channel.consumer_class
-    if queue.type == STREAM and make_consumer is Consumer:
-        make_consumer = StreamConsumer
-    consumer = make_consumer(
+    consumer = (channel.consumer_class or queue.consumer_class)(
         method.consumer_tag or _generated_tag(),
         queue,
         channel,

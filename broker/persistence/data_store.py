@@ -383,6 +383,9 @@ class DataStore:
         for qid, rows in self.environment.segments().items():
             if isinstance(log_of := owners.get(qid), StreamLog):
                 log_of.know(rows)
+        for qid, reached in self.environment.offsets().items():
+            if isinstance(log_of := owners.get(qid), StreamLog):
+                log_of.offsets.by_tag = reached
         total = 0
         for qid, recovered in found.items():
             owner = owners[queue_qid(qid)]

@@ -56,13 +56,12 @@ DEDUPLICATE_MODES = WINDOW, QUEUED, RUNNING = "window", "queued", "running"
 """Values of `x-deduplicate-mode` (`broker.queue.deduplication`)."""
 MOST_WINDOW_MS = 30 * 24 * 60 * 60 * 1000  # thirty days: the maximum of `x-deduplicate-for`
 
-AGES: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
-"""Seconds of each unit of `x-max-age`, and of an interval of `x-stream-offset`."""
+AGES: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}  # seconds of each
 _AGE_DIGITS = 9
-OFFSETS: Final = ("first", "last", "next")
-"""Values of `x-stream-offset` that are names."""
-MOST_SEGMENT: Final = 3_000_000_000
-"""Maximum of `x-stream-max-segment-size-bytes`."""
+OFFSETS: Final = ("first", "last", "next")  # values of `x-stream-offset` that are names
+MOST_SEGMENT: Final = 3_000_000_000  # maximum of `x-stream-max-segment-size-bytes`
+TRACKING: Final = "x-stream-automatic-offset-tracking"  # as in LavinMQ
+FILTER_SIZE: Final = "x-stream-filter-size-bytes"
 _UNDEFINED = ("longstr", "undefined")
 _DEAD_LETTER_KEY = "x-dead-letter-routing-key"
 _FAILOVER = "x-cancel-on-ha-failover"
@@ -275,6 +274,7 @@ _CONSUME_VALIDATORS: Mapping[str, _Validator] = {
     _FAILOVER: _bool,
     "x-consumer-timeout": _non_negative,
     "x-stream-offset": _offset,
+    TRACKING: _bool,
 }
 _CONSUME_VALIDATORS_4: Mapping[str, _Validator] = {
     **_CONSUME_VALIDATORS,
@@ -312,13 +312,13 @@ _CONSUME_CLASSIC = frozenset((_FAILOVER, "x-priority", "x-credit"))
 _CONSUME_QUORUM = frozenset(("x-priority", "x-credit"))
 _OF_ANY = frozenset((*_OF_CLASSIC, *_OF_QUORUM, *_OF_STREAMS))
 OF_QUEUES = _OF_ANY | _QUEUE_VALIDATORS.keys()  # those with an effect, or a meaning in RabbitMQ
-FILTER_SIZE: Final = "x-stream-filter-size-bytes"
-FILTER_SIZES: Final = range(16, 256)
-"""Values of that argument, which has no effect here."""
+FILTER_SIZES: Final = range(16, 256)  # values of that argument, which has no effect here
 _TIMEOUT: Final = "x-consumer-timeout"
 _QUORUM_TIMEOUTS: Final = ("x-consumer-disconnected-timeout", _TIMEOUT)
 """In RabbitMQ 4.3. The first is for nodes that do not answer: it has no effect on a single one."""
-_CONSUME_STREAM = frozenset(("x-credit", "x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered"))
+_CONSUME_STREAM = frozenset(
+    ("x-credit", "x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered", TRACKING)
+)
 _CONSUME_ANY = _CONSUME_CLASSIC | _CONSUME_QUORUM | _CONSUME_STREAM
 
 

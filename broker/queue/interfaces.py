@@ -171,6 +171,7 @@ class ClientChannel(Protocol):
     confirms: ChannelConfirms | None
     published: int
     dropped: int
+    tx: Any
 
     @property
     def host(self) -> Any:

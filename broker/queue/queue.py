@@ -11,7 +11,7 @@ Hot path: see docs/performance.md.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from leveret.broker.amqp.properties import may_expire
 from leveret.broker.amqp.tables import Table
@@ -51,6 +51,7 @@ class Queue:
     under which a durable one is stored (else 0), `parent` the vhost (None for a queue that never has limits).
     """
 
+    consumer_class: ClassVar[type[Consumer]] = Consumer
     __slots__ = (
         "_parent",
         "acked",
@@ -586,6 +587,9 @@ class Queue:
     def add_consumer(self, consumer: Consumer) -> None:
         """Add a consumer; the caller must have checked exclusivity, and must call `touch` afterwards."""
         self.consumers.add(consumer)
+
+    def check_consumer(self, tag: str | None, arguments: Table) -> None:
+        """Raise 406 if the queue cannot have a consumer with this tag, None for one of ours, and valid arguments."""
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Remove a consumer whose channel was closed, or that was cancelled: its channel keeps its unacked messages."""

@@ -11,6 +11,7 @@ Hot path: see docs/performance.md.
 """
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Collection
 from functools import partial
 from math import inf
@@ -18,12 +19,12 @@ from typing import Any, NamedTuple
 
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table, decode_value, strings
-from leveret.broker.errors import not_implemented, resource
-from leveret.broker.queue.arguments import OFFSETS, age_ms
+from leveret.broker.errors import not_implemented, precondition_failed, resource
+from leveret.broker.queue.arguments import OFFSETS, TRACKING, age_ms
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import RUN_BUDGET, Queue
 from leveret.broker.queue.settings import QueueSettings
-from leveret.broker.queue.stream_consumer import Share
+from leveret.broker.queue.stream_consumer import Share, StreamConsumer
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Fetched
 from leveret.storage.queues.chunks import Chunk, message_of_copy
@@ -34,6 +35,8 @@ SHARE = 256
 SEGMENTS = 8
 """A stream has at least about as many segments as this at its maximum size or age: retention is as exact."""
 LEAST_MS = 1000  # of a segment
+MOST_TAGS = 1000
+"""Maximum number of consumer tags of which a stream keeps the offsets."""
 _FILTER = b"x-stream-filter-value"
 
 
@@ -49,25 +52,31 @@ class Filter(NamedTuple):
 
 
 class Reader:
-    """A consumer's place in a stream: the `offset` that it gets next; None while that is being found."""
+    """A consumer's place in a stream: the `offset` that it gets next; None while that is being found.
 
-    __slots__ = ("filter", "offset")
+    `sent` has the delivery tag and the offset of what is perhaps unacked, if the stream keeps the consumer's offset.
+    """
 
-    def __init__(self, offset: int | None, filter_: Filter | None) -> None:
+    __slots__ = ("filter", "offset", "sent")
+
+    def __init__(self, offset: int | None, filter_: Filter | None, *, is_kept: bool) -> None:
         self.offset = offset
         self.filter = filter_
+        self.sent: deque[tuple[int, int]] | None = deque() if is_kept else None
 
 
 class StreamQueue(Queue):
     """A stream; the arguments are those of `Queue`. `log` keeps its messages."""
 
-    __slots__ = ("_readers", "log")
+    consumer_class = StreamConsumer
+    __slots__ = ("_kept", "_readers", "log")
 
     def __init__(self, name: str, vhost: str, backing: StreamLog, *args: Any, **options: Any) -> None:
         super().__init__(name, vhost, backing, *args, **options)
         self.log = backing
         self.no_pause_until = inf  # a publisher never waits for readers
         self._readers: dict[Consumer, Reader] = {}
+        self._kept: dict[Consumer, Reader] = {}  # those whose offsets are kept
 
     # -- the turn -----------------------------------------------------------------------------------------------
 
@@ -81,6 +90,8 @@ class StreamQueue(Queue):
             self.acked += len(acks)
             log.unacked_count -= len(acks)
             acks.clear()
+        for consumer in self._kept:
+            self._keep_offset(consumer)
         inbox = self.inbox
         if inbox:
             self.published += len(inbox)
@@ -126,7 +137,10 @@ class StreamQueue(Queue):
             if batch.messages:
                 if not consumer.no_ack:
                     self.log.unacked_count += len(batch.messages)
+                first = consumer.channel.delivery_tag + 1
                 self.deliver_to((consumer,), batch)
+                if reader.sent is not None:
+                    reader.sent += enumerate(batch.seq_ids, first)
         return False
 
     def _next_share(self, reader: Reader, most: int) -> tuple[int, Fetched] | None:
@@ -191,12 +205,44 @@ class StreamQueue(Queue):
 
     # -- consumers ------------------------------------------------------------------------------------------------
 
+    def check_consumer(self, tag: str | None, arguments: Table) -> None:
+        """Raise 406 if the offset of the consumer is to be kept and cannot be; see `Queue.check_consumer`."""
+        if not _keeps_offset(arguments):
+            return
+        what = f"for stream {resource('queue', self.name, self.vhost)}"
+        if not tag:
+            raise precondition_failed(f"{TRACKING} needs a consumer tag {what}")
+        known = self.log.offsets.by_tag
+        if tag not in known and len(known.keys() | {each.tag for each in self._kept}) >= MOST_TAGS:
+            raise precondition_failed(
+                f"{TRACKING} {what}: it has offsets of {MOST_TAGS} consumer tags already"
+            )
+
+    def _keep_offset(self, consumer: Consumer) -> None:
+        """Keep the offset up to which a consumer has settled all that it was sent."""
+        reader, channel = self._kept[consumer], consumer.channel
+        if channel.tx is not None and channel.tx.settled:  # they may be rolled back
+            return
+        sent, unacked = reader.sent, channel.unacked
+        if not sent or reader.offset is None:
+            return
+        while sent and sent[0][0] not in unacked:
+            sent.popleft()
+        reached = sent[0][1] if sent else reader.offset
+        if reached != self.log.offsets.by_tag.get(consumer.tag):
+            self.log.offsets.reach(consumer.tag, reached)
+
     def add_consumer(self, consumer: Consumer) -> None:
         """Add a consumer at the offset that its (valid) arguments ask for; see `Queue.add_consumer`."""
-        reader = self._readers[consumer] = Reader(None, _filter_of(consumer.arguments))
-        kind, value = consumer.arguments.get("x-stream-offset", ("longstr", "next"))
+        is_kept = _keeps_offset(consumer.arguments)
+        reader = self._readers[consumer] = Reader(None, _filter_of(consumer.arguments), is_kept=is_kept)
+        kind, value = consumer.arguments.get("x-stream-offset", ("longstr", "first" if is_kept else "next"))
         log = self.log
-        if kind == "timestamp":
+        if is_kept:
+            self._kept[consumer] = reader
+        if is_kept and consumer.tag in log.offsets.by_tag:
+            reader.offset = max(log.offsets.by_tag[consumer.tag], log.first)
+        elif kind == "timestamp":
             log.find_time(consumer, 1000 * int(value), partial(self._found, consumer))
         elif isinstance(value, int):
             is_4 = self._parent is not None and self._parent.compatibility.arguments == "4.3"
@@ -213,7 +259,8 @@ class StreamQueue(Queue):
             reader.offset = offset
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Remove a consumer; see `Queue.remove_consumer`."""
+        """Remove a consumer; see `Queue.remove_consumer`. What it settles later is not in its offset."""
+        self._kept.pop(consumer, None)
         self._readers.pop(consumer, None)
         self.log.give_up_search(consumer)
         super().remove_consumer(consumer)
@@ -261,6 +308,7 @@ class StreamQueue(Queue):
     def delete(self, *, discards: bool = True) -> list[Consumer]:
         """Delete the stream; see `Queue.delete`."""
         self._readers.clear()
+        self._kept.clear()
         return super().delete(discards=discards)
 
 
@@ -288,6 +336,11 @@ def _mark_of(message: Message) -> str | None:
     """Return the filter value of a message; None if it has none."""
     value = Properties(message.header).split_headers().get(_FILTER)
     return None if value is None else str(decode_value(value)[1])
+
+
+def _keeps_offset(arguments: Table) -> bool:
+    """Return whether the stream is to keep the offset of a consumer with these arguments."""
+    return arguments.get(TRACKING) == ("bool", True)
 
 
 def _filter_of(arguments: Table) -> Filter | None:

@@ -33,6 +33,7 @@ from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.message import Message, Persistent
 from leveret.storage.queues.backing_queue import PagingCounts, Peeked, Peeking, Piece, PortionSteps, never
 from leveret.storage.queues.chunks import Chunk, ChunkCache, Copies, Dress, chunk_of, message_of_copy
+from leveret.storage.queues.consumer_offsets import ConsumerOffsets
 from leveret.storage.queues.delta import NO_GAPS
 from leveret.storage.queues.no_paging import AppendOnly
 from leveret.storage.queues.pager import LOAD_OCTETS, Pager
@@ -89,6 +90,7 @@ class StreamLog(AppendOnly, Looks):
         "last_batch",
         "next_seq",
         "octets",
+        "offsets",
         "on_loaded",
         "pager",
         "qid",
@@ -124,6 +126,7 @@ class StreamLog(AppendOnly, Looks):
         """Content bytes of all messages so far, those that were deleted included."""
         self.unacked_count = 0
         """Deliveries that readers have not acked; kept by the owner."""
+        self.offsets = ConsumerOffsets(pager, qid)
         self._tail: deque[Entry] = deque()
         self._tail_octets = 0  # bytes of memory of those of the tail that are stored
         self._safe = Reach(0)
@@ -590,6 +593,7 @@ class StreamLog(AppendOnly, Looks):
         tell = journal.end_unwritten(self)
         for segment in self.segments:
             journal.delete(segments.TABLE, segments.pack_key(self.qid, segment.first))
+        self.offsets.clear()
         journal.sweep(self.qid, 0, self.next_seq, paged=False)
         if tell is not None:
             journal.when_all_safe(tell)

@@ -27,7 +27,7 @@ import lmdb
 from leveret.storage import delayed, message_ids
 from leveret.storage.errors import DamagedError, StorageError
 from leveret.storage.files import open_regular
-from leveret.storage.journal import segments
+from leveret.storage.journal import offsets, segments
 from leveret.storage.journal.blocks import (
     IN_BLOB,
     RETURN_OCTETS,
@@ -70,7 +70,7 @@ from leveret.storage.store.store_header import (
 
 _U64 = Struct(">Q")
 _PAIR = Struct(">QQ")
-_NEWER = (message_ids.TABLE, segments.TABLE)
+_NEWER = (message_ids.TABLE, segments.TABLE, offsets.TABLE)
 """Tables that data of earlier versions do not have."""
 _COUNT = Struct(">I")
 _ROOT_PAGES = 2
@@ -209,6 +209,7 @@ class Check:
             (delayed.TABLE, self._check_delayed),
             (message_ids.TABLE, self._check_ids),
             (segments.TABLE, self._check_segments),
+            (offsets.TABLE, self._check_offsets),
         ):
             self._reading(name)
             if name in self._db:
@@ -564,6 +565,18 @@ class Check:
             if before is not None and before[0] == qid and before[1].before > segment.before:
                 self._report(where, "fewer bytes come before it than before an older one")
             before = qid, segment
+
+    def _check_offsets(self) -> None:
+        queues = self._ids_of(QueueRow)
+        for key, value in self._table(offsets.TABLE):
+            try:
+                qid, tag, _ = offsets.unpack_row(key, value)
+            except DamagedError as error:
+                self._report(offsets.TABLE, str(error))
+                continue
+            if qid not in queues:
+                text = "the offset of a consumer of a stream that does not exist"
+                self._report(f"{offsets.TABLE} {qid}/{tag}", text, damage=False)
 
     def _check_files(self) -> None:
         blobs = self._data_dir / "blobs"

@@ -13,13 +13,13 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import lmdb
 
@@ -27,7 +27,7 @@ from leveret.storage import delayed, message_ids
 from leveret.storage.damage import Damages
 from leveret.storage.errors import NO_SPACE, DamagedError, DiskFullError, Done, StorageError
 from leveret.storage.files import DIRECTORY, sync_directory, tighten
-from leveret.storage.journal import segments
+from leveret.storage.journal import offsets, segments
 from leveret.storage.journal.batch import Batch, Changes, LoggedChanges, small_changes
 from leveret.storage.journal.blocks import LAST_SEQ_ID
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
@@ -39,6 +39,8 @@ from leveret.storage.store.redo_log import NAME as REDO_LOG, ROW as REDO_ROW, Lo
 from leveret.storage.store.store_header import CLEAN, PLACE, Saved, begin, check_format, format_of, seal
 
 log = logging.getLogger("leveret.storage")
+
+R = TypeVar("R")
 
 MAPPED = 24 * 1024 * 1024  # bytes of mapped files from which they are released after rows all over
 ROOM = 16 * 1024 * 1024  # bytes of disk that a commit leaves free: if it fails with less, the disk is full
@@ -559,23 +561,35 @@ class Environment:
     def segments(self) -> dict[int, list[Segment]]:
         """Return the segments of each stream, ascending. Damaged rows are left out: two segments are one then."""
         found: dict[int, list[Segment]] = {}
-        for key, value in self.rows(segments.TABLE):
-            try:
-                qid, segment = segments.unpack_row(key, value)
-            except DamagedError as error:
-                log.error("storage: %s", error)  # noqa: TRY400 - it says all
-                continue
+        for qid, segment in self._sound_rows(segments.TABLE, segments.unpack_row):
             found.setdefault(qid, []).append(segment)
         return found
 
-    def forget_segments(self, qids: Collection[int]) -> None:
-        """Remove the rows of segments of streams that no longer exist."""
-        streams = self.segments()
-        gone = [segments.pack_key(qid, row.first) for qid in qids for row in streams.get(qid, ())]
-        if gone:
+    def offsets(self) -> dict[int, dict[str, int]]:
+        """Return the offsets of the consumers of each stream, by their tags. Damaged rows are left out."""
+        found: dict[int, dict[str, int]] = {}
+        for qid, tag, offset in self._sound_rows(offsets.TABLE, offsets.unpack_row):
+            found.setdefault(qid, {})[tag] = offset
+        return found
+
+    def _sound_rows(self, table: str, unpack: Callable[[bytes, bytes], R]) -> Iterator[R]:
+        for key, value in self.rows(table):
+            try:
+                yield unpack(key, value)
+            except DamagedError as error:
+                log.error("storage: %s", error)  # noqa: TRY400 - it says all
+
+    def forget_streams(self, qids: Collection[int]) -> None:
+        """Remove the rows of streams that no longer exist: those of segments and offsets."""
+        gone = {
+            table: [key for key, _ in self.rows(table) if int.from_bytes(key[:8], "big") in qids]
+            for table in (segments.TABLE, offsets.TABLE)
+        }
+        if any(gone.values()):
             with self.store.env.begin(write=True) as txn:
-                for key in gone:
-                    txn.delete(key, db=self.store.db[segments.TABLE])
+                for table, keys in gone.items():
+                    for key in keys:
+                        txn.delete(key, db=self.store.db[table])
 
     def rows(self, table: str) -> Iterator[tuple[bytes, bytes]]:
         """Yield all rows of a table of the durable environment."""

@@ -32,7 +32,7 @@ from leveret.storage import delayed, message_ids
 from leveret.storage.damage import BITMAP, BLOCK, Damages
 from leveret.storage.errors import DamagedError, StorageError, UnknownStateError
 from leveret.storage.files import DIRECTORY, FILE, sync_data
-from leveret.storage.journal import segments
+from leveret.storage.journal import offsets, segments
 from leveret.storage.journal.batch import Changes, LoggedChanges, decode_batch, together
 from leveret.storage.journal.blocks import (
     LAST_SEQ_ID,
@@ -63,6 +63,7 @@ TABLES = (  # the tables of the environment with what survives the end of the br
     delayed.TABLE,
     message_ids.TABLE,
     segments.TABLE,
+    offsets.TABLE,
 )
 MAP_SIZE = 1 << 40
 LEAST_MAP = 1 << 30  # bytes of a map below which an environment is not opened

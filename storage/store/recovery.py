@@ -93,7 +93,7 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
         log.warning("storage: removing messages of %d queues that no longer exist", len(unknown))
         environment.store.unfinished += [Range(qid, 0, LAST_SEQ_ID) for qid in unknown]
         environment.finish_sweeps()
-        environment.forget_segments(unknown)
+        environment.forget_streams(unknown)
     _repair_files(environment)
     return {
         qid: recovered for qid, recovered in found.items() if queue_qid(qid) in qids and recovered.messages

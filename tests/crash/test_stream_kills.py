@@ -4,6 +4,7 @@ import random
 import signal
 import threading
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pika
@@ -88,6 +89,42 @@ def test_a_killed_broker_keeps_every_confirmed_message_at_its_offset(tmp_path: P
         found = _read(running, "first")
         assert confirmed <= set(found.values())
         assert {place: found.get(place) for place in known} == known
+
+
+def test_a_consumer_whose_offset_is_kept_misses_nothing_over_kills(tmp_path: Path) -> None:
+    """After each kill a consumer with the same tag continues at the latest where it had acked all before."""
+    count, acked, begins = 8000, -1, []
+    wanted = {"x-stream-automatic-offset-tracking": True}
+    with serving(tmp_path) as running, _connect(running) as connection:
+        channel = _channel(connection)
+        for number in range(count):
+            if number == count - 1:
+                channel.confirm_delivery()  # of the last one: all before it are on disk
+            channel.basic_publish("", NAME, b"%d" % number)
+    chosen = random.Random(5)
+    while acked < count - 1:
+        with serving(tmp_path) as running:
+            stop = acked + chosen.randint(1000, 3000)
+            begins.append(None)
+            with suppress(pika.exceptions.AMQPError), _connect(running) as connection:
+                channel = _channel(connection)
+                channel.basic_qos(prefetch_count=100)
+                for method, properties, _ in channel.consume(
+                    NAME, arguments=wanted, consumer_tag="worker", inactivity_timeout=10
+                ):
+                    assert method is not None, f"nothing after {acked} of {count}"
+                    place = properties.headers["x-stream-offset"]
+                    if begins[-1] is None:
+                        begins[-1] = place
+                    assert place <= acked + 1
+                    acked = max(acked, place)
+                    channel.basic_ack(method.delivery_tag)
+                    if acked == stop:
+                        threading.Timer(0.02, running.process.kill).start()
+                    if acked == count - 1:
+                        break
+    assert len(begins) > 2
+    assert all(later > earlier for earlier, later in pairwise(begins))
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -2,14 +2,17 @@
 
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from doubles.fakes import Client, DiskNode, Node, basic_consume, queue_declare
 
 from leveret.broker.administration import BadRequestError
-from leveret.broker.amqp.commands import Basic, Channel, make
+from leveret.broker.amqp.codec import encode_method
+from leveret.broker.amqp.commands import Basic, Channel, Tx, make
 from leveret.broker.amqp.properties import Properties, build, with_offset
+from leveret.broker.queue import stream_queue
 from leveret.broker.queue.stream_queue import StreamQueue
 from leveret.storage.queues.chunks import Copies
 
@@ -171,6 +174,147 @@ def test_a_stream_waits_for_no_consumer(node: Node) -> None:
     settle(node)
     assert not found.awaits_consumers
     assert found.settings.confirm_mode == "standard"
+
+
+KEPT = {"x-stream-automatic-offset-tracking": ("bool", True)}
+
+
+def resume(client: Client, tag: str = "c", **more: Any) -> list[bytes]:
+    """Return the bodies that a new consumer gets at once, whose offset the stream keeps."""
+    client.send(basic_consume("s", tag, arguments={**KEPT, **more}))
+    return taken(client)
+
+
+def end(client: Client, way: str) -> Client:
+    """End a consumer, and return the client for the next one."""
+    if way == "cancel":
+        client.send(make(Basic.Cancel, "c", False))
+        return client
+    node = client.node
+    if way == "channel":
+        client.send(make(Channel.Close, 200, "", 0, 0))
+        settle(node)
+        client.send(make(Channel.Open, ""))
+    else:
+        client.connection.lost()
+        settle(node)
+        client = Client(node, port=50001)
+    client.send(make(Basic.Qos, 0, 100, False))
+    settle(node)
+    client.take()
+    return client
+
+
+@pytest.mark.parametrize("way", ["cancel", "channel", "connection"])
+def test_a_consumer_continues_where_the_last_one_with_its_tag_has_ended(node: Node, way: str) -> None:
+    """It gets what was not acked, and what came later; a consumer with another tag begins with the first message."""
+    client = Client(node)
+    stream(client, 6)
+    assert resume(client) == [b"%d" % number for number in range(6)]
+    client.send(make(Basic.Ack, 2, True))
+    client.send(make(Basic.Ack, 5, False))  # one that is not acked comes before it
+    settle(node)
+    client = end(client, way)
+    publish(client, [6])
+    assert resume(client) == [b"2", b"3", b"4", b"5", b"6"]
+    assert resume(client, "other") == [b"%d" % number for number in range(7)]
+
+
+def test_acks_of_a_transaction_count_when_it_is_committed(node: Node) -> None:
+    """A rollback leaves the offset where it was."""
+    client = Client(node)
+    found = stream(client, 4)
+    client.send(make(Tx.Select))
+    resume(client)
+    client.send(make(Basic.Ack, 1, True))
+    client.send(make(Tx.Commit))
+    settle(node)
+    client.send(make(Basic.Ack, 3, True))
+    found.touch()
+    settle(node)
+    client.send(make(Tx.Rollback))
+    settle(node)
+    client = end(client, "channel")
+    assert resume(client) == [b"1", b"2", b"3"]
+
+
+def test_acks_that_come_just_before_the_end_count(node: Node) -> None:
+    """The queue need not have run in between."""
+    client = Client(node)
+    stream(client, 3)
+    resume(client)
+    client.connection.receive(encode_method(1, make(Basic.Ack, 2, True)))
+    client.connection.lost()
+    client = Client(node, port=50001)
+    client.send(make(Basic.Qos, 0, 100, False))
+    assert resume(client) == [b"2"]
+
+
+def test_an_offset_that_is_kept_goes_before_the_one_that_is_asked_for(node: Node) -> None:
+    """The first consumer with a tag begins where it asks, others where that one has ended; without the argument none."""
+    client = Client(node)
+    found = stream(client, 6)
+    asked = {"x-stream-offset": ("long", 3)}
+    assert resume(client, **asked) == [b"3", b"4", b"5"]
+    client.send(make(Basic.Ack, 2, True))
+    settle(node)
+    client = end(client, "cancel")
+    assert resume(client, **asked) == [b"5"]
+    client = end(client, "cancel")
+    assert read(client, offset=("long", 3)) == [b"3", b"4", b"5"]
+    found.log.segment_octets = 1
+    publish(client, range(6, 12))
+    node.vhosts["/"].policies.set("p", "s", {"max-length-bytes": 4})
+    settle(node)
+    client = end(client, "channel")
+    assert resume(client)[0] == b"%d" % found.log.first
+
+
+def test_offsets_survive_a_kill_and_end_with_their_stream(tmp_path: Path) -> None:
+    """A commit after the acks has them. A stream that is deleted leaves none behind."""
+    node = DiskNode(tmp_path / "data")
+    client = Client(node)
+    stream(client, 5)
+    resume(client)
+    client.send(make(Basic.Ack, 3, True))
+    settle(node)
+    for _ in range(2):  # the second time nothing is acked
+        node.disk.close()
+        node = DiskNode(tmp_path / "data")
+        client = Client(node)
+        client.send(make(Basic.Qos, 0, 100, False))
+        assert resume(client) == [b"3", b"4"]
+    found = node.vhosts["/"].queues["s"]
+    client.send(make(Basic.Ack, 1, False))
+    node.run_turn()
+    node.vhosts["/"].delete_queue(found)
+    settle(node)
+    assert node.disk.environment.offsets() == {}
+    node.disk.close()
+
+
+def test_what_cannot_keep_an_offset_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer needs a tag of its own, a stream keeps the offsets of so many, and other queues keep none."""
+    monkeypatch.setattr(stream_queue, "MOST_TAGS", 2)
+    client = Client(node)
+    stream(client, 1)
+    for tag in ("a", "b", "a"):
+        resume(client, tag)
+        client.send(make(Basic.Ack, 0, True))
+        settle(node)
+        client.send(make(Basic.Cancel, tag, False))
+    for tag, fault in (
+        ("", "needs a consumer tag for stream"),
+        ("c", "it has offsets of 2 consumer tags already"),
+    ):
+        client.send(basic_consume("s", tag, arguments=KEPT))
+        assert any(fault in each for each in client.sent())
+        client.send(make(Channel.CloseOk))
+        client.send(make(Channel.Open, ""))
+        client.send(make(Basic.Qos, 0, 100, False))
+    client.send(queue_declare("q"))
+    client.send(basic_consume("q", "c", arguments=KEPT))
+    assert any("invalid arg 'x-stream-automatic-offset-tracking'" in each for each in client.sent())
 
 
 def test_a_large_message_is_copied_once_for_its_header() -> None:
