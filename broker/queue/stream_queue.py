@@ -10,6 +10,7 @@ limits of other queues are never made for one. Retention is applied when message
 Hot path: see docs/performance.md.
 """
 
+import logging
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection
@@ -36,7 +37,9 @@ SEGMENTS = 8
 """A stream has at least about as many segments as this at its maximum size or age: retention is as exact."""
 LEAST_MS = 1000  # of a segment
 MOST_TAGS = 1000
-"""Maximum number of consumer tags of which a stream keeps the offsets."""
+"""Maximum number of consumer tags of which a stream keeps the offsets; others forget the one that is idle longest."""
+log = logging.getLogger("leveret.queue")
+
 _FILTER = b"x-stream-filter-value"
 
 
@@ -212,11 +215,8 @@ class StreamQueue(Queue):
         what = f"for stream {resource('queue', self.name, self.vhost)}"
         if not tag:
             raise precondition_failed(f"{TRACKING} needs a consumer tag {what}")
-        known = self.log.offsets.by_tag
-        if tag not in known and len(known.keys() | {each.tag for each in self._kept}) >= MOST_TAGS:
-            raise precondition_failed(
-                f"{TRACKING} {what}: it has offsets of {MOST_TAGS} consumer tags already"
-            )
+        if len({each.tag for each in self._kept} | {tag}) > MOST_TAGS:
+            raise precondition_failed(f"{TRACKING} {what}: it keeps offsets of {MOST_TAGS} consumers already")
 
     def _keep_offset(self, consumer: Consumer) -> None:
         """Keep the offset up to which a consumer has settled all that it was sent."""
@@ -230,7 +230,23 @@ class StreamQueue(Queue):
             sent.popleft()
         reached = sent[0][1] if sent else reader.offset
         if reached != self.log.offsets.by_tag.get(consumer.tag):
+            self._forget_offsets(consumer.tag)
             self.log.offsets.reach(consumer.tag, reached)
+
+    def _forget_offsets(self, tag: str) -> None:
+        """Make room for the offset of a consumer."""
+        offsets = self.log.offsets
+        while tag not in offsets.by_tag and len(offsets.by_tag) >= MOST_TAGS:
+            active = {each.tag for each in self._kept}
+            idle = next(each for each in offsets.by_tag if each not in active)
+            log.warning(
+                "%s: the offset of consumer tag '%s', %d, was forgotten, because it keeps those of %d tags",
+                resource("queue", self.name, self.vhost),
+                idle,
+                offsets.by_tag[idle],
+                MOST_TAGS,
+            )
+            offsets.forget(idle)
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Add a consumer at the offset that its (valid) arguments ask for; see `Queue.add_consumer`."""

@@ -18,10 +18,12 @@ class ConsumerOffsets:
         self._pager = pager
         self._qid = qid
         self.by_tag: dict[str, int] = {}
+        """Ascending by the time of the last change in this run."""
         self._changed: dict[str, None] = {}  # tags with an offset that the journal has not
 
     def reach(self, tag: str, offset: int) -> None:
         """Keep an offset; a later commit writes it, as it does with acks."""
+        self.by_tag.pop(tag, None)
         self.by_tag[tag] = offset
         if self._pager is not None:
             is_noted = bool(self._changed)

@@ -46,6 +46,7 @@ TABLE = "the oldest entries go, and are asked for or counted again"
 OWN = "the broker's own, which no client chooses"
 WITHOUT = {
     "administration.transfers.SAMPLE": ONE,
+    "queue.stream_queue.MOST_TAGS": "of one stream; the offset that is idle longest goes, and the log says so",
     "administration.definitions_outcome.LISTED": ONE,
     "administration.definitions_outcome.PROBLEMS": ONE,
     "automaton.MOST_POSITIONS": ONE,

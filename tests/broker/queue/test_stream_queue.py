@@ -293,20 +293,35 @@ def test_offsets_survive_a_kill_and_end_with_their_stream(tmp_path: Path) -> Non
     node.disk.close()
 
 
+def test_a_stream_forgets_the_offset_that_is_idle_longest(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One tag too many takes the place of that which moved first and has no consumer; the log says so."""
+    monkeypatch.setattr(stream_queue, "MOST_TAGS", 3)
+    client = Client(node)
+    found = stream(client)
+    for tag in ("active", "b", "c", "b", "d"):
+        resume(client, tag)
+        publish(client, [0])
+        client.send(make(Basic.Ack, 0, True))
+        settle(node)
+        if tag != "active":
+            client.send(make(Basic.Cancel, tag, False))
+    assert set(found.log.offsets.by_tag) == {"active", "b", "d"}
+    assert "consumer tag 'c'" in caplog.text
+
+
 def test_what_cannot_keep_an_offset_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A consumer needs a tag of its own, a stream keeps the offsets of so many, and other queues keep none."""
+    """A consumer needs a tag of its own, a stream has so many with offsets, and other queues have none."""
     monkeypatch.setattr(stream_queue, "MOST_TAGS", 2)
     client = Client(node)
     stream(client, 1)
-    for tag in ("a", "b", "a"):
-        resume(client, tag)
-        client.send(make(Basic.Ack, 0, True))
-        settle(node)
-        client.send(make(Basic.Cancel, tag, False))
     for tag, fault in (
         ("", "needs a consumer tag for stream"),
-        ("c", "it has offsets of 2 consumer tags already"),
+        ("c", "it keeps offsets of 2 consumers already"),
     ):
+        resume(client, "a")
+        resume(client, "b")
         client.send(basic_consume("s", tag, arguments=KEPT))
         assert any(fault in each for each in client.sent())
         client.send(make(Channel.CloseOk))
