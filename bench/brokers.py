@@ -34,6 +34,7 @@ STOP_LIMIT = 20.0
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 COUNTER = re.compile(r"(\w+)=(\d+)")
 LISTENING = re.compile(rb"started TCP listener on \S*?:(\d+)")
+LISTENER = re.compile(r"listeners\.tcp\.1 = 127\.0\.0\.1:(\d+)")
 READY = b"Server startup complete"
 
 
@@ -316,11 +317,15 @@ def rabbitmq_environment(directory: Path, node: str) -> dict[str, str]:
 def _start_rabbitmq(
     name: str, command: list[str], directory: Path, lines: Sequence[str], plugins: Sequence[str]
 ) -> Broker:
-    port = free_port()
+    file = directory / "rabbitmq.conf"
+    former = (
+        LISTENER.search(file.read_text()) if file.exists() else None
+    )  # the data belong to the node of that name
+    port = int(former[1]) if former else free_port()
     (directory / "plugins").write_text(f"[{','.join(plugins)}].\n")
     (directory / "env").write_text("")
     configuration = [f"listeners.tcp.1 = 127.0.0.1:{port}", *lines]
-    (directory / "rabbitmq.conf").write_text("\n".join(configuration) + "\n")
+    file.write_text("\n".join(configuration) + "\n")
     environment = {"HOME": str(directory), **rabbitmq_environment(directory, f"bench{port}@localhost")}
     process, log, began = _launch(command, directory, environment)
     _wait_for(process, log, READY, name)

@@ -270,10 +270,13 @@ def publish_frames(
     channel: int = 1,
     persistent: bool = False,
     headers: Mapping[str, Any] | None = None,
+    message_id: str | None = None,
 ) -> bytes:
     """Return the publish, header and body frames of one message (body at most one frame long)."""
     properties = commands.Basic.Properties(
-        delivery_mode=2 if persistent else 1, headers=dict(headers) if headers else None
+        delivery_mode=2 if persistent else 1,
+        headers=dict(headers) if headers else None,
+        message_id=message_id,
     )
     header = struct.pack(">HHQ", 60, 0, len(body)) + properties.marshal()
     parts = [frame.marshal(commands.Basic.Publish(exchange=exchange, routing_key=routing_key), channel)]
