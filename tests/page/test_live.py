@@ -42,7 +42,10 @@ def test_a_tail_shows_what_is_published(page):
     following(page, "shop")
     send(page.broker, "shop", "order.new", json.dumps({"order": 7}), headers={"tenant": "eu"})
     send(page.broker, "shop", "nobody", "lost")
-    page.tab.wait_for_selector("[data-counts]:has-text('2 messages')")
+    zone = page.tab.evaluate(
+        "new Date().toLocaleTimeString(undefined, {timeZoneName: 'short'}).split(' ').at(-1)"
+    )
+    page.tab.wait_for_selector(f"[data-counts]:has-text('2 messages, times in {zone}')")
     page.tab.wait_for_selector("details.message:has-text('to no queue')")
     page.tab.click("details.message:has-text('order.new') > summary")
     page.tab.wait_for_selector("button:has-text('Go on')")

@@ -75,6 +75,7 @@ test("an axis has one unit, and no fraction that is none; thousands have commas 
   assert.deepEqual([short(10000), half(10000, short)], ["10k", "5k"]);
   assert.deepEqual([perSecond(5000), half(5000, perSecond)], ["5,000/s", "2,500/s"]);
   assert.deepEqual([perSecond(5), half(5, perSecond)], ["5/s", "2.5/s"]);
+  assert.deepEqual([perSecond(0.5), half(0.5, perSecond)], ["0.5/s", ""]);
   assert.equal(count(6034), "6,034");
 });
 

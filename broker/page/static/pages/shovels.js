@@ -1,4 +1,4 @@
-/** Shovels: what moves messages between queues of any brokers, its state, and what to do with it. */
+/** Shovels: their ends, states and failures. */
 import { path, send } from "../shell/api.js";
 import { ask } from "../shell/dialog.js";
 import { h } from "../shell/elements.js";
@@ -25,7 +25,7 @@ export function show(place) {
       { name: "state", title: "State", value: (row) => row.state, wide: true, show: (row) => [badge(row.state, row.state === "running" ? "good" : row.state === "terminated" ? "bad" : "warn"), row.reason ? h("div", { class: "faint small" }, row.reason) : null] },
       { name: "source", title: "From", value: (row) => end(row, "source"), wide: true }, { name: "destination", title: "To", value: (row) => end(row, "destination"), wide: true },
       { name: "forwarded", title: "Moved", number: true, value: (row) => row.forwarded, show: (row) => count(row.forwarded) }, { name: "pending", title: "Unconfirmed", number: true, value: (row) => row.pending ?? 0, extra: true },
-      { name: "since", title: "State since", value: (row) => row.state_since, show: (row) => moment(row.state_since) },
+      { name: "since", title: "State since", wide: true, value: (row) => row.state_since, show: (row) => moment(row.state_since) },
       ...actionColumn(user.sets, (row) => [button("Restart", () => restart(row, () => again())), button("Delete", () => remove(row, () => again()), "danger")]),
     ],
   });

@@ -1,7 +1,7 @@
 /** Live tail: messages as they are published to an exchange. Publishers and queues notice nothing. */
 import { follow, get, path } from "../shell/api.js";
 import { fill, h, reasonOf, setText } from "../shell/elements.js";
-import { count, counted } from "../shell/format.js";
+import { count, counted, zone } from "../shell/format.js";
 import { badge, button, heading, queueLink, time } from "../shell/parts.js";
 import { link } from "../shell/route.js";
 import { TailLines } from "../shell/tail_lines.js";
@@ -130,7 +130,7 @@ export async function show({ main, route, vhost, signal }) {
     return [
       counted(lines.seen, "message"), isPaused ? `${count(lines.count + lines.passed)} of them not shown` : lines.passed ? `${count(lines.passed)} too fast to show` : "",
       beyond ? `the newest ${count(MOST)} are here` : "",
-      isPaused ? "paused" : "", lines.lost ? `${count(lines.lost)} left out by the broker, because this page reads too slowly` : "", isFollowing ? "" : "ended",
+      isPaused ? "paused" : "", lines.lost ? `${count(lines.lost)} left out by the broker, because this page reads too slowly` : "", isFollowing ? "" : "ended", `times in ${zone()}`,
     ].filter(Boolean).join(", ");
   }
 }

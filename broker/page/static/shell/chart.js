@@ -79,13 +79,14 @@ export class Chart {
 }
 
 /**
- * The label in the middle of an axis; none if it would be that of a whole number beside it.
+ * The label in the middle of an axis; none if it is not half of the one at the top.
  * @param {number} top
  * @param {(value: number, as?: number) => string} show
  */
 export function half(top, show) {
-  const middle = top / 2;
-  return !Number.isInteger(middle) && show(middle) === show(Math.round(middle)) ? "" : show(middle, top);
+  const middle = show(top / 2, top);
+  const [low, high] = [middle, show(top)].map((label) => parseFloat(label.replace(",", "")));
+  return 2 * low === high ? middle : "";
 }
 
 /** @param {number} milliseconds */
