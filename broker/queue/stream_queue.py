@@ -228,6 +228,8 @@ class StreamQueue(Queue):
             return
         while sent and sent[0][0] not in unacked:
             sent.popleft()
+        if len(sent) > 2 * consumer.prefetch_count + SHARE:  # the first one has long been unacked
+            reader.sent = sent = deque([each for each in sent if each[0] in unacked])
         reached = sent[0][1] if sent else reader.offset
         if reached != self.log.offsets.by_tag.get(consumer.tag):
             self._forget_offsets(consumer.tag)

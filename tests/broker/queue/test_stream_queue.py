@@ -372,3 +372,19 @@ def test_a_delivery_is_the_same_on_any_channel(node: Node, channel: int, frame_m
     headers = [Properties(each.header).headers for each in found]
     assert [each["x-stream-offset"] for each in headers] == [("long", number) for number in range(4)]
     assert [each.get("n") for each in headers] == [None, ("longstr", "1"), None, ("longstr", "3")]
+
+
+def test_a_delivery_that_is_never_acked_takes_no_memory_for_those_behind_it(node: Node) -> None:
+    """A stream remembers unacked deliveries of a consumer whose offset it keeps, and few of the others."""
+    client = Client(node)
+    found = stream(client, 1)
+    assert resume(client) == [b"0"]
+    for first in range(1, 5000, 90):
+        publish(client, range(first, first + 90))
+        for number in range(first, first + 90):
+            client.send(make(Basic.Ack, number + 1, False))
+    settle(node)
+    (reader,) = found._kept.values()
+    assert len(reader.sent or ()) < 1000
+    client = end(client, "channel")
+    assert resume(client)[0] == b"0"
