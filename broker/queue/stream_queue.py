@@ -231,7 +231,8 @@ class StreamQueue(Queue):
         if len(sent) > 2 * consumer.prefetch_count + SHARE:  # the first one has long been unacked
             reader.sent = sent = deque([each for each in sent if each[0] in unacked])
         reached = sent[0][1] if sent else reader.offset
-        if reached != self.log.offsets.by_tag.get(consumer.tag):
+        # another consumer with the tag may be ahead, if this one hangs
+        if reached > self.log.offsets.by_tag.get(consumer.tag, -1):
             self._forget_offsets(consumer.tag)
             self.log.offsets.reach(consumer.tag, reached)
 

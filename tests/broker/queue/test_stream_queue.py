@@ -388,3 +388,19 @@ def test_a_delivery_that_is_never_acked_takes_no_memory_for_those_behind_it(node
     assert len(reader.sent or ()) < 1000
     client = end(client, "channel")
     assert resume(client)[0] == b"0"
+
+
+def test_a_consumer_that_hangs_does_not_set_the_offset_of_its_tag_back(node: Node) -> None:
+    """Its client may have begun again with the same tag before the broker finds that its connection is dead."""
+    hung, client = Client(node, port=50001), Client(node)
+    found = stream(client, 4)
+    hung.send(make(Basic.Qos, 0, 100, False))
+    assert len(resume(hung)) == len(resume(client)) == 4
+    client.send(make(Basic.Ack, 0, True))
+    settle(node)
+    publish(client, [4])
+    client.send(make(Basic.Ack, 0, True))
+    settle(node)
+    found.touch()
+    settle(node)
+    assert found.log.offsets.by_tag == {"c": 5}
