@@ -60,12 +60,14 @@ class Reader:
     `sent` has the delivery tag and the offset of what is perhaps unacked, if the stream keeps the consumer's offset.
     """
 
-    __slots__ = ("filter", "offset", "sent")
+    __slots__ = ("filter", "offset", "requeued", "returned", "sent")
 
     def __init__(self, offset: int | None, filter_: Filter | None, *, is_kept: bool) -> None:
         self.offset = offset
         self.filter = filter_
         self.sent: deque[tuple[int, int]] | None = deque() if is_kept else None
+        self.returned = 0  # that of the consumer, as it was
+        self.requeued = inf  # first offset that it gave back: the next consumer continues there
 
 
 class StreamQueue(Queue):
@@ -230,11 +232,11 @@ class StreamQueue(Queue):
             sent.popleft()
         if len(sent) > 2 * consumer.prefetch_count + SHARE:  # the first one has long been unacked
             reader.sent = sent = deque([each for each in sent if each[0] in unacked])
-        reached = sent[0][1] if sent else reader.offset
+        reached = min(sent[0][1] if sent else reader.offset, reader.requeued)
         # another consumer with the tag may be ahead, if this one hangs
         if reached > self.log.offsets.by_tag.get(consumer.tag, -1):
             self._forget_offsets(consumer.tag)
-            self.log.offsets.reach(consumer.tag, reached)
+            self.log.offsets.reach(consumer.tag, int(reached))
 
     def _forget_offsets(self, tag: str) -> None:
         """Make room for the offset of a consumer."""
@@ -294,12 +296,21 @@ class StreamQueue(Queue):
     def requeue(self, seq_ids: Collection[int], *, moved: bool = False, failed: bool = True) -> None:
         """Take deliveries back: they are in the stream, and only make room."""
         del moved, failed
+        self._returned(min(seq_ids, default=inf))
         self._settled(seq_ids)
 
     def discard(self, seq_ids: Collection[int], *, moved: bool = False) -> None:
-        """Take rejected deliveries back, as `requeue`."""
+        """Take rejected deliveries back, which count as acked."""
         del moved
+        self._returned(inf)
         self._settled(seq_ids)
+
+    def _returned(self, first: float) -> None:
+        """Take note of consumers that have given deliveries back, from an offset on at most."""
+        for consumer, reader in self._kept.items():
+            if consumer.returned != reader.returned:
+                reader.returned = consumer.returned
+                reader.requeued = min(reader.requeued, first)
 
     def ack_moved(self, keys: Collection[int]) -> None:
         """Take acks that are committed with a transaction."""

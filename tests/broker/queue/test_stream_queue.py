@@ -238,6 +238,42 @@ def test_acks_of_a_transaction_count_when_it_is_committed(node: Node) -> None:
     assert resume(client) == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        (make(Basic.Reject, 3, True), 2),
+        (make(Basic.Nack, 4, True, True), 1),
+        (make(Basic.Recover, True), 1),
+        (make(Basic.Reject, 3, False), 5),
+        (make(Basic.Nack, 4, True, False), 5),
+    ],
+)
+@pytest.mark.parametrize("is_transaction", [False, True])
+def test_a_delivery_that_is_requeued_comes_to_the_next_consumer(
+    node: Node, method: Any, expected: int, *, is_transaction: bool
+) -> None:
+    """A client that cancels a consumer first requeues what the application did not take; what is rejected is settled."""
+    client, other = Client(node), Client(node, port=50001)
+    stream(client, 5)
+    other.send(make(Basic.Qos, 0, 100, False))
+    assert len(resume(client)) == len(resume(other, "other")) == 5
+    if is_transaction:
+        client.send(make(Tx.Select))
+    client.send(make(Basic.Ack, 1, False))
+    client.send(method)
+    other.send(make(Basic.Reject, 1, True))
+    other.send(make(Basic.Ack, 0, True))
+    client.send(make(Basic.Ack, 0, True))
+    if is_transaction:
+        client.send(make(Tx.Commit))
+    settle(node)
+    client.send(make(Basic.Cancel, "c", False))
+    client.take()
+    assert resume(client) == [b"%d" % number for number in range(expected, 5)]
+    other = end(other, "connection")
+    assert resume(other, "other") == [b"%d" % number for number in range(5)]
+
+
 def test_acks_that_come_just_before_the_end_count(node: Node) -> None:
     """The queue need not have run in between."""
     client = Client(node)
