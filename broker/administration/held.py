@@ -13,6 +13,7 @@ from leveret.broker.administration.messages import Steps, condition_of, found_qu
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
 from leveret.broker.message_filter.message_facts import MessageFacts
+from leveret.broker.queue.arguments import STREAM
 from leveret.broker.queue.due_time import LATEST
 from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.queue import Queue
@@ -79,8 +80,7 @@ class HeldMessages:
         other = queue_of(place, destination) if destination else queue
         if destination:
             check_permission(self._broker, actor, place, "write", "queue", destination)
-            if other is queue:
-                raise BadRequestError(f"{resource('queue', name, vhost)} is the source itself")
+            _check_destination(queue, other)
         matches = condition_of(choice.where).matches
         if queue.hold is None:
             return _nothing()
@@ -92,6 +92,16 @@ class HeldMessages:
             do = partial(_give, queue.hold, other, is_copy=act == "copy")
         return _act(
             queue.hold, do, choice, lambda due, message: matches(MessageFacts(message, now=now, due=due[0]))
+        )
+
+
+def _check_destination(queue: Queue, other: Queue) -> None:
+    """Raise BadRequestError for a queue that cannot hold what another one holds."""
+    if other is queue:
+        raise BadRequestError(f"{resource('queue', other.name, other.vhost)} is the source itself")
+    if other.type == STREAM:
+        raise BadRequestError(
+            f"{resource('queue', other.name, other.vhost)} is a stream, which holds nothing"
         )
 
 
