@@ -56,7 +56,7 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
     _other("management.csp.policy", "management.headers.*", nothing=("DENY", "nosniff", "no-referrer"),
            why="the headers of the page allow least, and cannot be changed"),
     _other("management.require_auth_for_api_reference", nothing=("true", "false"), why="the reference has no secrets"),
-    _protects("credentials_obfuscation.*", nothing=("false",), why="there is no such encryption in memory"),
+    _other("credentials_obfuscation.*", nothing=("true", "false"), why="no password appears in logs and errors"),
     _other("ssl_options.client_renegotiation", "management.ssl.client_renegotiation",
            "prometheus.ssl.client_renegotiation", "ssl_allow_poodle_attack", nothing=("false",),
            why="renegotiation and old versions of TLS are always refused"),
@@ -173,14 +173,15 @@ FOREIGN_VARIABLES: Final[tuple[Foreign, ...]] = (
 """Environment variables. Those of the Erlang runtime and of clustering have no effect, and are harmless: no row."""
 
 PLUGINS: Final = frozenset((
-    "accept", "amqp_client", "amqp10_client", "amqp10_common", "cowboy", "cowlib", "oauth2_client", "prometheus",
+    "accept", "amqp10_client", "amqp10_common", "amqp_client", "cowboy", "cowlib", "oauth2_client", "prometheus",
     "rabbitmq_auth_backend_cache", "rabbitmq_auth_backend_http", "rabbitmq_auth_backend_internal_loopback",
     "rabbitmq_auth_backend_ldap", "rabbitmq_auth_backend_oauth2", "rabbitmq_auth_mechanism_ssl", "rabbitmq_aws",
-    "rabbitmq_delayed_message_exchange", "rabbitmq_event_exchange", "rabbitmq_management", "rabbitmq_management_agent",
-    "rabbitmq_peer_discovery_aws", "rabbitmq_peer_discovery_common", "rabbitmq_peer_discovery_consul",
-    "rabbitmq_peer_discovery_etcd", "rabbitmq_peer_discovery_k8s", "rabbitmq_prelaunch", "rabbitmq_prometheus",
-    "rabbitmq_shovel", "rabbitmq_shovel_management", "rabbitmq_shovel_prometheus", "rabbitmq_top",
-    "rabbitmq_web_dispatch",
+    "rabbitmq_consistent_hash_exchange", "rabbitmq_delayed_message_exchange", "rabbitmq_event_exchange",
+    "rabbitmq_management", "rabbitmq_management_agent", "rabbitmq_peer_discovery_aws",
+    "rabbitmq_peer_discovery_common", "rabbitmq_peer_discovery_consul", "rabbitmq_peer_discovery_etcd",
+    "rabbitmq_peer_discovery_k8s", "rabbitmq_prelaunch", "rabbitmq_prometheus", "rabbitmq_random_exchange",
+    "rabbitmq_recent_history_exchange", "rabbitmq_shovel", "rabbitmq_shovel_management", "rabbitmq_shovel_prometheus",
+    "rabbitmq_top", "rabbitmq_web_dispatch",
 ))  # fmt: skip
 """Plugins whose features are here, or that a broker without clustering needs not."""
 FOREIGN_PLUGINS: Final[tuple[Foreign, ...]] = (

@@ -189,7 +189,8 @@ def test_plugins_that_are_not_here_are_named(tmp_path):
     config = loaded(
         tmp_path,
         RABBITMQ_ENABLED_PLUGINS_FILE=str(file),
-        RABBITMQ_ENABLED_PLUGINS="rabbitmq_shovel,rabbitmq_stream",
+        RABBITMQ_ENABLED_PLUGINS="rabbitmq_shovel,rabbitmq_stream,rabbitmq_consistent_hash_exchange,"
+        "rabbitmq_random_exchange,rabbitmq_recent_history_exchange",
     )
 
     assert {"RABBITMQ_ENABLED_PLUGINS: rabbitmq_stream", f"{file}: rabbitmq_mqtt"} == {
