@@ -81,25 +81,36 @@ def enable_feature_flag(call: Call, name: str) -> None:
         raise bad_request("unsupported")
 
 
-@ROUTES.list("deprecated-features")
-def list_deprecated_features(call: Call) -> Answer:
-    """Features that RabbitMQ deprecates."""
+def _deprecated(call: Call) -> list[dict[str, str]]:
     denied = {name for name, (phase, _) in DEPRECATED.items() if phase == _REMOVED}
     switches = call.broker.config.compatibility
     denied |= {"transient_nonexcl_queues"} if switches.transient_nonexcl_queues == "denied" else set()
     denied |= set() if switches.global_qos == "permitted" else {"global_qos"}
     denied |= set() if switches.queues.arguments == "3.13" else {"queue_master_locator"}
     phases = PHASES_4 if call.is_4 else {}
-    rows = [
+    return [
         {"name": name, "deprecation_phase": phases.get(name, phase),
          "state": "denied" if name in denied else "permitted", "provided_by": "rabbit", "desc": doc, "doc_url": ""}
         for name, (phase, doc) in DEPRECATED.items()
     ]  # fmt: skip
+
+
+@ROUTES.list("deprecated-features")
+def list_deprecated_features(call: Call) -> Answer:
+    """Features that RabbitMQ deprecates."""
+    return Listing(_deprecated(call), sort=("name",), is_paged=False)
+
+
+@ROUTES.list("deprecated-features/used")
+def list_used_deprecated_features(call: Call) -> Answer:
+    """Those in use: transient queues that are not exclusive; the use of others is not recorded, as in RabbitMQ 4.3."""
+    queues = (queue for vhost in call.broker.vhosts.values() for queue in vhost.queues.values())
+    is_used = any(not queue.durable and queue.exclusive_owner is None for queue in queues)
+    rows = [row for row in _deprecated(call) if is_used and row["name"] == "transient_nonexcl_queues"]
     return Listing(rows, sort=("name",), is_paged=False)
 
 
 @ROUTES.list("extensions", needs=Right.MANAGEMENT)
-@ROUTES.list("deprecated-features/used", doc="Empty: their use is not recorded.")
 @ROUTES.list(
     "federation-links",
     "federation-links/{vhost}",

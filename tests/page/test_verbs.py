@@ -98,7 +98,7 @@ vhosts vhosts
 """
 """A list of things of the whole broker, and the module of the page that has them."""
 NOT_LISTED = {
-    "deprecated-features/used": "it is always empty",
+    "deprecated-features/used": "a check of operators, by a command",
     "extensions": "there are none",
     "feature-flags": "all are always enabled",
     "federation-links": "there is no federation",

@@ -164,9 +164,10 @@ def check_if_node_is_mirror_sync_critical(session: Session) -> None:
 
 @command(CHECKS)
 def check_if_any_deprecated_features_are_used(session: Session) -> None:
-    """Check that no feature is in use that RabbitMQ deprecates: their use is not recorded, so none is found."""
+    """Check that no queue is transient and not exclusive: the use of other deprecated features is not recorded."""
     session.announce("Checking if any deprecated features are used ...")
-    session.api.get("deprecated-features", "used")
+    if used := session.api.get("deprecated-features", "used"):
+        raise CtlError("\n".join(["Error:", *(row["name"] for row in used)]), exit_codes.UNAVAILABLE)
     session.say("Cluster reported no deprecated features in use")
 
 

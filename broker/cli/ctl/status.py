@@ -153,9 +153,7 @@ def list_feature_flags(session: Session, columns: tuple[str, ...]) -> None:
     session.show_rows(session.api.get("feature-flags"), columns or ("name", "state"))
 
 
-@command(
-    FEATURE_FLAGS, "name state", flag("--used", text="Only those in use: none, their use is not recorded.")
-)
+@command(FEATURE_FLAGS, "name state", flag("--used", text="Only those that are known to be in use."))
 def list_deprecated_features(session: Session, columns: tuple[str, ...], *, used: bool) -> None:
     """List the features that RabbitMQ deprecates, and whether they are permitted here."""
     session.announce(f"Listing deprecated features {'in use ' if used else ''}...")

@@ -135,9 +135,7 @@ def test_settings_are_text_without_passwords():
     assert b"guest:guest" not in answer.body
 
 
-@pytest.mark.parametrize(
-    "path", ["extensions", "deprecated-features/used", "federation-links", "shovels", "shovels/%2F"]
-)
+@pytest.mark.parametrize("path", ["extensions", "federation-links", "shovels", "shovels/%2F"])
 def test_lists_of_what_is_not_here_are_empty(api, path):
     """Dashboards ask for them."""
     assert [] == api.get(path)
@@ -179,6 +177,19 @@ def test_deprecated_features_have_their_state(api):
     )
     denied = {"global_qos", "transient_nonexcl_queues", "queue_master_locator"}
     assert {"denied"} == {states()[name] for name in denied}
+
+
+def test_transient_queues_are_a_deprecated_feature_in_use(api):
+    """One that is neither durable nor exclusive is what 4.3 denies; others are not."""
+    client = Client(api.node)
+    client.declare("kept", durable=True)
+    client.declare("own", exclusive=True)
+    assert [] == api.get("deprecated-features/used")
+    client.declare("replies")
+
+    assert [("transient_nonexcl_queues", "permitted")] == [
+        (row["name"], row["state"]) for row in api.get("deprecated-features/used")
+    ]
 
 
 def test_flags_of_4_3(api):

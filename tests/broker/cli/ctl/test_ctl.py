@@ -150,6 +150,18 @@ def test_commands_of_rabbitmq_4_that_scripts_use(run, words, text):
     assert (0, True) == (done.exit_code, text in done.stdout), done.output
 
 
+def test_a_deprecated_feature_in_use_fails_its_check(run):
+    """A transient queue that is not exclusive is named, with RabbitMQ's exit code, until it is gone."""
+    queue = {"name": "replies", "vhost": "/", "durable": False, "auto_delete": False, "arguments": {}}
+    assert 0 == run("import_definitions", "-", input=json.dumps({"queues": [queue]})).exit_code
+    used = run("check_if_any_deprecated_features_are_used")
+    run("delete_queue", "replies")
+
+    assert exit_codes.UNAVAILABLE == used.exit_code
+    assert "transient_nonexcl_queues" in used.stderr
+    assert 0 == run("check_if_any_deprecated_features_are_used").exit_code
+
+
 def test_a_password_is_read_from_standard_input(run):
     """So that it stands in no list of processes."""
     assert 0 == run("add_user", "reader", input="from stdin\n").exit_code
