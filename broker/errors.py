@@ -118,13 +118,25 @@ def no_disk_space(effect: str) -> AMQPError:
     return NoResourceError(f"no disk space left: {effect}")
 
 
-def denied_feature(name: str) -> AMQPError:
-    """541 that closes a connection because of a feature that RabbitMQ has deprecated, with its text."""
+def denied_feature(name: str, *, by_default: bool = True) -> AMQPError:
+    """541 that closes a connection because of a feature that RabbitMQ has deprecated, with its text.
+
+    `by_default`: the release denies it, as 4.3 does, and not the configuration alone.
+    """
+    if by_default:
+        why = "By default, this feature is not permitted anymore.\nThe feature will be removed from a future major"
+        when = "version, regardless of the configuration; actual version"
+    else:
+        why = (
+            "Its use is not permitted per the configuration (overriding the default, which is permitted):\n"
+            f'    "deprecated_features.permit.{name} = false"\n'
+            "Its use will not be permitted by default in a future minor"
+        )
+        when = "version and the feature will be removed from a future major RabbitMQ version; actual versions"
     return AMQPError(
         ReplyCode.INTERNAL_ERROR,
-        f"Feature `{name}` is deprecated.\nBy default, this feature is not permitted anymore.\n"
-        "The feature will be removed from a future major RabbitMQ version, regardless of the configuration; "
-        "actual version to be determined.\nTo continue using this feature when it is not permitted by default, set the "
+        f"Feature `{name}` is deprecated.\n{why} RabbitMQ {when} to be determined.\n"
+        "To continue using this feature when it is not permitted by default, set the "
         f'following parameter in your configuration:\n    "deprecated_features.permit.{name} = true"',
     )
 

@@ -100,7 +100,8 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
         arguments=arguments,
     )
     if host.compatibility.transient_nonexcl_queues == "denied" and not (durable or method.exclusive):
-        raise denied_feature("transient_nonexcl_queues")
+        is_4 = host.compatibility.profile == "4.3"
+        raise denied_feature("transient_nonexcl_queues", by_default=is_4)
     check_locator(arguments, release)
     channel.await_name(name)
     queue = vhost.create_queue(

@@ -147,6 +147,7 @@ class Case:
     fatal: bool = False
     outside: bool = False
     of: tuple[str, ...] = ("3.10", "4.3")
+    profiles: tuple[str, ...] = ("3.13", "4.3")
     names: dict[str, str] = field(default_factory=dict)
 
     @property

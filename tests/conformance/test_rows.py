@@ -25,7 +25,7 @@ def _parameters() -> Iterator[object]:
             marks = (
                 [pytest.mark.skip(reason="needs an interface other than loopback")] if case.outside else []
             )
-            if peer is OF_MACHINE or case.asked_of(peer.name):
+            if peer.profile in case.profiles and (peer is OF_MACHINE or case.asked_of(peer.name)):
                 yield pytest.param(case, peer, id=f"{case.id}-{peer.profile}", marks=marks)
 
 

@@ -213,3 +213,21 @@ def test_a_vhosts_default_type_is_that_of_its_queues(client):
     assert ["1 queue.declare-ok queue=durable"] == client.declare("durable", durable=True)
     vhost.default_queue_type = ""
     assert "inequivalent arg 'x-queue-type'" in client.declare("durable", durable=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason"),
+    [
+        (
+            "3.13",
+            "Its use is not permitted per the configuration (overriding the default, which is permitted):",
+        ),
+        ("4.3", "By default, this feature is not permitted anymore."),
+    ],
+)
+def test_who_denies_a_deprecated_feature_is_told(profile, reason):
+    """In 3.13 only the configuration denies transient queues that are not exclusive; in 4.3 the release does."""
+    switches = Compatibility(profile=profile, transient_nonexcl_queues="denied")
+    (closed,) = Client(Node(compatibility=switches)).declare("q")
+
+    assert f"Feature `transient_nonexcl_queues` is deprecated.\n{reason}\n" in closed
