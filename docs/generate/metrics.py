@@ -133,4 +133,5 @@ def _differences() -> Iterator[str]:
             yield f"| {names} | {difference.reason} |"
         yield ""
     yield f"Metric names of later RabbitMQ releases: {', '.join([f'`{name}`' for name in LATER])}."
+    yield "Missing of 4.3: `rabbitmq_queue_exchange_messages_published_total`, as it would cost time for every message."
     yield ""
