@@ -378,6 +378,8 @@ class Channel:
             if demands.extra_keys and exchange.type == "topic" and self.host.topic_permissions:
                 self._check_extra_keys(route, demands, content)
             demands.check_extra_keys(self.host.limits.cc_keys)
+        if self.tx is not None:
+            self.tx.check_room(self.host.limits.transaction_publishes)
         extra_keys = () if demands is None else demands.extra_keys
         if not extra_keys and (route.plain or route.queues):  # not by headers
             queues = route.queues

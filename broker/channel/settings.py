@@ -37,6 +37,9 @@ class Limits(msgspec.Struct, frozen=True):
         doc="Open channels on the broker.")] = None
     consumer_max_per_channel: Annotated[int | None, Key("consumer_max_per_channel", "limit", low=1,
         doc="Consumers on one channel.")] = None
+    transaction_publishes: Annotated[int | None, Key("channel_tx_message_max", "limit", low=1,
+        doc="Publishes in one transaction; a further one closes its channel with 406 PRECONDITION_FAILED. 10,000 in "
+        "RabbitMQ 4.3. A commit of more than 100,000 publishes and acks is refused in any case.")] = None
     vhost_max: Annotated[int | None, Key("vhost_max", "limit", low=0, doc="Virtual hosts on the broker.")] = None
     cluster_queue_limit: Annotated[int | None, Key("cluster_queue_limit", "limit", low=0,
         doc="Queues on the broker; existing queues are kept. RabbitMQ's default is no limit.")] = QUEUES

@@ -26,7 +26,7 @@ from itertools import islice
 from leveret.broker.amqp.properties import may_expire
 from leveret.broker.channel.interfaces import FAILED, Outcome, Record, SettlingChannel
 from leveret.broker.channel.settlement import PIECE, settle_records
-from leveret.broker.errors import NoResourceError, NotYet, no_disk_space
+from leveret.broker.errors import NoResourceError, NotYet, no_disk_space, precondition_failed
 from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
@@ -75,6 +75,11 @@ class Transaction:
         self._is_handed_over = False
         """True once everything was passed to the queues; those that are deferred have not journaled it yet."""
         self._is_whole = True  # False if a queue has refused a message, or was deleted before the commit
+
+    def check_room(self, most: int | None) -> None:
+        """Raise PRECONDITION_FAILED if there are `most` publishes, and so no room for another; None is no limit."""
+        if most is not None and len(self.publishes) >= most:
+            raise precondition_failed(f"transaction has reached the maximum of {most} uncommitted publishes")
 
     def publish(
         self, queues: Sequence[Queue], message: Message, *, mandatory: bool, persistent: bool

@@ -100,7 +100,7 @@ FOREIGN: Final[tuple[Foreign, ...]] = (
     _protects("default_policies.*", why="define operator policies in a definitions file"),
     _protects("node_queue_limit",
               "ranch_connection_max", "runtime_parameters.limits.*", "session_max_per_connection",
-              "channel_tx_message_max", "link_max_per_session", nothing=("infinity",),
+              "link_max_per_session", nothing=("infinity",),
               why="this limit is not supported"),
     # Other protocols and plugins, which do not exist here.
     _other("mqtt.*", "web_mqtt.*", "stomp.*", "web_stomp.*", "stream.*", "amqp1_0.*", "amqp10_client.*",

@@ -15,6 +15,7 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
         "anonymous_login_pass": "guest",
         "anonymous_login_user": "guest",
         "auth_oauth2.require_exp": "true",
+        "channel_tx_message_max": "10000",
         "compatibility.claimed_deaths": "replaced",
         "compatibility.consumer_timeout": "4.3",
         "compatibility.delivery_count": "failures",

@@ -112,6 +112,7 @@ CHANGES = (
     Feature("4.2: message interceptors", ("release.interceptors",)),
     Feature("4.0: ANONYMOUS logs in as guest", ("release.anonymous",)),
     Feature("`x-delivery-limit` of a classic queue", ("57a",)),
+    Feature("4.3: at most 10,000 publishes in a transaction", ("release.transaction",)),
 )  # fmt: skip
 """Changes of RabbitMQ 4 since 3.13, with the release, and features in place of which Leveret has something else."""
 

@@ -327,3 +327,13 @@ def _(s: Session) -> list[object]:
         node = "node" if "@" in found.get("x-routed-by", "") else found.get("x-routed-by")
         seen.append((*[abs(at - time.time()) < 60 for at in times], node))
     return seen
+
+
+@case("release.transaction")
+def _(s: Session) -> None:
+    """A transaction with 10,001 publishes."""
+    opened = s.queue(durable=True)
+    opened.call("tx.select")
+    for _ in range(10_001):
+        opened.publish("", s.q, b"x")
+    opened.call("tx.commit")

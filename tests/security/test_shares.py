@@ -136,7 +136,7 @@ WITHOUT_BY_KEY = {
 }
 """Keys that bound what several share, with where the share is; others with such names are of one client or object."""
 OF_ONE = re.compile(r"\$name|per_connection|per_channel|per_address|_frame_max|^frame_max|^channel_max$|message_size|^limits\.|"
-                    r"publish_(rate|bytes)|topic_max_hash|hash_max_weight|delivery_limit|^max_connections$")  # fmt: skip
+                    r"publish_(rate|bytes)|topic_max_hash|hash_max_weight|delivery_limit|^channel_tx_message_max$|^max_connections$")  # fmt: skip
 
 
 def limits() -> dict[str, str]:

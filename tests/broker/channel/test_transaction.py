@@ -8,6 +8,7 @@ from doubles.fakes import Client, DiskNode, Node, basic_consume, hurry, publish_
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Queue, Tx, make
+from leveret.broker.channel.settings import Limits
 
 
 @pytest.fixture
@@ -67,6 +68,25 @@ def test_a_transaction_can_be_rolled_back(client):
     client.send(make(Basic.Nack, 3, True, True))
     client.send(Tx.Commit())
     assert [b"a", b"b", b"c"] == bodies(client)
+
+
+def test_publishes_of_a_transaction_can_be_limited():
+    """The publish beyond the limit closes the channel; a commit makes room for as many again, and acks do not count."""
+    client = Client(Node(limits=Limits(transaction_publishes=2)))
+    client.declare("q")
+    fill(client, 1)
+    client.send(Tx.Select())
+    client.send(make(Basic.Ack, 1, False))
+    for body in (b"1", b"2"):
+        client.publish("q", body)
+    assert ["1 tx.select-ok", "1 tx.commit-ok"] == client.ask(Tx.Commit())
+    for body in (b"3", b"4", b"5"):
+        client.publish("q", body)
+
+    (closed,) = client.sent()
+    assert "PRECONDITION_FAILED - transaction has reached the maximum of 2 uncommitted publishes" in closed
+    assert "class_id=60 method_id=40" in closed
+    assert [b"1", b"2"] == bodies(client)
 
 
 @pytest.mark.parametrize("method", [Tx.Commit(), Tx.Rollback()])
