@@ -77,6 +77,7 @@ _CORRELATION_ID, _REPLY_TO = FLAG_CORRELATION_ID >> 8, FLAG_REPLY_TO >> 8
 _DELIVERY_MODE, _PRIORITY, _EXPIRATION = FLAG_DELIVERY_MODE >> 8, FLAG_PRIORITY >> 8, FLAG_EXPIRATION >> 8
 _FIXED = struct.Struct(">HHQ")
 _U32 = struct.Struct(">I")
+_PERSISTENT = 2
 _SHORTSTR, _TABLE, _OCTET, _TIMESTAMP = range(4)
 
 # In wire order. `type` is pamqp's `message_type`.
@@ -151,6 +152,30 @@ def _stop(payload: bytes, at: int, end: int, kind: int) -> int:
     if stop > end:
         raise MalformedProperties("truncated property")
     return stop
+
+
+def headers_in(content: bytes) -> tuple[int, int]:
+    """Return the start and end of the header fields, with their length, of a message given as the frames received.
+
+    They are equal if it has none. `check` must have accepted its properties.
+    """
+    present = content[_FLAGS_IN_FRAME]
+    at = _LIST_IN_FRAME
+    if content[_FLAGS_IN_FRAME + 1] & FLAG_CONTINUATION:
+        at = _FRAME_HEAD + _list_at(content[_FRAME_HEAD:], flags(content[_FRAME_HEAD:]))
+    if present & _CONTENT_TYPE:
+        at += 1 + content[at]
+    if present & _CONTENT_ENCODING:
+        at += 1 + content[at]
+    return at, at + 4 + int.from_bytes(content[at : at + 4], "big") if present & _HEADERS else at
+
+
+def is_persistent(content: bytes) -> bool:
+    """Return whether a message given as the frames received is persistent; faster than `delivery_mode`.
+
+    `check` must have accepted its properties.
+    """
+    return has_delivery_mode(content) and content[headers_in(content)[1]] == _PERSISTENT
 
 
 def delivery_mode(payload: bytes) -> int | None:

@@ -8,9 +8,12 @@ without a value. Times have 63 bits: some 292 million years.
 
 from datetime import UTC, datetime
 
-from leveret.broker.amqp.tables import INTEGERS, Field, Table
+from leveret.broker.amqp.properties import headers_in
+from leveret.broker.amqp.tables import INTEGERS, Field, Table, split_fields
 
 DELIVER_AT, DELAY = "x-deliver-at", "x-delay"
+_NAMED_DELAY = bytes((len(DELAY),)) + DELAY.encode()
+_SIGNED = 2**31
 _NOTHING: Field = ("void", None)
 _NUMBERS = INTEGERS | {"double", "float"}
 LATEST = 2**63 - 1  # the latest time (epoch ms) of a held message
@@ -72,6 +75,20 @@ def with_time(headers: Table, to: int, *, named: str | None, own: bool) -> Table
     return headers | {name: (kind, told)}
 
 
+def with_passed_delay(content: bytes) -> bytes | None:
+    """Return the frames of a message with its delay, an integer of 32 bits, negated, as by `without_delay`.
+
+    None if it has no such header, or if that is not the only place that looks like it.
+    """
+    start, stop = headers_in(content)
+    value = split_fields(content, start, stop).get(DELAY.encode(), b"") if start < stop else b""
+    if value[:1] != b"I" or content.count(_NAMED_DELAY + value, start, stop) != 1:
+        return None
+    at = content.index(_NAMED_DELAY + value, start) + len(_NAMED_DELAY) + 1
+    delay = int.from_bytes(value[1:], "big", signed=True)
+    return content[:at] + (-abs(delay)).to_bytes(4, "big", signed=True) + content[at + 4 :]
+
+
 def without_delay(headers: Table) -> Table:
     """Return the headers of a message whose time has come: with a delay negated, as the exchange that delays does."""
     field = headers.get(DELAY, _NOTHING)
@@ -81,7 +98,8 @@ def without_delay(headers: Table) -> Table:
         delay = _delay(field)
     except InvalidDueTimeError:  # another header told the time
         return headers
-    return headers | {DELAY: ("long", -delay)} if 0 < delay <= LATEST else headers
+    kind = "signedint" if delay < _SIGNED else "long"
+    return headers | {DELAY: (kind, -delay)} if 0 < delay <= LATEST else headers
 
 
 def _deliver_at(field: Field) -> int:

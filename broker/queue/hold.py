@@ -12,12 +12,18 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Protocol
 
-from leveret.broker.amqp.properties import Properties, delivery_mode
-from leveret.broker.amqp.publishes import PERSISTENT_MODE
+from leveret.broker.amqp.properties import Properties, is_persistent
 from leveret.broker.amqp.tables import Table
 from leveret.broker.errors import precondition_failed, resource
 from leveret.broker.queue.due_line import DelayDisk, DueLine
-from leveret.broker.queue.due_time import DELAY, InvalidDueTimeError, due_time, with_time, without_delay
+from leveret.broker.queue.due_time import (
+    DELAY,
+    InvalidDueTimeError,
+    due_time,
+    with_passed_delay,
+    with_time,
+    without_delay,
+)
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
@@ -92,8 +98,9 @@ class Hold(DueLine):
 
     def check(self, content: bytes, headers: Table) -> None:
         """Raise 406 if the time in a header of a publish is malformed."""
+        now = self._context.clock()
         try:
-            self._checked = content, self._context.clock(), self._due(headers)
+            self._checked = content, now, self._due(headers, now)
         except InvalidDueTimeError as error:
             where = resource("queue", self._queue.name, self._queue.vhost)
             raise precondition_failed(f"{error}, in a message for {where}") from None
@@ -104,13 +111,13 @@ class Hold(DueLine):
         One whose header is malformed, and that no client publishes now, is not held.
         """
         (content, at, due), self._checked = self._checked, _NOTHING
-        # Nearly always: it was checked just now.
-        if content is message.content and at == self._context.clock():
+        now = self._context.clock()
+        if content is message.content and at == now:  # nearly always: it was checked just now
             return due
         if not any(name in message.content for name in self._headers):
             return 0
         try:
-            return self._due(Properties(message.header).headers or {})
+            return self._due(Properties(message.header).headers or {}, now)
         except InvalidDueTimeError as error:
             self._warn(f"a message is not held: {error}")
             return 0
@@ -122,11 +129,9 @@ class Hold(DueLine):
             where = resource("queue", self._queue.name, self._queue.vhost)
             log.warning("%s: %s; others like it are not logged", where, text)
 
-    def _due(self, headers: Table) -> int:
+    def _due(self, headers: Table, now: int) -> int:
         settings = self._settings
-        return due_time(
-            headers, self._context.clock(), named=settings.hold_until_header, own=settings.allow_hold
-        )
+        return due_time(headers, now, named=settings.hold_until_header, own=settings.allow_hold)
 
     def put(self, message: Message, due: int) -> bool:
         """Hold a message until a time (epoch ms); false if the queue holds as many as it may, or must not hold it."""
@@ -147,20 +152,22 @@ class Hold(DueLine):
 
     # -- out --------------------------------------------------------------------------------------------------------
 
+    def _release(self, now: int) -> bool:
+        if self.window.is_due(now):
+            self._queue.used()
+        return super()._release(now)
+
     def _give_back(self, due: Due, message: Message) -> bool:
         """Append a message to the queue; False if its row has to stay until its body is in a file."""
-        if DELAY.encode() in message.content:
-            properties = Properties(message.header)
-            message = message.with_header(properties.replace(headers=without_delay(properties.headers or {})))
+        message = _released(message)
         queue, disk = self._queue, self._disk
-        is_stored = queue.durable and (queue.saves_all or delivery_mode(message.header) == PERSISTENT_MODE)
+        is_stored = queue.durable and (queue.saves_all or is_persistent(message.content))
         if is_stored:
             threshold = disk.blob_threshold if disk is not None else 1 << 62
             message = moving(message, threshold, partial(self._moved, self.number, due))
         stays = isinstance(message, Moved)
         self._moving += stays
         queue.admit(message)
-        queue.used()
         return not stays
 
     # -- acting -----------------------------------------------------------------------------------------------------
@@ -213,3 +220,13 @@ class Hold(DueLine):
         headers = properties.headers or {}
         told = with_time(headers, to, named=settings.hold_until_header, own=settings.allow_hold)
         return message if told is headers else message.with_header(properties.replace(headers=told))
+
+
+def _released(message: Message) -> Message:
+    """Return a message as it is after its release: with a delay that has passed."""
+    if DELAY.encode() not in message.content:
+        return message
+    if told := with_passed_delay(message.content):  # as nearly always, and several times faster
+        return Message(message.address, told, message.channel_id)
+    properties = Properties(message.header)
+    return message.with_header(properties.replace(headers=without_delay(properties.headers or {})))

@@ -15,6 +15,8 @@ from leveret.broker.amqp.properties import (
     build,
     check,
     has_delivery_mode,
+    headers_in,
+    is_persistent,
     message_id,
     message_ids,
     with_long,
@@ -259,6 +261,17 @@ def test_a_delivery_mode_is_found_in_the_frames(mode):
         frames = content_frames(1, 4096, build(0, **properties, **others), b"")
 
         assert (mode is not None) is has_delivery_mode(frames)
+
+
+@given(values)
+def test_whether_a_message_is_persistent_is_found_in_the_frames(given_values):
+    """The frames tell what the properties tell, and where the headers are."""
+    header = pamqp_payload(0, given_values)
+    frames = content_frames(1, 131_072, header, b"")
+    assert (properties.delivery_mode(header) == 2) is is_persistent(frames)
+    start, stop = headers_in(frames)
+    headers = tables.decode_table(frames, start, stop)[0] if start < stop else None
+    assert Properties(header).headers == headers
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,18 @@
 """The time before which nobody gets a message, as its headers tell it."""
 
 import pytest
+from hypothesis import given, strategies as st
 
-from leveret.broker.queue.due_time import InvalidDueTimeError, due_time, with_time, without_delay
+from leveret.broker.amqp.fastpath import content_frames
+from leveret.broker.amqp.properties import Properties, build
+from leveret.broker.queue.due_time import (
+    InvalidDueTimeError,
+    due_time,
+    with_passed_delay,
+    with_time,
+    without_delay,
+)
+from leveret.storage.message import Message
 
 NOW = 1_800_000_000_000
 
@@ -107,7 +117,38 @@ def test_a_header_that_tells_no_time_stays():
 
 def test_a_delay_that_is_over_is_negated():
     """A message whose delay is over has it negated, so that it is not held again elsewhere."""
-    assert {"x-delay": ("long", -5)} == without_delay({"x-delay": ("longstr", "5")})
+    assert {"x-delay": ("signedint", -5)} == without_delay({"x-delay": ("longstr", "5")})
+    assert {"x-delay": ("long", -(2**31))} == without_delay({"x-delay": ("long", 2**31)})
     assert {"x-delay": ("long", -5)} == without_delay({"x-delay": ("long", -5)})
     assert {"x-delay": ("longstr", "soon")} == without_delay({"x-delay": ("longstr", "soon")})
     assert {"a": ("bool", True)} == without_delay({"a": ("bool", True)})
+
+
+FIELDS = st.one_of(
+    st.integers(-(2**31), 2**31 - 1).map(lambda number: ("signedint", number)),
+    st.integers(-(2**63), 2**63 - 1).map(lambda number: ("long", number)),
+    st.sampled_from([("longstr", "5"), ("longstr", "\x07x-delayI\0\0\0\5"), ("void", None)]),
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["a", "x-delay", "x-delayI", "\x07x-delayI"]), FIELDS),
+    st.sampled_from([None, "\x07x-delayI\0\0\0\5"]),
+)
+def test_a_delay_is_negated_in_its_octets_or_not_at_all(headers, other):
+    """A delay whose octets are changed gives the headers of the general way."""
+    header = build(3, headers=headers, correlation_id=other, delivery_mode=2)
+    told = with_passed_delay(content_frames(1, 4096, header, b"\x07x-delayI"))
+    if told is not None:
+        changed = Properties(header).replace(headers=without_delay(headers))
+        assert content_frames(1, 4096, changed, b"\x07x-delayI") == told
+
+
+def test_the_octets_of_a_usual_delay_are_changed():
+    """A delay of 32 bits needs no new headers."""
+    header = build(0, headers={"a": ("bool", True), "x-delay": ("signedint", 5)})
+    told = with_passed_delay(content_frames(1, 4096, header, b""))
+    assert told is not None
+    assert {"a": ("bool", True), "x-delay": ("signedint", -5)} == Properties(
+        Message(b"", told, 1).header
+    ).headers

@@ -223,7 +223,7 @@ class TestSources:
         settle(node)
         node.pass_time(100)
         (sent,) = client.sent()
-        assert "headers={'x-delay': ('long', -100)}" in sent
+        assert "headers={'x-delay': ('signedint', -100)}" in sent
 
 
 class TestOtherHeaders:
