@@ -6,6 +6,9 @@ are in any order are appended at few places, and not each into a page of its own
 due, the wider is its bucket, which the lowest bits of the number tell (`numbered`). Rows with a smaller number are
 sorted by time: those of earlier builds, and those whose number is not a count.
 
+The content of a message is in its row, or apart in the table of bodies (`storage.journal.body_rows`). Then the row has
+the id of the body, and the owner decides what becomes of it: a record that takes over the id needs no second body.
+
 Memory needs only the beginning of the schedule, the *window*: everything due before the `horizon`, in a heap. Messages
 due later are on disk only and are read when the window runs low. A read sorts the keys of the buckets that begin next,
 and returns the first rows; the keys that follow are kept as well (`Start.ahead`), or each read would sort them again.
@@ -27,7 +30,7 @@ transaction.
 
 import logging
 from bisect import bisect_left, insort
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from struct import Struct
 from typing import Any, NamedTuple
@@ -59,6 +62,8 @@ _SHIFTS = tuple(range(12, 12 + 2 * (1 << _LEVEL_BITS), 2))
 """Width of the buckets of each level, as a power of two ms: from 4 s to a century."""
 _BUCKETS = 6  # a bucket is at least this power of two narrower than the time until its messages are due
 _CRC = Struct(">I")
+_APART = b"\xff\xff"  # as no content begins: its second octet is 0 where the first one is no type of a frame
+_REFERENCE = Struct(">2sQI")  # that, and the id and the octets of the content
 _OVERHEAD = 200  # approximate bytes of memory per message in the heap, besides its row
 
 _NEVER = (1 << 64, 0)
@@ -115,17 +120,52 @@ def pack_row(key: bytes, address: bytes, content: bytes) -> bytes:
 
 def checked(key: bytes, value: bytes, what: str = "delayed message") -> bytes:
     """Return what a value made by `pack_row` has after its checksum; raises DamagedError, which says `what` it is."""
-    if len(value) <= _CRC.size or _CRC.unpack_from(value)[0] != crc32(value[_CRC.size :], crc32(key)):
+    rest = value[_CRC.size :]
+    if not rest or not _is_intact(key, value, rest):
         raise DamagedError(f"{what} {key.hex()} is damaged: wrong checksum")
-    return value[_CRC.size :]
+    return rest
 
 
-def unpack_row(key: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return address and content from a value made by `pack_row`; raises DamagedError for other bytes."""
+def _is_intact(key: bytes, value: bytes | memoryview, rest: bytes | memoryview) -> bool:
+    return bool(_CRC.unpack_from(value)[0] == crc32(rest, crc32(key)))
+
+
+def pack_reference(msg_id: int, octets: int) -> bytes:
+    """Return what a row has instead of a content of so many bytes that is stored apart, under an id."""
+    return _REFERENCE.pack(_APART, msg_id, octets)
+
+
+def reference_of(key: bytes, value: bytes | memoryview) -> int:
+    """Return the id to which the row of a message refers; 0 for none, or if the row is damaged."""
+    at = _content_at(value)
+    if value[at : at + len(_APART)] != _APART:
+        return 0
+    rest = value[_CRC.size : at + _REFERENCE.size]
+    is_intact = len(value) >= at + _REFERENCE.size and _is_intact(key, value, rest)
+    return int(_REFERENCE.unpack_from(value, at)[1]) if is_intact else 0
+
+
+def _content_at(value: bytes | memoryview) -> int:
+    """Return where the content, or the reference to it, begins in a row; any place if that is damaged."""
+    try:
+        at = _CRC.size + 1 + value[_CRC.size]
+        return at + 1 + value[at]
+    except IndexError:
+        return len(value)
+
+
+def unpack_row(key: bytes, value: bytes) -> tuple[bytes, bytes, int]:
+    """Return address, content and the id of the content, 0 for none, from a value made by `pack_row`.
+
+    What is stored apart follows its reference in memory; without it the content is empty. Raises DamagedError for other
+    bytes.
+    """
+    at = _content_at(value)
+    if value[at : at + len(_APART)] == _APART and (msg_id := reference_of(key, value)):
+        return value[_CRC.size : at], value[at + _REFERENCE.size :], msg_id
     rest = checked(key, value)
-    stop = 1 + rest[0]
-    stop += 1 + rest[stop]
-    return rest[:stop], rest[stop:]
+    at -= _CRC.size
+    return rest[:at], rest[at:], 0
 
 
 class Start(NamedTuple):
@@ -146,18 +186,31 @@ class DelayedRows(NamedTuple):
 
 
 def read_rows(
-    cursor: Any, line: int, start: Start, *, limit: int = WINDOW, octets: int = WINDOW_OCTETS
+    cursor: Any,
+    line: int,
+    start: Start,
+    *,
+    limit: int = WINDOW,
+    octets: int = WINDOW_OCTETS,
+    body_of: Callable[[int], bytes] | None = None,
 ) -> DelayedRows:
-    """Read messages of a line from `start` on, in order, until `limit` messages or `octets` bytes are read."""
+    """Read messages of a line from `start` on, in order, until `limit` messages or `octets` bytes are read.
+
+    `body_of` returns a content that is stored apart, by its id; None for a table whose rows have no reference.
+    """
     rows: list[tuple[Due, bytes]] = []
     _, ahead, stop = start if start.ahead else _following(cursor, line, start.due)
     for at, due in enumerate(ahead):
         if rows and (len(rows) >= limit or octets <= 0):
             return DelayedRows(rows, Start(due, ahead[at:], stop))
-        value = cursor.get(pack_key(line, due))
+        key = pack_key(line, due)
+        value = cursor.get(key)
         if value is not None:  # it is gone since its key was read
-            rows.append((due, bytes(value)))
-            octets -= len(value)
+            row = bytes(value)
+            if body_of is not None and (msg_id := reference_of(key, row)):
+                row += body_of(msg_id)
+            rows.append((due, row))
+            octets -= len(row)
     return DelayedRows(rows, None if stop is None else Start(stop))
 
 
@@ -252,14 +305,21 @@ def current_lines(stored: Mapping[int, bytes], lines: Collection[int], queues: C
     return set(found.values())
 
 
-def sweep_lines(cursor: Any, gone: Collection[int]) -> list[int]:
-    """Delete rows of deleted lines, as many as one transaction should; returns the lines that have rows left."""
+def sweep_lines(
+    cursor: Any, gone: Collection[int], forget_body: Callable[[int], object] | None = None
+) -> list[int]:
+    """Delete rows of deleted lines, as many as one transaction should; returns the lines that have rows left.
+
+    `forget_body` is called with the id of each content that was stored apart; None as for `read_rows`.
+    """
     left = SWEEP_ROWS
     unfinished = []
     for line in gone:
         prefix = pack_line(line)
         found = cursor.set_range(prefix)
         while found and left and cursor.key().startswith(prefix):
+            if forget_body is not None and (msg_id := reference_of(cursor.key(), cursor.value())):
+                forget_body(msg_id)
             found = cursor.delete()
             left -= 1
         if found and cursor.key().startswith(prefix):

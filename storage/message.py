@@ -282,6 +282,26 @@ class Moved(Persistent):
             on_safe(is_written)
 
 
+class Stored(Persistent):
+    """A message that was held, whose body has its row on disk already: its record refers to that."""
+
+    __slots__ = ("drop", "is_referenced")
+
+    def __init__(self, address: bytes, content: bytes, channel_id: int, msg_id: int) -> None:
+        super().__init__(address, content, channel_id, None, 0, 1)
+        self.msg_id = msg_id
+        self.in_table = True
+        self.is_referenced = False  # True once its record is on disk or in the current batch
+        self.drop: Callable[[int], object] | None = None
+        """Deletes the row of the body, whose id it gets, if the message ends without a record."""
+
+    def accepted(self) -> None:
+        """The copy is on disk, or was settled before."""
+        super().accepted()
+        if not self.is_referenced and self.drop is not None:
+            self.drop(self.msg_id)
+
+
 def moving(
     message: Message,
     blob_threshold: int,

@@ -34,11 +34,13 @@ from leveret.storage.delayed import (
     pack_count,
     pack_key,
     pack_line,
+    pack_reference,
     pack_row,
+    reference_of,
     unpack_row,
 )
 from leveret.storage.errors import DamagedError
-from leveret.storage.message import Awaited, Message, Persistent
+from leveret.storage.message import Awaited, Message, Persistent, Stored
 
 if TYPE_CHECKING:
     from leveret.storage.journal.journal import Journal
@@ -213,13 +215,16 @@ class DueLine:
             elif waiting is not None:
                 self._waiting.append(waiting)
 
-    def _keep(self, when: int, address: bytes, content: bytes) -> None:
-        """Add a message that is due at a time (epoch ms) to the window, and its row to the journal."""
+    def _keep(self, when: int, address: bytes, content: bytes, msg_id: int = 0) -> None:
+        """Add a message that is due at a time (epoch ms) to the window, and its row to the journal.
+
+        `msg_id` is the id of a content that has a row of its own.
+        """
         self._number += 1
         due = when, numbered(self._number, when - self._context.clock())
         key = pack_key(self.number, due)
-        value = pack_row(key, address, content)
-        self.window.put(due, value)
+        value = pack_row(key, address, pack_reference(msg_id, len(content)) if msg_id else content)
+        self.window.put(due, value + content if msg_id else value)
         if self._disk is not None:
             self._disk.journal.put(TABLE, key, value)
             self._put.append(due)
@@ -321,6 +326,8 @@ class DueLine:
             except (DamagedError, MalformedProperties):
                 if self._disk is not None:
                     self._disk.damages.note((self.number, due[0]), DELAYED)
+                    if msg_id := reference_of(pack_key(self.number, due), value):
+                        self._disk.journal.delete_body(msg_id)
                 is_safe = True
             if is_safe:
                 self._delete(due)
@@ -455,5 +462,10 @@ def _decoded(line: int, rows: dict[Due, bytes], until: Due | None) -> Pieces:
 
 def _message_of(line: int, due: Due, value: bytes) -> Message:
     """Return the message of a row; raises DamagedError."""
-    address, content = unpack_row(pack_key(line, due), value)
-    return Message(address, content, content[1] << 8 | content[2])
+    address, content, msg_id = unpack_row(pack_key(line, due), value)
+    if not content:
+        raise DamagedError("the body of a delayed message is missing or damaged")
+    channel_id = content[1] << 8 | content[2]
+    if msg_id:
+        return Stored(address, content, channel_id, msg_id)
+    return Message(address, content, channel_id)

@@ -4,7 +4,7 @@ Theory. A queue with `x-allow-hold` or `x-hold-until-header` reads the time of a
 (`broker.queue.due_time`) as it is published to it. A message with a time to come does not enter the order of the queue:
 it becomes a row of the queue's line (`broker.queue.due_line`), whose id on disk follows from the queue's. At its time
 the commit that deletes the row appends it to the queue. From then on it is like one that has just come: its time to
-live begins.
+live begins. A body that the queue will store apart from its record is apart from its row, too, and is written once.
 """
 
 import logging
@@ -28,7 +28,7 @@ from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.storage.delayed import Due
-from leveret.storage.message import Message, Moved, moving
+from leveret.storage.message import Message, Moved, Stored, moving
 
 log = logging.getLogger("leveret.queue")
 
@@ -150,6 +150,23 @@ class Hold(DueLine):
         self._queue.touch()  # it counts for the length of the queue, which may have to drop others
         return super().accept(message, due)
 
+    def _keep(self, when: int, address: bytes, content: bytes, msg_id: int = 0) -> None:
+        """Hold a message; one whose body would be stored apart from its record has it there from the beginning."""
+        if not msg_id and self._disk is not None and self._is_apart(self._disk, content):
+            content = _released(Message(address, content, 0)).content
+            msg_id = self._disk.journal.put_body(content)
+        super()._keep(when, address, content, msg_id)
+
+    def _is_apart(self, disk: DelayDisk, content: bytes) -> bool:
+        if not disk.journal.embed_below <= len(content) < disk.blob_threshold:
+            return False
+        return self._is_stored(content)
+
+    def _is_stored(self, content: bytes) -> bool:
+        """Return whether the queue will have a message on disk."""
+        queue = self._queue
+        return queue.durable and (queue.saves_all or is_persistent(content))
+
     # -- out --------------------------------------------------------------------------------------------------------
 
     def _release(self, now: int) -> bool:
@@ -159,16 +176,26 @@ class Hold(DueLine):
 
     def _give_back(self, due: Due, message: Message) -> bool:
         """Append a message to the queue; False if its row has to stay until its body is in a file."""
-        message = _released(message)
         queue, disk = self._queue, self._disk
-        is_stored = queue.durable and (queue.saves_all or is_persistent(message.content))
-        if is_stored:
+        is_stored = self._is_stored(message.content)
+        if isinstance(message, Stored):
+            message.drop = self._drop
+            if not is_stored:
+                self._drop(message.msg_id)
+                message = Message(message.address, message.content, message.channel_id)
+        else:
+            message = _released(message)
+        if is_stored and not isinstance(message, Stored):
             threshold = disk.blob_threshold if disk is not None else 1 << 62
             message = moving(message, threshold, partial(self._moved, self.number, due))
         stays = isinstance(message, Moved)
         self._moving += stays
         queue.admit(message)
         return not stays
+
+    def _drop(self, msg_id: int) -> None:
+        if self._disk is not None:
+            self._disk.journal.delete_body(msg_id)
 
     # -- acting -----------------------------------------------------------------------------------------------------
 
@@ -181,6 +208,8 @@ class Hold(DueLine):
         found = self.window.discard(messages)
         for due in found:
             self._delete(due)
+            if isinstance(message := messages[due], Stored):
+                self._drop(message.msg_id)
         self._queue.cancelled([messages[due] for due in found])
         self._written()
         return found
@@ -193,8 +222,13 @@ class Hold(DueLine):
         found = self.window.discard(messages)
         for due in sorted(found):
             self._delete(due)
-            message = self._with_time(messages[due], to)
-            self._keep(to, message.address, message.content)
+            old = messages[due]
+            message = self._with_time(old, to)
+            msg_id = old.msg_id if isinstance(old, Stored) else 0
+            if msg_id and message is not old:
+                self._drop(msg_id)
+                msg_id = 0
+            self._keep(to, message.address, message.content, msg_id)
         self._written()
         return len(found)
 

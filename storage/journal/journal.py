@@ -52,9 +52,10 @@ from leveret.storage.journal.blocks import (
     pack_key,
     plan_blocks,
 )
+from leveret.storage.journal.body_rows import TABLE as BODIES, body_row, pack_body_key
 from leveret.storage.journal.reads import Range
 from leveret.storage.journal.shared_bodies import OVERHEAD, SharedBodies
-from leveret.storage.message import Persistent, withhold
+from leveret.storage.message import Persistent, Stored, withhold
 
 EMBED_BELOW = 4096
 MOST_BEFORE_CUT = 64  # number of callbacks at the start of a cut, each of which may take tens of us
@@ -75,6 +76,7 @@ class Journal:
 
     __slots__ = (
         "_before_cut",
+        "_body_rows",
         "_dirty",
         "_file_callbacks",
         "_file_waiters",
@@ -134,6 +136,9 @@ class Journal:
         self._sweeps: list[Range] = []
         self._paged_sweeps: list[Range] = []
         self._rows: list[tuple[str, bytes, bytes | None]] = []
+        self._body_rows: list[
+            tuple[str, bytes, bytes | None]
+        ] = []  # of bodies without a record, before the others
         self._before_cut: list[Callable[[], object]] = []  # called when the next batch is cut, to note more
         self._waiters: list[Callable[[bool], object]] = []
         self._late_waiters: list[Callable[[bool], object]] = []
@@ -175,6 +180,20 @@ class Journal:
         self._rows.append((table, key, value))
         self.octets += len(value or b"") + ROW_OCTETS
         self.urgent = True
+
+    def put_body(self, content: bytes) -> int:
+        """Write a body to which a row refers, and no record; returns its id.
+
+        The row is noted in the same turn. Its deletion comes with that of the body, or with a `Stored` message.
+        """
+        msg_id = self.next_msg_id()
+        self._body_rows.append((BODIES, *body_row(msg_id, content)))
+        self.octets += len(content) + ROW_OCTETS
+        return msg_id
+
+    def delete_body(self, msg_id: int) -> None:
+        """Delete a body to which no record refers, or ever will."""
+        self._note_row(BODIES, pack_body_key(msg_id), None)
 
     def before_cut(self, callback: Callable[[], object]) -> bool:
         """Call back at the beginning of the next cut, which includes the notes of the callback.
@@ -366,7 +385,8 @@ class Journal:
             durable.moves = moves
         durable.unrefs += self._unrefs
         octets, copies = durable.octets + paged.octets, 0
-        for _, _, value in self._rows:
+        rows = self._body_rows + self._rows if self._body_rows else self._rows
+        for _, _, value in rows:
             if value:
                 octets += len(value)
         for _, fresh in entries:
@@ -375,7 +395,7 @@ class Journal:
         batch = Batch(
             durable,
             paged,
-            self._rows,
+            rows,
             entries,
             acked,
             moved,
@@ -391,6 +411,7 @@ class Journal:
         self._dirty = []
         self._unrefs = []
         self._rows = []
+        self._body_rows = []
         self._waiters = []
         self.octets_in_flight += self.octets
         self.records_in_flight += self.records
@@ -490,7 +511,7 @@ class Journal:
             embed_below = self.embed_below
             for entry in left:
                 message = entry.message
-                if entry.size * message.copies >= embed_below or message.in_blob:  # type: ignore[union-attr]
+                if entry.size * message.copies >= embed_below or message.msg_id:  # type: ignore[union-attr]
                     self._write_body(entry, message, changes)  # type: ignore[arg-type]
         else:
             for entry in left:
@@ -512,6 +533,8 @@ class Journal:
             self._put_body(message, message.content, changes)
         elif message.in_blob and not message.in_table:
             self._put_body(message, b"", changes)
+        elif isinstance(message, Stored):
+            message.is_referenced = True
         entry.msg_id = message.msg_id
 
     @staticmethod
@@ -644,6 +667,9 @@ class Journal:
                         entry.msg_id = 0
                         queue.journal_fresh.append(entry)
                         assert isinstance(message, Persistent)
+                        if isinstance(message, Stored):
+                            message.is_referenced = False
+                            continue
                         if not message.in_blob:
                             message.msg_id = 0
                         message.in_table = False
@@ -654,7 +680,10 @@ class Journal:
                         not_paged[entry.msg_id] += 1
                 else:
                     queue.journal_returns.pop(entry.seq_id, None)
-                    if entry.msg_id and isinstance(message, Persistent):
+                    if isinstance(message, Stored):  # the record that it has counted on is not there
+                        not_written.add(entry.msg_id)
+                        self.delete_body(entry.msg_id)
+                    elif entry.msg_id and isinstance(message, Persistent):
                         if message.open_copies:
                             not_written.add(entry.msg_id)
                         elif message.in_blob:  # the file is no longer needed

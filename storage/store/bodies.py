@@ -16,13 +16,12 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from zlib_ng.zlib_ng import crc32
-
 from leveret.storage.damage import BODY, FILE as FILE_DAMAGED, MISSING_BODY, MISSING_FILE
 from leveret.storage.errors import DamagedError
 from leveret.storage.files import FILE, open_regular, sync_data, sync_directory
 from leveret.storage.journal.batch import Changes, LoggedChanges
 from leveret.storage.journal.blocks import read_bitmap, read_header, read_records
+from leveret.storage.journal.body_rows import body_checksum, body_row
 from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.message import HEAD_OCTETS, body_octets
 
@@ -38,14 +37,6 @@ _NO_FILE = frozenset((errno.EIO, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.E
 _WAIT_SECONDS = 0.1  # seconds to wait for a file descriptor before the next try
 
 
-def body_checksum(msg_id: int, content: bytes, store: bytes = b"") -> bytes:
-    """Return the checksum that precedes a content, in a row or in a file.
-
-    It covers the id; in a file the id of the store, too: the names of files are those of other stores.
-    """
-    return _COUNT.pack(crc32(content, crc32(store, crc32(_U64.pack(msg_id)))))
-
-
 def is_in_file(row: bytes) -> bool:
     """Return whether the content of a row is in a file."""
     return len(row) == _CHECKSUM
@@ -59,14 +50,10 @@ def first_msg_id(boot: int) -> int:
 # -- rows and reference counts ----------------------------------------------------------------------------------------
 
 
-def _row(msg_id: int, content: bytes) -> tuple[bytes, bytes]:
-    return _U64.pack(msg_id), body_checksum(msg_id, content) + content
-
-
 def put_bodies(txn: Any, db: Mapping[str, Any], changes: Changes | LoggedChanges) -> None:
     """Write the bodies of a batch, and how many records refer to each."""
     if changes.bodies:
-        txn.cursor(db["bodies"]).putmulti([_row(*each) for each in changes.bodies])
+        txn.cursor(db["bodies"]).putmulti([body_row(*each) for each in changes.bodies])
         for key, count in changes.refs:
             txn.put(key, count, db=db["refs"])
 
@@ -80,7 +67,7 @@ def share_bodies(txn: Any, db: Mapping[str, Any], shared: Mapping[int, tuple[byt
         if msg_id <= last:
             _share(txn, db, msg_id, content, records)
     if new:
-        cursor.putmulti([_row(msg_id, content) for msg_id, content, _ in new])
+        cursor.putmulti([body_row(msg_id, content) for msg_id, content, _ in new])
     counts = [(_U64.pack(msg_id), _COUNT.pack(records)) for msg_id, _, records in new if records > 1]
     if counts:
         txn.cursor(db["refs"]).putmulti(counts)
@@ -93,7 +80,7 @@ def _share(txn: Any, db: Mapping[str, Any], msg_id: int, content: bytes, count: 
         octets = txn.get(key, db=db["refs"])
         count += 1 if octets is None else _COUNT.unpack(octets)[0]
     else:
-        txn.put(*_row(msg_id, content), db=db["bodies"])
+        txn.put(*body_row(msg_id, content), db=db["bodies"])
     if count > 1:
         txn.put(key, _COUNT.pack(count), db=db["refs"])
 

@@ -39,10 +39,11 @@ from leveret.storage.journal.blocks import (
     read_header,
     read_records,
 )
+from leveret.storage.journal.body_rows import body_checksum
 from leveret.storage.journal.segments import Segment
 from leveret.storage.message import body_octets
 from leveret.storage.queues.queue_ids import is_retained, owner_qid, queue_qid, retained_qid
-from leveret.storage.store.bodies import Bodies, body_checksum, is_in_file
+from leveret.storage.store.bodies import Bodies, is_in_file
 from leveret.storage.store.lmdb_file import DataFile, refuse_cut_off, refuse_links
 from leveret.storage.store.lmdb_transactions import TABLES, unused_octets
 from leveret.storage.store.metadata_rows import (
@@ -204,9 +205,9 @@ class Check:
             ("blocks", self._check_blocks),
             ("acks", self._check_acks),
             ("queues", self._check_queues),
+            (delayed.TABLE, self._check_delayed),
             ("bodies", self._check_bodies),
             ("refs", self._check_refs),
-            (delayed.TABLE, self._check_delayed),
             (message_ids.TABLE, self._check_ids),
             (segments.TABLE, self._check_segments),
             (offsets.TABLE, self._check_offsets),
@@ -515,7 +516,9 @@ class Check:
                     continue
                 delayed.unpack_key(key)
                 lines[line] += 1
-                delayed.unpack_row(key, value)
+                _, _, msg_id = delayed.unpack_row(key, value)
+                if msg_id:
+                    self._references[msg_id] += 1
             except (DamagedError, StructError) as error:
                 self._report(f"{delayed.TABLE} {key.hex()}", str(error))
         stored = {line: b"there" if line in counted else b"" for line in lines.keys() | counted.keys()}

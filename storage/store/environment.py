@@ -398,7 +398,9 @@ class Environment:
         left = []
         for table in dict.fromkeys([table for table, _ in gone]):
             lines = [line for each, line in gone if each == table]
-            left += [(table, line) for line in delayed.sweep_lines(txn.cursor(self.store.db[table]), lines)]
+            forget_body = partial(self.store.remove_reference, txn) if table == delayed.TABLE else None
+            cursor = txn.cursor(self.store.db[table])
+            left += [(table, line) for line in delayed.sweep_lines(cursor, lines, forget_body)]
         return left
 
     def _commit_paged(self, changes: Changes) -> tuple[Done, str]:
@@ -530,7 +532,8 @@ class Environment:
     ) -> delayed.DelayedRows:
         """Read the next delayed messages of a line, from `start` on, as many as a window takes."""
         with self.store.reading() as txn:
-            found = delayed.read_rows(txn.cursor(self.store.db[table]), line, start)
+            body_of = partial(_content, self.bodies, self.store, txn) if table == delayed.TABLE else None
+            found = delayed.read_rows(txn.cursor(self.store.db[table]), line, start, body_of=body_of)
         self._give_back()
         return found
 
@@ -602,6 +605,12 @@ def _kind_of_row(row: Row) -> tuple[str, bool]:
     return row[0], row[2] is None
 
 
+def _content(bodies: Bodies, store: LmdbEnvironment, txn: Any, msg_id: int) -> bytes:
+    """Return the content of a delayed message that is stored apart; empty if it is missing or damaged."""
+    content = bodies.content(msg_id, store.row_of_body(msg_id, txn))
+    return content if isinstance(content, bytes) else b""
+
+
 class FileSnapshot:
     """A `Snapshot` (`storage.queues.peek`): one read transaction per environment, open until `close`.
 
@@ -649,7 +658,8 @@ class FileSnapshot:
         with self._in_use():
             table, txn = self._opened[0]
             with table.held_open():
-                return delayed.read_rows(txn.cursor(table.db[delayed.TABLE]), line, start)
+                body_of = partial(_content, self._bodies, table, txn)
+                return delayed.read_rows(txn.cursor(table.db[delayed.TABLE]), line, start, body_of=body_of)
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:

@@ -336,7 +336,7 @@ class LmdbEnvironment:
         for key in changes.unmarks:
             txn.delete(key, db=acks)
         for msg_id in changes.unrefs:
-            self._unref(txn, msg_id)
+            self.remove_reference(txn, msg_id)
         for sweep in changes.sweeps:
             self._sweep(txn, sweep)
 
@@ -361,7 +361,8 @@ class LmdbEnvironment:
             txn.delete(key, db=acks)
             txn.delete(key, db=self.db["blocks"])
 
-    def _unref(self, txn: Any, msg_id: int) -> None:
+    def remove_reference(self, txn: Any, msg_id: int) -> None:
+        """Remove one reference to a body, which goes with the last one."""
         if remove_reference(txn, self.db, msg_id):
             self.unlink.append(msg_id)
 
@@ -464,7 +465,7 @@ class LmdbEnvironment:
                 if not isinstance(record, int) and sweep.first <= record.seq_id < sweep.stop:
                     dead |= 1 << record.place
                     if record.msg_id:
-                        self._unref(txn, record.msg_id)
+                        self.remove_reference(txn, record.msg_id)
                         self._work_left -= 1
         if dead.bit_count() >= header.records:
             txn.delete(key, db=acks)

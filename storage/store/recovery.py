@@ -23,6 +23,7 @@ from pathlib import Path
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import Any, NamedTuple
 
+from leveret.storage import delayed
 from leveret.storage.damage import BITMAP, BLOCK
 from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import (
@@ -36,6 +37,7 @@ from leveret.storage.journal.blocks import (
     read_records,
     unpack_key,
 )
+from leveret.storage.journal.body_rows import TABLE as BODIES
 from leveret.storage.journal.reads import Range
 from leveret.storage.journal.segments import Segment
 from leveret.storage.queues.queue_ids import queue_qid
@@ -85,6 +87,7 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
         found = saved
     else:
         found, references = _walk(environment, environment.segments())
+        _count_delayed(environment, references)
         _repair_bodies(environment, references)
         if damaged:
             environment.forget_bitmaps(damaged)
@@ -173,6 +176,16 @@ def _walk(
     return found, references
 
 
+def _count_delayed(environment: Environment, references: Counter[int]) -> None:
+    """Count the bodies to which delayed messages refer; there are none if there are no bodies."""
+    store = environment.store
+    with store.env.begin() as txn:
+        if txn.stat(store.db[BODIES])["entries"]:
+            for key, value in txn.cursor(store.db[delayed.TABLE]):
+                if msg_id := delayed.reference_of(key, value):
+                    references[msg_id] += 1
+
+
 def visits_most(size: int, streams: Mapping[int, Sequence[Segment]]) -> bool:
     """Return whether a walk visits at least half of a file of so many bytes, given the segments of its streams."""
     skipped = sum(
@@ -243,7 +256,7 @@ def _count(found: dict[int, Recovered], header: Header, live: int, octets: int) 
 
 
 def _repair_bodies(environment: Environment, references: Counter[int]) -> None:
-    """Remove bodies that no record refers to, and correct the reference counts."""
+    """Remove bodies that no record or row refers to, and correct the reference counts."""
     store = environment.store
     bodies, refs = store.db["bodies"], store.db["refs"]
     with store.env.begin(buffers=True) as txn:

@@ -15,8 +15,10 @@ from leveret.storage.delayed import (
     pack_count,
     pack_key,
     pack_line,
+    pack_reference,
     pack_row,
     read_rows,
+    reference_of,
     unpack_count,
     unpack_key,
     unpack_row,
@@ -387,13 +389,21 @@ def test_what_a_read_cannot_find_is_reported():
     assert 1 == window.next_due
 
 
-@given(st.binary(max_size=255), st.binary(max_size=255), st.binary(max_size=300))
+CONTENTS = st.binary(max_size=300).filter(lambda content: content[:1] != b"\xff")
+
+
+@given(st.binary(max_size=255), st.binary(max_size=255), CONTENTS)
 def test_a_row_says_what_was_written(exchange, routing_key, content):
     """Address and content come back as they were."""
     address = bytes((len(exchange),)) + exchange + bytes((len(routing_key),)) + routing_key
     key = pack_key(7, (1_700_000_000_000, 3))
     assert (7, 1_700_000_000_000, 3) == unpack_key(key)
-    assert (address, content) == unpack_row(key, pack_row(key, address, content))
+    row = pack_row(key, address, content)
+    assert (address, content, 0) == unpack_row(key, row)
+    assert 0 == reference_of(key, row)
+    row = pack_row(key, address, pack_reference(1 << 40, 5000))
+    assert (address, content, 1 << 40) == unpack_row(key, row + content)
+    assert 1 << 40 == reference_of(key, row)
 
 
 @given(st.integers(0, 60), st.integers(1, 255))
@@ -408,6 +418,15 @@ def test_a_changed_octet_is_noticed(at, change):
         unpack_row(bytes(octets[:24]), bytes(octets[24:]))
     with pytest.raises(DamagedError):
         unpack_row(key, b"")
+
+
+@given(st.integers(0, 60), st.integers(1, 255))
+def test_a_damaged_row_refers_to_nothing(at, change):
+    """A row with any octet changed, or under any other key, has no body that could be deleted."""
+    key = pack_key(7, (1_700_000_000_000, 3))
+    octets = bytearray(key + pack_row(key, b"\x01x\x03key", pack_reference(1 << 40, 5000)))
+    octets[at % len(octets)] ^= change
+    assert 0 == reference_of(bytes(octets[:24]), bytes(octets[24:]))
 
 
 def test_keys_of_a_line_begin_with_its_count_and_sort_by_time_and_number():

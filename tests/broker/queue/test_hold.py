@@ -9,6 +9,8 @@ import pytest
 from doubles.fakes import Client, DiskNode, Node, basic_consume, node_in, settle
 
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue, Tx, make
+from leveret.broker.amqp.properties import Properties
+from leveret.storage.errors import DiskFullError
 from leveret.storage.store.check import Check, Finding
 from leveret.storage.store.compact import compact
 
@@ -352,6 +354,167 @@ def findings(node: DiskNode) -> list[Finding]:
     found: list[Finding] = []
     Check(node.data_dir, found.append).run()
     return found
+
+
+LARGE = bytes(5000)  # stored apart from its record, and so from its row
+
+
+def released(node: DiskNode, *, delay: int = 500) -> Client:
+    """Return a client whose large message was held, is on disk, and was released since the last commit."""
+    client = ready(node)
+    hold(client, delay, LARGE)
+    node.commit()
+    node.pass_time(delay)
+    assert (0, 1) == counts(node)
+    return client
+
+
+def on_disk(node: DiskNode) -> tuple[int, int, int]:
+    """Close the data directory, check it, and return the numbers of messages, bodies and held messages."""
+    found: list[Finding] = []
+    node.disk.close()
+    stats = Check(node.data_dir, found.append).run()
+    assert [] == found
+    assert stats is not None
+    return stats.messages, stats.bodies, stats.delayed
+
+
+class TestBodies:
+    def test_a_release_does_not_write_a_large_body_again(self, disk_node):
+        """The record of a released message refers to the body that its row had; a kill finds it there."""
+        client = ready(disk_node)
+        hold(client, 500, LARGE)
+        disk_node.commit()
+        written = disk_node.disk.journal.octets_written
+        assert written > len(LARGE)
+        disk_node.pass_time(500)
+        disk_node.commit()
+        assert disk_node.disk.journal.octets_written - written < 300
+        again = disk_node.killed()
+        client = Client(again)
+        client.consume("q")
+        settle(again)
+        assert [LARGE] == bodies(client)
+        assert (1, 1, 0) == on_disk(again)
+
+    def test_a_release_that_was_not_committed_has_its_row_and_body(self, disk_node):
+        """A kill before the commit of a release finds the message held; it is released again, once."""
+        released(disk_node)
+        assert (0, 1, 1) == on_disk(disk_node)
+        again = disk_node.killed()
+        settle(again)
+        again.pass_time(500)
+        assert (0, 1) == counts(again)
+        settle(again)
+        assert (1, 1, 0) == on_disk(again)
+
+    @pytest.mark.parametrize("no_ack", [True, False])
+    @pytest.mark.parametrize("when", ["before the commit", "during it", "after it"])
+    def test_a_body_goes_with_its_message(self, disk_node, no_ack, when):
+        """Nothing is left on disk of a released message that a consumer has settled, before its commit or later."""
+        client = released(disk_node)
+        journal = disk_node.disk.journal
+        if when == "during it":
+            batch = journal.cut()
+        elif when == "after it":
+            disk_node.commit()
+        client.send(basic_consume("q", "c", no_ack=no_ack))
+        assert [LARGE] == bodies(client)
+        if not no_ack:
+            client.send(make(Basic.Ack, 0, True))
+        disk_node.run_turn()
+        if when == "during it":
+            disk_node.disk.environment.commit(batch)
+            disk_node._settled(None)
+        settle(disk_node)
+        assert (0, 0, 0) == on_disk(disk_node)
+
+    @pytest.mark.parametrize("acked", ["during the commit", "after it", "never"])
+    @pytest.mark.parametrize("times", [1, 2])
+    def test_a_full_disk_at_a_release_keeps_one_body(self, disk_node, acked, times):
+        """A release that finds the disk full is written when there is space, or ends with its message."""
+        client = released(disk_node)
+        client.send(basic_consume("q", "c", no_ack=False))
+        assert [LARGE] == bodies(client)
+        journal = disk_node.disk.journal
+        journal.cut()
+        if acked == "during the commit":
+            client.send(make(Basic.Ack, 0, True))
+            disk_node.run_turn()
+        disk_node._settled(DiskFullError("no room"))
+        if acked == "after it":
+            client.send(make(Basic.Ack, 0, True))
+            disk_node.run_turn()
+        for _ in range(times - 1):
+            disk_node.fail()
+        batch = journal.cut()
+        assert [] == batch.durable.unrefs  # which a full disk would apply without the deletion of the row
+        disk_node.disk.environment.commit(batch)
+        disk_node._settled(None)
+        settle(disk_node)
+        assert ((1, 1, 0) if acked == "never" else (0, 0, 0)) == on_disk(disk_node)
+
+    @pytest.mark.parametrize("act", ["purge", "delete"])
+    @pytest.mark.parametrize("when", ["held", "released", "being written"])
+    def test_what_a_queue_held_goes_with_it(self, disk_node, act, when):
+        """A purge and a deletion leave no body on disk, at whichever moment they come."""
+        client = released(disk_node) if when != "held" else ready(disk_node)
+        if when == "held":
+            hold(client, 500, LARGE)
+        if when == "being written":
+            batch = disk_node.disk.journal.cut()
+        method = Queue.Purge if act == "purge" else Queue.Delete
+        client.send(make(method, 0, "q", *([False] * (1 if act == "purge" else 3))))
+        disk_node.run_turn()
+        if when == "being written":
+            disk_node.disk.environment.commit(batch)
+            disk_node._settled(None)
+        settle(disk_node)
+        assert (0, 0, 0) == on_disk(disk_node)
+
+    def test_a_transient_message_keeps_its_body_in_the_row(self, disk_node):
+        """A body that the queue will have in memory only is not stored apart."""
+        client = ready(disk_node)
+        client.publish("q", LARGE, headers={"x-delay": ("long", 500)}, delivery_mode=1)
+        disk_node.commit()
+        store = disk_node.disk.environment.store
+        with store.env.begin() as txn:
+            assert 0 == txn.stat(store.db["bodies"])["entries"]
+        again = disk_node.killed()
+        settle(again)
+        again.pass_time(500)
+        settle(again)
+        assert (0, 1) == counts(again)
+        assert (0, 0, 0) == on_disk(again)
+
+    def test_a_delay_is_negated_as_that_of_a_small_message(self, disk_node):
+        """A consumer sees the delay of a large message as that of any other: it has passed."""
+        client = ready(disk_node)
+        for body in (b"small", LARGE):
+            client.publish("q", body, headers={"x-delay": ("signedint", 500)}, delivery_mode=2)
+        disk_node.commit()
+        disk_node.pass_time(500)
+        settle(disk_node)
+        client.send(basic_consume("q", "c", no_ack=True))
+        found = [each.header for each in client.take() if isinstance(each.method, Basic.Deliver)]
+        assert 2 * [{"x-delay": ("signedint", -500)}] == [Properties(each).headers for each in found]
+
+    def test_a_missing_body_is_counted_and_hurts_no_other(self, disk_node):
+        """A held message whose body is gone from the disk is skipped, noted as damage, and the next one comes."""
+        client = ready(disk_node)
+        hold(client, 500, LARGE)
+        hold(client, 500, b"other")
+        disk_node.commit()
+        store = disk_node.disk.environment.store
+        with store.env.begin(write=True) as txn:
+            txn.drop(store.db["bodies"], delete=False)
+        again = disk_node.killed()
+        settle(again)
+        again.pass_time(500)
+        settle(again)
+        assert (0, 1) == counts(again)
+        assert 1 == len(again.disk.damages.take())
+        assert (1, 0, 0) == on_disk(again)
 
 
 class TestRestart:

@@ -18,12 +18,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from services.api import OPERATOR, Api
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
+from leveret.broker.config.config import StorageConfig
 from leveret.broker.queue import due_line
 from leveret.storage.delayed import Window
+from leveret.storage.store.check import Check, Finding, Stats
 
 ARGUMENTS = {"x-allow-hold": ("bool", True)}
 ACTIONS = st.sampled_from(("release", "cancel", "reschedule", "move", "copy"))
 QUEUES = ("q", "other")
+APART = 200  # bytes from which a body is stored apart: every second one
 ROUNDS = 3
 """Rounds of the loop without a change after which nothing more happens: one may only begin, or end, a read."""
 
@@ -36,7 +39,8 @@ class Holds(RuleBasedStateMachine):
         self.window = patch.object(due_line, "Window", partial(Window, size=2))
         self.window.start()
         self.folder = Path(tempfile.mkdtemp())
-        self.node = DiskNode(self.folder)
+        self.config = StorageConfig(sync=False, check_invariants=True, embed_below=APART)
+        self.node = DiskNode(self.folder, storage=self.config)
         self.number = 0
         self.pending: dict[tuple[str, int], int] = {}
         self.ready: list[tuple[str, int]] = []
@@ -81,8 +85,9 @@ class Holds(RuleBasedStateMachine):
         for delay in delays:
             self.number += 1
             at = self.node.wall_clock() + delay
+            body = (b"%d " % self.number).ljust(self.number % 2 * APART)
             self.client.publish(
-                name, b"%d" % self.number, headers={"x-deliver-at": ("long", at), "n": ("long", self.number)},
+                name, body, headers={"x-deliver-at": ("long", at), "n": ("long", self.number)},
                 delivery_mode=2,
             )  # fmt: skip
             if safe:
@@ -103,9 +108,18 @@ class Holds(RuleBasedStateMachine):
     @rule()
     def kill(self) -> None:
         """Kill the broker: what is on disk is there."""
+        self.check()
         self.node = self.node.killed()
         self.client = self.connect()
         self.calm()
+
+    def check(self) -> Stats | None:
+        """Each body on disk has its row or record, and each reference its body; returns what there is."""
+        findings: list[Finding] = []
+        self.node.disk.close()
+        stats = Check(self.folder, findings.append).run()
+        assert [] == findings, findings
+        return stats
 
     @rule(
         action=ACTIONS,
@@ -184,6 +198,10 @@ class Holds(RuleBasedStateMachine):
                 expected = [number for queue, number in self.ready if queue == name]
                 assert len(expected) == len(found)
                 assert sorted(number for number in expected if number > 0) == sorted(set(found))
+            self.calm()
+            stats = self.check()
+            assert stats is not None
+            assert (0, 0, 0) == (stats.messages, stats.bodies, stats.delayed)
         finally:
             self.window.stop()
             self.node.disk.close()

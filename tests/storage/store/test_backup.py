@@ -13,9 +13,10 @@ from crash.loopdisk import MemoryDisk
 
 from leveret.storage.damage import Damages
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError, UnknownStateError
+from leveret.storage.journal.body_rows import body_checksum
 from leveret.storage.store import backup as backups
 from leveret.storage.store.backup import Backup, CancelledError, Moment, Pace, Stopped, last, latest
-from leveret.storage.store.bodies import Bodies, body_checksum
+from leveret.storage.store.bodies import Bodies
 from leveret.storage.store.lmdb_file import DataFile
 from leveret.storage.store.lmdb_transactions import LmdbEnvironment
 from leveret.storage.store.store_header import FORMAT_ROW

@@ -18,11 +18,12 @@ from samples.writer import ADDRESS, QID, Writer, seq_ids
 from leveret.storage.damage import BODY, FILE, MISSING_BODY, MISSING_FILE
 from leveret.storage.errors import DamagedError, DiskFullError, Done, StorageError, UnknownFormatError
 from leveret.storage.journal.blocks import LAST_SEQ_ID, read_bitmap, read_header, read_records
+from leveret.storage.journal.body_rows import body_checksum
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Range
 from leveret.storage.message import Persistent
 from leveret.storage.store import bodies as bodies_module, lmdb_transactions as table_module
-from leveret.storage.store.bodies import body_checksum, first_msg_id
+from leveret.storage.store.bodies import first_msg_id
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.recovery import Recovered, recover
 from leveret.storage.store.redo_log import ROW
