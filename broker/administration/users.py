@@ -14,7 +14,15 @@ from leveret.broker.administration.access import (
     found_vhost,
 )
 from leveret.broker.auth.name_patterns import InvalidPatternError
-from leveret.broker.auth.passwords import ALGORITHMS, Password, WeakPasswordError, hash_octets, hash_password
+from leveret.broker.auth.passwords import (
+    ALGORITHMS,
+    SHA256,
+    SHA512,
+    Password,
+    WeakPasswordError,
+    hash_octets,
+    hash_password,
+)
 from leveret.broker.auth.users import USER_LIMITS, User, UserLimits, Users, limits_by_name
 
 
@@ -50,11 +58,12 @@ class UserAdministration:
         """Add a user, or set password and tags of the existing one of that name, keeping its permissions.
 
         A hash of '' disables login. With neither a password nor a hash an existing user keeps its own, and a new one
-        cannot log in. The algorithm has RabbitMQ's name, '' for that of new passwords. Raises BadRequestError.
+        cannot log in. The algorithm has RabbitMQ's name; '' is that of new passwords, or of a hash of this size. Raises
+        BadRequestError.
         """
         users = self._broker.users
         authorize(users, actor, Right.ADMINISTRATOR)
-        hashing_algorithm = hashing_algorithm or users.passwords.algorithm
+        hashing_algorithm = hashing_algorithm or _algorithm(password_hash, users.passwords.algorithm)
         check_password_rules(users, password if password_hash is None else None)
         present = users.get(name)
         check_user(name, hashing_algorithm, password_hash, present)
@@ -155,6 +164,12 @@ class UserAdministration:
         limits = limits_by_name(users.user_limits(user)) if name is not None else {}
         limits.pop(name or "", None)
         users.set_user_limits(user, user_limits_of(limits))
+
+
+def _algorithm(password_hash: str | None, usual: str) -> str:
+    """Return the algorithm of a hash that names none; RabbitMQ's clients send such hashes."""
+    sizes = {4 * -(-hash_octets(each) // 3): each for each in (SHA256, SHA512)}  # of base64
+    return sizes.get(len(password_hash or ""), usual)
 
 
 def check_user(name: str, hashing_algorithm: str, password_hash: str | None, present: User | None) -> None:

@@ -60,7 +60,7 @@ def get_user(call: Call, user: str) -> Answer:
         required("tags", "any", doc="a list, or one text with commas"),
         Key("password"),
         Key("password_hash", doc="instead of the password; empty for none, as without both"),
-        Key("hashing_algorithm", doc="of the hash"),
+        Key("hashing_algorithm", doc="of the hash; that of its size by default"),
     ),
     state=_user_state,
 )

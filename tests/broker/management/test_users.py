@@ -3,6 +3,8 @@
 import pytest
 from services.api import Api
 
+from leveret.broker.auth.passwords import SHA256, SHA512, Password, hash_password
+
 
 def test_a_user_is_created_changed_and_deleted(api):
     """PUT answers 201 for a new user and 204 for an old one; without a password it disables the one that is there."""
@@ -17,6 +19,16 @@ def test_a_user_is_created_changed_and_deleted(api):
     assert 401 == Api(api.node, "ann:next").request("GET", "whoami").status
     assert 204 == api.delete("users/ann")
     assert 404 == api.request("GET", "users/ann").status
+
+
+@pytest.mark.parametrize("algorithm", [SHA256, SHA512])
+def test_the_size_of_a_hash_tells_its_algorithm(api, algorithm):
+    """A client may leave the algorithm out, as `rabbitmqadmin` does; the user can log in all the same."""
+    hashed = hash_password(Password("secret"), algorithm)
+    assert 201 == api.put("users/ann", {"password_hash": hashed, "tags": "management"})
+
+    assert algorithm == api.get("users/ann")["hashing_algorithm"]
+    assert "ann" == Api(api.node, "ann:secret").get("whoami")["name"]
 
 
 def test_users_are_sorted_by_name(api):
