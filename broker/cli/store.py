@@ -64,9 +64,9 @@ def check(data_dir: Path | None, *, as_json: bool) -> None:
             click.echo(f"{len(damaged)} damaged items in {found}")
         elif stats is not None:
             queues, messages = len(stats["queues"]), stats["messages"]
-            later = f", {stats['delayed']} held or delayed" if stats["delayed"] else ""
+            later = f", held or delayed: {stats['delayed']}" if stats["delayed"] else ""
             click.echo(
-                f"clean: {queues} queues, {messages} messages{later}, {stats['blocks']} blocks in {found}"
+                f"clean: queues: {queues}, messages: {messages}{later}, blocks: {stats['blocks']}, in {found}"
             )
     sys.exit(exit_codes.DATA if damaged else 0)
 

@@ -50,7 +50,7 @@ def test_the_commands_of_the_page(tmp_path):
 
     with serving(tmp_path, *SERVE) as running:
         publish(running, b"before")
-        assert "clean: 1 queues, 1 messages" in run(back_up)
+        assert "clean: queues: 1, messages: 1," in run(back_up)
         publish(running, b"after")
         run(upgrade)
         running.process.terminate()

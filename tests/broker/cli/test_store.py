@@ -49,7 +49,7 @@ def test_held_messages_are_counted(tmp_path):
         broker.publish("", "q", b"x", properties={"delivery_mode": 2}, headers={"x-delay": 3_600_000})
     done = store("check", "--data-dir", str(tmp_path))
 
-    assert (0, "clean: 1 queues, 0 messages, 1 held or delayed, 0 blocks") == (
+    assert (0, "clean: queues: 1, messages: 0, held or delayed: 1, blocks: 0,") == (
         done.exit_code,
         done.stdout.partition(" in ")[0],
     )
@@ -61,7 +61,7 @@ def test_whole_data(tmp_path):
     done = store("check", "--data-dir", str(tmp_path))
 
     assert (0, "") == (done.exit_code, done.stderr)
-    assert f"clean: 3 queues, 189 messages, 6 blocks in {tmp_path}\n" == done.stdout
+    assert f"clean: queues: 3, messages: 189, blocks: 6, in {tmp_path}\n" == done.stdout
 
 
 def test_damaged_data(tmp_path):
@@ -230,7 +230,10 @@ def test_a_running_broker_is_left_alone(tmp_path):
     text = f"cannot use data directory {running.data_dir}: another broker is using it, {who}"
     remedy = "stop it, or use a copy that `leveret store backup` has made"
     assert {f"leveret: {text}; {remedy}\n"} == messages
-    assert (0, "clean: 1 queues, 1 messages, 1 blocks") == (done.exit_code, done.stdout.partition(" in ")[0])
+    assert (0, "clean: queues: 1, messages: 1, blocks: 1,") == (
+        done.exit_code,
+        done.stdout.partition(" in ")[0],
+    )
 
 
 @pytest.mark.parametrize("worth", [True, False])
