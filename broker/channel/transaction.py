@@ -49,6 +49,7 @@ class Transaction:
         "_fault",
         "_files",
         "_is_handed_over",
+        "_is_settling",
         "_is_stored",
         "_is_waiting",
         "_is_whole",
@@ -74,6 +75,7 @@ class Transaction:
         self._fault: Exception | None = None  # an internal error in one of its steps
         self._is_handed_over = False
         """True once everything was passed to the queues; those that are deferred have not journaled it yet."""
+        self._is_settling = False  # True while settlements of its commit are left
         self._is_whole = True  # False if a queue has refused a message, or was deleted before the commit
 
     def check_room(self, most: int | None) -> None:
@@ -90,6 +92,11 @@ class Transaction:
         self.octets += size
         self._copies += len(queues) or 1
         self._largest = max(self._largest, size)
+
+    @property
+    def has_settlements(self) -> bool:
+        """True if deliveries are neither unacked nor settled, because of this transaction."""
+        return bool(self.settled) or self._is_settling
 
     def settle(self, deliveries: Sequence[tuple[int, Record]], outcome: Outcome) -> None:
         """Add the settlement of deliveries that are no longer unacked, given by delivery tag and record."""
@@ -238,6 +245,7 @@ class Transaction:
         settled = self.settled
         by_outcome: dict[Outcome, deque[Record]] = {each: deque() for each in (None, False, True, FAILED)}
         settled.reverse()
+        self._is_settling = bool(settled)
         while settled:
             for _ in range(min(PIECE, len(settled))):
                 _, record, outcome = settled.pop()
@@ -246,6 +254,7 @@ class Transaction:
         for outcome, records in by_outcome.items():
             while records:
                 piece = [records.popleft() for _ in range(min(PIECE, len(records)))]
+                self._is_settling = any(by_outcome.values())
                 settle_records(channel, piece, outcome, self.end)
                 yield False
 

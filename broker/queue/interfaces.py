@@ -172,6 +172,7 @@ class ClientChannel(Protocol):
     published: int
     dropped: int
     tx: Any
+    committing: Any
 
     @property
     def host(self) -> Any:

@@ -223,8 +223,9 @@ class StreamQueue(Queue):
     def _keep_offset(self, consumer: Consumer) -> None:
         """Keep the offset up to which a consumer has settled all that it was sent."""
         reader, channel = self._kept[consumer], consumer.channel
-        if channel.tx is not None and channel.tx.settled:  # they may be rolled back
-            return
+        for tx in (channel.tx, channel.committing):
+            if tx is not None and tx.has_settlements:  # they may be rolled back, or requeued by it
+                return
         sent, unacked = reader.sent, channel.unacked
         if not sent or reader.offset is None:
             return

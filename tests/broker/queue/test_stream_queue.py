@@ -14,6 +14,7 @@ from leveret.broker.amqp.commands import Basic, Channel, Tx, make
 from leveret.broker.amqp.properties import Properties, build, with_offset
 from leveret.broker.queue import stream_queue
 from leveret.broker.queue.stream_queue import StreamQueue
+from leveret.broker.scheduling.time_slices import TimeSlices
 from leveret.storage.queues.chunks import Copies
 
 STREAM = {"x-queue-type": ("longstr", "stream")}
@@ -272,6 +273,31 @@ def test_a_delivery_that_is_requeued_comes_to_the_next_consumer(
     assert resume(client) == [b"%d" % number for number in range(expected, 5)]
     other = end(other, "connection")
     assert resume(other, "other") == [b"%d" % number for number in range(5)]
+
+
+def test_what_a_transaction_requeues_is_not_settled_while_it_is_being_committed(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream may run between two steps of a commit: the offset moves with the last one, and no further."""
+    client = Client(node)
+    found = stream(client, 3)
+    client.send(make(Tx.Select))
+    resume(client)
+    client.send(make(Basic.Ack, 1, False))
+    client.send(make(Basic.Reject, 2, True))
+    client.send(make(Basic.Ack, 3, False))
+    with monkeypatch.context() as patch:
+        patch.setattr(TimeSlices, "is_over", lambda _: True)
+        client.connection.receive(encode_method(1, make(Tx.Commit)))
+        for _ in range(20):
+            found.touch()
+            found.run()
+            assert found.log.offsets.by_tag.get("c", 0) < 2
+            while node.clock.soon:
+                node.clock.soon.pop(0)()
+    settle(node)
+    assert "1 tx.commit-ok" in client.sent()
+    assert found.log.offsets.by_tag == {"c": 1}
 
 
 def test_acks_that_come_just_before_the_end_count(node: Node) -> None:
