@@ -105,6 +105,18 @@ class Holds(RuleBasedStateMachine):
             self.kill()
         self.calm()
 
+    @rule(milliseconds=st.integers(0, 60), count=st.integers(1, 5))
+    def take(self, milliseconds: int, count: int) -> None:
+        """Let time pass, and take messages for good, also those released since the last commit."""
+        self.node.pass_time(milliseconds)
+        self.client.take()
+        for _ in range(count):
+            self.client.send(make(Basic.Get, 0, "q", True))
+        self.calm()
+        for each in self.client.take():
+            if isinstance(each.method, Basic.GetOk):
+                self.ready.remove(("q", int(each.body)))
+
     @rule()
     def kill(self) -> None:
         """Kill the broker: what is on disk is there."""
