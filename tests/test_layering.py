@@ -60,6 +60,7 @@ FOLDERS = (
     "broker.network",  # sockets
     "broker.shovel",  # messages moved between queues of any brokers
     "broker.server",  # owns everything
+    "broker.placement",  # virtual hosts in several processes
     "broker.embedded",  # the broker as a library
     "broker.perf",  # a client that creates load
     "broker.cli.ctl",  # commands for a running broker
@@ -118,6 +119,10 @@ DRIVERS = (
     "broker.client.client",
     "broker.client.sockets",
     "broker.perf.run",
+    "broker.placement.front",
+    "broker.placement.pipe",
+    "broker.placement.processes",
+    "broker.placement.vhost_process",
     "broker.process.audit_writer",
     "broker.process.deadlined_thread",
     "broker.replication.keeper",
@@ -212,6 +217,8 @@ ONLY_FOR = {
         "broker.server.startup",
         "broker.persistence.data_store",
         "broker.persistence.replicated_store",
+        "broker.placement.front",
+        "broker.placement.vhost_process",
         "broker.server.replicated_server",
     )
 }

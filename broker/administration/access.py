@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from leveret.broker.auth.sessions import Sessions
 from leveret.broker.auth.users import User, Users
@@ -107,6 +107,7 @@ class AdministeredBroker(Node):
     shovels: Any  # the shovels (`broker.server.shovel_loader`)
     process: Any  # the process (`ProcessControl`); None if it is an application's
     cluster: Any  # the cluster (`broker.replication.control.Control`); None if the log is not replicated
+    place: Literal["", "front", "process"] = ""  # which of the processes for virtual hosts it is; '' for none
     node_name: str
     directory: Directory
     parameters: Parameters

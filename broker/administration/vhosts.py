@@ -63,6 +63,8 @@ class VHostAdministration:
 
     def trace(self, actor: User | None, name: str, *, traced: bool) -> None:
         """Switch the firehose of a vhost on or off (`broker.vhost.firehose`); off at a start. Raises NotFoundError."""
+        if self._broker.place == "front" and traced:
+            raise BadRequestError("there is no firehose with vhosts.processes")
         taps = self._found(actor, name).taps
         taps.trace(self._broker.clients.node_name if traced else None)
 

@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -33,6 +34,7 @@ from leveret.broker.cli.startup import (
     write_pid_file,
 )
 from leveret.broker.config.config import Config, Listener
+from leveret.broker.config.placement import FOLDER
 from leveret.broker.config.values import DEFAULT_PORT
 from leveret.broker.http.running_brokers import announced
 from leveret.broker.persistence.data_lock import DataDirError, InUseError, locked
@@ -95,6 +97,7 @@ main.add_command(show_config)
 @click.option(
     "--log-file", metavar="FILE", help="Log to this file instead of the console; SIGHUP reopens it."
 )
+@click.option("--vhosts-process", type=(int, int), hidden=True)
 def serve(
     config_paths: Sequence[Path],
     data_dir: Path | None,
@@ -103,6 +106,7 @@ def serve(
     log_file: str | None,
     port: int | None,
     listen: str | None,
+    vhosts_process: tuple[int, int] | None,
 ) -> None:
     """Start the broker in the foreground; SIGTERM or SIGINT stops it.
 
@@ -121,15 +125,24 @@ def serve(
     if log_file:
         flags += [f"log.file={Path(log_file).absolute()}", "log.console=false"]
     config = load_or_exit(config_paths, data_dir, flags, amqp_port=port)
+    make_server = _make_server
+    if vhosts_process is not None:  # an option of the front, for its own
+        from leveret.broker.config.placed import config_of_process  # noqa: PLC0415 - most brokers have no front
+
+        number, descriptor = vhosts_process
+        config = config_of_process(config, number)
+        make_server = partial(_make_vhost_server, descriptor)
     try:
         _raise_file_limit()
         os.umask(os.umask(UMASK) | UMASK)
         with (
             locked(config.data_dir),
             contextlib.closing(configure_logs(config)) as outputs,
-            announced(config.data_dir, os.environ, _logger.debug),
+            contextlib.nullcontext()
+            if vhosts_process is not None
+            else announced(config.data_dir, os.environ, _logger.debug),
         ):
-            code = _run(config, outputs)
+            code = _run(config, outputs, make_server)
     except StartupError as error:
         fail(str(error), error.code)
     except InUseError as error:
@@ -149,7 +162,7 @@ def _raise_file_limit() -> None:
                 return
 
 
-def _run(config: Config, outputs: logs.Logs) -> int:
+def _run(config: Config, outputs: logs.Logs, make_server: "_MakeServer") -> int:
     """Run the broker until it is stopped; returns the exit code."""
     from leveret.broker.process import memory_allocator  # noqa: PLC0415 - as below
 
@@ -161,14 +174,14 @@ def _run(config: Config, outputs: logs.Logs) -> int:
     RECENT.begin()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(_serve(config, outputs))
+            return runner.run(_serve(config, outputs, make_server))
     finally:
         RECENT.end()
         gc.freeze()  # or the interpreter looks at all that is left once more: 0.1 s for 50,000 messages
         gc.enable()
 
 
-async def _serve(config: Config, outputs: logs.Logs) -> int:
+async def _serve(config: Config, outputs: logs.Logs, make_server: "_MakeServer") -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_error)
     stopping = asyncio.Event()
@@ -179,15 +192,33 @@ async def _serve(config: Config, outputs: logs.Logs) -> int:
         from leveret.broker.cli.replicated import serve_replicated  # noqa: PLC0415 - most brokers are one machine
 
         return await serve_replicated(config, stopping, partial(_serve_alone, config, outputs), outputs)
-    return await _serve_alone(config, outputs, stopping, partial(_make_server, config))
+    return await _serve_alone(config, outputs, stopping, partial(make_server, config, stopping))
 
 
-def _make_server(config: Config) -> Any:
+_MakeServer = Callable[[Config, asyncio.Event], Any]
+
+
+def _make_server(config: Config, _stopping: asyncio.Event) -> Any:
     # Imported here and below, because `leveret --version` does not need it.
     from leveret.broker.server.server import Server  # noqa: PLC0415
     from leveret.broker.server.startup import open_data_store  # noqa: PLC0415
 
+    if config.placement.processes or (config.data_dir / FOLDER).is_dir():
+        from leveret.broker.placement.front import FrontServer  # noqa: PLC0415 - few have one
+        from leveret.broker.placement.processes import check_directory  # noqa: PLC0415
+
+        if not config.placement.processes:
+            check_directory(config.data_dir, 0, is_new=False)
+        return FrontServer(config, open_data_store(config, DataStore))
     return Server(config, open_data_store(config, DataStore))
+
+
+def _make_vhost_server(descriptor: int, config: Config, stopping: asyncio.Event) -> Any:
+    from leveret.broker.placement.vhost_process import VHostServer  # noqa: PLC0415
+    from leveret.broker.server.startup import open_data_store  # noqa: PLC0415
+
+    front = socket.socket(fileno=descriptor)
+    return VHostServer(config, open_data_store(config, DataStore), front, stopping.set)
 
 
 async def _serve_alone(
@@ -208,7 +239,8 @@ async def _serve_alone(
             sys.setswitchinterval(SWITCH_SECONDS)
             restore_sessions(server, config.data_dir / SESSIONS)
             addresses = _log_listeners(server)
-            _logger.info("Server startup complete")
+            if server.place != "process":  # clients connect to the front
+                _logger.info("Server startup complete")
             _log_page(server, config.management.path_prefix)
             server.audit.record(
                 "broker.start", name=server.node_name, version=__version__, files=config.files
@@ -239,6 +271,7 @@ async def _start(
     """Return the broker once clients can connect. StartupError if a cause is known for which it cannot start."""
     from leveret.broker.administration import DefinitionsError  # noqa: PLC0415
     from leveret.broker.auth.passwords import WeakPasswordError  # noqa: PLC0415
+    from leveret.broker.placement.placement import PlacementError  # noqa: PLC0415
     from leveret.broker.server.startup import port_problem  # noqa: PLC0415
     from leveret.storage.errors import StorageError  # noqa: PLC0415
 
@@ -253,7 +286,7 @@ async def _start(
         raise StartupError(str(error), exit_codes.DATA) from None
     except StorageError as error:
         raise StartupError(str(error), exit_codes.of_storage(error)) from None
-    except (TLSFileError, WeakPasswordError) as error:
+    except (TLSFileError, WeakPasswordError, PlacementError) as error:
         raise StartupError(str(error), exit_codes.CONFIG) from None
     except OSError as error:
         problem = port_problem(error, config.listeners + config.tls_listeners)

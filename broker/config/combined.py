@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from leveret.broker.amqp.sasl import ANONYMOUS
 from leveret.broker.auth.passwords import SHA256, SHA512
 from leveret.broker.auth.users import UserLimits, VHostLimits
@@ -14,6 +16,8 @@ from leveret.broker.channel.settings import Compatibility, DefaultLimits, Limits
 from leveret.broker.config import sections
 from leveret.broker.config.backends import backend_settings
 from leveret.broker.config.keys import Draft, in_order
+from leveret.broker.config.placed import EXPERIMENTAL, problems_of as problems_of_placement
+from leveret.broker.config.placement import PlacementConfig
 from leveret.broker.queue.compatibility import QueueCompatibility, short_queue_type
 from leveret.broker.tls.options import VERSIONS, CertificateLogin, HostOptions, TLSOptions, problems_of
 from leveret.broker.vhost.interceptors import Interceptors
@@ -59,7 +63,7 @@ def config_of(draft: Draft) -> sections.Config:
         parts["default_queue_type"] = short_queue_type(parts["default_queue_type"])
     vhosts = _vhosts(draft)
     users = tuple(_users(draft, vhosts))
-    return sections.Config(
+    found = sections.Config(
         **parts,
         users=users,
         topic_permissions=tuple(_topic_permissions(draft, users, vhosts)),
@@ -83,8 +87,12 @@ def config_of(draft: Draft) -> sections.Config:
         replication=replication,
         prometheus=prometheus,
         management=management,
-        warnings=tuple(draft.warnings),
+        placement=PlacementConfig(**draft.section("placement"), pins=draft.family("vhosts.process.$name")),
     )
+    draft.problems += problems_of_placement(found)
+    if found.placement.processes:
+        draft.warnings.append(EXPERIMENTAL)
+    return replace(found, warnings=tuple(draft.warnings))
 
 
 # -- listeners and TLS ------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import msgspec
 
 from leveret.broker.auth.backends.settings import BackendSettings
 from leveret.broker.channel.settings import Compatibility, Limits
+from leveret.broker.config.placement import PlacementConfig
 from leveret.broker.config.values import DEFAULT_PORT, Listener
 from leveret.broker.config_key import Key, Prefix, Topic
 from leveret.broker.tls.options import CertificateLogin, TLSOptions
@@ -581,15 +582,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         doc="A tag of the cluster, which the management API shows.")] = {}
     node_tags: Annotated[Mapping[str, str], Key("node_tags.$name",
         doc="A tag of this node, which the management API shows.")] = {}
+    placement: PlacementConfig = PlacementConfig()
     slow_step: Annotated[float, Key("debug.slow_step", "duration", unit="ms", low=0, own=True,
-        doc="Log each step of the event loop that uses at least this much processor time, with what it did; no other "
-        "client is served meanwhile. `0` disables it.")] = 0.05
+        doc="Log steps of the event loop, which serve no other client, from this processor time on; `0`: none.")] = 0.05
 
     _logging: ClassVar[Topic] = Topic("Logging", "The console, and one file.")
     log: LogConfig = LogConfig()
 
-    _events: ClassVar[Topic] = Topic("Events",
-        "Messages about queues, connections, users and the rest, as they change.")
+    _events: ClassVar[Topic] = Topic("Events", "Messages about queues, connections, users and others, as they change.")
     events: EventsConfig = EventsConfig()
 
     _audit_log: ClassVar[Topic] = Topic("Audit log",

@@ -48,6 +48,7 @@ class ConnectionTracking:
         self._channel_max = channel_max
         self._share = None if most_sockets is None else max(1, most_sockets - most_sockets // 10)
         self.connections: set[Any] = set()
+        self.handed = 0  # connections that processes of virtual hosts have; limits count them as those here
         self.connections_of_users: Counter[str] = Counter()  # number of connections by user
         self.channels_of_users: Counter[str] = Counter()
         self.channel_count = 0
@@ -66,7 +67,7 @@ class ConnectionTracking:
         `access` is what the backends have decided; None to look at the internal database.
         """
         limit = self.connection_max
-        if limit is not None and len(self.connections) >= limit:
+        if limit is not None and len(self.connections) + self.handed >= limit:
             raise not_allowed(f"connection refused: node connection limit ({limit}) is reached")
         found = self._vhosts.get(vhost)
         if found is None:
@@ -122,6 +123,12 @@ class ConnectionTracking:
             connection.vhost.name,
             "" if connection.tls is None else f" ({connection.tls})",
         )
+
+    def count_handed(self, user: str, vhost: VHost, number: int) -> None:
+        """Add to the counts for limits a connection that was handed to a process, or with -1 remove it."""
+        self.handed += number
+        self.connections_of_users[user] += number
+        vhost.connection_count += number
 
     def connection_closed(self, connection: Any) -> None:
         """Remove a connection, keeping its totals; called once for each opened one."""

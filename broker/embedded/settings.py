@@ -14,6 +14,7 @@ _OF_THE_PROCESS: Final = {
     "log": "an embedded broker logs to the loggers below 'leveret' of the module logging, which are the application's",
     "prometheus": "an embedded broker has no metrics listener",
     "replication": "an embedded broker is not replicated: `leveret serve` is",
+    "vhosts": "an embedded broker is one process: `leveret serve` may be several",
     "management": "the management API is served with the argument management=True",
 }
 _OF_LOGINS: Final = ("management.oauth_", "management.disable_basic_auth")

@@ -30,6 +30,7 @@ from leveret.broker.http.call import (
 from leveret.broker.http.errors import ApiError, not_found, translated
 from leveret.broker.http.listing import Columns, ListCache, encode_listing, encoded_pieces
 from leveret.broker.http.login import SECURE_HEADERS, Verdict, authenticate, check_host, only_vhost
+from leveret.broker.http.placed import check_placed
 from leveret.broker.http.route import Operation, Router, Scope
 from leveret.broker.page.assets import assets
 from leveret.broker.process.shares import origin
@@ -102,6 +103,7 @@ def admit(
             actor = authenticate(broker, request, verdict, only_vhost(route.path, names))
             event = audited_event(route.path, request.method, operation)
             check_rights(broker, actor, operation, names)
+            check_placed(broker.place, route.path, request.method)
             check_writable(broker, request.method)
         return Admitted(request, operation, actor, names, event)
     except (AdministrationError, ApiError) as error:

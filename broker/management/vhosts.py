@@ -40,9 +40,8 @@ def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
     def details(name: str, span: Span | None) -> Callable[[VHost], Any]:
         return lambda vhost: statistics.detail(statistics.series(vhost), families.VHOSTS, name, span)
 
-    statistics = call.broker.statistics
     no_type = "classic" if call.is_4 else NO_TYPE
-    return {
+    metadata: dict[str, Callable[[VHost], Any]] = {
         "name": lambda vhost: vhost.name,
         "description": lambda vhost: vhost.description,
         "tags": lambda vhost: list(vhost.tags),
@@ -51,6 +50,12 @@ def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
         "tracing": lambda vhost: vhost.taps.firehose is not None,
         "cluster_state": lambda _vhost: {node: "running"},
         "protected_from_deletion": lambda vhost: vhost.is_protected,
+    }
+    if call.broker.place == "front":  # the processes have the counts
+        return metadata
+    statistics = call.broker.statistics
+    return {
+        **metadata,
         "message_stats": stats,
         **{name: count(name) for name in counted},
         **{f"{name}_details": details(name, span) for name, span in counted.items()},

@@ -136,7 +136,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         "resumed",
     )
 
-    connection_class = Connection
+    connection_class: type[Connection] = Connection
     connection: Connection
     _transport: asyncio.Transport
     _socket: socket.socket

@@ -1,0 +1,84 @@
+"""The keys of processes for virtual hosts."""
+
+from pathlib import Path
+
+import pytest
+
+from leveret.broker.config.config import Config, ConfigError, load
+from leveret.broker.config.placed import config_of_process
+from leveret.broker.embedded.errors import ConfigurationError
+from leveret.broker.embedded.settings import make_config
+
+WITHOUT = ("management.enabled=false", "prometheus.enabled=false", "shovel.enabled=false")
+MODE = ("vhosts.processes=2", *WITHOUT)
+
+
+def problems(*settings: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(settings=settings)
+    return str(caught.value)
+
+
+def test_off_by_default() -> None:
+    """A broker is one process; the mode is announced as experimental."""
+    assert 0 == load().placement.processes == Config().placement.processes
+    assert not load().warnings
+    found = load(settings=[*MODE, "vhosts.process.orders=2"])
+
+    assert (2, {"orders": 2}) == (found.placement.processes, found.placement.pins)
+    assert any("experimental" in text for text in found.warnings)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "management.enabled=true",
+        "prometheus.enabled=true",
+        "shovel.enabled=true",
+        "event_exchange.enabled=true",
+        "proxy_protocol=true",
+        "replication.url=postgresql://db/leveret",
+        "listeners.ssl.1=5671",
+        "auth_backends.1=http",
+        "load_definitions=file.json",
+        "export.dir=export",
+        "log.file=leveret.log",
+        "log.audit.file=audit.log",
+        "channel_max_per_node=7",
+        "cluster_queue_limit=7",
+        "cluster_exchange_limit=7",
+    ],
+)
+def test_what_needs_one_view_is_refused(setting: str) -> None:
+    """A setting that would hold for a part of the broker only is an error that names its key."""
+    key = setting.partition("=")[0].replace(".1", ".*")
+
+    assert f"{key} " in problems(*MODE, setting)
+    assert "vhosts.processes" in problems(*MODE, setting)
+
+
+def test_pins_are_of_processes_that_there_are() -> None:
+    """A pin needs the mode, and is at most the number of processes."""
+    assert "vhosts.processes is missing" in problems("vhosts.process.orders=1")
+    assert "vhosts.process.orders must be at most vhosts.processes (2)" in problems(
+        *MODE, "vhosts.process.orders=3"
+    )
+    assert "vhosts.process.orders" in problems(*MODE, "vhosts.process.orders=0")
+
+
+def test_an_embedded_broker_is_one_process() -> None:
+    """The keys are an error for a broker inside another program."""
+    with pytest.raises(ConfigurationError, match="one process"):
+        make_config({"vhosts.processes": 2}, None, 0)
+
+
+def test_a_process_has_its_share() -> None:
+    """It has a directory of its own, its share of memory, and neither listeners nor users of the configuration."""
+    settings = [*MODE, "vm_memory_high_watermark.absolute=1000", "default_limits.vhosts.1.max_queues=3"]
+    found = config_of_process(load(data_dir=Path("var"), settings=[*settings, "pid_file=pid"]), 2)
+
+    assert Path("var/processes/2") == found.data_dir
+    assert (500, 0.2) == (found.memory_absolute, found.memory_relative)
+    assert ((), (), (), None) == (found.listeners, found.users, found.vhosts, found.pid_file)
+    assert () == found.limits.default_limits
+    assert 0 == found.placement.processes

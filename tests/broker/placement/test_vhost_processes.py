@@ -1,0 +1,349 @@
+"""A front and its processes of virtual hosts, as clients and operators see them."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pika
+import pytest
+from pamqp import commands, frame
+from pamqp.base import Frame
+from pika.adapters.blocking_connection import BlockingConnection
+from pika.exceptions import (
+    AMQPConnectionError,
+    AMQPError,
+    ConnectionClosedByBroker,
+    ProbableAccessDeniedError,
+    ProbableAuthenticationError,
+)
+from processes.commands import execute
+from processes.running import Running, children, command, environment, serving
+from processes.waiting import wait_until
+
+from leveret.broker import exit_codes
+
+SETTINGS = {
+    "vhosts.processes": 2,
+    "shovel.enabled": "false",
+    "default_vhost": "a",
+    "default_vhosts.1.name": "b",
+    "default_users.1.password": "one",
+    "default_users.1.vhost_pattern": ".*",
+    "vhosts.process.b": 2,
+}
+USER = pika.PlainCredentials("1", "one")
+OPEN_OK = commands.Connection.OpenOk
+
+
+@contextmanager
+def front(folder: Path, **more: object) -> Iterator[Running]:
+    settings = SETTINGS | {name.replace("__", "."): value for name, value in more.items()}
+    with serving(folder, settings=settings, is_forked=False) as running:
+        pids = children(running.process.pid)
+        try:
+            yield running
+        finally:
+            if running.process.poll() is None:
+                code, _, err = running.stopped_by(signal.SIGTERM)
+                assert (0, "") == (code, err), err
+            wait_until(lambda: not any(map(is_running, pids)))
+
+
+def is_running(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def connect(
+    running: Running, vhost: str, credentials: pika.PlainCredentials = USER, **options: object
+) -> BlockingConnection:
+    return BlockingConnection(
+        pika.ConnectionParameters(*running.address, vhost, credentials, stack_timeout=30, **options)
+    )
+
+
+def ctl(running: Running, *words: str, process: int = 0) -> tuple[int, str]:
+    """Run a command at the front, or at one of its processes; returns its exit code and output."""
+    place = running.data_dir / "processes" / str(process) if process else running.data_dir
+    done = execute([*command("ctl", "--data-dir", str(place)), *words], env=environment(), timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def pid_of(running: Running, process: int) -> int:
+    text = (running.data_dir / "processes" / str(process) / "leveret.lock").read_text()
+    return int(text.split()[0])
+
+
+def store(connection: BlockingConnection, body: bytes) -> None:
+    channel = connection.channel()
+    channel.queue_declare("q", durable=True)
+    channel.confirm_delivery()
+    channel.basic_publish("", "q", body, pika.BasicProperties(delivery_mode=2))
+
+
+def stored(connection: BlockingConnection) -> bytes | None:
+    return connection.channel().basic_get("q", auto_ack=True)[2]
+
+
+def test_each_process_has_its_virtual_hosts(tmp_path: Path) -> None:
+    """Queues of one name are different ones, and each process shows its own, with the address of the client."""
+    with front(tmp_path) as running, connect(running, "a") as one, connect(running, "b") as other:
+        store(one, b"of a")
+        store(other, b"of b")
+
+        assert (b"of a", b"of b") == (stored(one), stored(other))
+        for process, vhost, connection in ((1, "a", one), (2, "b", other)):
+            sock = connection._impl._transport._sock
+            _, text = ctl(running, "-q", "list_connections", "vhost", "peer_port", process=process)
+            assert [vhost, str(sock.getsockname()[1])] == text.split()[-2:]
+        assert {"1", "2"} == {each.name for each in (running.data_dir / "processes").iterdir()}
+
+
+def marshalled(method: Frame, channel: int = 0) -> bytes:
+    return frame.marshal(method, channel)
+
+
+@pytest.mark.parametrize("size", [100, 100_000, 3_000_000])
+def test_what_follows_connection_open_is_not_lost(tmp_path: Path, size: int) -> None:
+    """A client that waits for no answer gets all of them, however much of what it sent the front had read."""
+    body = os.urandom(size)
+    properties = commands.Basic.Properties()
+    content = [
+        marshalled(commands.Basic.Publish(routing_key="q"), 1),
+        frame.marshal(pamqp_header(len(body), properties), 1),
+        *[b"\x03\0\x01" + len(part).to_bytes(4, "big") + part + b"\xce" for part in parts(body, 100_000)],
+    ]
+    octets = b"".join([
+        b"AMQP\0\0\x09\x01",
+        marshalled(commands.Connection.StartOk({}, "PLAIN", "\x001\0one", "en_US")),
+        marshalled(commands.Connection.TuneOk(2047, 131072, 0)),
+        marshalled(commands.Connection.Open("b")),
+        marshalled(commands.Channel.Open(), 1),
+        marshalled(commands.Queue.Declare(queue="q"), 1),
+        *content,
+        marshalled(commands.Basic.Get(queue="q", no_ack=True), 1),
+    ])  # fmt: skip
+    with front(tmp_path) as running, socket.create_connection(running.address, timeout=30) as client:
+        client.settimeout(30)
+        client.sendall(octets)
+        answers, received = b"", b""
+        names: list[str] = []
+        while len(received) < len(body):
+            answers += client.recv(1 << 20)
+            while True:
+                used, _, found = (
+                    frame.unmarshal(answers) if len(answers) >= 8 and whole(answers) else (0, 0, None)
+                )
+                if not used:
+                    break
+                answers = answers[used:]
+                names.append(type(found).__name__)
+                if names[-1] == "ContentBody":
+                    received += found.value
+
+        assert ["Start", "Tune", "OpenOk", "OpenOk", "DeclareOk", "GetOk", "ContentHeader"] == names[:7]
+        assert body == received
+
+
+def whole(octets: bytes) -> bool:
+    return len(octets) >= 8 + int.from_bytes(octets[3:7], "big")
+
+
+def parts(body: bytes, size: int) -> list[bytes]:
+    return [body[at : at + size] for at in range(0, len(body), size)]
+
+
+def pamqp_header(size: int, properties: commands.Basic.Properties) -> object:
+    from pamqp.header import ContentHeader
+
+    return ContentHeader(0, size, properties)
+
+
+def test_a_killed_process_takes_its_virtual_hosts_only(tmp_path: Path) -> None:
+    """After kill -9 its clients are disconnected, the others see nothing, and its confirmed messages are there again."""
+    with front(tmp_path) as running, connect(running, "a") as other:
+        assert (
+            0 == ctl(running, "set_user_limits", "1", '{"max-connections": 2}')[0]
+        )  # those of a lost process are none
+        lost = connect(running, "b")
+        store(lost, b"kept")
+        os.kill(pid_of(running, 2), signal.SIGKILL)
+
+        with connected(running, "b") as again:
+            assert b"kept" == stored(again)
+        with pytest.raises(AMQPError):
+            lost.channel()
+        store(other, b"there all the time")
+        assert b"there all the time" == stored(other)
+        running.wait_for("process 2 of virtual hosts has ended (-9)")
+
+
+def test_refusals_are_those_of_one_process(tmp_path: Path) -> None:
+    """A wrong password is 403, and a virtual host that does not exist, or is not for the user, 530."""
+    with front(tmp_path, auth__failure_delay=0) as running:
+        with pytest.raises(ProbableAuthenticationError, match="403"):
+            connect(running, "a", pika.PlainCredentials("1", "wrong"))
+        with pytest.raises(ProbableAccessDeniedError, match=r"530.*vhost none not found"):
+            connect(running, "none")
+        assert 0 == ctl(running, "clear_permissions", "-p", "b", "1")[0]
+        with pytest.raises(ProbableAccessDeniedError, match=r"530.*access to vhost 'b' refused for user '1'"):
+            connect(running, "b")
+
+
+def test_limits_count_all_processes(tmp_path: Path) -> None:
+    """The limit of a user counts its connections in all processes, that of a virtual host those in its own."""
+    with front(tmp_path) as running:
+        assert 0 == ctl(running, "set_user_limits", "1", '{"max-connections": 2}')[0]
+        one, other = connect(running, "a"), connect(running, "b")
+        with pytest.raises(ProbableAccessDeniedError, match=r"user connection limit \(2\) is reached"):
+            connect(running, "a")
+        one.close()
+        other.close()
+        assert 0 == ctl(running, "set_vhost_limits", "-p", "b", '{"max-connections": 1, "max-queues": 0}')[0]
+        with connected(running, "b") as last:
+            with pytest.raises(AMQPConnectionError, match=r"connection limit \(1\) is reached"):
+                connect(running, "b")
+            with pytest.raises(AMQPError, match="queue limit in vhost 'b'"):
+                last.channel().queue_declare("q")
+
+
+@contextmanager
+def connected(running: Running, vhost: str) -> Iterator[BlockingConnection]:
+    """Connect as soon as the front knows that earlier connections are closed."""
+
+    def tried() -> BlockingConnection | None:
+        with suppress(AMQPConnectionError):
+            return connect(running, vhost)
+        return None
+
+    connection = wait_until(tried)
+    yield connection
+    connection.close()
+
+
+def test_changes_in_the_front_hold_in_all_processes(tmp_path: Path) -> None:
+    """A new user may log in at once, a deleted one is disconnected, and a virtual host comes and goes with its data."""
+    with front(tmp_path) as running:
+        assert 0 == ctl(running, "add_vhost", "c")[0]
+        assert 0 == ctl(running, "add_user", "new", "secret")[0]
+        assert 0 == ctl(running, "set_permissions", "-p", "c", "new", ".*", ".*", ".*")[0]
+        connection = connect(running, "c", pika.PlainCredentials("new", "secret"))
+        store(connection, b"message")
+        assert 0 == ctl(running, "delete_user", "new")[0]
+        with pytest.raises(ConnectionClosedByBroker, match="user 'new' is deleted"):
+            connection.process_data_events(30)
+        assert "q" in ctl(running, "-q", "list_queues", "-p", "c", process=1)[1]
+
+        assert 0 == ctl(running, "delete_vhost", "c")[0]
+        wait_until(lambda: "c" not in ctl(running, "-q", "list_vhosts", process=1)[1].split())
+        assert {"a", "b"} == set(ctl(running, "-q", "list_vhosts", "name")[1].split()) - {"name"}
+
+
+def test_a_virtual_host_is_not_taken_for_an_earlier_one(tmp_path: Path) -> None:
+    """One that was deleted and made again while its process was away has nothing of the first."""
+    with front(tmp_path) as running:
+        with connect(running, "b") as connection:
+            store(connection, b"deleted")
+        pid = pid_of(running, 2)
+        os.kill(pid, signal.SIGSTOP)
+        for words in (
+            ("delete_vhost", "b"),
+            ("add_vhost", "b"),
+            ("set_permissions", "-p", "b", "1", ".*", ".*", ".*"),
+        ):
+            assert 0 == ctl(running, *words)[0]
+        os.kill(pid, signal.SIGKILL)
+        with connected(running, "b") as connection:
+            channel = connection.channel()
+            assert 0 == channel.queue_declare("q", durable=True).method.message_count
+
+
+def test_what_another_process_has_is_refused(tmp_path: Path) -> None:
+    """The front does not list queues, a process does not change users, and each says where that is done."""
+    with front(tmp_path) as running:
+        code, text = ctl(running, "list_queues", "-p", "a")
+        assert code
+        assert "processes/N" in text
+        code, text = ctl(running, "add_user", "new", "secret", process=1)
+        assert code
+        assert "are changed in the front" in text
+        code, text = ctl(running, "trace_on", "-p", "a")
+        assert code
+
+
+def test_data_stay_in_their_processes(tmp_path: Path) -> None:
+    """After a restart all is there; without the mode, with fewer processes or another pin the broker does not start."""
+    with front(tmp_path) as running, connect(running, "a") as one, connect(running, "b") as other:
+        store(one, b"of a")
+        store(other, b"of b")
+    with front(tmp_path) as running, connect(running, "a") as one, connect(running, "b") as other:
+        assert (b"of a", b"of b") == (stored(one), stored(other))
+    for wrong, reason in (
+        (
+            {"vhosts.processes": 0, "vhosts.process.b": None},
+            "vhosts.processes is missing: the virtual hosts are in",
+        ),
+        ({"vhosts.processes": 1, "vhosts.process.b": None}, "vhosts.processes = 1, but virtual hosts are in"),
+        ({"vhosts.process.b": 1}, "vhosts.process.b = 1, but its data are in process 2"),
+    ):
+        settings = {name: value for name, value in (SETTINGS | wrong).items() if value is not None}
+        words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        with Running(tmp_path, *words, is_forked=False) as failing:
+            out, err = failing.process.communicate(timeout=60)
+        assert reason in out + err
+        assert exit_codes.CONFIG == failing.process.returncode
+
+
+def test_the_data_of_one_process_are_not_taken_over(tmp_path: Path) -> None:
+    """A data directory of a broker without the mode is refused, as no process would have its queues."""
+    with serving(tmp_path, settings={"default_vhost": "a"}) as running:
+        running.stopped_by(signal.SIGTERM)
+    words = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
+    with Running(tmp_path, *words, is_forked=False) as failing:
+        out, err = failing.process.communicate(timeout=60)
+    assert "is of a broker without it" in out + err
+    assert exit_codes.CONFIG == failing.process.returncode
+
+
+def test_processes_end_with_a_killed_front(tmp_path: Path) -> None:
+    """After kill -9 of the front its processes close their clients and stop by themselves."""
+    with serving(tmp_path, settings=SETTINGS, is_forked=False) as running:
+        pids = children(running.process.pid)
+        assert 2 == len(pids)
+        connection = connect(running, "b")
+        running.process.kill()
+        with pytest.raises(ConnectionClosedByBroker, match="CONNECTION_FORCED"):
+            connection.process_data_events(30)
+        wait_until(lambda: not any(map(is_running, pids)))
+
+
+def test_a_stopped_process_holds_no_other(tmp_path: Path) -> None:
+    """While a process does not run at all, clients of the others log in; its own wait, and go on when it does."""
+    with front(tmp_path, handshake_timeout=60_000) as running:
+        pid = pid_of(running, 2)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            waiting = socket.create_connection(running.address, timeout=30)
+            waiting.sendall(
+                b"AMQP\0\0\x09\x01"
+                + marshalled(commands.Connection.StartOk({}, "PLAIN", "\x001\0one", "en_US"))
+                + marshalled(commands.Connection.TuneOk(2047, 131072, 0))
+                + marshalled(commands.Connection.Open("b"))
+            )
+            began = time.monotonic()
+            for _ in range(20):
+                connect(running, "a").close()
+            assert time.monotonic() - began < 20
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        with waiting:
+            answers = b""
+            while b"\0\x0a\0\x29" not in answers:  # open-ok
+                octets = waiting.recv(65536)
+                assert octets
+                answers += octets
