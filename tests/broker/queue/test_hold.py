@@ -499,6 +499,25 @@ class TestBodies:
         found = [each.header for each in client.take() if isinstance(each.method, Basic.Deliver)]
         assert 2 * [{"x-delay": ("signedint", -500)}] == [Properties(each).headers for each in found]
 
+    def test_a_new_time_is_in_the_header_of_a_large_message(self, disk_node):
+        """A large message that was rescheduled has its new time in its header, after a kill, too."""
+        client = ready(disk_node)
+        hold(client, 500, LARGE)
+        settle(disk_node)
+        held, to = queue(disk_node).hold, disk_node.wall_clock() + 300
+        (piece,) = held.pieces([])  # in memory
+        assert 1 == held.move(dict(piece), to)
+        disk_node.commit()
+        again = disk_node.killed()
+        settle(again)
+        again.pass_time(300)
+        client = Client(again)
+        client.send(basic_consume("q", "c", no_ack=True))
+        settle(again)
+        (sent,) = [each for each in client.take() if isinstance(each.method, Basic.Deliver)]
+        assert ({"x-deliver-at": ("long", to)}, LARGE) == (Properties(sent.header).headers, sent.body)
+        assert (0, 0, 0) == on_disk(again)
+
     def test_a_missing_body_is_counted_and_hurts_no_other(self, disk_node):
         """A held message whose body is gone from the disk is skipped, noted as damage, and the next one comes."""
         client = ready(disk_node)
