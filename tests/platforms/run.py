@@ -75,6 +75,8 @@ def install(root: Path, wheel: Path, version: str, machine: str | None) -> None:
     where += ["--target", str(root / "site")]
     if machine:
         where += [f"--platform=manylinux_2_{each}_aarch64" for each in range(GLIBC, 16, -1)]
+    (root / "usr/lib/python3/dist-packages").mkdir(parents=True, exist_ok=True)
+    (root / "usr/lib/python3/dist-packages/site.pth").write_text("/site\n", encoding="ascii")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         wheels, sources = requirements(folder, version)
@@ -89,8 +91,6 @@ def install(root: Path, wheel: Path, version: str, machine: str | None) -> None:
                 opened.extractall(folder, filter="data")
             build = f"cd /src/{archive.name.removesuffix('.tar.gz')} && python{version} setup.py -q build --build-lib /site"
             subprocess.run(inside(root, "sh", "-c", build, bound=folder), check=True)
-    (root / "usr/lib/python3/dist-packages").mkdir(parents=True, exist_ok=True)
-    (root / "usr/lib/python3/dist-packages/site.pth").write_text("/site\n", encoding="ascii")
 
 
 def tried(root: Path, version: str, tests: list[str], *, emulated: bool) -> int:
