@@ -41,8 +41,11 @@ exec {java} "$@"
 """
 
 
+MAKES_ARCHIVE: Final = " -XX:ArchiveClassesAtExit="
+KEPT: Final = 2  # number of archives of other Sparks that are kept: those used last
 _FINISHED: Final = 0xF00BABA8.to_bytes(4, "little")
 """First bytes of an archive of classes."""
+_NICEST: Final = 19
 
 
 class JavaError(Exception):
@@ -137,18 +140,30 @@ def shared_classes(home: Path, java: Java, jars: Path) -> str:
     """Return options by which a Java reads the classes of Spark from an archive in `home`, or makes it when it ends.
 
     It starts in half the time with it. `home` is that of the script, `java` the Java that it runs, `jars` the folder of
-    Spark's archives; another version of either has an archive of its own. An unfinished one is made again.
+    Spark's archives; another version of either has an archive of its own. An unfinished one is made again. The oldest
+    are removed before one is made.
     """
     with contextlib.suppress(OSError):
         origin = f"{java.home} {java.version} {jars} {jars.stat().st_mtime_ns}"
         archive = home / f"spark-{hashlib.sha256(origin.encode()).hexdigest()[:16]}.jsa"
         with contextlib.suppress(FileNotFoundError), archive.open("rb") as file:
             if file.read(len(_FINISHED)) == _FINISHED:
+                os.utime(archive)
                 return f" -XX:SharedArchiveFile={archive} -Xlog:disable"
         if " " not in str(archive) and os.access(home, os.W_OK):
+            others = sorted(home.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+            for old in [path for path in others if path != archive][KEPT:]:
+                old.unlink()
             # Java writes the first bytes last. Without the option about logs it names each class that it leaves out.
-            return f" -XX:ArchiveClassesAtExit={archive} -Xlog:disable"
+            return f"{MAKES_ARCHIVE}{archive} -Xlog:disable"
     return ""
+
+
+def give_way(process: int) -> None:
+    """Let other programs run before a process that only writes its archive."""
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), _NICEST)
 
 
 def _with_script(home: Path, script: str) -> Path:

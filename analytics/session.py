@@ -2,11 +2,15 @@
 
 import contextlib
 import os
+import subprocess
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import pyspark
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from leveret.analytics import java
@@ -123,12 +127,41 @@ def session(
         made[JAVA_OPTIONS] += sharing
     for name, value in made.items():
         builder = builder.config(name, value)
+    making = _start_apart(made) if java.MAKES_ARCHIVE in made.get(JAVA_OPTIONS, "") else None
     spark = builder.getOrCreate()
     _find_once(spark)
     try:
         yield spark
     finally:
         spark.stop()
+        if making is not None:
+            java.give_way(making)
+
+
+def _start_apart(settings: Mapping[str, str]) -> int:
+    """Start a Java with these settings for the session to come; return its process.
+
+    It writes its archive of classes after this process has ended. A shell waits for all that have its end of a pipe, so
+    this Java must not have it.
+    """
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll(list(settings.items()))
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    gateway = launch_gateway(conf, streams)  # type: ignore[no-untyped-call]
+    process: subprocess.Popen[bytes] = gateway.proc
+    pass_on(process.stdout)  # type: ignore[arg-type]
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as the class itself does
+    return process.pid
+
+
+def pass_on(output: IO[bytes]) -> None:
+    """Write what a Java writes to the terminal, in a thread: a Java that has the terminal itself would hold it."""
+
+    def work() -> None:
+        while octets := os.read(output.fileno(), 1 << 16):
+            os.write(2, octets)
+
+    threading.Thread(target=work, daemon=True).start()
 
 
 def _find_once(spark: SparkSession) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from processes.commands import execute
 
-from leveret.analytics.java import JavaError, bundled, find, home_for_spark, probe, shared_classes
+from leveret.analytics.java import KEPT, JavaError, bundled, find, home_for_spark, probe, shared_classes
 
 
 def make(home, version="17.0.1", modules=("jdk.incubator.vector",), code=0):
@@ -175,3 +175,17 @@ def test_without_a_place_for_the_archive_java_starts_without_it(tmp_path):
         == shared_classes(tmp_path / "none", java, tmp_path)
         == shared_classes(tmp_path / "a b", java, tmp_path)
     )
+
+
+def test_the_archives_that_were_not_used_for_longest_are_removed(tmp_path):
+    """One is made beside the two that were used last: each is as large as Spark, and nobody else removes them."""
+    java = probe(make(tmp_path / "java"))
+    (tmp_path / "home").mkdir()
+    archives = [tmp_path / "home" / f"spark-{number}.jsa" for number in range(4)]
+    for age, archive in enumerate(archives):
+        archive.write_bytes(b"")
+        os.utime(archive, (1000 - age, 1000 - age))
+
+    shared_classes(tmp_path / "home", java, tmp_path)
+
+    assert archives[:KEPT] == sorted((tmp_path / "home").iterdir())

@@ -1,3 +1,9 @@
+import os
+import signal
+import sys
+
+from processes.commands import execute
+
 from leveret.analytics.running import is_small
 from leveret.analytics.session import settings
 
@@ -60,3 +66,25 @@ def test_what_the_user_sets_counts():
 def test_times_are_utc(spark):
     """Spark's dates do not depend on where it runs."""
     assert "UTC" == spark.conf.get("spark.sql.session.timeZone")
+
+
+def test_a_java_that_ends_later_does_not_hold_the_output_of_the_command():
+    """Its output comes out, and a reader of it does not wait for a process that goes on."""
+    program = (
+        "import subprocess, sys, time\n"
+        "from leveret.analytics.java import give_way\n"
+        "from leveret.analytics.session import pass_on\n"
+        "words = ['sh', '-c', 'echo $$; exec sleep 300']\n"
+        "process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)\n"
+        "pass_on(process.stdout)\n"
+        "give_way(process.pid)\n"
+        "time.sleep(1)"
+    )
+
+    result = execute([sys.executable, "-c", program], timeout=60)
+
+    process = int(result.stderr)
+    try:
+        assert 19 == os.getpriority(os.PRIO_PROCESS, process)
+    finally:
+        os.kill(process, signal.SIGKILL)
