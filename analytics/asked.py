@@ -4,10 +4,9 @@ import dataclasses
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from leveret.analytics.locations import Location, files, parse
+from leveret.analytics.locations import Location, parse
 from leveret.analytics.objective import Objective
 
 PROGRAM: Final = "leveret analyze"
@@ -71,17 +70,6 @@ def from_json(sent: Any) -> Asked:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RequestError(f"the request is incomplete: {error!r}") from error
-
-
-def state_of(directory: Location) -> frozenset[tuple[str, int, int]] | None:
-    """Return the finished files of an input with their sizes and times; None if it is not on this machine."""
-    if not isinstance(directory, Path):
-        return None
-    return frozenset(
-        (str(path), status.st_size, status.st_mtime_ns)
-        for path, status in files(directory)
-        if path.suffix in {".jsonl", ".parquet"} and not path.name.startswith((".", "_"))
-    )
 
 
 def command_line(words: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 
 import click
 
+from leveret.analytics import answers
 from leveret.analytics.asked import PROGRAM, Asked, command_line
 from leveret.analytics.asking import NoServerError, ask
 from leveret.analytics.locations import Location, Remote, parse as parse_location
@@ -226,6 +227,11 @@ def main(
         if directory is None or not names
         else Asked(names, directory, output, limited, objective, master, dict(settings), follow, source)
     )
+    if asked is not None and follow is None and answers.is_answered(asked):
+        report_progress(f"the input has not changed: {answers.page(asked)}")
+        if not serve:
+            return
+        asked = None
     if asked is not None and follow is None and not serve and _was_done(asked, report_progress):
         return
     listen = (listen or LISTEN) if serve else None

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from leveret.analytics import job as one_job, report, site
+from leveret.analytics import answers, job as one_job, report, site
 from leveret.analytics.asked import PROGRAM, Asked
 from leveret.analytics.follow import Follower
 from leveret.analytics.java import JavaError
@@ -56,9 +56,11 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
 
 
 def once(asked: Asked, spark: SparkSession, report_progress: Callable[[str], None]) -> None:
-    """Run the jobs of a request in a session, as `deliver` does."""
+    """Run the jobs of a request in a session, as `deliver` does, and note the answer."""
+    question = answers.question(asked)
     data = Input(spark, asked.directory, asked.output, scope=Scope(*asked.limits), objective=asked.objective)
     deliver(asked.names, data, asked.output, report_progress, asked.source)
+    answers.note(asked, question)
 
 
 def judged(work: Callable[[], None], stopping: "Stopping | None" = None) -> tuple[str, int] | None:

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 
-from leveret.analytics.asked import Asked, RequestError, from_json, state_of, to_json
+from leveret.analytics.asked import Asked, RequestError, from_json, to_json
 from leveret.analytics.asking import ROUTE, SOCKET, reachable
 from leveret.analytics.served_files import HEADERS, TYPES, file_of, is_welcome
 
@@ -87,7 +87,6 @@ class Server:
         self._report = report_progress
         self._thread = ThreadPoolExecutor(1, "spark")
         self._stopping = asyncio.Event()
-        self._done: dict[str, tuple[object, list[str]]] = {}
         self._is_broken = False
         self._idle = idle
         self._running = 0
@@ -256,33 +255,9 @@ class Server:
         yield {"code": code, "error": text}
 
     def _run(self, asked: Asked, tell: Callable[[str], None]) -> Failure:
-        """Run jobs, unless the same were run on the same files: they would give the same pages. In Spark's thread."""
-        key = repr(_key(asked))
-        state = state_of(asked.directory)
-        known = self._done.get(key)
-        if state is not None and known is not None and known[0] == state:
-            pages = [Path(line) for line in known[1]]
-            if all(page.exists() for page in pages):
-                tell(f"the input has not changed: {pages[-1] if pages else self._output}")
-                return None
-        self._done.clear()  # pages of other requests may be replaced now
-        written: list[str] = []
-
-        def tell_and_note(text: str) -> None:
-            place = text.rpartition(": ")[2]
-            if place.endswith(".html"):
-                written.append(place)
-            tell(text)
-
-        failure = self._worker.run(asked, tell_and_note)
-        if failure is None:
-            self._done[key] = state, written
-        elif not self._worker.is_alive():
+        """Run jobs, in Spark's thread."""
+        failure = self._worker.run(asked, tell)
+        if failure is not None and not self._worker.is_alive():
             self._is_broken = True
             self._loop.call_soon_threadsafe(self._stopping.set)
         return failure
-
-
-def _key(asked: Asked) -> tuple[object, ...]:
-    """Return what the result of a request depends on, besides its input's files."""
-    return (tuple(asked.names), str(asked.directory), asked.limits, asked.objective)

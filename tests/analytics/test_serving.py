@@ -217,44 +217,6 @@ async def test_jobs_are_run_for_a_command_with_the_same_output(serve):
     assert stat.S_IMODE((served.output / SOCKET).stat().st_mode) == 0o600
 
 
-async def test_the_same_question_about_the_same_files_is_answered_at_once(serve):
-    """Jobs are not run again as long as the input's files, the options and the pages are the same."""
-    served = await serve()
-    for _ in range(2):
-        await served.ask("latency")
-    assert len(served.worker.ran) == 1
-
-    failure, lines = await served.ask("latency")
-    assert (None, [f"the input has not changed: {served.output / 'latency.html'}"]) == (failure, lines)
-    await served.ask("latency", limits=(1, None, None, None))
-    assert len(served.worker.ran) == 2
-    (served.output / "in" / "event" / "more.jsonl").write_text("{}\n")
-    await served.ask("latency", limits=(1, None, None, None))
-    assert len(served.worker.ran) == 3
-    (served.output / "latency.html").unlink()
-    await served.ask("latency", limits=(1, None, None, None))
-    assert len(served.worker.ran) == 4
-
-
-async def test_the_jobs_of_the_start_are_known_as_well(tmp_path, monkeypatch):
-    """The jobs of the command that started the server, with relative paths, are not run again for a later one."""
-    monkeypatch.chdir(tmp_path)
-    output, worker, lines = Path("out"), Worker(), []
-    (output / "in").mkdir(parents=True)
-    server = Server(output, worker, "127.0.0.1", 0, lines.append)
-    running = asyncio.create_task(server.run(asked(output, "latency")))
-    async with asyncio.timeout(SECONDS):
-        while not any("latency" in line for line in lines):
-            await asyncio.sleep(0.01)
-    told = []
-    failure = await asyncio.to_thread(ask, asked(tmp_path / "out", "latency"), told.append)
-    server._stopping.set()
-    await asyncio.wait_for(running, SECONDS)
-
-    assert (None, [("latency",)]) == (failure, worker.ran)
-    assert [f"the input has not changed: {tmp_path / 'out' / 'latency.html'}"] == told
-
-
 async def test_errors_of_a_job_are_those_of_the_command(serve):
     """A job's error comes with its exit code, an unexpected one as well, and the server goes on."""
     served = await serve()
