@@ -8,10 +8,10 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Row, Window, functions as F
+from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from leveret.analytics.figures import Panel, Series, at, panels
-from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
 from leveret.analytics.reading import Input, clocks_of
 from leveret.analytics.series import BEFORE, FULL_US, NEAR_MS, QUEUE, clocks, steps
 
@@ -37,10 +37,17 @@ def compute(data: Input) -> dict[str, DataFrame]:
     rows = data.grouped(data.table("queue_interval"), *QUEUE)
     nodes = data.table("node_interval") if data.has("node_interval") else None
     clock = clocks_of(data)
-    unusual = data.keep(runs(judged(rows, clock, is_folded=data.is_folded)))
+    rates = judged(rows, clock, is_folded=data.is_folded)
+    if data.is_small:
+        rates = data.keep(rates)
+    unusual = data.keep(runs(rates))
+    worst = unusual.groupBy(*_SERIES).agg(F.max(F.abs("z")).alias("worst")).orderBy(F.desc("worst"), *_SERIES)
+    few = F.broadcast(worst.limit(SHOWN))
+    if not data.is_small:  # those of few queues are computed again, not kept of all
+        rates = judged(rows.join(few, list(QUEUE), "left_semi"), clock, is_folded=data.is_folded)
     made = {
         "unusual": unusual.orderBy("start", *_SERIES),
-        "shown": shown(rows, clock, unusual, is_folded=data.is_folded).orderBy(*_SERIES, "time"),
+        "shown": shown(rates, few).orderBy(*_SERIES, "time"),
         "days": rows.agg(((F.max("ts") - F.min("ts")) / DAY_MS).alias("days")),
     }
     if nodes is not None:
@@ -173,13 +180,10 @@ def runs(rates: DataFrame) -> DataFrame:
     )
 
 
-def shown(rows: DataFrame, clocks: DataFrame, unusual: DataFrame, *, is_folded: bool = False) -> DataFrame:
-    """Return the rates of the most unusual series, for the figure."""
-    worst = unusual.groupBy(*_SERIES).agg(F.max(F.abs("z")).alias("worst")).orderBy(F.desc("worst"), *_SERIES)
-    few = F.broadcast(worst.limit(SHOWN))
-    queues = rows.join(few, list(QUEUE), "left_semi")
+def shown(rates: DataFrame, few: DataFrame) -> DataFrame:
+    """Return the rates of a few series, for the figure; `rates`: a result of `judged`."""
     return (
-        of_each(judged(queues, clocks, is_folded=is_folded))
+        of_each(rates.join(few.select(*QUEUE), list(QUEUE), "left_semi"))
         .join(few, list(_SERIES))
         .select(*_SERIES, F.timestamp_millis("ts").alias("time"), "rate", F.col("usual").alias("median"))
     )
@@ -245,7 +249,7 @@ def describe(written: Written) -> Page:
                 f"rate-{len(sections)}",
             )
         )
-    number = written.table("unusual").count()
+    number = written.count("unusual")
     days = written.rows("days")[0]["days"] or 0
     lead = number_of(number, "queue rate was", "queue rates were") + " unusual for the hour of the day."
     if days <= 1 and not number:

@@ -11,10 +11,11 @@ nothing is estimated.
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Row, Window, functions as F
+from pyarrow.dataset import field
+from pyspark.sql import DataFrame, Window, functions as F
 
 from leveret.analytics.figures import Panel, Series, panels
-from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
 from leveret.analytics.reading import Input
 from leveret.analytics.series import steps
 
@@ -115,9 +116,9 @@ def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
 def describe(written: Written) -> Page:
     """Return the report."""
     found = written.rows("nodes", "node")
-    busiest = {row["node"] for row in written.rows("nodes", F.desc("greatest"), "node")[:SHOWN]}
+    busiest = {row["node"] for row in written.rows("nodes", "-greatest", "node")[:SHOWN]}
     shown = [row for row in found if row["node"] in busiest]
-    groups = written.rows("rates", "node", "number", where=F.col("node").isin(busiest))
+    groups = written.rows("rates", "node", "number", where=field("node").isin(list(busiest)))
     sections: list[Section] = []
     for row in shown:
         mine = [group for group in groups if group["node"] == row["node"]]

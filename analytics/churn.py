@@ -1,8 +1,10 @@
 """Job `churn`: connection and channel churn, failed logins, and the duration of alarms."""
 
+from collections import Counter
 from functools import reduce
-from typing import Any, Final
+from typing import Final
 
+from pyarrow.dataset import field
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from leveret.analytics.figures import Panel, panels, series_of
@@ -136,11 +138,15 @@ def alarms(rows: DataFrame, ends: DataFrame) -> DataFrame:
 
 def describe(written: Written) -> Page:
     """Return the report."""
-    many = written.table("over_time").groupBy("node").agg(sum(map(F.sum, COMING), F.lit(0)).alias("number"))
-    drawn_nodes = [row["node"] for row in many.orderBy(F.desc("number"), "node").limit(NODES).collect()]
-    times = written.rows("over_time", "time", where=F.col("node").isin(drawn_nodes))
-    failed = written.rows("failures", F.desc("failed"), "peer", "user")
-    came = written.rows("clients", F.desc("opened"), "peer", "user")
+    many: Counter[str] = Counter()
+    for node, *numbers in zip(
+        *(written.column("over_time", name) for name in ("node", *COMING)), strict=True
+    ):
+        many[node] += sum(numbers)
+    drawn_nodes = sorted(many, key=lambda node: (-many[node], node))[:NODES]
+    times = written.rows("over_time", "time", where=field("node").isin(drawn_nodes))
+    failed = written.rows("failures", "-failed", "peer", "user")
+    came = written.rows("clients", "-opened", "peer", "user")
     alarmed = written.rows("alarms", "start", "node", "alarm")
     sections: list[Section] = []
     for node in sorted(drawn_nodes):
@@ -176,26 +182,20 @@ def describe(written: Written) -> Page:
             rows=alarmed,
         ),
     ]
-    opened, closed = _total(written, "clients", F.sum("opened"), F.sum("closed"))
-    tried, addresses = _total(written, "failures", F.sum("failed"), F.count_distinct("peer"))
-    alarmed_times, minutes, still = _total(
-        written, "alarms", F.count("*"), F.sum("minutes"), F.count_if(F.col("end").isNull())
-    )
+    opened, closed = (sum(written.column("clients", name)) for name in ("opened", "closed"))
+    tried, addresses = sum(written.column("failures", "failed")), len(set(written.column("failures", "peer")))
+    minutes = sum(each for each in written.column("alarms", "minutes") if each is not None)
+    still = written.count("alarms", field("end").is_null())
     return Page(
         title="Churn",
         lead=f"{number_of(opened, 'connection')} opened, {closed:,} closed.",
         facts=[
             f"{number_of(tried, 'failed login')} from {number_of(addresses, 'address', 'addresses')}.",
-            f"{number_of(alarmed_times, 'alarm')}, {minutes:,.1f} minutes in total"
+            f"{number_of(written.count('alarms'), 'alarm')}, {minutes:,.1f} minutes in total"
             + (f"; {still:,} still in effect at the end." if still else "."),
         ],
         sections=sections,
     )
-
-
-def _total(written: Written, name: str, *sums: Column) -> tuple[Any, ...]:
-    """Return sums over a whole table, which may have more rows than a page shows; 0 for none."""
-    return tuple(written.table(name).agg(*sums).na.fill(0).collect()[0])
 
 
 JOB: Final = Job(

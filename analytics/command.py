@@ -32,7 +32,7 @@ FOLLOW_SECONDS: Final = 30
 LISTEN: Final = ("127.0.0.1", 15693)
 LOG: Final = ".serve.log"  # file in the output with the messages of the process of `--keep-warm`
 READY_SECONDS: Final = 60  # maximum time for that process to listen
-_EXTRA: Final = frozenset({"pyspark", "py4j", "jinja2"})
+_EXTRA: Final = frozenset({"pyspark", "py4j", "pyarrow", "jinja2"})
 _WIDTH: Final = max(map(len, SUMMARIES))
 _EPILOG: Final = "\b\nJobs:\n" + "\n".join(
     f"  {name:<{_WIDTH}}  {text}"

@@ -239,7 +239,7 @@ def describe_validate(written: Written) -> Page:
         if found or missing
         else "No contradictions and no gaps.",
     ]
-    waits = written.rows("waits", F.desc("gap"), "node", "vhost", "queue") if written.has("waits") else []
+    waits = written.rows("waits", "-gap", "node", "vhost", "queue") if written.has("waits") else []
     if waits:
         near = sum(row["gap"] <= NEAR for row in waits)
         facts.append(

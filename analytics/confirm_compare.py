@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row, SparkSession, Window, functions as F
+from pyarrow.dataset import field
+from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
 from leveret.analytics.figures import Panel, Panels, Series, panels
-from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
 from leveret.analytics.locations import Location, text_of
 from leveret.analytics.ratios import half_width, mean_of_ratios, paired, ratios
 from leveret.analytics.reading import Input, InputError
@@ -213,7 +214,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
 def describe(written: Written) -> Page:
     """Return the report."""
     rates = written.rows("rates", *_CELL, "line")
-    is_rate = F.col("what") == "rate"
+    is_rate = field("what") == "rate"
     speed_ups = written.rows("speed_ups", *_CELL, "line", "baseline", where=is_rate)
     above = written.rows("above_three", "window", "line", "baseline", "what")
     sections = []

@@ -93,23 +93,13 @@ def with_gaps(rows: Sequence[Any]) -> list[Any]:
     for row, before, distance in zip(rows, times, [*apart, usual], strict=True):
         made.append(row)
         if distance > usual:
-            made.append({**dict.fromkeys(row.asDict()), "time": f"{before + usual}"})
+            made.append({**dict.fromkeys(row), "time": f"{before + usual}"})
     return made
 
 
 def panels(*drawn: Panel) -> Panels:
     """Return a chart of panels side by side."""
     return Panels(drawn)
-
-
-def bars(x_label: str, named: Sequence[tuple[str, float]]) -> Bars:
-    """Return a chart with a horizontal bar for each name, the first on top."""
-    return Bars(x_label, named)
-
-
-def heat(y_label: str, cells: Sequence[tuple[str, float, float, float]]) -> Heat:
-    """Return a heat map, as described by `Heat`."""
-    return Heat(y_label, cells)
 
 
 def plain(text: str) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Final
 
 HEADINGS: Final[Mapping[str, str]] = {
-    "acked": "acked",
     "area_ready": "ready, integral",
     "at_most_us": "CPU per message, at most",
     "boot_id": "run",
@@ -12,8 +11,6 @@ HEADINGS: Final[Mapping[str, str]] = {
     "boundary": "waiting at the ends",
     "burnt": "error budget used",
     "capacity": "consumer capacity",
-    "closed": "closed",
-    "consumers_busy": "consumers busy",
     "count": "samples",
     "cpu_us": "CPU per message",
     "dead_lettered": "dead-lettered",
@@ -22,13 +19,10 @@ HEADINGS: Final[Mapping[str, str]] = {
     "greatest": "greatest rate (/s)",
     "grown": "backlog growth",
     "hours": "hours observed",
-    "hours_left": "hours left",
     "late_from": "late from rate (/s)",
     "late_us": "loop lag",
     "little_ms": "mean wait by Little's law",
     "max_us": "greatest",
-    "mean_ready": "mean ready",
-    "mean_unacked": "mean unacked",
     "mean_us": "mean",
     "measured_ms": "mean wait of samples",
     "median_s": "median lifetime",
@@ -47,7 +41,6 @@ HEADINGS: Final[Mapping[str, str]] = {
     "rest": "CPU without messages",
     "room": "bytes left",
     "saturated_at": "one processor busy at (/s)",
-    "share": "share",
     "share_alpha": "share in memory",
     "share_beta": "share with body on disk (transient)",
     "share_delta": "share entirely on disk",

@@ -14,15 +14,17 @@ delivered, minus those requeued and those unacked now: that includes consumers w
 - anything else is `ok`.
 """
 
+from collections import Counter
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Row, Window, functions as F
+from pyarrow.dataset import field
+from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from leveret.analytics import episodes, paging
 from leveret.analytics.episodes import REASONS, STALLED
-from leveret.analytics.figures import Panel, bars, panels, series_of
+from leveret.analytics.figures import Bars, Panel, panels, series_of
 from leveret.analytics.findings import LEVELS, Finding, listed, words
-from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
 from leveret.analytics.reading import Input, clocks_of
 from leveret.analytics.scope import written as date_and_time
 from leveret.analytics.series import FULL_US, OBJECT, QUEUE
@@ -208,21 +210,20 @@ def hot(queues: DataFrame) -> DataFrame:
 def describe(written: Written) -> Page:
     """Return the report."""
     totals = written.rows("totals", "node")
-    number = written.table("queues").count()
-    told = [(row, words(row.asDict())) for row in written.rows("findings", "from_ms", *COLUMNS)]
+    number = written.count("queues")
+    told = [(row, words(row)) for row in written.rows("findings", "from_ms", *COLUMNS)]
     shown = listed(finding for _, finding in told)
     wrong = written.rows(
-        "queues", "verdict", *QUEUE, where=(F.col("verdict") != OK) | F.col("consumers_busy")
+        "queues", "verdict", *QUEUE, where=(field("verdict") != OK) | field("consumers_busy")
     )
-    busiest = written.rows("queues", F.desc("rate"), *QUEUE, where=F.col("rate") > 0)[:SHOWN]
-    dead = written.rows("dead", F.desc("dead_lettered"), *QUEUE)
-    judged = written.table("queues").groupBy("verdict").count().collect()
-    counts = {row["verdict"]: row["count"] for row in judged}
-    alone = written.count("queues", (F.col("verdict") == STOPPED) & (F.col("consumers") == 0))
-    at_end = ", ".join(f"{counts.get(verdict, 0):,} {verdict}" for verdict in (STOPPED, STALLED, BEHIND))
-    busy = written.count("queues", F.col("consumers_busy"))
+    busiest = written.rows("queues", "-rate", *QUEUE, where=field("rate") > 0)[:SHOWN]
+    dead = written.rows("dead", "-dead_lettered", *QUEUE)
+    counts = Counter(written.column("queues", "verdict"))
+    alone = written.count("queues", (field("verdict") == STOPPED) & (field("consumers") == 0))
+    at_end = ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in (STOPPED, STALLED, BEHIND))
+    busy = written.count("queues", field("consumers_busy"))
     rated = sum(row["hot"] for row in busiest)
-    held = written.table("queues").agg(F.sum("held"), F.count_if(F.col("held") > 0)).collect()[0]
+    held = [each for each in written.column("queues", "held") if each]
     lettered = sum(row["dead_lettered"] for row in dead)
     reasons = ", ".join(f"{sum(row[each] for row in dead):,} {each}" for each in REASONS)
     facts = [
@@ -237,8 +238,8 @@ def describe(written: Written) -> Page:
             else []
         ),
         *(
-            [f"{number_of(held[1], 'queue holds', 'queues hold')} {held[0]:,} messages until their time."]
-            if held[1]
+            [f"{number_of(len(held), 'queue holds', 'queues hold')} {sum(held):,} messages until their time."]
+            if held
             else []
         ),
         f"{number_of(rated, 'queue is hot', 'queues are hot')}: more than {HOT:g} times the median rate.",
@@ -286,7 +287,7 @@ def describe(written: Written) -> Page:
             Section(
                 f"The {SHOWN} busiest queues",
                 "Over the whole range.",
-                bars(
+                Bars(
                     "messages published/s",
                     [(f"{row['vhost']} {row['queue']}", row["rate"]) for row in busiest],
                 )
@@ -327,14 +328,14 @@ def describe(written: Written) -> Page:
 def _troubles(told: list[tuple[Row, Finding]], shown: list[Finding], past: list[Row]) -> list[Row]:
     """Return a row for each finding that is shown, with what is known of the queue in that time."""
     details = {(*(row[name] for name in QUEUE), row["what"], row["start_ms"]): row for row in past}
-    rows = []
+    rows: list[Row] = []
     for row, finding in told:
         if finding not in shown:
             continue
         key = (*(row[name] for name in QUEUE), row["kind"], row["from_ms"])
         until = row["until_ms"]
         lasted = None if until is None else (until - row["from_ms"]) / 60_000
-        known = details[key].asDict() if key in details else {"minutes": lasted}
+        known = details.get(key, {"minutes": lasted})
         own = {
             "trouble": finding.title,
             "level": LEVELS[finding.level],
@@ -343,38 +344,36 @@ def _troubles(told: list[tuple[Row, Finding]], shown: list[Finding], past: list[
         }
         if row["kind"] == "fan_out":
             own |= {"worst": round(row["amount"]), "pub": round(row["came"])}
-        rows.append(Row(**{name: own.get(name, known.get(name)) for name in TROUBLES}))
+        rows.append({name: own.get(name, known.get(name)) for name in TROUBLES})
     return rows
 
 
 def _backlogs(written: Written) -> Section:
     """Return a figure of the longest backlogs, or of the rates if there was none; none if nothing happened."""
     column, label = "most", "ready messages"
-    if not written.count("history", F.col("most") > 0):
+    if not written.count("history", field("most") > 0):
         column, label = "pub", "messages published/s"
-    longest = (
-        written.table("history").groupBy(*QUEUE).agg(F.max(column).alias("level")).filter(F.col("level") > 0)
-    )
-    few = longest.orderBy(F.desc("level"), *QUEUE).limit(DRAWN).collect()
+    greatest: dict[tuple[str, ...], float] = {}
+    for *queue, level in zip(*(written.column("history", name) for name in (*QUEUE, column)), strict=True):
+        key = tuple(queue)
+        greatest[key] = max(level or 0, greatest.get(key, 0))
+    few = sorted((-level, key) for key, level in greatest.items() if level > 0)[:DRAWN]
     lines = [
         series_of(
-            f"{row['vhost']} {row['queue']}",
-            written.rows("history", "time", where=_is(row)),
+            f"{vhost} {queue}",
+            written.rows(
+                "history",
+                "time",
+                where=(field("node") == node) & (field("vhost") == vhost) & (field("queue") == queue),
+            ),
             column,
         )
-        for row in few
+        for _, (node, vhost, queue) in few
     ]
     title = f"The {DRAWN} longest backlogs" if column == "most" else f"The {DRAWN} busiest queues over time"
     if not lines:
         return Section(title, "Nothing was published, and no message waited.")
     return Section(title, "Times are in UTC.", panels(Panel("", label, lines, zero=True)), "backlogs")
-
-
-def _is(queue: Row) -> Column:
-    condition = F.lit(True)
-    for name in QUEUE:
-        condition &= F.col(name) == F.lit(queue[name])
-    return condition
 
 
 JOB: Final = Job(

@@ -2,18 +2,22 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from datetime import datetime
+from operator import itemgetter
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
-from pyspark.sql.types import StructType, TimestampType
+from pyarrow import dataset
+from pyspark.sql import DataFrame
 
 from leveret.analytics.figures import Chart
-from leveret.analytics.locations import Location, source, url
+from leveret.analytics.locations import Location
 from leveret.analytics.reading import Input
 from leveret.analytics.writing import write_all
 
 MOST_ROWS: Final = 10_000
 """Maximum rows of a table fetched for a page; a figure with more points shows no more detail."""
+Row = Mapping[str, Any]
+Order = str | Callable[[Row], Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,53 +44,41 @@ class Page:
 
 
 class Written:
-    """The tables written by a job, as input of its page.
+    """The tables written by a job, by name, as input of its page."""
 
-    Args:
-        spark: the session.
-        directory: holds a directory for each table.
-        schemas: columns of each table, by its name; the directory may have others from earlier runs.
-    """
-
-    def __init__(self, spark: SparkSession, directory: Location, schemas: Mapping[str, StructType]) -> None:
-        self._spark = spark
-        self._directory = directory
-        self._schemas = schemas
-        self._tables: dict[str, DataFrame] = {}
+    def __init__(self, tables: Mapping[str, dataset.Dataset]) -> None:
+        self._tables = tables
 
     def has(self, name: str) -> bool:
         """Return whether the table exists."""
-        return name in self._schemas
+        return name in self._tables
 
-    def table(self, name: str) -> DataFrame:
-        """Return a table."""
-        if name not in self._tables:
-            # Without the schema, each read would start with a Spark job that finds it in the files.
-            reader = self._spark.read.schema(self._schemas[name])
-            self._tables[name] = reader.parquet(source((self._directory / name).resolve()))
-        return self._tables[name]
-
-    def count(self, name: str, where: Column) -> int:
+    def count(self, name: str, where: dataset.Expression | None = None) -> int:
         """Return the number of rows of a table that meet a condition."""
-        return self.table(name).filter(where).count()
+        return int(self._tables[name].count_rows(filter=where))
 
-    def rows(self, name: str, *order: str | Column, where: Column | None = None) -> list[Row]:
-        """Return the first `MOST_ROWS` rows of a table; times as text, in UTC.
+    def column(self, name: str, column: str) -> list[Any]:
+        """Return all values of a column."""
+        return list(self._tables[name].to_table(columns=[column])[column].to_pylist())
 
-        `name`: name of the table; `order`: columns to order by; `where`: condition on the rows.
-        """
-        table = self.table(name)
-        if where is not None:
-            table = table.filter(where)
-        shown: list[Column] = [
-            F.date_format(field.name, "yyyy-MM-dd HH:mm:ss").alias(field.name)
-            if isinstance(field.dataType, TimestampType)
-            else F.col(field.name)
-            for field in table.schema.fields
-        ]
-        if order:
-            table = table.orderBy(*order)
-        return table.limit(MOST_ROWS).select(*shown).collect()
+    def rows(
+        self,
+        name: str,  # name of the table
+        *order: Order,  # what to order by: columns, descending with `-` before them; null is the least
+        where: dataset.Expression | None = None,  # condition on the rows
+        most: int = MOST_ROWS,  # greatest number of rows
+    ) -> list[Row]:
+        """Return the first rows of a table; times as text, in UTC."""
+        found: list[Row] = self._tables[name].to_table(filter=where).to_pylist()
+        for each in reversed(order):
+            descends = isinstance(each, str) and each.startswith("-")
+            by = itemgetter(each.removeprefix("-")) if isinstance(each, str) else each
+            found.sort(key=lambda row, by=by: ((value := by(row)) is not None, value), reverse=descends)  # type: ignore[misc]
+        return [{key: _shown(value) for key, value in row.items()} for row in found[:most]]
+
+
+def _shown(value: Any) -> Any:
+    return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,6 +116,7 @@ def run(job: Job, data: Input, output: Location, report_progress: Callable[[str]
         data.table(name)
     made = job.compute(data)
     report_progress(f"computing {', '.join(made)}")
-    write_all({url((output / name).resolve()): table for name, table in made.items()})
+    places = {(output / name).resolve(): table for name, table in made.items()}
+    written = write_all(places, small=data.is_small)
     report_progress("drawing")
-    return job.describe(Written(data.spark, output, {name: table.schema for name, table in made.items()}))
+    return job.describe(Written(dict(zip(made, written, strict=True))))

@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Row, functions as F
+from pyarrow.dataset import field
+from pyspark.sql import DataFrame, functions as F
 
-from leveret.analytics.figures import Panel, Series, at, heat, panels, series_of
+from leveret.analytics.figures import Heat, Panel, Series, at, panels, series_of
 from leveret.analytics.findings import duration
 from leveret.analytics.histograms import (
     QUANTILES,
@@ -16,7 +17,7 @@ from leveret.analytics.histograms import (
     quantiles,
     summed,
 )
-from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
 from leveret.analytics.objective import Objective
 from leveret.analytics.reading import Input, InputError
 from leveret.analytics.series import start_of_bin
@@ -34,18 +35,19 @@ def compute(data: Input) -> dict[str, DataFrame]:
     Raises InputError: the histograms are of another, unknown bucket scheme.
     """
     rows = data.table("latency_hist")
-    if foreign := [
-        row["scheme"] for row in rows.select("scheme").distinct().collect() if row["scheme"] != SCHEME
-    ]:
-        raise InputError(
-            f"unsupported histogram scheme in latency_hist: {', '.join(sorted(foreign))} (expected {SCHEME})"
-        )
     time = F.timestamp_millis(start_of_bin(F.col("ts"), data.bin_seconds("latency_hist")))
     # A node's histograms have no queues, so for some queues theirs are added up.
     whole_of = "queue" if data.scope.has_objects else "node"
     wanted = F.col("scope") == whole_of
     is_first = F.col("metric") == FIRST
-    if not rows.filter(wanted & is_first).head(1):
+    (found,) = rows.agg(
+        F.collect_set("scheme").alias("schemes"), F.count_if(wanted & is_first).alias("first")
+    ).collect()
+    if foreign := sorted({*found["schemes"]} - {SCHEME}):
+        raise InputError(
+            f"unsupported histogram scheme in latency_hist: {', '.join(foreign)} (expected {SCHEME})"
+        )
+    if not found["first"]:
         # A broker measures from publish to delivery for each queue only.
         wanted |= (F.col("scope") == "queue") & is_first
     node = rows.filter(wanted).withColumn("time", time)
@@ -106,7 +108,7 @@ def of_queues(data: Input) -> DataFrame:
 
 def describe(written: Written) -> Page:
     """Return the report."""
-    whole, timed = written.rows("by_mode", F.col("metric") != FIRST, *_WHAT), written.rows("by_time", "time")
+    whole, timed = written.rows("by_mode", _is_other, *_WHAT), written.rows("by_time", "time")
     curves = written.rows("curves", *_WHAT, "us")
     burnt = written.rows("objective", "time")
     sections = []
@@ -116,18 +118,17 @@ def describe(written: Written) -> Page:
         )
         cells = [
             (row["time"], _ms(row["low_us"]), _ms(row["end_us"]), row["count"])
-            for row in written.rows("heat", "time", "low_us", where=F.col("metric") == metric)
+            for row in written.rows("heat", "time", "low_us", where=field("metric") == metric)
         ]
         sections.append(
             Section(
                 f"{metric_name(metric)}: distribution over time",
                 "All modes. Times are in UTC.",
-                heat("ms", cells),
+                Heat("ms", cells),
                 f"{metric}-heat",
             )
         )
-    of_queue = (F.col("metric") != FIRST, F.desc("p99_us"), "vhost", "name", *_WHAT)
-    slowest = written.rows("by_queue", *of_queue)[:SLOWEST]
+    slowest = written.rows("by_queue", _is_other, "-p99_us", "vhost", "name", *_WHAT, most=SLOWEST)
     sections += [
         Section(
             "By metric and mode",
@@ -160,6 +161,10 @@ def describe(written: Written) -> Page:
         ],
         sections=sections,
     )
+
+
+def _is_other(row: Row) -> bool:
+    return bool(row["metric"] != FIRST)
 
 
 def _met(burnt: list[Row]) -> list[str]:

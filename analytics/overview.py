@@ -4,17 +4,19 @@ All is derived from bins of some seconds or minutes (`history`), so the rows are
 object, a level, and from when to when it lasted; `findings` has the words for it.
 """
 
+from collections import Counter
 from typing import Final
 
+from pyarrow.dataset import field
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from leveret.analytics import episodes, latency
 from leveret.analytics.episodes import COUNTERS, FEW, MODES
 from leveret.analytics.findings import CRITICAL, GOOD, IDLE, WARNING, words
 from leveret.analytics.histograms import quantiles, summed
-from leveret.analytics.job import Job, Written, number_of
+from leveret.analytics.job import Job, Row, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import FULL_US, QUEUE, start_of_bin, steps
+from leveret.analytics.series import FULL_US, MOST_BINS, QUEUE, start_of_bin, steps
 from leveret.analytics.site import MOST_PAGES, OverviewPage
 from leveret.analytics.troubles import COLUMNS, boots, findings
 
@@ -212,40 +214,48 @@ def of_queues(past: DataFrame, seconds: int) -> DataFrame:
 
 def describe(written: Written) -> OverviewPage:
     """Return the overview."""
-    found = written.rows("findings", *COLUMNS)
     levels = {CRITICAL: 2, WARNING: 1}
-    severity = F.when(F.col("level") == CRITICAL, 0).when(F.col("level") == WARNING, 1).otherwise(2)
-    first = (severity, F.desc("worst"), F.desc("pub_rate"), *QUEUE)
-    listed = written.rows("queues", *first)
-    shown = written.table("queues").orderBy(*first).limit(MOST_PAGES).select(*QUEUE)
-    past = written.table("history").join(F.broadcast(shown), list(QUEUE), "left_semi")
-    number = written.table("queues").count()
-    counts = {
-        row["level"]: row["count"] for row in written.table("queues").groupBy("level").count().collect()
-    }
-    total = written.table("queues").agg(F.sum("pub"), F.sum("delivered"), F.sum("ready")).collect()[0]
+
+    def severity(row: Row) -> int:
+        return -levels.get(row["level"], 0)
+
+    queues = written.rows("queues", severity, "-worst", "-pub_rate", *QUEUE)
+    shown = {tuple(row[name] for name in QUEUE) for row in queues[:MOST_PAGES]}
+    past = written.rows(
+        "history",
+        *QUEUE,
+        "bin",
+        where=field("queue").isin([each[-1] for each in shown]),
+        most=MOST_BINS * MOST_PAGES,
+    )
+    counts = Counter(written.column("queues", "level"))
+    published, delivered, ready = (
+        sum(written.column("queues", name)) for name in ("pub", "delivered", "ready")
+    )
+    number = counts.total()
     told = [
-        words(row.asDict())
-        for row in sorted(found, key=lambda row: (-levels.get(row["level"], 0), row["from_ms"] or 0))
+        words(row)
+        for row in sorted(
+            written.rows("findings", *COLUMNS), key=lambda row: (severity(row), row["from_ms"] or 0)
+        )
     ]
-    bad, poor = counts.get(CRITICAL, 0), counts.get(WARNING, 0)
-    order = F.desc(F.abs(F.col("after") - F.col("before")))
+    bad, poor = counts[CRITICAL], counts[WARNING]
     return OverviewPage(
         title="Overview",
         lead=f"{number_of(number, 'queue')}: {bad:,} critical, {poor:,} with warnings. "
-        f"{number_of(total[0] or 0, 'message')} published, {total[1] or 0:,} delivered, "
-        f"{total[2] or 0:,} ready at the end.",
+        f"{number_of(published, 'message')} published, {delivered:,} delivered, "
+        f"{ready:,} ready at the end.",
         facts=[each.sentence for each in told],
         sections=[],
         findings=told,
-        queues=listed,
-        history=past.orderBy(*QUEUE, "bin").collect(),
+        queues=queues,
+        history=past,
         timeline=written.rows("timeline", "node", "bin"),
-        changes=written.rows("changes", order, *QUEUE, "what"),
+        changes=written.rows("changes", lambda row: -abs(row["after"] - row["before"]), *QUEUE, "what"),
         boots=written.rows("boots", "node", "from_ms"),
-        published=total[0] or 0,
-        delivered=total[1] or 0,
-        ready=total[2] or 0,
+        published=published,
+        delivered=delivered,
+        ready=ready,
     )
 
 

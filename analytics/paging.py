@@ -10,11 +10,12 @@ or in the delta (entirely on disk). `BROKEN` lists the conditions under which ro
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Row, Window, functions as F
+from pyarrow.dataset import field
+from pyspark.sql import Column, DataFrame, Window, functions as F
 
-from leveret.analytics.figures import Panel, bars, panels, series_of, with_gaps
+from leveret.analytics.figures import Bars, Panel, panels, series_of, with_gaps
 from leveret.analytics.findings import duration
-from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
 from leveret.analytics.reading import Input
 from leveret.analytics.series import FULL_US, MOST_BINS, OBJECT, QUEUE, counted, last, start_of_bin, steps
 
@@ -282,7 +283,7 @@ def unwritten(parts: DataFrame, seconds: int) -> DataFrame:
 
 def describe(written: Written) -> Page:
     """Return the report."""
-    queues = written.rows("queues", F.desc("mean_ready"), *QUEUE)
+    queues = written.rows("queues", "-mean_ready", *QUEUE)
     totals = written.rows("totals", "node", "mode")
     in_states, moved = written.rows("residence", "time"), written.rows("moves", "time")
     sections: list[Section] = []
@@ -311,7 +312,7 @@ def describe(written: Written) -> Page:
         Section(
             f"The {SHOWN} longest queues",
             "By average number of ready messages.",
-            bars(
+            Bars(
                 "ready messages, average",
                 [(f"{row['vhost']} {row['queue']}", row["mean_ready"]) for row in fullest],
             ),
@@ -341,8 +342,8 @@ def describe(written: Written) -> Page:
             rows=totals,
         ),
     ]
-    number = written.table("queues").count()
-    thrashing = written.count("queues", F.col("thrash") > 0)
+    number = written.count("queues")
+    thrashing = written.count("queues", field("thrash") > 0)
     return Page(
         title="Paging",
         lead=f"{number_of(number, 'queue')}. Since the start: "

@@ -108,7 +108,7 @@ class Input:
         self._rows: dict[str, DataFrame] = {}
         self._shared: dict[str, DataFrame] = {}
         self._versions: Mapping[str, str] | None = None
-        self._is_cut = spark.conf.get(KEEPING, "") == "cut"
+        self.is_small = spark.conf.get(KEEPING, "") == "cut"
         self._making = threading.RLock()
 
     def has(self, name: str) -> bool:
@@ -181,7 +181,7 @@ class Input:
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """Return rows that are computed once, when they are first used: on disk, or as a table without a plan."""
-        if self._is_cut:
+        if self.is_small:
             return rows.localCheckpoint(eager=False)
         # Spark identifies cached data by its plan, in which directories appear only by name.
         rows.unpersist()
@@ -196,16 +196,16 @@ class Input:
 
     def _together(self, rows: DataFrame, parts: int) -> DataFrame:
         """Return rows of a small input in so few tasks; no query distributes those of one task again."""
-        return rows.coalesce(parts) if self._is_cut else rows
+        return rows.coalesce(parts) if self.is_small else rows
 
     def grouped(self, rows: DataFrame, *columns: str) -> DataFrame:
         """Return rows of a large input with those that are equal in these columns in the same task."""
-        return rows if self._is_cut else rows.repartition(*columns)
+        return rows if self.is_small else rows.repartition(*columns)
 
     @property
     def at_once(self) -> int:
         """Return how many jobs may use the input at the same time: of large tables each needs all memory."""
-        return 2 if self._is_cut else 1
+        return 2 if self.is_small else 1
 
     def _compacted(self, table: Table) -> DataFrame:
         rows = self._judged(table)
@@ -239,7 +239,7 @@ class Input:
         if self.scope.has_range and set(PLACE) <= set(read.columns):
             read = read.filter(self.scope.hours())
         read = self._together(read, 1 + (size_of(self.directory / table.name) or 0) // PART_BYTES)
-        if self._is_cut and table.has_clock:
+        if self.is_small and table.has_clock:
             # Once for all windows over an object's rows: Spark knows the order of what it keeps.
             read = read.sortWithinPartitions(*table.of_kind("key"), "mono_us")
         read = self.keep(read)
@@ -259,7 +259,7 @@ class Input:
         self.counted[table.name] = Counted(rows, aside, hours)
         kept = self.output / QUARANTINE / table.name
         if aside or exists(self.spark, kept):
-            write_all({url(kept): set_aside(read)})
+            write_all({kept: set_aside(read)}, small=self.is_small)
         return whole(read)
 
     def _lines(self, table: Table) -> DataFrame:

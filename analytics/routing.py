@@ -2,9 +2,10 @@
 
 from typing import Final
 
+from pyarrow.dataset import field
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
-from leveret.analytics.figures import bars
+from leveret.analytics.figures import Bars
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
 from leveret.analytics.series import FULL_US
@@ -95,21 +96,22 @@ def patterns(rows: DataFrame, exchanges: DataFrame) -> DataFrame:
 
 def describe(written: Written) -> Page:
     """Return the report."""
-    found = written.rows("exchanges", F.desc("pub_in"), *_EXCHANGE)
-    order = (F.desc("matches"), *_EXCHANGE, "pattern")
+    found = written.rows("exchanges", "-pub_in", *_EXCHANGE)
+    order = ("-matches", *_EXCHANGE, "pattern")
     has_patterns = written.has("patterns")
     heavy = written.rows("patterns", *order)[:SHOWN] if has_patterns else []
-    dead = written.rows("patterns", *order, where=F.col("dead")) if has_patterns else []
-    vain = written.count("patterns", F.col("dead")) if has_patterns else 0
+    dead = written.rows("patterns", *order, where=field("dead")) if has_patterns else []
+    vain = written.count("patterns", field("dead")) if has_patterns else 0
     busiest = found[:SHOWN]
-    sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTERS]
-    total = written.table("exchanges").agg(F.count("*").alias("number"), *sums).collect()[0]
-    dropped = total["unroutable_dropped"]
+    published, returned, dropped = (
+        sum(written.column("exchanges", name))
+        for name in ("pub_in", "unroutable_returned", "unroutable_dropped")
+    )
     sections = [
         Section(
             "Exchanges",
             f"Numbers of messages. The figure shows the {SHOWN} busiest exchanges.",
-            bars(
+            Bars(
                 "messages published",
                 [(f"{row['vhost']} {row['exchange'] or '(default)'}", row["pub_in"]) for row in busiest],
             ),
@@ -138,7 +140,7 @@ def describe(written: Written) -> Page:
             Section(
                 f"The {SHOWN} most frequent patterns",
                 "The broker exports the 64 most frequent patterns of an exchange.",
-                bars("matches", [(f"{row['exchange']} {row['pattern']}", row["matches"]) for row in heavy]),
+                Bars("matches", [(f"{row['exchange']} {row['pattern']}", row["matches"]) for row in heavy]),
                 "patterns",
                 terms={
                     "matches": "messages that the pattern matches",
@@ -157,8 +159,8 @@ def describe(written: Written) -> Page:
         ]
     return Page(
         title="Routing",
-        lead=f"{number_of(total['number'], 'exchange')}; {number_of(total['pub_in'], 'message')} published, "
-        f"{dropped + total['unroutable_returned']:,} unroutable.",
+        lead=f"{number_of(written.count('exchanges'), 'exchange')}; {number_of(published, 'message')} published, "
+        f"{dropped + returned:,} unroutable.",
         facts=[
             number_of(dropped, "message was", "messages were")
             + " dropped as unroutable without notice to the publisher (published without the flag mandatory).",

@@ -26,6 +26,15 @@ QUEUES: Final = "queues"
 NODES: Final = "nodes"
 _MIB: Final = 1 << 20
 _SPARK: Final = (96, 20)
+_WORDS: Final = {"pub": "published", "dead_lettered": "dead-lettered"}
+_FACTS: Final = {  # what a queue's page says first, by column
+    **{name: _WORDS.get(name, name) for name in ("pub", "delivered", "redelivered", "acked")},
+    "ready": "ready at the end",
+    "worst": "longest backlog",
+    "unacked": "unacked at the end",
+    "consumers": "consumers at the end",
+    **{name: _WORDS.get(name, name) for name in ("expired", "rejected", "dropped", "dead_lettered")},
+}
 _CHART: Final = {  # the chart of a queue's or node's page that shows a kind of finding
     "unread": "backlog",
     "unserved": "backlog",
@@ -151,35 +160,22 @@ class _Site:
         past = self._filled(row["node"], self._history.get(key, ()))
 
         def lines(*columns: str, per_second: bool = False) -> list[Series]:
-            values = {
-                column: [
-                    None
-                    if each is None
-                    else each[column] * (1e6 / max(each["step_us"], 1) if per_second else 1)
-                    for each in past
-                ]
-                for column in columns
-            }
-            names = {"pub": "published", "dead_lettered": "dead-lettered"}
             return [
-                Series(names.get(column, column), self._times(), found, marker="")
-                for column, found in values.items()
+                self._line(
+                    _WORDS.get(column, column),
+                    [
+                        None
+                        if each is None
+                        else each[column] * (1e6 / max(each["step_us"], 1) if per_second else 1)
+                        for each in past
+                    ],
+                )
+                for column in columns
             ]
 
         rates = lines("pub", "delivered", "acked", "redelivered", per_second=True)
         facts = {
-            "published": f"{row['pub']:,}",
-            "delivered": f"{row['delivered']:,}",
-            "redelivered": f"{row['redelivered']:,}",
-            "acked": f"{row['acked']:,}",
-            "ready at the end": f"{row['ready']:,}",
-            "longest backlog": f"{row['worst']:,}",
-            "unacked at the end": f"{row['unacked']:,}",
-            "consumers at the end": f"{row['consumers']:,}",
-            "expired": f"{row['expired']:,}",
-            "rejected": f"{row['rejected']:,}",
-            "dropped": f"{row['dropped']:,}",
-            "dead-lettered": f"{row['dead_lettered']:,}",
+            **{name: f"{row[column]:,}" for column, name in _FACTS.items()},
             "confirm mode": row["mode"],
             **_latency(row),
             **{
@@ -230,11 +226,8 @@ class _Site:
         last = rows[max(rows)]
 
         def series(label: str, column: str, scale: float = 1.0) -> Series:
-            values = [
-                None if (row := rows.get(each)) is None or row[column] is None else row[column] * scale
-                for each in self._bins
-            ]
-            return Series(label, self._times(), values, marker="")
+            found = {each: row[column] for each, row in rows.items()}
+            return self._scaled(label, found, scale)
 
         memory = [series("used", "mem_used", 1 / _MIB)]
         charts = [
@@ -340,13 +333,7 @@ class _Site:
                     of_bin[row["bin"]] = of_bin.get(row["bin"], 0) + row[column]
 
         def series(label: str, column: str, scale: float = 1.0) -> Series:
-            found = sums.get(column, {})
-            return Series(
-                label,
-                self._times(),
-                [None if each not in found else found[each] * scale for each in self._bins],
-                marker="",
-            )
+            return self._scaled(label, sums.get(column, {}), scale)
 
         made = [
             self._chart(
@@ -363,6 +350,14 @@ class _Site:
             made.append(self._chart("memory", "Memory used", "MiB", [series("memory", "mem_used", 1 / _MIB)]))
             made.append(self._chart("alarms", "Alarms in effect", "alarms", [series("alarms", "alarms")]))
         return made
+
+    def _scaled(self, label: str, values: Mapping[int, float | None], scale: float) -> Series:
+        known = [values.get(each) for each in self._bins]
+        return self._line(label, [None if each is None else each * scale for each in known])
+
+    def _line(self, label: str, values: Sequence[float | None]) -> Series:
+        times = [datetime.fromtimestamp(each / 1000, UTC).replace(tzinfo=None) for each in self._bins]
+        return Series(label, times, values, marker="")
 
     def _chart(self, name: str, title: str, unit: str, drawn: Sequence[Series]) -> dict[str, Any]:
         (plot,) = plots(panels(Panel("", unit, drawn, zero=True)))
@@ -399,9 +394,6 @@ class _Site:
         layout["xaxis"] = {**layout["xaxis"], "range": ends}
         return {"data": plot["data"], "layout": layout}
 
-    def _times(self) -> list[datetime]:
-        return [datetime.fromtimestamp(each / 1000, UTC).replace(tzinfo=None) for each in self._bins]
-
     def _filled(self, node: str, rows: Iterable[Any]) -> list[Mapping[str, Any] | None]:
         """Return a row for each bin: where there is none nothing has happened, and levels are those before.
 
@@ -414,8 +406,8 @@ class _Site:
         for each in self._bins:
             row = by_bin.get(each)
             if row is not None:
-                last = row.asDict()
-                found.append(last)
+                last = row
+                found.append(row)
             elif last is None or each not in ran:
                 found.append(None)
             else:

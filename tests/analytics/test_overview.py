@@ -4,7 +4,6 @@ import re
 from datetime import UTC, datetime
 
 import pytest
-from pyspark.sql import Row
 from samples.made_rows import Made, quiet, row
 
 from bench.demo_export import LEAST, Demo
@@ -306,17 +305,17 @@ def named(name):
         sections=[],
         findings=found,
         queues=[
-            Row(**key, **counts, level=CRITICAL, worst=1, expired=0, rejected=0, dropped=0, dead_lettered=0, held=1, promised=1,
+            dict(**key, **counts, level=CRITICAL, worst=1, expired=0, rejected=0, dropped=0, dead_lettered=0, held=1, promised=1,
                 mode="standard", t_from_delta=0, p50_us=1, p99_us=2, pub_rate=1.0, delivered_rate=1.0,
                 capacity=1.0, requeued=0)
         ],
-        history=[Row(**key, **counts, bin=0, seconds=5, step_us=5_000_000)],
+        history=[dict(**key, **counts, bin=0, seconds=5, step_us=5_000_000)],
         timeline=[
-            Row(node=name, bin=0, seconds=5, published=1.0, delivered=1.0, confirmed=1.0, acked=1.0, cpu=0.1, ready=1,
-                unacked=1, mem_used=1, mem_limit=2, connections=1, consumers=1, disk_free=1, alarms=0)
+            {"node": name, "bin": 0, "seconds": 5, "published": 1.0, "delivered": 1.0, "confirmed": 1.0, "acked": 1.0, "cpu": 0.1, "ready": 1,
+                "unacked": 1, "mem_used": 1, "mem_limit": 2, "connections": 1, "consumers": 1, "disk_free": 1, "alarms": 0}
         ],
-        changes=[Row(**key, what="published/s", before=1.0, after=2.0, factor=2.0)],
-        boots=[Row(node=name, boot_id=str(at), from_ms=at, until_ms=at) for at in (0, 1)],
+        changes=[dict(**key, what="published/s", before=1.0, after=2.0, factor=2.0)],
+        boots=[{"node": name, "boot_id": str(at), "from_ms": at, "until_ms": at} for at in (0, 1)],
         published=1,
         delivered=1,
         ready=1,
@@ -327,7 +326,7 @@ def test_a_time_without_the_node_is_a_gap_of_its_queues(tmp_path):
     """A queue that had no row keeps its level and did nothing; while its node was away there is nothing to show."""
     page = named("q")
     page = dataclasses.replace(
-        page, timeline=[Row(**page.timeline[0].asDict() | {"bin": each}) for each in (0, 5000, 15_000)]
+        page, timeline=[page.timeline[0] | {"bin": each} for each in (0, 5000, 15_000)]
     )
 
     found = site._Site(tmp_path, page, MADE)._filled("q", page.history)

@@ -8,7 +8,7 @@ from pyspark.sql import Row
 
 from bench.drawing import svg
 from leveret.analytics import report
-from leveret.analytics.figures import Panel, Series, at, bars, heat, panels, plain
+from leveret.analytics.figures import Bars, Heat, Panel, Series, at, panels, plain
 from leveret.analytics.job import Page, Section
 from leveret.analytics.plots import plots
 from leveret.analytics.reading import Counted
@@ -24,7 +24,7 @@ def shown(page, counted=None):
 
 def test_a_page_loads_only_what_lies_beside_it():
     """Nothing comes from elsewhere, and no program or style is in the page, so that a strict policy allows it."""
-    figure = bars("messages", [("q", 1.0)])
+    figure = Bars("messages", [("q", 1.0)])
     text = shown(Page("Title", "Lead", ["fact"], [Section("Part", "text", figure, "part")]))
 
     assert {"assets/", "#input"} >= {
@@ -38,7 +38,7 @@ def test_a_page_loads_only_what_lies_beside_it():
 def test_what_clients_named_cannot_break_a_page():
     """A name with markup in it is text wherever it stands, in tables, charts, and what is read to people."""
     row = Row(name=NASTY, count=3)
-    section = Section(NASTY, NASTY, bars("x", [(NASTY, 1.0), ("😀", 2.0)]), "x", ("name", "count"), [row])
+    section = Section(NASTY, NASTY, Bars("x", [(NASTY, 1.0), ("😀", 2.0)]), "x", ("name", "count"), [row])
     text = shown(Page(NASTY, NASTY, [NASTY], [section]), {NASTY: Counted(1, {NASTY: 2})})
     text += report.index(
         [("latency", Page(NASTY, NASTY, [NASTY], []))], {NASTY: NASTY}, source=NASTY, made=MADE
@@ -103,10 +103,10 @@ FIGURES = {
     "points": lambda: panels(
         Panel("x", "y", [Series("a", [1, 2], [3, 4], joined=False)], zero=True, rule=1, log_x=True)
     ),
-    "bars": lambda: bars("x", [(NASTY, 1.0), ("b", 0.0)]),
-    "no bars": lambda: bars("x", []),
-    "heat": lambda: heat("ms", [("2026-11-21 07:20:00", 0.1, 0.2, 3), ("2026-11-21 07:20:05", 4.0, 8.0, 1)]),
-    "one cell": lambda: heat("ms", [("2026-11-21 07:20:00", 0.1, 0.2, 1)]),
+    "bars": lambda: Bars("x", [(NASTY, 1.0), ("b", 0.0)]),
+    "no bars": lambda: Bars("x", []),
+    "heat": lambda: Heat("ms", [("2026-11-21 07:20:00", 0.1, 0.2, 3), ("2026-11-21 07:20:05", 4.0, 8.0, 1)]),
+    "one cell": lambda: Heat("ms", [("2026-11-21 07:20:00", 0.1, 0.2, 1)]),
 }
 
 
@@ -140,7 +140,7 @@ def test_a_few_whole_things_have_no_halves_between_them():
 
 def test_the_library_reads_names_as_text():
     """Plotly reads a text as HTML: names are escaped for it."""
-    (plot,) = plots(bars("x", [("<a href=x>", 1.0)]))
+    (plot,) = plots(Bars("x", [("<a href=x>", 1.0)]))
 
     assert ["&lt;a href=x&gt;"] == plot["layout"]["yaxis"]["ticktext"]
 

@@ -1,5 +1,5 @@
 from bench.drawing import svg
-from leveret.analytics.figures import Panel, Series, heat, panels
+from leveret.analytics.figures import Heat, Panel, Series, panels
 from leveret.analytics.plots import plots
 
 
@@ -8,7 +8,7 @@ def test_logarithmic_axes_are_written_in_plain_numbers():
     lines = panels(
         Panel("one in", "ms", [Series("a", [1, 10, 10_000], [0.02, 3, 500])], log_x=True, log_y=True)
     )
-    cells = heat("ms", [("2026-11-21 20:39:10", 0.1, 1.0, 1.0), ("2026-11-21 20:39:15", 1.0, 10.0, 1000.0)])
+    cells = Heat("ms", [("2026-11-21 20:39:10", 0.1, 1.0, 1.0), ("2026-11-21 20:39:15", 1.0, 10.0, 1000.0)])
     drawn = svg(lines) + svg(cells)
 
     assert "mathdefault" not in drawn
@@ -25,7 +25,7 @@ def test_an_axis_within_a_power_of_ten_has_steps():
 
 def test_the_day_of_a_heat_map_is_reported_once():
     """Columns of one day show the time alone."""
-    drawn = svg(heat("ms", [("2026-11-21 20:39:10", 1.0, 2.0, 1.0), ("2026-11-21 20:39:15", 1.0, 2.0, 3.0)]))
+    drawn = svg(Heat("ms", [("2026-11-21 20:39:10", 1.0, 2.0, 1.0), ("2026-11-21 20:39:15", 1.0, 2.0, 3.0)]))
 
     assert ">20:39:15<" in drawn
     assert ">2026-11-21, UTC<" in drawn
