@@ -13,7 +13,15 @@ from bench.management_clients.tools import run
 RABBIT_HOLE = ("github.com/michaelklishin/rabbit-hole/v3", "v3.2.0")
 RABBITMQADMIN = ("rabbitmqadmin", "2.35.0")
 PASSED, SKIPPED = "passed", "skipped"
-EXPLAINED = {"streams_tests::": "There are no streams."}
+EXPLAINED = dict.fromkeys(
+    (
+        "exchange_federation_tests::",
+        "queue_federation_tests::",
+        "federation_link_tests::",
+        "federation_upstream_uri_modification_tests::",
+    ),
+    "There is no federation.",
+)
 """Reasons why tests of rabbitmqadmin fail, by the beginnings of their names."""
 TEST = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. .*?(ok|FAILED|ignored)$", re.MULTILINE)
 """A line of Rust's test runner."""
