@@ -15,7 +15,7 @@ from pyarrow.dataset import field
 from pyspark.sql import DataFrame, Window, functions as F
 
 from leveret.analytics.figures import Panel, Series, panels
-from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
+from leveret.analytics.job import Job, Page, Row, Section, Written, number_of, texts
 from leveret.analytics.reading import Input
 from leveret.analytics.series import steps
 
@@ -118,7 +118,7 @@ def describe(written: Written) -> Page:
     found = written.rows("nodes", "node")
     busiest = {row["node"] for row in written.rows("nodes", "-greatest", "node")[:SHOWN]}
     shown = [row for row in found if row["node"] in busiest]
-    groups = written.rows("rates", "node", "number", where=field("node").isin(list(busiest)))
+    groups = written.rows("rates", "node", "number", where=field("node").isin(texts(busiest)))
     sections: list[Section] = []
     for row in shown:
         mine = [group for group in groups if group["node"] == row["node"]]

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from leveret.analytics.figures import Panel, panels, series_of
 from leveret.analytics.folding import times
-from leveret.analytics.job import Job, Page, Section, Written, number_of
+from leveret.analytics.job import Job, Page, Section, Written, number_of, texts
 from leveret.analytics.reading import Input
 from leveret.analytics.series import start_of_bin
 
@@ -144,7 +144,7 @@ def describe(written: Written) -> Page:
     ):
         many[node] += sum(numbers)
     drawn_nodes = sorted(many, key=lambda node: (-many[node], node))[:NODES]
-    times = written.rows("over_time", "time", where=field("node").isin(drawn_nodes))
+    times = written.rows("over_time", "time", where=field("node").isin(texts(drawn_nodes)))
     failed = written.rows("failures", "-failed", "peer", "user")
     came = written.rows("clients", "-opened", "peer", "user")
     alarmed = written.rows("alarms", "start", "node", "alarm")

@@ -1,11 +1,12 @@
 """Jobs and their results: tables in Parquet, and a page made from them."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, Final
 
+import pyarrow as pa
 from pyarrow import dataset
 from pyspark.sql import DataFrame
 
@@ -95,6 +96,11 @@ class Job:
     def tables(self) -> tuple[str, ...]:
         """Return all tables that it may read."""
         return (*self.needs, *self.uses)
+
+
+def texts(values: Iterable[str]) -> pa.Array:
+    """Return texts as a condition takes them, which may be none."""
+    return pa.array(list(values), pa.string())
 
 
 def number_of(count: int, one: str, more: str = "") -> str:

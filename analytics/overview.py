@@ -14,7 +14,7 @@ from leveret.analytics import episodes, latency
 from leveret.analytics.episodes import COUNTERS, FEW, MODES
 from leveret.analytics.findings import CRITICAL, GOOD, IDLE, WARNING, words
 from leveret.analytics.histograms import quantiles, summed
-from leveret.analytics.job import Job, Row, Written, number_of
+from leveret.analytics.job import Job, Row, Written, number_of, texts
 from leveret.analytics.reading import Input
 from leveret.analytics.series import FULL_US, MOST_BINS, QUEUE, start_of_bin, steps
 from leveret.analytics.site import MOST_PAGES, OverviewPage
@@ -225,7 +225,7 @@ def describe(written: Written) -> OverviewPage:
         "history",
         *QUEUE,
         "bin",
-        where=field("queue").isin([each[-1] for each in shown]),
+        where=field("queue").isin(texts(each[-1] for each in shown)),
         most=MOST_BINS * MOST_PAGES,
     )
     counts = Counter(written.column("queues", "level"))
