@@ -32,7 +32,7 @@ def test_every_extra_has_a_command():
 @pytest.mark.parametrize("extra", COMMANDS)
 def test_a_command_says_what_to_install(tmp_path, extra):
     """Without the packages of its extra a command ends with its code, and one line that has the command of pip."""
-    words, packages, code = COMMANDS[extra]
+    words, packages, code, _ = COMMANDS[extra]
     done = execute([sys.executable, "-c", WITHOUT, ",".join(packages), *words], cwd=tmp_path)
     told = done.stdout + done.stderr
 

@@ -28,6 +28,8 @@ class Command(NamedTuple):
     words: tuple[str, ...]
     packages: tuple[str, ...]
     code: int
+    also: tuple[str, ...] = ()
+    """Other extras that have its packages."""
 
 
 EXPORT: Final = "import sys, leveret.export as e\ntry: e.read('.', 'event')\nexcept ImportError as error: sys.exit(str(error))"
@@ -38,7 +40,7 @@ COMMANDS: Final = {
     "postgresql": Command((*CONFIG, "replication.url=postgresql://127.0.0.1:1/none"), ("psycopg",), 78),
     "re2": Command((*CONFIG, "default_limits.vhosts.1.pattern=\\bq"), ("re2",), 78),
     "top": Command(("-m", "leveret", "top", "--data-dir", "none"), ("textual",), 69),
-    "notebook": Command(("-c", EXPORT), ("pyarrow",), 1),
+    "notebook": Command(("-c", EXPORT), ("pyarrow",), 1, ("analytics",)),
     "analytics": Command(
         ("-m", "leveret.analytics", "latency", "--input", ".", "--output", "out"), ("pyspark",), 69
     ),
@@ -124,7 +126,7 @@ def tried(python: str, extras: tuple[str, ...]) -> list[str]:
     wrong = [f"use: {used}, {texts[0]}"] if used else []
     for (extra, command), code, text in zip(COMMANDS.items(), codes, texts[1:], strict=True):
         asks = asks_for(extra, text)
-        if asks is (extra in extras) or (asks and code != command.code):
+        if asks is any(each in extras for each in (extra, *command.also)) or (asks and code != command.code):
             wrong.append(f"{extra}: {code}, {text}")
     return wrong
 
