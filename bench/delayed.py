@@ -222,7 +222,7 @@ def restarts(
         began = time.monotonic()
         subject = brokers.start("leveret", folder, options.set, limit=START_LIMIT)
         report.line(f"start after a {how}", time.monotonic() - began, "s", most=START_SECONDS)
-        line = f"recovered {options.messages} delayed and held messages"
+        line = f"recovered delayed and held messages: {options.messages}"
         report.fact(f"all are counted after a {how}", holds=line in subject.log.read_text())
         time.sleep(1)
         memory(subject, f"after a {how}", report, most)
