@@ -118,7 +118,7 @@ docs: $(VENV)/.installed-test
 	$(BIN)/python -c "from leveret.broker.config.reference import EXAMPLE; print(EXAMPLE, end='')" > docs/leveret.conf
 	$(BIN)/python -m leveret ctl help --markdown > docs/command-line.md
 	$(BIN)/python -m docs.generate
-	$(BIN)/python tests/broker/embedded/test_synchronous_stub.py --write
+	PYTHONPATH=.:tests $(BIN)/python tests/broker/embedded/test_synchronous_stub.py --write
 	$(BIN)/python tests/conformance/run.py --write-docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/site-trees docs build/site
 	@echo "the site is in build/site/index.html"

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,21 @@ def test_every_benchmark_can_be_named(shown):
         }
         == shown["bench"]
     )
+
+
+PROGRAM = re.compile(
+    r"^\t@?(?P<path>PYTHONPATH=\S+ )?\$\(BIN\)/python (?P<script>tests/\S+\.py)", re.MULTILINE
+)
+
+
+@pytest.mark.parametrize(("path", "script"), PROGRAM.findall((ROOT / "Makefile").read_text(encoding="utf-8")))
+def test_the_programs_of_the_tests_find_what_they_import(path, script):
+    """A program of the tests that a recipe runs finds its modules in the folders that it is given, and in its own."""
+    environment = {"PATH": os.environ["PATH"], **dict([path.strip().split("=")] if path else [])}
+    load = "import runpy, sys; sys.path[0] = sys.argv[1].rpartition('/')[0]; runpy.run_path(sys.argv[1])"
+    done = execute([sys.executable, "-c", load, script], cwd=ROOT, env=environment)
+
+    assert 0 == done.returncode, done.stderr
 
 
 def commands() -> list[tuple[str, str]]:
