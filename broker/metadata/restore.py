@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
-import msgspec
+from msgspec.structs import astuple
 
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
@@ -69,13 +69,16 @@ def restore(
     restoring = _Restoring(definitions, make_vhost)
     definitions.recording = False
     try:
-        _restore_limits(found, users)
-        for parameter in _of(found, GlobalParameterRow):
-            global_parameters.set(text(parameter.name), _json(parameter, parameter.value))
+        for kind in (VHostLimitsRow, UserLimitsRow, GlobalParameterRow):  # before the vhosts that use them
+            for row in found[kind]:
+                set_node_row(row, users, global_parameters)
         restoring.restore_vhosts(_of(found, VHostRow))
         restoring.restore_policies(_of(found, PolicyRow))
         restoring.restore_parameters(_of(found, ParameterRow))
-        _restore_users(found, users)
+        for user in sorted(_of(found, UserRow), key=attrgetter("name")):
+            set_node_row(user, users, global_parameters)
+        for row in (*found[PermissionRow], *found[TopicPermissionRow]):
+            set_node_row(row, users, global_parameters)
         restoring.restore_exchanges(_of(found, ExchangeRow))
         restoring.restore_queues(_of(found, QueueRow))
         restoring.restore_bindings(_of(found, BindingRow))
@@ -194,24 +197,25 @@ class _Restoring:
         self.dangling.append(row)
 
 
-def _restore_limits(found: dict[type[Row], list[Row]], users: Users) -> None:
-    """Restore the limits, before the vhosts that use theirs."""
-    for limits in _of(found, VHostLimitsRow):
-        users.set_vhost_limits(text(limits.vhost), VHostLimits(*msgspec.structs.astuple(limits)[1:]))
-    for row in _of(found, UserLimitsRow):
-        users.set_user_limits(text(row.user), UserLimits(*msgspec.structs.astuple(row)[1:]))
+def set_node_row(row: Row, users: Users, global_parameters: GlobalParameters) -> None:
+    """Make what a row that belongs to the node says: a user, its rights, limits, or a global parameter.
 
-
-def _restore_users(found: dict[type[Row], list[Row]], users: Users) -> None:
-    for user in sorted(_of(found, UserRow), key=attrgetter("name")):
-        tags = tuple(map(text, user.tags))
-        users.add(User(text(user.name), text(user.password_hash), tags, text(user.hashing_algorithm)))
-    for row in _of(found, PermissionRow):
-        users.restore_permissions(*map(text, (row.user, row.vhost, row.configure, row.write, row.read)))
-    for topic in _of(found, TopicPermissionRow):
-        users.restore_topic_permissions(
-            *map(text, (topic.user, topic.vhost, topic.exchange, topic.write, topic.read))
-        )
+    A pattern that is not supported is logged, and matches nothing. Raises DamagedError.
+    """
+    match row:
+        case UserRow():
+            tags = tuple(map(text, row.tags))
+            users.add(User(text(row.name), text(row.password_hash), tags, text(row.hashing_algorithm)))
+        case PermissionRow():
+            users.restore_permissions(*map(text, astuple(row)))
+        case TopicPermissionRow():
+            users.restore_topic_permissions(*map(text, astuple(row)))
+        case UserLimitsRow():
+            users.set_user_limits(text(row.user), UserLimits(*astuple(row)[1:]))
+        case VHostLimitsRow():
+            users.set_vhost_limits(text(row.vhost), VHostLimits(*astuple(row)[1:]))
+        case GlobalParameterRow():
+            global_parameters.set(text(row.name), _json(row, row.value))
 
 
 def _of(found: dict[type[Row], list[Row]], kind: type[_R]) -> list[_R]:

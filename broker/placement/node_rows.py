@@ -5,17 +5,16 @@ those of the node once they are on disk, in the order of the changes. What depen
 client, waits behind them. In a process `FollowedRows` makes the same changes in memory only.
 """
 
-import json
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 from msgspec.structs import astuple
 
 from leveret.broker.auth.name_patterns import InvalidPatternError
-from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits
+from leveret.broker.auth.users import UserLimits, Users
 from leveret.broker.metadata.directory import Directory
 from leveret.broker.metadata.recorder import TABLE, MetadataJournal, text
+from leveret.broker.metadata.restore import set_node_row
 from leveret.broker.placement.messages import AnyMessage, Changed, Placed, Removed, Rows
 from leveret.storage.store.metadata_rows import (
     GlobalParameterRow,
@@ -178,25 +177,17 @@ class FollowedRows:
         return ends.get(relation_key(UserRow.kind, row.user), -1) > at
 
     def _set(self, row: Row) -> None:
-        users = self._directory.users
-        match row:
-            case UserRow():
-                tags = tuple(map(text, row.tags))
-                users.add(User(text(row.name), text(row.password_hash), tags, text(row.hashing_algorithm)))
-            case PermissionRow():
-                names = tuple(map(text, (row.user, row.vhost, row.configure, row.write, row.read)))
-                _set_stored(users.set_permissions, users.restore_permissions, names)
-            case TopicPermissionRow():
-                fields = row.user, row.vhost, row.exchange, row.write, row.read
-                _set_stored(
-                    users.set_topic_permissions, users.restore_topic_permissions, tuple(map(text, fields))
-                )
-            case UserLimitsRow():
-                users.set_user_limits(text(row.user), UserLimits(*astuple(row)[1:]))
-            case VHostLimitsRow():
-                users.set_vhost_limits(text(row.vhost), VHostLimits(*astuple(row)[1:]))
-            case GlobalParameterRow():
-                self._directory.global_parameters.set(text(row.name), json.loads(row.value))
+        users, parameters = self._directory.users, self._directory.global_parameters
+        try:
+            match row:
+                case PermissionRow():
+                    users.set_permissions(*map(text, astuple(row)))
+                case TopicPermissionRow():
+                    users.set_topic_permissions(*map(text, astuple(row)))
+                case _:
+                    set_node_row(row, users, parameters)
+        except InvalidPatternError:
+            set_node_row(row, users, parameters)
 
     def _forget(self, row: Row) -> None:
         users: Users = self._directory.users
@@ -213,11 +204,3 @@ class FollowedRows:
                 users.clear_vhost_limits(text(row.vhost))
             case GlobalParameterRow():
                 self._directory.global_parameters.clear(text(row.name))
-
-
-def _set_stored(new: Callable[..., Any], stored: Callable[..., Any], fields: tuple[str, ...]) -> None:
-    """Set permissions; those with a pattern that is not supported are logged, and allow nothing."""
-    try:
-        new(*fields)
-    except InvalidPatternError:
-        stored(*fields)
