@@ -77,7 +77,7 @@ _CORRELATION_ID, _REPLY_TO = FLAG_CORRELATION_ID >> 8, FLAG_REPLY_TO >> 8
 _DELIVERY_MODE, _PRIORITY, _EXPIRATION = FLAG_DELIVERY_MODE >> 8, FLAG_PRIORITY >> 8, FLAG_EXPIRATION >> 8
 _FIXED = struct.Struct(">HHQ")
 _U32 = struct.Struct(">I")
-_PERSISTENT = 2
+PERSISTENT_MODE = 2
 _SHORTSTR, _TABLE, _OCTET, _TIMESTAMP = range(4)
 
 # In wire order. `type` is pamqp's `message_type`.
@@ -175,7 +175,7 @@ def is_persistent(content: bytes) -> bool:
 
     `check` must have accepted its properties.
     """
-    return has_delivery_mode(content) and content[headers_in(content)[1]] == _PERSISTENT
+    return has_delivery_mode(content) and content[headers_in(content)[1]] == PERSISTENT_MODE
 
 
 def delivery_mode(payload: bytes) -> int | None:
@@ -192,7 +192,7 @@ def priority(content: bytes, default: int = 0) -> int:
     present = content[_FLAGS_IN_FRAME]
     if not present & _PRIORITY:
         return default
-    at = _LIST_IN_FRAME
+    at = _LIST_IN_FRAME  # the walk of `headers_in` inline: 0.35 us, and 0.57 if this calls it
     if content[_FLAGS_IN_FRAME + 1] & FLAG_CONTINUATION:
         at = _FRAME_HEAD + _list_at(content[_FRAME_HEAD:], flags(content[_FRAME_HEAD:]))
     if present & _CONTENT_TYPE:

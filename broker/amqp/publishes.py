@@ -30,10 +30,10 @@ from leveret.broker.amqp.properties import (
     FLAG_REPLY_TO,
     FLAG_TIMESTAMP,
     FLAG_USER_ID,
+    PERSISTENT_MODE,
     list_end,
 )
 
-PERSISTENT_MODE = 2
 LARGE = 1024 * 1024  # size in bytes from which a body is assembled as a `LargeBody`
 _STEP = 128 * 1024
 _pack_frame = Struct(">BHI").pack

@@ -20,7 +20,7 @@ class PlacementConfig(msgspec.Struct, frozen=True):
         Key(
             "vhosts.processes",
             low=0,
-            high=64,
+            high=MOST_PROCESSES,
             own=True,
             doc="Number of processes among which the virtual hosts are divided (experimental: [how "
             "to](howto/vhost-processes.md)), each with data of its own in `processes/N` of the data directory; `0`: "
@@ -33,7 +33,7 @@ class PlacementConfig(msgspec.Struct, frozen=True):
             "vhosts.process.$name",
             "int",
             low=1,
-            high=64,
+            high=MOST_PROCESSES,
             own=True,
             doc="Process of a virtual host, from 1; by default a new one gets the process that has the fewest.",
         ),

@@ -584,7 +584,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         doc="A tag of this node, which the management API shows.")] = {}
     placement: PlacementConfig = PlacementConfig()
     slow_step: Annotated[float, Key("debug.slow_step", "duration", unit="ms", low=0, own=True,
-        doc="Log steps of the event loop, which serve no other client, from this processor time on; `0`: none.")] = 0.05
+        doc="Log what a step of the event loop did that took this processor time: others wait. `0`: none.")] = 0.05
 
     _logging: ClassVar[Topic] = Topic("Logging", "The console, and one file.")
     log: LogConfig = LogConfig()

@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.fastpath import content_frames, join_address
-from leveret.broker.amqp.properties import build
-from leveret.broker.amqp.publishes import PERSISTENT_MODE
+from leveret.broker.amqp.properties import PERSISTENT_MODE, build
 from leveret.broker.amqp.tables import Field, Table, decode_whole_table, encode_table, entry_texts
 from leveret.broker.process.audit_log import masked
 from leveret.broker.queue.queue import Queue

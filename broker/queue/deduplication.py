@@ -32,8 +32,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import repeat
 from typing import Protocol
 
-from leveret.broker.amqp.properties import delivery_mode
-from leveret.broker.amqp.publishes import PERSISTENT_MODE
+from leveret.broker.amqp.properties import is_persistent
 from leveret.broker.counters.totals import QueueTally
 from leveret.broker.errors import resource
 from leveret.broker.queue.arguments import BODY, QUEUED, RUNNING, WINDOW
@@ -242,8 +241,7 @@ class Deduplication:
         for message in messages:
             mark = self.mark_of(message)
             if mark is not None:
-                is_persistent = delivery_mode(message.header) == PERSISTENT_MODE
-                self.take(mark, moving(message, 0, None) if is_persistent else message)
+                self.take(mark, moving(message, 0, None) if is_persistent(message.content) else message)
 
     def _until(self, now: int) -> int:
         """Return the value of an id whose time begins now; ask for a clean-up after all of them."""
@@ -332,7 +330,7 @@ class Deduplication:
         """Return whether a message that was in the queue is stored, by what it says."""
         if self._disk is None:
             return False
-        return message.persistent or self._queue.saves_all or delivery_mode(message.header) == PERSISTENT_MODE
+        return message.persistent or self._queue.saves_all or is_persistent(message.content)
 
     def requeued(self, seq_ids: Collection[int]) -> None:
         """Follow messages that are ready again."""

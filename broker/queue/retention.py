@@ -21,7 +21,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from leveret.broker.amqp.properties import delivery_mode, has_delivery_mode, may_expire
+from leveret.broker.amqp.properties import is_persistent, may_expire
 from leveret.broker.queue.bundle import (
     ALONE_OCTETS,
     BUNDLE_OCTETS,
@@ -36,7 +36,6 @@ from leveret.storage.message import Message, Moved, Persistent, header_frame, mo
 from leveret.storage.queues.backing_queue import Fetched
 
 STEP = 512  # number of messages between two checks of the time
-_PERSISTENT = 2
 HAS_EXPIRATION, LARGE, DISK_FULL = "own expiration", "too large", "disk full"
 """Causes for which an acked message is not retained."""
 BUNDLES = 16  # a bundle has at most this part of the retained bytes: the oldest ones leave whole
@@ -327,12 +326,8 @@ class Retention:
 
     def _is_saved(self, message: Message) -> bool:
         """Return whether a message, and all that are alike, are to be written to disk."""
-        queue, content = self._queue, message.content
-        return queue.durable and (
-            message.persistent
-            or queue.saves_all
-            or (has_delivery_mode(content) and delivery_mode(message.header) == _PERSISTENT)
-        )
+        queue = self._queue
+        return queue.durable and (message.persistent or queue.saves_all or is_persistent(message.content))
 
     def _saved(self, seq_id: int, message: Message) -> Persistent:
         """Return a large message to be written to disk: itself if that is still to be done for its queue."""

@@ -31,6 +31,8 @@ from leveret.storage.queues.backing_queue import Fetched
 from leveret.storage.queues.chunks import Chunk, message_of_copy
 from leveret.storage.queues.stream_log import SEGMENT_OCTETS, StreamLog
 
+log = logging.getLogger("leveret.queue")
+
 SHARE = 256
 """Maximum number of messages that a consumer gets before others do."""
 SEGMENTS = 8
@@ -38,8 +40,6 @@ SEGMENTS = 8
 LEAST_MS = 1000  # of a segment
 MOST_TAGS = 1000
 """Maximum number of consumer tags of which a stream keeps the offsets; others forget the one that is idle longest."""
-log = logging.getLogger("leveret.queue")
-
 _FILTER = b"x-stream-filter-value"
 
 

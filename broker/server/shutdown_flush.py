@@ -12,8 +12,7 @@ priority queue is rotated by itself: messages appended to the highest level woul
 from collections.abc import Iterator
 from functools import partial
 
-from leveret.broker.amqp.properties import delivery_mode
-from leveret.broker.amqp.publishes import PERSISTENT_MODE
+from leveret.broker.amqp.properties import is_persistent
 from leveret.broker.queue.queue import Queue
 from leveret.storage.message import Message, Moved, moving
 from leveret.storage.queues.backing_queue import BackingQueue, Fetched
@@ -96,7 +95,7 @@ class ShutdownFlush:
         originals: list[int] = []
         left = []
         for seq_id, message in zip(batch.seq_ids, batch.messages, strict=True):
-            if delivery_mode(message.header) == PERSISTENT_MODE:
+            if is_persistent(message.content):
                 copy = moving(message, self._blob_threshold, partial(self.queue.remove_moved, seq_id))
                 copies.append(copy)
                 originals.append(seq_id)

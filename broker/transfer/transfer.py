@@ -20,8 +20,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from leveret.broker.amqp.properties import delivery_mode
-from leveret.broker.amqp.publishes import PERSISTENT_MODE
+from leveret.broker.amqp.properties import is_persistent
 from leveret.broker.errors import NotYet
 from leveret.broker.queue.bundle import is_bundle, unbundled
 from leveret.broker.queue.max_length import FULL
@@ -428,7 +427,7 @@ def send(
     copies = Copies(
         Message(message.address, message.content, message.channel_id),
         queues,
-        persistent=delivery_mode(message.header) == PERSISTENT_MODE,
+        persistent=is_persistent(message.content),
         promise=None if on_safe is None else joined(original),
         awaits=original.promise is not None,
         on_safe=on_safe,

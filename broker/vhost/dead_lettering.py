@@ -34,8 +34,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from leveret.broker.amqp.fastpath import join_address, split_address
-from leveret.broker.amqp.properties import FLAGS_AT, Properties, delivery_mode, parse_expiration
-from leveret.broker.amqp.publishes import PERSISTENT_MODE
+from leveret.broker.amqp.properties import FLAGS_AT, Properties, is_persistent, parse_expiration
 from leveret.broker.amqp.tables import (
     INTEGERS,
     MAX_APART,
@@ -431,7 +430,7 @@ class DeadLettering:
         is_rejected: bool,
     ) -> bool:
         """Send a dead letter on its way; False if the original has to stay until the dead letter is safe."""
-        persistent = delivery_mode(letter.message.header) == PERSISTENT_MODE
+        persistent = is_persistent(letter.message.content)
         copies = Copies(
             letter.message,
             targets,

@@ -15,6 +15,7 @@ from leveret.broker.amqp.fastpath import split_address
 from leveret.broker.amqp.properties import (
     FLAG_DELIVERY_MODE,
     FLAG_REPLY_TO,
+    PERSISTENT_MODE,
     Properties,
     build,
     check,
@@ -24,7 +25,7 @@ from leveret.broker.amqp.properties import (
     parse_expiration,
     reply_to,
 )
-from leveret.broker.amqp.publishes import ASKS_SOMETHING, PERSISTENT_MODE
+from leveret.broker.amqp.publishes import ASKS_SOMETHING
 from leveret.broker.amqp.tables import Field, Table, strings
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
 from leveret.broker.queue.interfaces import ClientChannel

@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from leveret.broker.amqp.properties import Properties, delivery_mode
-from leveret.broker.amqp.publishes import PERSISTENT_MODE
+from leveret.broker.amqp.properties import PERSISTENT_MODE, Properties, delivery_mode
 from leveret.broker.errors import resource
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn

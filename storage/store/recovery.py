@@ -179,7 +179,7 @@ def _walk(
 def _count_delayed(environment: Environment, references: Counter[int]) -> None:
     """Count the bodies to which delayed messages refer; there are none if there are no bodies."""
     store = environment.store
-    with store.env.begin() as txn:
+    with store.env.begin(buffers=True) as txn:
         if txn.stat(store.db[BODIES])["entries"]:
             for key, value in txn.cursor(store.db[delayed.TABLE]):
                 if msg_id := delayed.reference_of(key, value):
