@@ -8,6 +8,7 @@ not fit is dropped, counted and logged. A queue that takes events is bounded by 
 
 import ipaddress
 import logging
+import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -30,9 +31,7 @@ log = logging.getLogger("leveret")
 EXCHANGE = "amq.rabbitmq.event"
 MOST_WAITING = 10_000  # events that may wait to be published; only a step that changes many objects has more
 MOST_OCTETS = 16 << 20  # sum of their octets
-_VERSION: Final[Field] = "longstr", "{0,9,1}"
-_NETWORK: Final[Field] = "longstr", "network"
-_EMPTY: Final[Field] = "longstr", ""
+_VERSION: Final = "{0,9,1}"  # of the protocol
 LARGEST: Final = 16 << 10  # octets of one header, a frame that cannot be split: clients refuse larger ones
 LEFT_OUT: Final = "(left out)"  # stands for what is larger, or has no form in AMQP
 
@@ -45,6 +44,10 @@ class Event(NamedTuple):
     actor: str
     subject: tuple[Any, ...]
     node: str
+
+
+Values = dict[str, Any]  # headers of an event, as values of JSON
+HeadersOf = Callable[[Event], Values]
 
 
 class EventExchange:
@@ -94,7 +97,7 @@ class EventExchange:
             log.exception("internal error: the event '%s' of '%s' is lost", known[0], name)
             self.failed += 1
 
-    def _take(self, exchange: Exchange, key: str, headers_of: Callable[[Event], Table], event: Event) -> None:
+    def _take(self, exchange: Exchange, key: str, headers_of: HeadersOf, event: Event) -> None:
         now = self._context.clock()
         headers: Table = {}
 
@@ -188,111 +191,97 @@ def bounded(value: Field) -> Field:
     return ("array", [("longstr", LEFT_OUT)]) if kind == "array" else ("longstr", LEFT_OUT)
 
 
-def described(event: Event, headers_of: Callable[[Event], Table]) -> Table:
+def described(event: Event, headers_of: HeadersOf) -> Table:
     """Return the headers of an event, each of bounded size."""
     try:
-        made = headers_of(event)
+        return {name: bounded(field(value)) for name, value in headers_of(event).items()}
     except RecursionError:  # JSON of many levels
         made = headers(event, name=event.name, vhost=event.vhost, value=LEFT_OUT)
-    return {name: bounded(value) for name, value in made.items()}
+        return {name: bounded(field(value)) for name, value in made.items()}
 
 
-def headers(event: Event, **values: Any) -> Table:
-    """Return headers with these values of JSON, and the acting user."""
-    table = {name: field(value) for name, value in values.items()}
-    table["user_who_performed_action"] = "longstr", event.actor
-    return table
+def headers(event: Event, **values: Any) -> Values:
+    """Return headers with these values, and the acting user."""
+    return {**values, "user_who_performed_action": event.actor}
 
 
-def terms(arguments: Table) -> Field:
-    """Return arguments as an array of Erlang terms."""
-    return "array", [("longstr", text) for text in entry_texts(arguments)]
-
-
-def address_term(host: str) -> Field:
+def address_term(host: str) -> str:
     """Return an address as an Erlang term, such as `{127,0,0,1}`."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return "longstr", host
-    octets = address.packed
+        return host
+    parts: Iterable[int] = address.packed
     if address.version == 6:  # noqa: PLR2004 - the version of IP
-        return (
-            "longstr",
-            f"{{{','.join(str(int.from_bytes(octets[at : at + 2])) for at in range(0, 16, 2))}}}",
-        )
-    return "longstr", f"{{{','.join(map(str, octets))}}}"
+        parts = struct.unpack(">8H", address.packed)
+    return f"{{{','.join(map(str, parts))}}}"
 
 
-def _named(event: Event) -> Table:
+def terms(arguments: Table) -> list[str]:
+    """Return arguments as an array of Erlang terms."""
+    return list(entry_texts(arguments))
+
+
+def _named(event: Event) -> Values:
     return headers(event, name=event.name)
 
 
-def _in_vhost(event: Event) -> Table:
+def _in_vhost(event: Event) -> Values:
     return headers(event, name=event.name, vhost=event.vhost)
 
 
-def _queue_created(event: Event) -> Table:
+def _read(thing: Any, *names: str) -> Values:
+    return {name: getattr(thing, name) for name in names}
+
+
+def _queue_created(event: Event) -> Values:
     (queue,) = event.subject
     owner = queue.exclusive_owner
     return {
         **_in_vhost(event),
-        "durable": ("bool", queue.durable),
-        "auto_delete": ("bool", queue.auto_delete),
+        **_read(queue, "durable", "auto_delete"),
         "arguments": terms(queue.arguments),
-        "owner_pid": _EMPTY if owner is None else ("longstr", owner.name),
-        "exclusive": ("bool", owner is not None),
+        "owner_pid": "" if owner is None else owner.name,
+        "exclusive": owner is not None,
     }
 
 
-def _exchange_created(event: Event) -> Table:
+def _exchange_created(event: Event) -> Values:
     (exchange,) = event.subject
-    return {
-        **_in_vhost(event),
-        "type": ("longstr", exchange.type),
-        "durable": ("bool", exchange.durable),
-        "auto_delete": ("bool", exchange.auto_delete),
-        "internal": ("bool", exchange.internal),
-        "arguments": terms(exchange.arguments or {}),
-        "policy": _EMPTY,
-    }
+    arguments = terms(exchange.arguments or {})
+    known = _read(exchange, "type", "durable", "auto_delete", "internal")
+    return {**_in_vhost(event), **known, "arguments": arguments, "policy": ""}
 
 
-def _binding(event: Event) -> Table:
+def _binding(event: Event) -> Values:
     destination, key, arguments = event.subject
     return {
         **headers(event, vhost=event.vhost, source_name=event.name, source_kind="exchange", routing_key=key),
-        "destination_name": ("longstr", destination.name),
-        "destination_kind": ("longstr", "queue" if isinstance(destination, Queue) else "exchange"),
+        "destination_name": destination.name,
+        "destination_kind": "queue" if isinstance(destination, Queue) else "exchange",
         "arguments": terms(arguments),
     }
 
 
-def _peer(connection: Any) -> Table:
+def _peer(connection: Any) -> Values:
     return {
         "peer_host": address_term(connection.peer[0]),
-        "peer_port": ("long", connection.peer[1]),
+        "peer_port": connection.peer[1],
         "host": address_term(connection.local[0]),
-        "ssl": ("bool", connection.tls is not None),
+        "ssl": connection.tls is not None,
     }
 
 
-def _tls(connection: Any) -> Table:
+def _tls(connection: Any) -> Values:
     tls = connection.tls
     certificate = None if tls is None else tls.certificate
-    found = {
-        "ssl_protocol": tls and tls.protocol,
-        "ssl_key_exchange": tls and tls.key_exchange,
-        "ssl_cipher": tls and tls.cipher,
-        "ssl_hash": tls and tls.hash,
-        "peer_cert_subject": certificate and certificate.subject,
-        "peer_cert_issuer": certificate and certificate.issuer,
-        "peer_cert_validity": certificate and certificate.validity,
-    }
-    return {name: ("longstr", value or "") for name, value in found.items()}
+    parts = ("ssl_", tls, ("protocol", "key_exchange", "cipher", "hash")), (
+        "peer_cert_", certificate, ("subject", "issuer", "validity")
+    )  # fmt: skip
+    return {f"{what}{name}": getattr(part, name, "") or "" for what, part, names in parts for name in names}
 
 
-def _client_properties(connection: Any) -> tuple[Table, Table]:
+def _client_properties(connection: Any) -> tuple[Values, Values]:
     """Return a header with the properties of the client, and one with the name it has given itself."""
     if not connection.client_properties:
         return {}, {}
@@ -301,114 +290,100 @@ def _client_properties(connection: Any) -> tuple[Table, Table]:
     except MalformedTable:
         return {}, {}
     kind, given = properties.get("connection_name", ("void", None))
-    name: Table = {"user_provided_name": (kind, given)} if kind == "longstr" else {}
+    name = {"user_provided_name": given} if kind == "longstr" else {}
     return {"client_properties": terms(properties)}, name
 
 
-def _connection_created(event: Event) -> Table:
+def _connection_created(event: Event) -> Values:
     (connection,) = event.subject
     properties, given = _client_properties(connection)
     return {
-        "type": _NETWORK,
-        "pid": ("longstr", connection.name),
-        "name": ("longstr", connection.name),
-        "port": ("long", connection.local[1]),
+        "type": "network",
+        "pid": connection.name,
+        "name": connection.name,
+        "port": connection.local[1],
         **_peer(connection),
         **_tls(connection),
-        "auth_mechanism": ("longstr", connection.auth_mechanism),
+        "auth_mechanism": connection.auth_mechanism,
         "protocol": _VERSION,
-        "user": ("longstr", connection.user.name),
-        "vhost": ("longstr", event.vhost),
-        "timeout": ("long", connection.heartbeat),
-        "frame_max": ("long", connection.frame_max),
-        "channel_max": ("long", connection.channel_max),
+        "user": connection.user.name,
+        "vhost": event.vhost,
+        "timeout": connection.heartbeat,
+        **_read(connection, "frame_max", "channel_max"),
         **properties,
-        "connected_at": ("long", connection.connected_at),
-        "node": ("longstr", event.node),
-        "user_who_performed_action": ("longstr", connection.user.name),
+        "connected_at": connection.connected_at,
+        "node": event.node,
+        "user_who_performed_action": connection.user.name,
         **given,
     }
 
 
-def _connection_closed(event: Event) -> Table:
+def _connection_closed(event: Event) -> Values:
     (connection,) = event.subject
     properties, given = _client_properties(connection)
-    return {
-        "name": ("longstr", connection.name),
-        "pid": ("longstr", connection.name),
-        "node": ("longstr", event.node),
-        **properties,
-        **given,
-    }
+    return {"name": connection.name, "pid": connection.name, "node": event.node, **properties, **given}
 
 
-def _channel_pid(connection: Any, number: int) -> Field:
-    return "longstr", f"{connection.name} ({number})"
-
-
-def _channel_created(event: Event) -> Table:
+def _channel_closed(event: Event) -> Values:
     connection, number = event.subject
-    user = connection.user.name
-    return {
-        "pid": _channel_pid(connection, number),
-        "name": _channel_pid(connection, number),
-        "connection": ("longstr", connection.name),
-        "number": ("long", number),
-        "user": ("longstr", user),
-        "vhost": ("longstr", event.vhost),
-        "user_who_performed_action": ("longstr", user),
-    }
+    return {"pid": f"{connection.name} ({number})", "user_who_performed_action": connection.user.name}
 
 
-def _channel_closed(event: Event) -> Table:
+def _channel_created(event: Event) -> Values:
     connection, number = event.subject
+    closed = _channel_closed(event)
     return {
-        "pid": _channel_pid(connection, number),
-        "user_who_performed_action": ("longstr", connection.user.name),
+        "pid": closed["pid"],
+        "name": closed["pid"],
+        "connection": connection.name,
+        "number": number,
+        "user": connection.user.name,
+        "vhost": event.vhost,
+        **closed,
     }
 
 
-def _consumer_deleted(event: Event) -> Table:
+def _consumer_deleted(event: Event) -> Values:
     consumer, channel = event.subject
     return {
         **headers(event, consumer_tag=event.name, vhost=event.vhost, queue=consumer.queue.name),
-        "channel": _channel_pid(channel.host, channel.number),
+        "channel": f"{channel.host.name} ({channel.number})",
     }
 
 
-def _consumer_created(event: Event) -> Table:
+def _consumer_created(event: Event) -> Values:
     consumer, _channel = event.subject
     return {
         **_consumer_deleted(event),
-        "exclusive": ("bool", consumer.exclusive),
-        "ack_required": ("bool", not consumer.no_ack),
-        "prefetch_count": ("long", consumer.prefetch_count),
+        "exclusive": consumer.exclusive,
+        "ack_required": not consumer.no_ack,
+        "prefetch_count": consumer.prefetch_count,
         "arguments": terms(consumer.arguments),
     }
 
 
-def _authenticated(event: Event) -> Table:
+def _authenticated(event: Event) -> Values:
     connection, mechanism, *errors = event.subject
-    table: Table = {
-        "connection_type": _NETWORK,
-        "name": ("longstr", event.name),
-        "connection_name": ("longstr", connection.name),
+    found = {
+        "connection_type": "network",
+        "name": event.name,
+        "connection_name": connection.name,
         **_peer(connection),
         **(_tls(connection) if connection.tls is not None else {}),
         "protocol": _VERSION,
-        "auth_mechanism": ("longstr", mechanism),
+        "auth_mechanism": mechanism,
     }
     for error in errors:  # a text of Erlang's: the list of its characters
-        table["error"] = "array", [("long", ord(each)) for each in error]
-    return table
+        found["error"] = list(map(ord, error))
+    return found
 
 
-def _policy_set(event: Event) -> Table:
+def _policy_set(event: Event) -> Values:
     (policy,) = event.subject
-    return {**_in_vhost(event), **{name: field(value) for name, value in policy.term().items()}}
+    return {**_in_vhost(event), **policy.term()}
 
 
-def _parameter(event: Event) -> Table:
+def _parameter(event: Event) -> Values:
     component, *values = event.subject
     of_vhost = {"vhost": event.vhost} if event.vhost else {}
     naming = event.name if component == "global" else ""  # other names are those of objects
@@ -416,22 +391,21 @@ def _parameter(event: Event) -> Table:
     return headers(event, component=component, name=event.name, **of_vhost, **shown)
 
 
-def _limits(event: Event) -> Table:
-    return headers(
-        event, name="limits", **{key: each for limits in event.subject for key, each in limits.items()}
-    )
+def _limits(event: Event) -> Values:
+    limits = {key: each for limits in event.subject for key, each in limits.items()}
+    return headers(event, name="limits", **limits)
 
 
-def _user_limits(event: Event) -> Table:
-    return {**_limits(event), "username": ("longstr", event.name)}
+def _user_limits(event: Event) -> Values:
+    return {**_limits(event), "username": event.name}
 
 
-def _tags_set(event: Event) -> Table:
+def _tags_set(event: Event) -> Values:
     (tags,) = event.subject
     return headers(event, name=event.name, tags=tags)
 
 
-def _vhost(event: Event) -> Table:
+def _vhost(event: Event) -> Values:
     (vhost,) = event.subject
     return headers(
         event,
@@ -444,40 +418,36 @@ def _vhost(event: Event) -> Table:
     )
 
 
-def _vhost_down(event: Event) -> Table:
+def _vhost_down(event: Event) -> Values:
     """Return the headers of a vhost that has stopped, which RabbitMQ does by itself, for any deletion."""
     return headers(event._replace(actor=INTERNAL), name=event.name, node=event.node)
 
 
-def _shovel_removed(event: Event) -> Table:
-    return {"name": ("longstr", event.name), "vhost": ("longstr", event.vhost)}
+def _shovel_removed(event: Event) -> Values:
+    return {"name": event.name, "vhost": event.vhost}
 
 
-def _shovel_status(event: Event) -> Table:
+def _shovel_status(event: Event) -> Values:
     state, details = event.subject
-    return {
-        **_shovel_removed(event),
-        "status": ("longstr", state),
-        **{name: field(value) for name, value in details.items()},
-    }
+    return {**_shovel_removed(event), "status": state, **details}
 
 
-def _permission(event: Event) -> Table:
+def _permission(event: Event) -> Values:
     rights = dict(zip(("configure", "write", "read"), event.subject, strict=False))
     return headers(event, user=event.name, vhost=event.vhost, **rights)
 
 
-def _topic_permission(event: Event) -> Table:
-    names: Iterable[str] = ("exchange", "write", "read")
-    rights = {name: each for name, each in zip(names, event.subject, strict=False) if each is not None}
+def _topic_permission(event: Event) -> Values:
+    named = zip(("exchange", "write", "read"), event.subject, strict=False)
+    rights = {name: each for name, each in named if each is not None}
     return headers(event, user=event.name, vhost=event.vhost, **rights)
 
 
-def _alarm(event: Event) -> Table:
-    return {"source": ("longstr", event.name), "node": ("longstr", event.node)}
+def _alarm(event: Event) -> Values:
+    return {"source": event.name, "node": event.node}
 
 
-EVENTS: Final[Mapping[str, tuple[str, Callable[[Event], Table]]]] = {
+EVENTS: Final[Mapping[str, tuple[str, HeadersOf]]] = {
     "queue_created": ("queue.created", _queue_created),
     "queue_deleted": ("queue.deleted", _in_vhost),
     "exchange_created": ("exchange.created", _exchange_created),
