@@ -24,99 +24,54 @@ from leveret.broker.perf.run import Run
 
 SELECT_CONNECTIONS = 900  # connections that select() supports, besides the other files of the process
 LOCAL = "amqp://guest:guest@127.0.0.1:5672/%2F"
-_COUNT = click.IntRange(min=0)
+_DEFAULTS = {each.name: each.default for each in msgspec.structs.fields(Load)}
 
 
-@click.command()
-@click.option(
-    "--uri",
-    help="Broker, login and vhost; special characters percent-encoded. amqps:// uses TLS, by default on port 5671. "
-    f"Without it guest at the only broker of this user, or {LOCAL}.",
-)
-@click.option(
-    "--cacert",
-    metavar="FILE",
-    help="PEM file with the CAs that are trusted with amqps; those of the system if not given.",
-)
-@click.option("--cert", metavar="FILE", help="PEM file with the certificate of the client.")
-@click.option("--key", metavar="FILE", help="PEM file with its key, if that is not in the same file.")
-@click.option("--insecure", is_flag=True, help="Do not check the certificate of the broker.")
-@click.option("-x", "--producers", type=_COUNT, default=1, show_default=True, help="Number of producers.")
-@click.option("-y", "--consumers", type=_COUNT, default=1, show_default=True, help="Number of consumers.")
-@click.option(
-    "-s",
-    "--size",
-    type=click.IntRange(min=STAMP_SIZE),
-    default=STAMP_SIZE,
-    show_default=True,
-    help="Bytes of each body.",
-)
-@click.option("--persistent", is_flag=True, help="Publish persistent messages (as -f persistent).")
-@click.option(
-    "-f",
-    "--flag",
-    "flags",
-    type=click.Choice(["persistent", "mandatory"]),
-    multiple=True,
-    help="Publish persistent or mandatory messages; may be repeated.",
-)
-@click.option(
-    "-c",
-    "--confirm",
-    type=_COUNT,
-    default=0,
-    metavar="N",
-    help="Use confirms, with at most N unconfirmed messages of each producer.",
-)
-@click.option(
-    "-q",
-    "--qos",
-    "prefetch",
-    type=click.IntRange(0, 65535),
-    default=0,
-    help="Prefetch count of each consumer.",
-)
-@click.option("-a", "--autoack", is_flag=True, help="Consume without acks.")
-@click.option(
-    "-A",
-    "--multi-ack-every",
-    "ack_every",
-    type=click.IntRange(min=1),
-    default=1,
-    metavar="N",
-    help="Acknowledge every N messages with one ack.",
-)
-@click.option("--queues", type=_COUNT, default=1, show_default=True, help="Number of queues.")
-@click.option(
-    "-u",
-    "--queue",
-    metavar="NAME",
-    help="Queue; with --queues, beginning of their names. Existing queues are used and kept, their messages consumed.",
-)
-@click.option(
-    "-e", "--exchange", default="", metavar="NAME", help="Exchange; the default exchange if not given."
-)
-@click.option(
-    "-t", "--type", "exchange_type", default="direct", show_default=True, help="Type of a new exchange."
-)
-@click.option("-k", "--routing-key", metavar="KEY", help="Routing key; the name of each queue if not given.")
-@click.option(
-    "-r",
-    "--rate",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="N",
-    help="Messages a second of each producer; as many as possible if not given.",
-)
-@click.option(
-    "-z",
-    "--seconds",
-    "--time",
-    type=click.FloatRange(min=0),
-    default=10.0,
-    show_default=True,
-    help="Duration; 0: until interrupted.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document at the end.")
+def _option(names: str, text: str, kind: Any = None, **more: Any) -> click.Option:
+    """Return an option; its default is that of the field of the load that has its name."""
+    option = click.Option(names.split(), type=kind, help=text, **more)
+    if "default" not in more:
+        option.default = _DEFAULTS.get(option.name, option.default)
+    return option
+
+
+def _at_least(least: int) -> click.IntRange:
+    return click.IntRange(min=least)
+
+
+OPTIONS = [
+    _option("--uri", "Broker, login and vhost; special characters percent-encoded. amqps:// uses TLS, by default on "
+            f"port 5671. Without it guest at the only broker of this user, or {LOCAL}."),
+    _option("--cacert", "PEM file with the CAs that are trusted with amqps; those of the system if not given.",
+            metavar="FILE"),
+    _option("--cert", "PEM file with the certificate of the client.", metavar="FILE"),
+    _option("--key", "PEM file with its key, if that is not in the same file.", metavar="FILE"),
+    _option("--insecure", "Do not check the certificate of the broker.", is_flag=True),
+    _option("-x --producers", "Number of producers.", _at_least(0), show_default=True),
+    _option("-y --consumers", "Number of consumers.", _at_least(0), show_default=True),
+    _option("-s --size", "Bytes of each body.", _at_least(STAMP_SIZE), show_default=True),
+    _option("--persistent", "Publish persistent messages (as -f persistent).", is_flag=True),
+    _option("-f --flag flags", "Publish persistent or mandatory messages; may be repeated.",
+            click.Choice(["persistent", "mandatory"]), multiple=True),
+    _option("-c --confirm", "Use confirms, with at most N unconfirmed messages of each producer.", _at_least(0),
+            metavar="N"),
+    _option("-q --qos prefetch", "Prefetch count of each consumer.", click.IntRange(0, 65535)),
+    _option("-a --autoack", "Consume without acks.", is_flag=True),
+    _option("-A --multi-ack-every ack_every", "Acknowledge every N messages with one ack.", _at_least(1), metavar="N"),
+    _option("--queues", "Number of queues.", _at_least(0), show_default=True),
+    _option("-u --queue", "Queue; with --queues, beginning of their names. Existing queues are used and kept, their "
+            "messages consumed.", metavar="NAME"),
+    _option("-e --exchange", "Exchange; the default exchange if not given.", metavar="NAME"),
+    _option("-t --type exchange_type", "Type of a new exchange.", show_default=True),
+    _option("-k --routing-key", "Routing key; the name of each queue if not given.", metavar="KEY"),
+    _option("-r --rate", "Messages a second of each producer; as many as possible if not given.",
+            click.FloatRange(min=0, min_open=True), default=None, metavar="N"),
+    _option("-z --seconds --time", "Duration; 0: until interrupted.", click.FloatRange(min=0), show_default=True),
+    _option("--json as_json", "Print the result as one JSON document at the end.", is_flag=True),
+]  # fmt: skip
+
+
+@click.command(params=OPTIONS)
 def perf(
     uri: str | None,
     *,

@@ -93,18 +93,9 @@ def percentiles(histogram: Histogram) -> Percentiles | None:
     """Return the percentiles of a histogram; None if it is empty."""
     if not histogram.count:
         return None
-    of = histogram.percentile
-    return Percentiles(
-        count=histogram.count,
-        min=histogram.least,
-        mean=round(histogram.total / histogram.count, 1),
-        p50=of(0.5),
-        p90=of(0.9),
-        p95=of(0.95),
-        p99=of(0.99),
-        p999=of(0.999),
-        max=histogram.greatest,
-    )
+    mean = round(histogram.total / histogram.count, 1)
+    p50, p90, p95, p99, p999 = map(histogram.percentile, (0.5, 0.9, 0.95, 0.99, 0.999))
+    return Percentiles(histogram.count, histogram.least, mean, p50, p90, p95, p99, p999, histogram.greatest)
 
 
 class Measurement:

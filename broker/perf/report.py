@@ -8,7 +8,7 @@ from leveret.broker.perf.load import Load
 from leveret.broker.perf.measurement import Interval, Percentiles, Result
 
 HEADER_EVERY = 20  # lines between two headers
-PERCENTILES = ("min", "mean", "p50", "p90", "p95", "p99", "p999", "max")
+PERCENTILES = Percentiles.__struct_fields__[1:]
 
 
 class _Column(NamedTuple):
