@@ -14,6 +14,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
+from leveret.broker.process.resource_alarms import raised
+
 Kind = Literal["key", "info", "gauge", "counter", "area", "sum"]
 AREA_MODULUS: Final = 2**62
 """Areas are counted modulo this, so that they fit into 64 bits everywhere: differences must be taken modulo it, too."""
@@ -243,8 +245,7 @@ CONNECTION: Final = Table(
 
 
 def _alarms(node: Any) -> list[str]:
-    alarms = ("memory", node.resources.memory_alarm), ("disk", node.resources.disk_alarm)
-    return [name for name, is_raised in alarms if is_raised]
+    return raised(node.resources.memory, node.resources.disk)
 
 
 def _microseconds(name: str) -> Callable[[Any], int]:
@@ -269,11 +270,11 @@ NODE: Final = Table(
     gauge("ready", "Ready messages in all queues", unit="messages"),
     gauge("unacked", "Unacknowledged messages in all queues", unit="messages"),
     gauge("rss", "Resident memory of the process, including mapped files", "process.rss", unit="bytes"),
-    gauge("mem_used", "Memory use as measured for the memory alarm", "resources.memory_used", unit="bytes"),
-    gauge("mem_limit", "Memory use above which publishers are blocked", "resources.memory_limit", unit="bytes"),
+    gauge("mem_used", "Memory use as measured for the memory alarm", "resources.memory.used", unit="bytes"),
+    gauge("mem_limit", "Memory use above which publishers are blocked", "resources.memory.limit", unit="bytes"),
     gauge("disk_free", "Free disk space; -1 for a broker without a data directory",
-          lambda node: -1 if node.resources.disk_free is None else node.resources.disk_free, unit="bytes"),
-    gauge("disk_limit", "Free disk space below which publishers are blocked", "resources.disk_limit", unit="bytes"),
+          lambda node: -1 if node.resources.disk.free is None else node.resources.disk.free, unit="bytes"),
+    gauge("disk_limit", "Free disk space below which publishers are blocked", "resources.disk.limit", unit="bytes"),
     gauge("fds", "Open file descriptors", "process.open_files"),
     info("alarms", "Alarms in effect: `memory`, `disk`", _alarms, of=list[str]),
     counter("published", "Messages published by clients", "counts.published"),

@@ -7,6 +7,7 @@ from leveret.broker.administration.access import found_vhost
 from leveret.broker.http.call import DIGITS, Answer, Call, Callback, Item, Steps, check_node_name
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Routes, Scope
+from leveret.broker.process.resource_alarms import raised
 
 ROUTES = Routes("health", statuses=(200, 503))
 UNITS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
@@ -31,16 +32,11 @@ def failed(reason: str, **details: Any) -> Item:
 @ROUTES.get("health/checks/local-alarms", arguments={"where": "on the node"})
 def check_alarms(call: Call, *, where: str) -> Answer:
     """No alarm is in effect."""
-    if raised := _alarms(call):
-        alarms = [{"node": call.broker.node_name, "resource": resource} for resource in raised]
+    monitor = call.broker.resource_monitor
+    if names := raised(monitor.memory, monitor.disk):
+        alarms = [{"node": call.broker.node_name, "resource": resource} for resource in names]
         return failed(f"There are alarms in effect {where}", alarms=alarms)
     return passed()
-
-
-def _alarms(call: Call) -> list[str]:
-    monitor = call.broker.resource_monitor
-    pairs = (("memory", monitor.memory.raised), ("disk", monitor.disk.raised))
-    return [resource for resource, raised in pairs if raised]
 
 
 @ROUTES.get("health/checks/certificate-expiration/{within}/{unit}")
@@ -167,8 +163,9 @@ def check_vhost_leaders(call: Call, vhost: str) -> Answer:
 def check_node(call: Call) -> Answer:
     """No alarm is in effect."""
     check_node_name(call)
-    if raised := _alarms(call):
-        limits = ",".join(f"{{resource_limit,{resource},{call.broker.node_name}}}" for resource in raised)
+    monitor = call.broker.resource_monitor
+    if names := raised(monitor.memory, monitor.disk):
+        limits = ",".join(f"{{resource_limit,{resource},{call.broker.node_name}}}" for resource in names)
         return failed(f"resource alarm(s) in effect:[{limits}]")
     return passed()
 

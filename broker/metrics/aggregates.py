@@ -178,7 +178,7 @@ IDENTITY: tuple[Family, ...] = (
 """Families in every response: dashboards join on them."""
 
 MEMORY = _gauge("rabbitmq_memory_other_system_bytes", "Memory use: RabbitMQ divides its own, of which this is a part",
-                "resources.memory_used")  # fmt: skip
+                "resources.memory.used")  # fmt: skip
 """The one family of `/metrics/memory-breakdown`."""
 
 GLOBAL: tuple[Family, ...] = (
@@ -236,18 +236,18 @@ NODE_GROUPS: Mapping[str, tuple[Family, ...]] = {
         _gauge("rabbitmq_process_open_tcp_sockets", "Open client connections (one TCP socket each)",
                lambda n: len(n.clients.connections)),
         _gauge("rabbitmq_process_resident_memory_bytes", "Memory use as measured for the memory alarm",
-               "resources.memory_used"),
+               "resources.memory.used"),
         _gauge("rabbitmq_disk_space_available_bytes", "Disk space available to the data directory",
-               "resources.disk_free"),
+               "resources.disk.free"),
     ),
     "node_metrics": (
         _gauge("rabbitmq_process_max_fds", "Open file descriptors limit", "process.max_files"),
         _gauge("rabbitmq_process_max_tcp_sockets", "Connections that the file descriptor limit allows",
                "broker.gate.most_sockets"),
         _gauge("rabbitmq_resident_memory_limit_bytes", "Memory use above which publishers are blocked",
-               "resources.memory_limit"),
+               "resources.memory.limit"),
         _gauge("rabbitmq_disk_space_available_limit_bytes", "Disk space below which publishers are blocked",
-               "resources.disk_limit"),
+               "resources.disk.limit"),
         _gauge("rabbitmq_erlang_uptime_seconds", "Time since the broker started",
                lambda n: round(n.broker.loop.uptime, 3)),
     ),
@@ -276,9 +276,9 @@ TOTALS: tuple[Family, ...] = (
     _gauge("rabbitmq_consumers", "Consumers", "channels.total.levels.consumers"),
     _gauge("rabbitmq_queues", "Queues", lambda n: sum([len(vhost.queues) for vhost in n.broker.vhosts.values()])),
     _untyped("rabbitmq_alarms_memory_used_watermark", "1 while the memory alarm blocks publishers",
-             lambda n: int(n.resources.memory_alarm)),
+             lambda n: int(n.resources.memory.raised)),
     _untyped("rabbitmq_alarms_free_disk_space_watermark", "1 while the disk alarm blocks publishers",
-             lambda n: int(n.resources.disk_alarm)),
+             lambda n: int(n.resources.disk.raised)),
     _untyped("rabbitmq_alarms_file_descriptor_limit",
              "1 while connections are refused because no file descriptors are left",
              lambda n: int(n.broker.gate.out_of_files)),

@@ -6,7 +6,6 @@ living are visited, and those that are deleted meanwhile are counted by the tota
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from leveret.broker.administration.access import AdministeredBroker
@@ -24,7 +23,6 @@ from leveret.broker.metrics.per_object import (
     queue_type_label,
 )
 from leveret.broker.metrics.text import labels_text
-from leveret.broker.process.resource_alarms import Resources, resources
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_slices import portions
 from leveret.broker.statistics.node_figures import Process, disk_of
@@ -123,7 +121,7 @@ class Sampler:
         keeps_rows: bool = False,
     ) -> None:
         self.broker, self.identity, self.endpoint, self.process = broker, identity, endpoint, process
-        self.clients, self.disk = broker.clients, disk_of(broker)
+        self.clients, self.disk, self.resources = broker.clients, disk_of(broker), broker.resource_monitor
         self._selection = selection = selection or Selection()
         self._keeps_rows = keeps_rows
         # totals: the counters of ended objects, and of the server
@@ -195,12 +193,6 @@ class Sampler:
         alarm, now = self.broker.alarm, self.broker.now()
         paced = [each for each in connections if each.paused_at != float("inf")]
         self.paced += [connection_state(each, alarm, now) for each in paced].count("flow")
-
-    @cached_property
-    def resources(self) -> Resources:
-        """Memory and disk at the last checks."""
-        monitor = self.broker.resource_monitor
-        return resources(monitor.memory, monitor.disk)
 
     @property
     def commit(self) -> Histogram:

@@ -19,7 +19,7 @@ import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 DISK_FREE_LIMIT = 50_000_000  # default of the limit of the disk alarm, in bytes
 CLEARED_BELOW = 0.95  # fraction of the memory limit below which its alarm is cleared
@@ -162,26 +162,12 @@ class DiskAlarm:
         return f"{found}{self.free} bytes free, limit {self.limit}"
 
 
+def raised(memory: MemoryAlarm, disk: DiskAlarm) -> list[str]:
+    """Return the names of the alarms that block publishers."""
+    return [name for name, alarm in (("memory", memory), ("disk", disk)) if alarm.raised]
+
+
 def reason(memory: MemoryAlarm, disk: DiskAlarm) -> str:
     """Return the reason for `connection.blocked` (RabbitMQ's words and order); empty if no alarm is raised."""
-    resources = [name for name, alarm in (("disk", disk), ("memory", memory)) if alarm.raised]
-    return f"low on {' & '.join(resources)}" if resources else ""
-
-
-class Resources(NamedTuple):
-    """Memory and disk at the last checks."""
-
-    # memory_used, memory_limit: bytes
-    memory_used: int
-    memory_limit: int
-    # memory_alarm, disk_alarm: True while the alarm blocks publishers
-    memory_alarm: bool
-    # disk_free, disk_limit: bytes; free is None without a data directory
-    disk_free: int | None
-    disk_limit: int
-    disk_alarm: bool
-
-
-def resources(memory: MemoryAlarm, disk: DiskAlarm) -> Resources:
-    """Return memory and disk as the alarms have them."""
-    return Resources(memory.used, memory.limit, memory.raised, disk.free, disk.limit, disk.raised)
+    names = raised(memory, disk)
+    return f"low on {' & '.join(reversed(names))}" if names else ""

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from leveret.broker.counters.histogram import Histogram, Latency, merged
 from leveret.broker.counters.totals import Sizes
-from leveret.broker.process.resource_alarms import open_files, resident_memory, resources
+from leveret.broker.process.resource_alarms import open_files, resident_memory
 from leveret.storage.damage import KINDS
 
 _JOURNAL = (
@@ -57,16 +57,16 @@ def process_figures() -> Process:
 def node_facts(server: Any) -> dict[str, Any]:
     """Return what the API says about the node of a server beside its counters, by RabbitMQ's names."""
     config, files_total = server.config, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    now = resources(server.resource_monitor.memory, server.resource_monitor.disk)
+    memory, disk = server.resource_monitor.memory, server.resource_monitor.disk
     return {
         "os_pid": str(os.getpid()),
         "fd_total": files_total,
         "sockets_total": server.gate.most_sockets,
-        "mem_limit": now.memory_limit,
-        "mem_alarm": now.memory_alarm,
+        "mem_limit": memory.limit,
+        "mem_alarm": memory.raised,
         "mem_calculation_strategy": "rss",
-        "disk_free_limit": now.disk_limit,
-        "disk_free_alarm": now.disk_alarm,
+        "disk_free_limit": disk.limit,
+        "disk_free_alarm": disk.raised,
         "proc_total": server.gate.most_sockets,
         "uptime": round(server.loop.uptime * 1000),
         "log_files": [str(config.log.file or "<stdout>")],
