@@ -29,7 +29,6 @@ from leveret.broker.export.tables import (
     TOPIC_PATTERN,
 )
 from leveret.broker.export.topic_patterns import Patterns
-from leveret.broker.process.resource_alarms import resources
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics.node_figures import Process, disk_of
 from leveret.broker.statistics.rows import ChannelLevels, all_of, channel_levels, queue_levels
@@ -47,7 +46,6 @@ class Last:
     since: int
     facts: object = None
     written: int = 0
-    round: int = 0
 
     def is_due(self, facts: object, ts: int) -> bool:
         """Return whether the object needs a row, because its facts changed or are old. The caller then writes it."""
@@ -61,31 +59,23 @@ class Seen(Generic[T]):
     """Tracks the rows written for the objects of one kind."""
 
     def __init__(self) -> None:
+        self._before: dict[T, Last] = {}  # of the round before, those that were not visited yet
         self._last: dict[T, Last] = {}
-        self._round = 0
-
-    def begin(self) -> None:
-        """Begin another round."""
-        self._round += 1
 
     def visit(self, thing: T, ts: int) -> Last:
         """Record that an object still exists; returns its latest row."""
-        last = self._last.get(thing)
-        if last is None:
-            last = self._last[thing] = Last(ts)
-        last.round = self._round
+        self._last[thing] = last = self._before.pop(thing, None) or Last(ts)
         return last
 
     def gone(self) -> list[tuple[T, Last]]:
-        """Return the objects that were not visited in this round, and stop tracking them."""
-        gone = [(thing, last) for thing, last in self._last.items() if last.round != self._round]
-        for thing, _ in gone:
-            del self._last[thing]
+        """End a round; returns the objects that were not visited, which are no longer tracked."""
+        gone = list(self._before.items())
+        self._before, self._last = self._last, {}
         return gone
 
     def forget(self) -> None:
         """Note that written rows were lost: every object gets a row in the next round."""
-        for last in self._last.values():
+        for last in (*self._before.values(), *self._last.values()):
             last.facts = None
 
 
@@ -139,7 +129,7 @@ class Rows:
             broker=broker,
             clients=broker.clients,
             totals=broker.context.totals,
-            resources=resources(broker.resource_monitor.memory, broker.resource_monitor.disk),
+            resources=broker.resource_monitor,
             disk=disk,
             process=process,
             counts=counts,
@@ -177,7 +167,6 @@ class Rows:
     def _queue_rows(self, ts: int) -> Generator[Any, None, tuple[int, int]]:
         """Yield the rows of queues; returns the numbers of ready and unacked messages in all of them."""
         seen = self._queues
-        seen.begin()
         all_ready = all_unacked = 0
         for queue in [queue for vhost in self._broker.vhosts.values() for queue in vhost.queues.values()]:
             last = seen.visit(queue, ts)
@@ -225,7 +214,6 @@ class Rows:
 
     def _exchange_rows(self, ts: int) -> Iterator[Any]:
         seen = self._exchanges
-        seen.begin()
         vhosts = list(self._broker.vhosts.values())
         for vhost, exchange in [(v, e) for v in vhosts for e in v.router.exchanges.values()]:
             key = vhost.name, exchange
@@ -257,7 +245,6 @@ class Rows:
     def _connection_rows(self, ts: int) -> Generator[Any, None, tuple[ChannelCounts, int, int]]:
         """Yield connection rows; returns channels' counters, and the numbers of paused connections and consumers."""
         broker, seen = self._broker, self._connections
-        seen.begin()
         total: ChannelCounts = broker.context.totals.channels
         live = [
             (each, list(each.channels.values()), each.channels_gone) for each in broker.clients.connections
