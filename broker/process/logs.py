@@ -18,7 +18,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, Protocol, TextIO
@@ -145,14 +145,27 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(entry).decode().translate(JSON_ESCAPES)
 
 
-class _StreamHandler(logging.StreamHandler[TextIO]):
-    """Writes to the console."""
+class Unfailing(logging.Handler):
+    """Part of the handlers of the broker: a line that cannot be written is dropped."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the standard library's name
         """Drop the line; logging must never stop the broker."""
 
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other threads from the handler meanwhile."""
+        self.acquire()
+        try:
+            yield
+        finally:
+            self.release()
 
-class RotatedFile(logging.FileHandler):
+
+class _StreamHandler(Unfailing, logging.StreamHandler[TextIO]):
+    pass
+
+
+class RotatedFile(Unfailing, logging.FileHandler):
     """Writes to a file that is rotated, here or by another program (logrotate)."""
 
     def __init__(self, file: Path, rotation: Rotation) -> None:
@@ -171,8 +184,7 @@ class RotatedFile(logging.FileHandler):
 
     def write_line(self, line: bytes) -> None:
         """Write a line as it is, all of it or nothing; rotate the file first if that is due. Raises OSError."""
-        self.acquire()
-        try:
+        with self.locked():
             self._rotate_if_due(time.time())
             if self.stream is None:
                 self.stream = self._open()
@@ -185,8 +197,6 @@ class RotatedFile(logging.FileHandler):
                 with contextlib.suppress(OSError):
                     os.ftruncate(number, before)
                 raise
-        finally:
-            self.release()
 
     def _rotate_if_due(self, now: float) -> None:
         if self._is_due(now):
@@ -224,17 +234,11 @@ class RotatedFile(logging.FileHandler):
         with contextlib.suppress(OSError):  # such as a full disk: the file stays uncompressed
             compress(self._file)
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the standard library's name
-        """Drop the line; logging must never stop the broker."""
-
     def reopen(self) -> None:
         """Continue in a new file of the same name. Raises OSError if it cannot be opened; the old file is then kept."""
         replacement = self._open()
-        self.acquire()
-        try:
+        with self.locked():
             old, self.stream = self.stream, replacement
-        finally:
-            self.release()
         if old is not None:
             old.close()
 

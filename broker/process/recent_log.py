@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from leveret.broker.process.logs import LEVELS, LOGGER_NAME, escaped, level_name, message_of
+from leveret.broker.process.logs import LEVELS, LOGGER_NAME, Unfailing, escaped, level_name, message_of
 
 KEPT: Final = 1000  # maximum number of lines
 MOST_TEXT: Final = 4000  # maximum number of characters of a line; the rest is left out
@@ -36,7 +36,7 @@ class Found(NamedTuple):
     missed: int  # number of lines of any level that are no longer kept, of those that were asked for
 
 
-class RecentLog(logging.Handler):
+class RecentLog(Unfailing):
     """Keeps the last lines of the logger `name`, at most `kept`."""
 
     def __init__(self, name: str = LOGGER_NAME, kept: int = KEPT) -> None:
@@ -48,23 +48,17 @@ class RecentLog(logging.Handler):
 
     def begin(self) -> None:
         """Keep lines from now on, until as many calls of `end`."""
-        self.acquire()
-        try:
+        with self.locked():
             self._users += 1
             if self._users == 1:
                 self._logger.addHandler(self)
-        finally:
-            self.release()
 
     def end(self) -> None:
         """Keep no further lines, once the last user has ended."""
-        self.acquire()
-        try:
+        with self.locked():
             self._users -= 1
             if not self._users:
                 self._logger.removeHandler(self)
-        finally:
-            self.release()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line."""
@@ -79,19 +73,13 @@ class RecentLog(logging.Handler):
             LogLine(self._last, round(record.created * 1000), level_name(record), category, text)
         )
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the standard library's name
-        """Drop the line; logging must never stop the broker."""
-
     def find(self, *, after: int | None = None, level: str = "info", count: int = KEPT) -> Found:
         """Return the newest lines of a level and above, at most `count`; with `after` those behind that number.
 
         A number that is too high, as after a restart of the broker, counts as none.
         """
-        self.acquire()
-        try:
+        with self.locked():
             lines, last = list(self._lines), self._last
-        finally:
-            self.release()
         known = after if after is not None and after <= last else None
         least = LEVELS[level]
         found = [
