@@ -278,7 +278,6 @@ def shown(value: Any) -> str:
 
 
 def _over(row: Mapping[str, Any]) -> str:
-    """Return what a setting prevails over, and why."""
     text = "" if row["given"] == row["value"] else f" (given as {row['given']})"
     if row["over"]:
         others = ", ".join(f"{each['value']} of {each['source']}" for each in row["over"])
@@ -441,7 +440,6 @@ def _holder(consumer: Consumer, now: float) -> dict[str, Any]:
 
 
 def _ages(channel: Any, consumer: Consumer, now: float) -> Iterator[float]:
-    """Yield the age of the deliveries of a consumer, the oldest first."""
     for tag, (receiver, _) in islice(channel.unacked.items(), _SCANNED):
         if receiver is consumer:
             yield 0.0 if channel.ages is None else channel.ages.age(tag, now)
@@ -538,7 +536,6 @@ def _waits(queue: Queue, view: MessageView, number: int) -> Iterator[str]:
 
 
 def _consumers(queue: Queue) -> Iterator[str]:
-    """Yield why the consumers of a queue do not take its messages."""
     consumers = list(queue.consumers)
     if not consumers:
         yield "the queue has no consumer"

@@ -51,8 +51,6 @@ def route_of(
 
 
 class _Found:
-    """The way of a message, as far as it is known."""
-
     def __init__(self) -> None:
         self.steps: list[dict[str, Any]] = []
         self.arrivals: list[tuple[Queue, list[str], int]] = []
@@ -248,7 +246,6 @@ def _copied(keys: Sequence[str]) -> str:
 
 
 def _lines_of_step(step: Mapping[str, Any], keys: int) -> Iterator[str]:
-    """Yield what happens at one exchange to a message with so many routing keys."""
     name = named(step["exchange"])
     if step["delay"] is not None:
         yield f"  {name} keeps it for {step['delay']} ms, and then:"

@@ -57,8 +57,6 @@ _logger = logging.getLogger(logs.LOGGER_NAME)
 
 
 class _Commands(entry.Group):
-    """The commands; most are loaded when they are asked for, not by every start of the broker."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *entry.LATE])
 
@@ -163,7 +161,6 @@ def _raise_file_limit() -> None:
 
 
 def _run(config: Config, outputs: logs.Logs, make_server: "_MakeServer") -> int:
-    """Run the broker until it is stopped; returns the exit code."""
     from leveret.broker.process import memory_allocator  # noqa: PLC0415 - as below
 
     gc.disable()  # while it starts: `Collector.start` takes over
@@ -224,7 +221,6 @@ def _make_vhost_server(descriptor: int, config: Config, stopping: asyncio.Event)
 async def _serve_alone(
     config: Config, outputs: logs.Logs, stopping: asyncio.Event, make_server: Callable[[], Any]
 ) -> int:
-    """Run a broker until it is to stop; returns the exit code. StartupError if it cannot start."""
     async with contextlib.AsyncExitStack() as ending:
         try:
             server = await _start(config, outputs, stopping, make_server, ending)
@@ -297,8 +293,6 @@ async def _start(
 
 
 class _Process:
-    """The process, for administrators (`broker.administration.access.ProcessControl`)."""
-
     def __init__(self, stopping: asyncio.Event, outputs: logs.Logs) -> None:
         self._stopping = stopping
         self.reopen_logs = outputs.reopen

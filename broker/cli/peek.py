@@ -187,7 +187,6 @@ def _follow(target: Target, exchange: str, lines: Iterable[bytes], count: int | 
 
 
 def _say(target: Target, text: str) -> None:
-    """Tell a person something that is no message."""
     if not target.is_json:
         click.echo(text, err=True)
 

@@ -176,7 +176,6 @@ def _loop_factory(load: Load) -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _run(
     load: Load, address: Address, report: Report | None, tls: TLS | None
 ) -> tuple[Result, ClientError | None]:
-    """Run the load; returns the result and the error that ended it, if any."""
     loop = asyncio.get_running_loop()
 
     def begun(server: Any) -> None:

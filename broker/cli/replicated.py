@@ -226,8 +226,6 @@ class Standby:
 
 
 class _Leadership:
-    """The broker of this node while it leads."""
-
     def __init__(self, config: Config, keeper: Keeper, control: Control) -> None:
         from leveret.broker.persistence.replicated_store import ReplicatedDataStore  # noqa: PLC0415
 

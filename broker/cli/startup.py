@@ -245,7 +245,6 @@ def _listen(
     ending: contextlib.AsyncExitStack,
     tls: "Credentials | None" = None,
 ) -> bool:
-    """Open a listener; returns whether it could be had."""
     from leveret.broker.http.late_server import LateServer, listening  # noqa: PLC0415
     from leveret.broker.server.startup import port_problem  # noqa: PLC0415
     from leveret.broker.statistics.node_figures import ListenerFacts  # noqa: PLC0415

@@ -98,7 +98,6 @@ def show_stats(data_dir: Path | None, *, as_json: bool) -> None:
 
 
 def _table(queues: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield a header and one line per queue."""
     columns = ("messages", "octets", "blocks", "dead", "dead_octets")
     names = [
         (each["vhost"] or "?", (each["name"] or f"id {each['qid']}") + " (retained)" * each["retained"])

@@ -298,7 +298,6 @@ def transfer(
 
 
 def _watched(target: Target, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of a transfer when it is over; show its progress on a terminal."""
     pause = POLL_SECONDS[0]
     with click.progressbar(
         length=max(1, found["messages"]),

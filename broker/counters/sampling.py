@@ -238,7 +238,6 @@ class QueueMeter:
             self._settled = up_to
 
     def _thin_out(self) -> None:
-        """Drop every other sample, and halve the sampling rate."""
         self._waiting = deque(list(self._waiting)[1::2])
         self._leaving = deque(list(self._leaving)[1::2])
         self._spacing *= 2

@@ -64,7 +64,6 @@ class Patterns:
             yield
 
     def _learn(self, exchange: Exchange) -> Iterator[None]:
-        """Update the binding keys if they have changed."""
         found: dict[str, None] = {}
         for at, destination in enumerate(list(exchange.destinations())):
             found.update(dict.fromkeys(exchange.binding_keys_to(destination)))

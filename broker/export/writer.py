@@ -157,7 +157,6 @@ class Export:
             self._broker.context.events = None
 
     async def _try(self, work: Awaitable[object]) -> None:
-        """Run a file operation; log a failure, once."""
         try:
             await work
         except OSError as error:
@@ -175,7 +174,6 @@ class Export:
             await asyncio.to_thread(recover, self._layout)
 
     def _unlock(self) -> None:
-        """Unlock the folders."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -255,7 +253,6 @@ class Export:
         return not is_young or file.size >= settings.rotate_size
 
     async def _finish(self, tables: Iterable[str]) -> None:
-        """Finish files, so that readers see them."""
         for table in tables:
             file = self._files.pop(table)
             try:

@@ -120,7 +120,6 @@ def _credentials(broker: AdministeredBroker, header: str) -> tuple[str, str]:
 
 
 def _of_session(broker: AdministeredBroker, request: Request) -> User:
-    """Return the user of the session whose token a request has; raises ApiError."""
     token = token_of(request.headers)
     if token:
         check_origin(request.method, request.headers)

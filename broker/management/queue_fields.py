@@ -200,7 +200,6 @@ def _octets(paging: PagingCounts) -> int:
 
 
 def _reads_per_delivered(queue: Queue) -> float:
-    """Return how many messages were read back from the delta for each delivered one, since the queue is in use."""
     reads = queue.backing.paging_counts().transitions.get("from_delta", 0)
     return reads / queue.delivered if queue.delivered else 0.0
 

@@ -55,8 +55,6 @@ class Family(NamedTuple):
 
 
 def _one(kind: str) -> Callable[[str, str, Read], Family]:
-    """Return what declares families of a type that have one sample and no label."""
-
     def declare(name: str, text: str, read: Read) -> Family:
         value = reader(read)
         return Family(name, kind, text, (), lambda node: [("", "", value(node))])
@@ -137,13 +135,11 @@ def _dead_letters(reason: str) -> Callable[[Sampler], list[Sample]]:
 
 
 def _histogram(counts: Sequence[int], octets: int, labels: str = "") -> list[Sample]:
-    """Return the histogram of a `totals.Sizes`, in bytes."""
     below = list(accumulate(counts))
     return buckets(SIZE_LABELS, below[:-1], labels, below[-1], octets)
 
 
 def _latency(histogram: Histogram, labels: str = "") -> list[Sample]:
-    """Return a histogram of seconds from one of microseconds."""
     below = histogram.at_most(*[(1 << bits) - 1 for bits in LATENCY_BITS])
     return buckets(LATENCY_LABELS, below, labels, histogram.count, histogram.total / 1e6)
 

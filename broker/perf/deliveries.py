@@ -27,7 +27,6 @@ _pack_ack = struct.Struct(">BHIHHQ?B").pack
 
 @lru_cache(maxsize=64)
 def _layout(head: int, middle: int) -> struct.Struct:
-    """Return the struct of a delivery: `head` bytes, the tag, `middle` bytes, the due time."""
     return struct.Struct(f">{head}sQ?{middle}sQ")
 
 

@@ -123,7 +123,6 @@ class Producer:
         return 0 if schedule is None or schedule.total is None else schedule.total - self.sent
 
     def _ready(self, now: int) -> int:
-        """Return the number of messages that may be sent now."""
         count = self._batch
         if self.schedule is not None:
             count = min(count, self.schedule.count(now) - self.sent)

@@ -12,8 +12,6 @@ PERCENTILES = Percentiles.__struct_fields__[1:]
 
 
 class _Column(NamedTuple):
-    """A column of the table of intervals: its title and unit, and the text of its value."""
-
     title: str
     unit: str
     text: Callable[[Interval], str]

@@ -10,6 +10,7 @@ most once a minute for each actor, address and object; the next entry tells how 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -49,7 +50,7 @@ class AuditLog:
         # is_required: true if nothing may be changed while entries cannot be written
         self.is_failing = self.is_required = False
         self.recorded = 0  # entries so far, including those that were lost
-        self.wake: Callable[[], object] = _nothing  # called when there is something to write
+        self.wake: Callable[[], object] = lambda: None  # called when there is something to write
         self._clock = clock
         self._most = most
         self._buffer: deque[bytes] = deque()
@@ -163,15 +164,15 @@ class AuditLog:
         return len(self._buffer)
 
 
+@dataclass(slots=True)
 class _Repetition:
     """An event that was recorded, and how often it was repeated since."""
 
-    def __init__(self, event: str, outcome: str, facts: Mapping[str, str], until: float) -> None:
-        self.event = event
-        self.outcome = outcome
-        self.facts = facts
-        self.until = until
-        self.count = 0
+    event: str
+    outcome: str
+    facts: Mapping[str, str]
+    until: float
+    count: int = 0
 
 
 def bounded(name: str, value: Any) -> Any:
@@ -235,10 +236,6 @@ def without(text: str, secrets: Iterable[str]) -> str:
         if len(secret) >= SHORTEST:
             text = text.replace(secret, MASK)
     return text
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _time(milliseconds: int) -> str:

@@ -41,8 +41,6 @@ def keep_large_blocks(block: int = KEPT_BLOCK, end: int = KEPT_END) -> None:
 
 
 class _Info(ctypes.Structure):
-    """`struct mallinfo2`."""
-
     _fields_ = [(name, ctypes.c_size_t) for name in (
         "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
     )]  # fmt: skip

@@ -70,7 +70,6 @@ def open_files() -> int:
 
 
 def _portable(figure: Callable[[Any], int]) -> int:
-    """Return a figure of this process from psutil, for systems without `/proc`; 0 if psutil does not know either."""
     import psutil  # noqa: PLC0415 - where there is a /proc it is never loaded
 
     try:

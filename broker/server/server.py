@@ -211,13 +211,11 @@ class Server(AdministeredBroker):
         self._recovered = self.load_definitions(self._stored_rows())
 
     def _make_journal(self) -> "tuple[MetadataJournal, Callable[[], int]]":
-        """Return what records the definitions, and makes their ids."""
         if self.disk is None:
             return NullJournal(), itertools.count(1).__next__
         return self.disk.journal, self.disk.next_id
 
     def _stored_rows(self) -> Iterable[tuple[bytes, bytes]]:
-        """Return the definitions that an earlier run has stored."""
         return () if self.disk is None else self.disk.environment.rows("defs")
 
     def load_definitions(self, rows: Iterable[tuple[bytes, bytes]]) -> list[Queue]:
@@ -286,8 +284,6 @@ class Server(AdministeredBroker):
         )
 
     def _answered(self, work: Callable[[], object]) -> None:
-        """Do what the answer of a backend leads to, as a step of the loop."""
-
         def step() -> None:
             work()
             self.loop.run_and_finish_turn()
@@ -380,7 +376,6 @@ class Server(AdministeredBroker):
             self.disk.close()
 
     async def _start_disk(self, disk: "DataStore") -> None:
-        """Recover the messages of the last run, and have the configuration's objects stored."""
         began = self.now()
         monitor = self.resource_monitor
         disk.start(

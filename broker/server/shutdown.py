@@ -101,7 +101,6 @@ class Shutdown:
                 await ran
 
     async def _flush_promised(self, disk: "DataStore") -> int:
-        """Write the promised messages of queues to disk; returns the number of those for which there was no space."""
         host = self._host
         flushes = [
             flush

@@ -95,7 +95,6 @@ class Statistics:
             yield
 
     def _visit(self, family: Family, objects: Sequence[Any], found: dict[Any, Series]) -> Iterator[None]:
-        """Add a sample to the series of each object, in steps; the series are then in `found`."""
         ticks, known, read, tiers = self.ticks, self._series, family.read, family.tiers
         for some in portions(objects, STEP):
             now = self._broker.loop.now()
@@ -210,8 +209,6 @@ class Statistics:
 
 
 def _reader(family: Family, sampled: Mapping[Any, Series]) -> Callable[[Any], Row]:
-    """Return a function that reads the row of an object, or takes the last one from its series."""
-
     def read(each: Any) -> Row:
         series = sampled.get(each)
         return family.read(each) if series is None else series.last

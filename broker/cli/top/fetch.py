@@ -40,7 +40,6 @@ class Source:
             raise
 
     def _node(self, name: str | None) -> dict[str, Any]:
-        """Return the node of this name, of several in a cluster; an empty item if the user may not see it."""
         if not self._may_see_node:
             return {}
         try:

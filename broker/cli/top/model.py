@@ -40,8 +40,6 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class _Order(msgspec.Struct):
-    """Order and filter (part of the names that are shown) of one list, and its page, from 1 on."""
-
     sort: Column
     is_descending: bool
     filter: str = ""
