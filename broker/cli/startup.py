@@ -141,12 +141,8 @@ def _monitor(server: Any, per_object: bool) -> "Callable[[], Monitor]":
     """Load what serves metrics and health; returns a function that makes such a server."""
     with server.collector.loading():
         from leveret.broker.metrics.http import Monitor  # noqa: PLC0415
-        from leveret.broker.metrics.sampler import Identity  # noqa: PLC0415
 
-    def identity() -> Identity:
-        return Identity(server.node_name, server.cluster_name, server.directory.cluster_id)
-
-    return partial(Monitor, server, identity, per_object=per_object)
+    return partial(Monitor, server, per_object=per_object)
 
 
 def management(

@@ -165,9 +165,9 @@ IDENTITY: tuple[Family, ...] = (
               "product_version": __version__,
           }),
     _info("rabbitmq_identity_info", UNTYPED, "Name of the node and of its cluster", {
-        "rabbitmq_node": attrgetter("identity.node"),
-        "rabbitmq_cluster": attrgetter("identity.cluster"),
-        "rabbitmq_cluster_permanent_id": attrgetter("identity.cluster_id"),
+        "rabbitmq_node": attrgetter("broker.node_name"),
+        "rabbitmq_cluster": attrgetter("broker.cluster_name"),
+        "rabbitmq_cluster_permanent_id": attrgetter("broker.directory.cluster_id"),
         "rabbitmq_endpoint": attrgetter("endpoint"),
     }),
 )  # fmt: skip

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.auth.users import open_credentials
 from leveret.broker.http.connections import Connections, RequestsLog
 from leveret.broker.metrics.aggregates import BUILD, REPLICATION, REPLICATION_INFO
-from leveret.broker.metrics.sampler import Identity, Selection
+from leveret.broker.metrics.sampler import Selection
 from leveret.broker.metrics.scrape import Scraper, UnusablePatternError, of_node, pattern
 from leveret.broker.metrics.text import CONTENT_TYPE, sums
 from leveret.broker.process.shares import Shares, origin
@@ -50,11 +50,9 @@ STALL_SECONDS = 5.0  # delay of the event loop from which the broker counts as d
 class Monitor:
     """Serves HTTP about a broker, started or not; with `per_object` `/metrics` has a series for each object."""
 
-    def __init__(
-        self, broker: AdministeredBroker, identity: Callable[[], Identity], *, per_object: bool = False
-    ) -> None:
+    def __init__(self, broker: AdministeredBroker, *, per_object: bool = False) -> None:
         self._broker = broker
-        self._scraper = Scraper(broker, identity, per_object=per_object)
+        self._scraper = Scraper(broker, per_object=per_object)
         self._scrapes = Shares.of_addresses(SCRAPES)
         self._runtime = CollectorRegistry()
         GCCollector(self._runtime)
@@ -185,7 +183,7 @@ class WaitingMonitor(Monitor):
     """Serves HTTP requests about a node that waits to lead (`broker.server.replicated_server`)."""
 
     def __init__(self, broker: Any) -> None:
-        super().__init__(broker, lambda: Identity("", "", ""))  # no scrape shows it
+        super().__init__(broker)
         self.broker = broker
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:

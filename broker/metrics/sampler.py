@@ -44,14 +44,6 @@ NAMES = 10  # names matched against a pattern in one step: the worst pattern tak
 Rows = list[tuple[str, Any]]  # formatted labels, each with its object
 
 
-class Identity(NamedTuple):
-    """Identity of the broker: RabbitMQ's labels."""
-
-    node: str
-    cluster: str
-    cluster_id: str
-
-
 class Selection(NamedTuple):
     """The parameters of a `/metrics/detailed` request; None for all vhosts, and for all queues.
 
@@ -113,14 +105,13 @@ class Sampler:
     def __init__(
         self,
         broker: AdministeredBroker,
-        identity: Identity,
         endpoint: str,
         process: Process,
         selection: Selection | None = None,
         *,
         keeps_rows: bool = False,
     ) -> None:
-        self.broker, self.identity, self.endpoint, self.process = broker, identity, endpoint, process
+        self.broker, self.endpoint, self.process = broker, endpoint, process
         self.clients, self.disk, self.resources = broker.clients, disk_of(broker), broker.resource_monitor
         self._selection = selection = selection or Selection()
         self._keeps_rows = keeps_rows

@@ -23,7 +23,7 @@ from leveret.broker.metrics.per_object import (
     TYPED_EXCHANGE_LABELS,
     Group,
 )
-from leveret.broker.metrics.sampler import Identity, Rows, Sampler, Selection
+from leveret.broker.metrics.sampler import Rows, Sampler, Selection
 from leveret.broker.metrics.text import GAUGE, LINES, columns, family, labels_text, sums
 from leveret.broker.regular_expressions import compiled
 from leveret.broker.statistics.node_figures import Process
@@ -55,11 +55,8 @@ class Scraper:
     With `per_object` `metrics` has a series per object (`prometheus.return_per_object_metrics`).
     """
 
-    def __init__(
-        self, broker: AdministeredBroker, identity: Callable[[], Identity], *, per_object: bool = False
-    ) -> None:
+    def __init__(self, broker: AdministeredBroker, *, per_object: bool = False) -> None:
         self._broker = broker
-        self._identity = identity
         self._per_object = per_object
 
     def metrics(self, process: Process) -> Iterator[str]:
@@ -68,7 +65,7 @@ class Scraper:
 
     def aggregated(self, process: Process) -> Iterator[str]:
         """Generate all families, summed up over all objects."""
-        walk = Sampler(self._broker, self._identity(), "aggregated", process)
+        walk = Sampler(self._broker, "aggregated", process)
         yield from walk.everything()
         yield from of_node(
             walk, (*IDENTITY, *TOTALS, *GLOBAL, *EXCHANGE_SUMS, *chain(*NODE_GROUPS.values()), *OWN)
@@ -79,7 +76,7 @@ class Scraper:
 
     def per_object(self, process: Process) -> Iterator[str]:
         """Generate all families, with a series per object where there are objects."""
-        walk = Sampler(self._broker, self._identity(), "per-object", process, keeps_rows=True)
+        walk = Sampler(self._broker, "per-object", process, keeps_rows=True)
         yield from walk.everything()
         yield from of_node(walk, (*IDENTITY, *TOTALS, *GLOBAL, *chain(*NODE_GROUPS.values()), *OWN))
         for kind in walk.kinds:
@@ -91,7 +88,7 @@ class Scraper:
 
     def memory(self, process: Process) -> Iterator[str]:
         """Generate the response to `/metrics/memory-breakdown`."""
-        walk = Sampler(self._broker, self._identity(), "memory-breakdown", process)
+        walk = Sampler(self._broker, "memory-breakdown", process)
         yield from of_node(walk, (*IDENTITY, MEMORY))
 
     def detailed(self, selection: Selection, process: Process) -> Iterator[str]:
@@ -99,7 +96,7 @@ class Scraper:
         names = selection.families
         if "queue_metrics" in names:
             names |= {"queue_consumer_count"}
-        walk = Sampler(self._broker, self._identity(), "detailed", process, selection, keeps_rows=True)
+        walk = Sampler(self._broker, "detailed", process, selection, keeps_rows=True)
         for kind in walk.kinds:
             if _chosen(kind.groups, names):
                 yield from walk.visit(kind)

@@ -18,7 +18,6 @@ from processes.running import Running, command, environment, watched
 
 from leveret.broker.metrics import http
 from leveret.broker.metrics.http import STALL_SECONDS, Monitor
-from leveret.broker.metrics.sampler import Identity
 from leveret.broker.metrics.text import CONTENT_TYPE
 from leveret.broker.network.gate import RESERVED_FILES
 from leveret.broker.process.shares import Shares
@@ -40,7 +39,7 @@ def node() -> Node:
 @pytest.fixture
 async def monitor(node) -> AsyncIterator[Monitor]:
     """The monitor that answers for the broker."""
-    made = Monitor(node, lambda: Identity("rabbit@here", "c", "id"))
+    made = Monitor(node)
     sock = socket.create_server(("127.0.0.1", 0))
     made.address = sock.getsockname()
     await made.serve_socket(sock)
@@ -79,7 +78,10 @@ async def test_metrics_are_text_that_prometheus_reads(node, ask, path):
     endpoint = path.partition("?")[0].removeprefix("/metrics").removeprefix("/") or "aggregated"
 
     assert (200, CONTENT_TYPE) == (status, kind)
-    assert (endpoint, "rabbit@here") == (dict(identity)["rabbitmq_endpoint"], dict(identity)["rabbitmq_node"])
+    assert (endpoint, node.node_name) == (
+        dict(identity)["rabbitmq_endpoint"],
+        dict(identity)["rabbitmq_node"],
+    )
     assert ("python_info" in text) is (endpoint in {"aggregated", "per-object"})
     assert ("memory_other_system_bytes" in text) is (endpoint == "memory-breakdown")
 

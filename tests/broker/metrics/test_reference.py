@@ -7,7 +7,7 @@ from grafana.exposition import Scraped
 
 from docs.generate.metrics import render
 from leveret.broker.metrics.aggregates import REPLICATION
-from leveret.broker.metrics.sampler import Identity, Process
+from leveret.broker.metrics.sampler import Process
 from leveret.broker.metrics.scrape import Scraper
 
 NAME = re.compile(r"^\| `([a-z_]+)` \|", re.MULTILINE)
@@ -17,7 +17,7 @@ def test_the_page_names_what_is_shown():
     """The page has each metric of an answer, and the answers have each of the page that has a value here."""
     node = Node()
     Client(node).declare("q")
-    process, scraper = Process(1, 2, 0.0, 0.0, 0.0), Scraper(node, lambda: Identity("n", "c", "i"))
+    process, scraper = Process(1, 2, 0.0, 0.0, 0.0), Scraper(node)
     answers = [Scraped(scraper.aggregated(process)), Scraped(scraper.per_object(process))]
     types = [
         line.split()[2] for each in answers for line in each.text.splitlines() if line.startswith("# TYPE ")

@@ -15,11 +15,10 @@ from hypothesis import given, settings, strategies as st
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
 from leveret.broker.metrics.aggregates import NODE_GROUPS, SIZE_LABELS
 from leveret.broker.metrics.per_object import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
-from leveret.broker.metrics.sampler import Identity, Process, Selection
+from leveret.broker.metrics.sampler import Process, Selection
 from leveret.broker.metrics.scrape import PATTERN_OCTETS, Scraper, UnusablePatternError, pattern
 from leveret.broker.process.garbage_collector import THRESHOLDS
 
-IDENTITY = Identity("rabbit@here", "c", "id")
 PROCESS = Process(20, 1024, 1.5, 0.5, 1.6e9)
 LIGHT = {"x-confirm-mode": ("longstr", "consumer-ack-light")}
 READY = re.compile(r"rabbitmq_(detailed_)?queue_messages_ready[ {]")
@@ -29,7 +28,7 @@ MOST_SECONDS = 0.05
 
 def scraper(node: Node, *, per_object: bool = False) -> Scraper:
     """Return the scraper of a node."""
-    return Scraper(node, lambda: IDENTITY, per_object=per_object)
+    return Scraper(node, per_object=per_object)
 
 
 def scraped(node: Node) -> Scraped:
@@ -55,6 +54,7 @@ def untouched(tmp_path_factory) -> Scraped:
     """The answer of a broker that has not been used."""
     node = DiskNode(tmp_path_factory.mktemp("data"))
     node.resource_monitor.disk.check(10**9)
+    node.directory.rename_cluster("c")
     found = scraped(node)
     node.disk.close()
     return found

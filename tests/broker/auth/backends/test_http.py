@@ -20,7 +20,7 @@ from leveret.broker.auth.permissions import Question
 from leveret.broker.auth.users import Login, LoginRefusedError
 from leveret.broker.http.server import ManagementServer
 from leveret.broker.management.routes import ROUTER
-from leveret.broker.metrics.sampler import Identity, Process
+from leveret.broker.metrics.sampler import Process
 from leveret.broker.metrics.scrape import Scraper
 
 ODD = "ä &=%+?/#\n'\""
@@ -268,7 +268,7 @@ async def test_cleared_decisions_are_asked_for_again(service):
         assert 2 == [kind for _, kind, _ in service.asked].count("user")
         await again.close()
         ((name, (outcomes, seconds)),) = server.auth_counts.items()
-        scraper = Scraper(server, lambda: Identity("n", "c", "i"))
+        scraper = Scraper(server)
         text = Scraped(scraper.aggregated(Process(1, 2, 0.0, 0.0, 0.0))).text
 
     assert "rabbit_auth_backend_http" == name
