@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import aiofiles
@@ -45,13 +45,6 @@ FINISHED = ".jsonl"
 _TABLE_OF = {table.struct: name for name, table in TABLES.items()}
 
 
-class Names(NamedTuple):
-    """The paths of a file: while it is written, and afterwards."""
-
-    unfinished: Path
-    finished: Path
-
-
 class Layout:
     """The paths of one broker's files, in a directory that may have files of other nodes as well."""
 
@@ -69,11 +62,10 @@ class Layout:
         """Return the folder of the day; names sort in the order of days."""
         return time.strftime("dt=%Y-%m-%d", time.gmtime(ts / 1000))
 
-    def names(self, table: str, hour: str, ts: int, number: int) -> Names:
-        """Return the paths of a file that begins at `ts`, in an hour's folders; `ts` and number are unique."""
-        name = f"{table}-{ts}-{number}{FINISHED}"
-        finished = self.directory / table / hour / self.node_folder / name
-        return Names(finished.with_name(f".{name}{UNFINISHED}"), finished)
+    def unfinished(self, table: str, hour: str, ts: int, number: int) -> Path:
+        """Return the path of a file that begins at `ts`, in an hour's folders; `ts` and number are unique."""
+        name = f".{table}-{ts}-{number}{FINISHED}{UNFINISHED}"
+        return self.directory / table / hour / self.node_folder / name
 
 
 def finished_name(unfinished: Path) -> Path:
@@ -85,7 +77,7 @@ def finished_name(unfinished: Path) -> Path:
 class _File:
     """An unfinished file in the folders of an hour, begun at a time in epoch ms."""
 
-    names: Names
+    path: Path
     file: Any
     hour: str
     since: int
@@ -236,10 +228,10 @@ class Export:
             file = None
         if file is None:
             self._number += 1
-            names = self._layout.names(table, hour, ts, self._number)
-            await aiofiles.os.makedirs(names.unfinished.parent, exist_ok=True)
-            opened = await aiofiles.open(names.unfinished, "wb", buffering=0)
-            file = self._files[table] = _File(names, opened, hour, ts)
+            path = self._layout.unfinished(table, hour, ts, self._number)
+            await aiofiles.os.makedirs(path.parent, exist_ok=True)
+            opened = await aiofiles.open(path, "wb", buffering=0)
+            file = self._files[table] = _File(path, opened, hour, ts)
         left = memoryview(batch.octets)
         while left:
             left = left[await file.file.write(left) :]
@@ -257,7 +249,7 @@ class Export:
             file = self._files.pop(table)
             try:
                 await file.file.close()
-                await aiofiles.os.rename(*file.names)
+                await aiofiles.os.rename(file.path, finished_name(file.path))
             except OSError:
                 self._lost += file.rows
                 raise
@@ -270,9 +262,9 @@ class Export:
                 await file.file.truncate(file.size)
                 await file.file.close()
                 if file.rows:
-                    await aiofiles.os.rename(*file.names)
+                    await aiofiles.os.rename(file.path, finished_name(file.path))
                 else:
-                    await aiofiles.os.unlink(file.names.unfinished)
+                    await aiofiles.os.unlink(file.path)
             except OSError:
                 self._lost += file.rows
         self._unlock()

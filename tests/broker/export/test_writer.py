@@ -238,19 +238,19 @@ def test_what_a_crash_has_left_is_finished(tmp_path):
     """Whole rows are kept, a torn one is cut off, a file without any is removed; other nodes' files stay unchanged."""
     mine, other = Layout(tmp_path, NODE), Layout(tmp_path, "other")
     left = {
-        mine.names("event", Layout.hour(0), 0, 1): b'{"a":1}\n{"a":2}\n{"a"',
-        mine.names("event", Layout.hour(0), 0, 2): b'{"a"',
-        other.names("event", Layout.hour(0), 0, 3): b'{"a":3}\n',
+        mine.unfinished("event", Layout.hour(0), 0, 1): b'{"a":1}\n{"a":2}\n{"a"',
+        mine.unfinished("event", Layout.hour(0), 0, 2): b'{"a"',
+        other.unfinished("event", Layout.hour(0), 0, 3): b'{"a":3}\n',
     }
-    for names, octets in left.items():
-        names.unfinished.parent.mkdir(parents=True, exist_ok=True)
-        names.unfinished.write_bytes(octets)
+    for path, octets in left.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(octets)
     recover(mine)
     whole, empty, foreign = left
 
-    assert b'{"a":1}\n{"a":2}\n' == whole.finished.read_bytes()
-    assert [foreign.unfinished] == hidden(tmp_path)
-    assert not empty.finished.exists()
+    assert b'{"a":1}\n{"a":2}\n' == finished_name(whole).read_bytes()
+    assert [foreign] == hidden(tmp_path)
+    assert not finished_name(empty).exists()
 
 
 def test_old_days_are_removed(tmp_path):
@@ -259,7 +259,7 @@ def test_old_days_are_removed(tmp_path):
     day = 24 * HOUR
     for layout in (mine, other):
         for number in range(4):
-            path = layout.names("event", Layout.hour(number * day), number * day, 1).finished
+            path = finished_name(layout.unfinished("event", Layout.hour(number * day), number * day, 1))
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("{}\n")
     (tmp_path / "mine.txt").write_text("kept")
@@ -437,25 +437,17 @@ def test_a_broker_writes_down_what_clients_do(tmp_path):
 
 def test_a_file_lies_in_its_hour():
     """Table, day, hour and node are directories, in UTC."""
-    names = LAYOUT.names("event", Layout.hour(MOMENT), MOMENT, 7)
+    path = LAYOUT.unfinished("event", Layout.hour(MOMENT), MOMENT, 7)
 
-    assert (
-        Path("/x/event/dt=2025-11-21/hour=15/node=rabbit@host/event-1763740799999-7.jsonl") == names.finished
-    )
-    assert ".event-1763740799999-7.jsonl.tmp" == names.unfinished.name
-    assert names.finished.parent == names.unfinished.parent
+    assert ".event-1763740799999-7.jsonl.tmp" == path.name
+    assert Path(
+        "/x/event/dt=2025-11-21/hour=15/node=rabbit@host/event-1763740799999-7.jsonl"
+    ) == finished_name(path)
 
 
 def test_hours_end_on_the_millisecond():
     """A file of the next millisecond lies in the next hour."""
     assert "dt=2025-11-21/hour=16" == Layout.hour(MOMENT + 1)
-
-
-def test_the_name_follows_from_that_of_the_unfinished_file():
-    """An unfinished file of an earlier run can be finished by its name alone."""
-    names = LAYOUT.names("event", Layout.hour(MOMENT), MOMENT, 7)
-
-    assert names.finished == finished_name(names.unfinished)
 
 
 @pytest.mark.parametrize(
