@@ -43,7 +43,7 @@ from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, PeriodicSweep
 from leveret.broker.server.resource_monitor import ResourceMonitor
 from leveret.broker.server.shovel_loader import ShovelLoader
-from leveret.broker.server.shutdown import STOP_SECONDS, Shutdown
+from leveret.broker.server.shutdown import STOP_SECONDS, close_store, disconnect
 from leveret.broker.statistics.node_figures import ListenerFacts
 from leveret.broker.vhost.interceptors import Interceptors
 from leveret.broker.vhost.object_limits import ObjectLimits
@@ -445,8 +445,7 @@ class Server(AdministeredBroker):
             "longest step of the event loop: %.1f ms, %s", slices.longest / 1e6, slices.longest_step or "none"
         )
         await self.shovels.stop()
-        shutdown = Shutdown(self, self.stored, seconds)
-        await shutdown.disconnect(reason)
+        await disconnect(self, reason, seconds)
         self.stop_timers()
         self.administration.stop()
         for vhost in self.vhosts.values():
@@ -454,7 +453,7 @@ class Server(AdministeredBroker):
                 line.stop()
         lost = 0
         if self.disk is not None:
-            lost = await shutdown.close_store(self.disk)
+            lost = await close_store(self, self.disk, self.stored)
             self.disk.log_damage()
         if self.export is not None:  # last, as its folder may be on a disk that does not respond
             await self.export.stop(reason)

@@ -204,9 +204,7 @@ async def test_a_stop_moves_no_more_than_memory_holds(tmp_path: Path) -> None:
     )
     leading.log.is_behind = True
     with patch.object(shutdown.ShutdownFlush, "all_of", lambda *_: [flush]):
-        flushing = asyncio.ensure_future(
-            shutdown.Shutdown(host, host.stored, 1.0)._flush_promised(leading.disk)
-        )
+        flushing = asyncio.ensure_future(shutdown._flush_promised(host, leading.disk, host.stored))
         await asyncio.sleep(2 * shutdown.BEHIND_SECONDS)
         assert not stepped
         leading.log.is_behind = False
@@ -240,9 +238,7 @@ async def test_a_stop_moves_messages_while_others_are_logged(tmp_path: Path) -> 
     log = leading.log
     log.unanswered = []
     with patch.object(shutdown.ShutdownFlush, "all_of", lambda *_: [flush]):
-        flushing = asyncio.ensure_future(
-            shutdown.Shutdown(host, host.stored, 1.0)._flush_promised(leading.disk)
-        )
+        flushing = asyncio.ensure_future(shutdown._flush_promised(host, leading.disk, host.stored))
         await leading.until(lambda: log.count and leading.disk.journal.octets >= shutdown.COMMIT_OCTETS)
         before = len(moved)
         log.is_waiting = True
