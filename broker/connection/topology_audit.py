@@ -7,17 +7,6 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.vhost.vhost import VHost
 
-_EVENTS = {
-    Queue.Declare: "queue.declare",
-    Queue.Delete: "queue.delete",
-    Queue.Bind: "queue.bind",
-    Queue.Unbind: "queue.unbind",
-    Queue.Purge: "queue.purge",
-    Exchange.Declare: "exchange.declare",
-    Exchange.Delete: "exchange.delete",
-    Exchange.Bind: "exchange.bind",
-    Exchange.Unbind: "exchange.unbind",
-}
 _OF_QUEUES = (Queue.Declare, Queue.Delete, Queue.Bind, Queue.Unbind, Queue.Purge)
 _DETAILS = ("exchange_type", "durable", "auto_delete", "exclusive", "source", "routing_key")
 
@@ -47,9 +36,8 @@ class TopologyAudit:
         detail = {key: given for key in _DETAILS if (given := getattr(method, key, None))}
         if isinstance(method, Queue.Bind | Queue.Unbind):
             detail["source"] = method.exchange
-        self._audit.record(
-            _EVENTS[type(method)], actor=actor, peer=peer, vhost=channel.vhost.name, name=name, **detail
-        )
+        event = method.name.lower()  # such as `queue.declare`
+        self._audit.record(event, actor=actor, peer=peer, vhost=channel.vhost.name, name=name, **detail)
 
     def _name(self) -> str:
         method = self._method

@@ -62,11 +62,7 @@ def check_port(call: Call, port: str) -> Answer:
     """There is a listener on a port."""
     if not port.isdecimal() or len(port) > DIGITS:
         raise bad_request("Invalid port")
-    wanted = int(port)
-    ports = [listener.port for listener in call.broker.listeners]
-    if wanted in ports:
-        return passed(port=wanted)
-    return failed("No active listener", missing=wanted, ports=ports)
+    return _listens("port", int(port), [listener.port for listener in call.broker.listeners])
 
 
 @ROUTES.get("health/checks/protocol-listener/{protocol}")
@@ -74,10 +70,14 @@ def check_protocol(call: Call, protocol: str) -> Answer:
     """There is a listener for a protocol."""
     protocol = protocol.lower()
     protocol = _PROTOCOLS.get(protocol, protocol)
-    protocols = list(dict.fromkeys(listener.protocol for listener in call.broker.listeners))
-    if protocol in protocols:
-        return passed(protocol=protocol)
-    return failed("No active listener", missing=protocol, protocols=protocols)
+    known = dict.fromkeys(listener.protocol for listener in call.broker.listeners)
+    return _listens("protocol", protocol, list(known))
+
+
+def _listens(what: str, wanted: Any, known: list[Any]) -> Answer:
+    if wanted in known:
+        return passed(**{what: wanted})
+    return failed("No active listener", missing=wanted, **{f"{what}s": known})
 
 
 _PROTOCOLS = {

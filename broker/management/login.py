@@ -29,8 +29,7 @@ HERE = "127.0.0.1"  # the address of the operator, for what needs one
 @ROUTES.get("auth", needs=None)
 def get_auth(call: Call) -> Answer:
     """Ways to log in, and the user who has a session already."""
-    backends = call.broker.backends
-    provider = None if backends is None else backends.code_login
+    provider = _provider(call)
     user = user_of_session(call.broker, token_of(call.headers))
     known = {} if user is None else {"user": {"name": user.name, "tags": list(user.tags)}}
     if provider is None:
@@ -48,9 +47,13 @@ def get_auth(call: Call) -> Answer:
     })  # fmt: skip
 
 
-def _takes_no_passwords(call: Call) -> bool:
+def _provider(call: Call) -> Any:
     backends = call.broker.backends
-    provider = None if backends is None else backends.code_login
+    return None if backends is None else backends.code_login
+
+
+def _takes_no_passwords(call: Call) -> bool:
+    provider = _provider(call)
     return call.broker.config.management.disable_basic_auth or (
         provider is not None and provider.settings.disable_basic_auth
     )
@@ -143,7 +146,6 @@ def login_by_code(call: Call) -> Steps:
 
 
 def _backends(call: Call) -> Any:
-    backends = call.broker.backends
-    if backends is None or backends.code_login is None:
+    if _provider(call) is None:
         raise not_found()
-    return backends
+    return call.broker.backends

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
 from leveret.broker.counters.totals import ChannelCounts, ConnectionCounts
 from leveret.broker.queue.queue import Queue
@@ -45,10 +44,6 @@ def channel_row(counts: ChannelCounts) -> Row:
     return counts[:_CHANNEL]
 
 
-def _live_channel_row(channel: Channel) -> Row:
-    return channel.counts()[:_CHANNEL]
-
-
 NO_CHANNEL = channel_row(ChannelCounts())
 connection_row: Callable[[Connection | ConnectionCounts], Row] = attrgetter("octets_in", "octets_out")
 """Returns the row of a connection, or of several together."""
@@ -58,7 +53,9 @@ _DELIVER_GET = {"deliver_get": ("deliver", "deliver_no_ack", "get", "get_no_ack"
 _WITH_SUMS = {**_DELIVER_GET, "messages": LENGTHS}
 _COPIES = ("publish_in", "publish_out")
 QUEUES = Family(BASIC, (*QUEUE_STATS, *LENGTHS), _WITH_SUMS, QUEUE_STATS, _queue_row)
-CHANNELS = Family(DETAILED, CHANNEL_STATS, _DELIVER_GET, CHANNEL_STATS, _live_channel_row)
+CHANNELS = Family(
+    DETAILED, CHANNEL_STATS, _DELIVER_GET, CHANNEL_STATS, lambda channel: channel_row(channel.counts())
+)
 CONNECTIONS = Family(BASIC, OCTETS, read=connection_row)
 EXCHANGES = Family(DETAILED, _COPIES, {}, _COPIES, attrgetter("published_in", "published_out"))
 VHOSTS = Family(BASIC, (*CHANNEL_STATS, *LENGTHS, *OCTETS), _WITH_SUMS, CHANNEL_STATS)
