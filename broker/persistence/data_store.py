@@ -36,7 +36,7 @@ from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded, LoadRequest
 from leveret.storage.message_ids import TABLE as IDS
-from leveret.storage.queues.backing_queue import BackingQueue, Read
+from leveret.storage.queues.backing_queue import BackingQueue, Read, Recovered
 from leveret.storage.queues.chunks import CHUNK_OCTETS, ChunkCache
 from leveret.storage.queues.memory_monitor import INTERVAL as PAGING_SECONDS, MemoryMonitor
 from leveret.storage.queues.pager import Pager
@@ -47,7 +47,7 @@ from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store.bodies import first_msg_id
 from leveret.storage.store.compact import LEFT_BEHIND, WORTH_OCTETS, compact, measure
 from leveret.storage.store.environment import Environment, FileSnapshot
-from leveret.storage.store.recovery import Recovered, recover, saved_rows
+from leveret.storage.store.recovery import recover, saved_rows
 
 if TYPE_CHECKING:
     from leveret.broker.persistence.backup import Backups
@@ -394,14 +394,7 @@ class DataStore:
                 owners[queue_qid(qid)] = owner
                 use_levels(plain, owner)
             queue = owner.stored_level(qid) if isinstance(owner, PriorityQueue) else owner
-            queue.recover(
-                recovered.messages,
-                recovered.first,
-                recovered.stop,
-                redelivered_below=recovered.redelivered_below,
-                octets=recovered.octets,
-                expiring=recovered.expiring,
-            )
+            queue.recover(recovered)
             total += recovered.messages
         for owner in owners.values():
             if isinstance(owner, PriorityQueue):

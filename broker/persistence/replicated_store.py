@@ -18,10 +18,11 @@ from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.persistence.worker_thread import Done, Job, WorkerThread
 from leveret.storage.errors import DamagedError, DiskFullError
 from leveret.storage.journal.batch import Batch, encode_batch
+from leveret.storage.queues.backing_queue import Recovered
 from leveret.storage.queues.queue_ids import queue_qid
 from leveret.storage.store.environment import Written
 from leveret.storage.store.metadata_rows import QueueRow, decode
-from leveret.storage.store.recovery import Recovered, recover
+from leveret.storage.store.recovery import recover
 from leveret.storage.store.replica import ReplicaEnvironment
 
 NOTHING_MORE = Written([], is_logged=False, applied=0)

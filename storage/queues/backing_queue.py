@@ -84,6 +84,17 @@ class PagingCounts(NamedTuple):
 _POSITIONS = ("delta_start", "delta_stop", "next_seq", "next_deliver")
 
 
+class Recovered(NamedTuple):
+    """The messages of one queue on disk, as a clean stop saves them or a start finds them."""
+
+    messages: int = 0
+    first: int = 0
+    stop: int = 0  # behind the last of them
+    octets: int = 0  # bytes of all bodies
+    redelivered_below: int = 0  # messages below it may have been delivered before
+    expiring: bool = False  # True if any message has an expiry time
+
+
 class Peeked(NamedTuple):
     """A message as a look has found it."""
 

@@ -1,46 +1,47 @@
 """Operations of backing queues that page nothing to disk, and read no message back for a delivery: they do nothing."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import Fetched
 
 
+def _nothing(*_args: Any, **_options: Any) -> Any:
+    """Do nothing."""
+
+
+def _none(*_args: Any, **_options: Any) -> tuple[()]:
+    """Return none."""
+    return ()
+
+
+def _zero(*_args: Any, **_options: Any) -> int:
+    """Return 0."""
+    return 0
+
+
 class NoPaging:
-    """Operations of a `BackingQueue` without an effect."""
+    """Operations of a `BackingQueue` without an effect.
+
+    A deleted queue leaves nothing to be removed, and nothing that leaves is being written. No times are kept. No
+    message survives a restart, so none has a delivery count from before one. None leaves memory, or all do.
+    """
 
     __slots__ = ()
 
-    def follow(self, predecessor: Any) -> None:
-        """Do nothing: a deleted queue leaves nothing to be removed."""
+    follow = came_before = count_returns = note_returns = set_lazy = _nothing
+    awaited = _none
 
-    def before_commit(self, callback: Callable[[], object]) -> bool:
+    def before_commit(self, callback: object) -> bool:
         """Return false: nothing waits for a commit."""
         del callback
         return False
 
-    def awaited(self, seq_ids: Collection[int]) -> Iterable[Message]:
-        """Return none: nothing that leaves is being written."""
-        del seq_ids
-        return ()
-
-    def came_before(self, seq_id: int) -> None:
-        """Return None: no times are kept."""
-
-    def count_returns(self, *, counted: bool) -> None:
-        """Do nothing: no message is read from disk."""
-
-    def note_returns(self, counts: Mapping[int, int]) -> None:
-        """Do nothing: no message survives a restart as one that came back."""
-
-    def take_returns(self, seq_ids: Collection[int]) -> dict[int, int]:
+    def take_returns(self, seq_ids: object) -> dict[int, int]:
         """Return no counts: none survives a restart."""
         del seq_ids
         return {}
-
-    def set_lazy(self, *, lazy: bool) -> None:
-        """Do nothing: no message leaves memory, or all do."""
 
 
 class AppendOnly(NoPaging):
@@ -50,11 +51,8 @@ class AppendOnly(NoPaging):
 
     head_is_new = False
     lost_octets = 0
-
-    def octets_of(self, seq_ids: Iterable[int]) -> int:
-        """Return 0: no message is unacked for its log."""
-        del seq_ids
-        return 0
+    ack = requeue = _nothing  # the messages are in their places
+    octets_of = drop = purge = _zero  # no message is unacked for its log, and only retention deletes any
 
     def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
         """Return none: no message is unacked for its log."""
@@ -65,18 +63,3 @@ class AppendOnly(NoPaging):
         """Take nothing: readers take chunks."""
         del count, ack_required
         return Fetched((), [], redelivered=False)
-
-    def drop(self, count: int) -> int:
-        """Drop nothing."""
-        del count
-        return 0
-
-    def ack(self, seq_ids: Collection[int], *, moved: bool = False, dropped: bool = False) -> None:
-        """Do nothing: no ack deletes a message."""
-
-    def requeue(self, seq_ids: Collection[int]) -> None:
-        """Do nothing: the messages are in their places."""
-
-    def purge(self) -> int:
-        """Do nothing: only retention deletes messages."""
-        return 0

@@ -31,7 +31,15 @@ from leveret.storage.journal.reads import BODIES, DELTA, Loaded, LoadRequest, Ra
 from leveret.storage.journal.segments import Segment
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.message import Message, Persistent
-from leveret.storage.queues.backing_queue import PagingCounts, Peeked, Peeking, Piece, PortionSteps, never
+from leveret.storage.queues.backing_queue import (
+    PagingCounts,
+    Peeked,
+    Peeking,
+    Piece,
+    PortionSteps,
+    Recovered,
+    never,
+)
 from leveret.storage.queues.chunks import Chunk, ChunkCache, Copies, Dress, chunk_of, message_of_copy
 from leveret.storage.queues.consumer_offsets import ConsumerOffsets
 from leveret.storage.queues.delta import NO_GAPS
@@ -544,30 +552,21 @@ class StreamLog(AppendOnly, Looks):
         self.next_seq = self.last_batch = self._safe.stop = self._stored.stop = rows[-1].first
         self.octets = rows[-1].before
 
-    def recover(
-        self,
-        count: int,
-        first: int,
-        stop: int,
-        *,
-        redelivered_below: int,
-        octets: int = 0,
-        expiring: bool = False,
-    ) -> None:
-        """Take over the messages on disk, whose contents have so many `octets`; `know` must have been called."""
-        del count, redelivered_below, expiring
+    def recover(self, found: Recovered) -> None:
+        """Take over the messages on disk, with the octets of their contents; `know` must have been called."""
+        first = found.first
         # the row of the first one was damaged: octets before the next one are not counted
         if not self.segments or first < self.first:
             before = self.segments[0].before if self.segments else 0
             self.segments.insert(0, Segment(first, 0, before, has_references=True))
-        stop = max(stop, self.segments[-1].first)
+        stop = max(found.stop, self.segments[-1].first)
         self.next_seq = self._safe.stop = self._stored.stop = stop
         self.last_batch = max(self.first, stop - 1)
-        self.octets = self.segments[0].before + octets
+        self.octets = self.segments[0].before + found.octets
 
-    def saved(self) -> tuple[int, int, int, int, int, bool]:
+    def saved(self) -> Recovered:
         """Return the state for `recover` at the next start, as a variable queue does; all must be on disk."""
-        return self.ready_count, self.first, self.next_seq, self.kept_octets, 0, False
+        return Recovered(self.ready_count, self.first, self.next_seq, self.kept_octets)
 
     def publish_delivered(
         self, messages: list[Message], *, ack_required: bool, persistent: bool = False, expires: int = 0

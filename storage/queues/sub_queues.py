@@ -32,7 +32,7 @@ from leveret.storage.journal.blocks import (
 from leveret.storage.journal.reads import LoadRequest, Range
 from leveret.storage.large_table import fitting
 from leveret.storage.message import Message
-from leveret.storage.queues.backing_queue import NO_TRANSITIONS, PagingCounts, never
+from leveret.storage.queues.backing_queue import NO_TRANSITIONS, PagingCounts, Recovered, never
 from leveret.storage.queues.delta import Delta
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.peek import (
@@ -430,27 +430,18 @@ class SubQueues(Looks):
 
     # -- restarts ---------------------------------------------------------------------------------------------------
 
-    def recover(
-        self,
-        count: int,
-        first: int,
-        stop: int,
-        *,
-        redelivered_below: int,
-        octets: int = 0,
-        expiring: bool = False,
-    ) -> None:
-        """Take over `count` messages on disk, of seq_ids from `first` to before `stop`, with `octets` of bodies."""
-        self.expiring = expiring
-        self.ready_count = count
+    def recover(self, found: Recovered) -> None:
+        """Take over messages on disk."""
+        self.expiring = found.expiring
+        self.ready_count = count = found.messages
         self._not_fetched -= count
         delta = self.delta
-        delta.count, delta.octets = count, octets
-        delta.start, delta.stop = (first, stop) if count else (0, 0)
-        self.redelivered_below = redelivered_below
+        delta.count, delta.octets = count, found.octets
+        delta.start, delta.stop = (found.first, found.stop) if count else (0, 0)
+        self.redelivered_below = found.redelivered_below
 
-    def saved(self) -> tuple[int, int, int, int, int, bool]:
-        """Return what `recover` needs at the next start, once all is on disk: count, first, stop, octets and so on."""
+    def saved(self) -> Recovered:
+        """Return what `recover` needs at the next start, once all is on disk."""
         first_unfetched = self._first_unfetched()
         unacked = chain(self._unacked.values(), self._unacked_out.values())
         kept = [
@@ -464,7 +455,8 @@ class SubQueues(Looks):
         if count:
             seq_ids += [self.delta.start, self.delta.stop - 1]
         if not seq_ids:
-            return 0, 0, 0, 0, 0, False
+            return Recovered()
         octets = max(0, octets + octets_of(kept))  # a damaged bitmap's messages were not counted
         redelivered_below = max(first_unfetched, self.redelivered_below)
-        return count + len(kept), min(seq_ids), max(seq_ids) + 1, octets, redelivered_below, self.expiring
+        stop = max(seq_ids) + 1
+        return Recovered(count + len(kept), min(seq_ids), stop, octets, redelivered_below, self.expiring)

@@ -21,7 +21,7 @@ from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
-from typing import Any, NamedTuple
+from typing import Any
 
 from leveret.storage import delayed
 from leveret.storage.damage import BITMAP, BLOCK
@@ -40,6 +40,7 @@ from leveret.storage.journal.blocks import (
 from leveret.storage.journal.body_rows import TABLE as BODIES
 from leveret.storage.journal.reads import Range
 from leveret.storage.journal.segments import Segment
+from leveret.storage.queues.backing_queue import Recovered
 from leveret.storage.queues.queue_ids import queue_qid
 from leveret.storage.queues.stream_log import StreamLog
 from leveret.storage.queues.variable_queue import VariableQueue
@@ -56,21 +57,10 @@ PIECE = 1024 * 1024  # bytes per read ahead
 _PAGE = 4096
 
 
-class Recovered(NamedTuple):
-    """The messages of one queue: their number, and the first and end seq_id."""
-
-    messages: int
-    first: int
-    stop: int
-    octets: int  # bytes of all bodies
-    redelivered_below: int
-    expiring: bool = False  # True if any message has an expiry time
-
-
 def read_state(key: bytes, value: bytes, saved: Saved) -> Recovered:
     """Parse a queue's row saved by a clean stop; raises DamagedError or struct.error."""
-    messages, first, stop, octets, redelivered_below, flags = _STATE.unpack(unseal(key, value, saved.boot))
-    return Recovered(messages, first, stop, octets, redelivered_below, bool(flags & _EXPIRING))
+    *numbers, flags = _STATE.unpack(unseal(key, value, saved.boot))
+    return Recovered(*numbers, expiring=bool(flags & _EXPIRING))
 
 
 def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recovered]:
@@ -305,9 +295,8 @@ def saved_rows(queues: Iterable[VariableQueue | StreamLog]) -> list[tuple[str, b
     for queue in queues:
         if queue.durable and not queue.deleted:
             state = queue.saved()
-            if state[0]:
-                *numbers, expiring = state
-                row = _STATE.pack(*numbers, _EXPIRING * expiring | _ALWAYS)
+            if state.messages:
+                row = _STATE.pack(*state[:-1], _EXPIRING * state.expiring | _ALWAYS)
                 rows.append(("queues", _QID.pack(queue.qid), row))
     return rows
 

@@ -5,8 +5,8 @@ from leveret.storage.queues.variable_queue import VariableQueue
 _recover = VariableQueue.recover
 
 
-def recover(queue, *arguments, **options):
-    _recover(queue, *arguments, **options | {"redelivered_below": 0})
+def recover(queue, found):
+    _recover(queue, found._replace(redelivered_below=0))
 
 
 VariableQueue.recover = recover

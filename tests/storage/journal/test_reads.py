@@ -9,6 +9,7 @@ from leveret.storage.journal.blocks import Entry
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import BODIES, DELTA, LoadRequest
 from leveret.storage.message import Message, Persistent
+from leveret.storage.queues.backing_queue import Recovered
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
@@ -158,7 +159,7 @@ def test_a_long_gap_is_read_over_at_once(disk: Disk) -> None:
     disk.publish(2)
     disk.commit()
     second = VariableQueue(disk.queue.pager, 1, durable=True, next_seq=6 << 40)
-    second.recover(4, 0, (5 << 40) + 2, redelivered_below=6 << 40, octets=44)
+    second.recover(Recovered(4, 0, (5 << 40) + 2, 44, 6 << 40))
     disk.queue = second
     found = []
     loads = 0
@@ -183,7 +184,7 @@ def test_a_damaged_record_costs_one_message(disk: Disk) -> None:
         for key, value in list(txn.cursor(blocks)):
             txn.put(key, value[:-1] + b"x", db=blocks)
     again = VariableQueue(disk.queue.pager, 1, durable=True, next_seq=1000)
-    again.recover(SEGMENT * 2, 0, SEGMENT * 2, redelivered_below=1000, octets=11 * 2 * SEGMENT)
+    again.recover(Recovered(SEGMENT * 2, 0, SEGMENT * 2, 11 * 2 * SEGMENT, 1000))
     disk.queue = again
 
     assert [*range(SEGMENT - 1), *range(SEGMENT, 2 * SEGMENT - 1)] == disk.drain()

@@ -32,14 +32,7 @@ def test_what_is_damaged_keeps_nothing_back_and_counts_no_more(tmp_path, is_earl
     requests = []
     pager = Pager(Journal(environment.boot << 40), requests.append, segment=SEGMENT, early_confirm=is_early)
     queue = VariableQueue(pager, qid, durable=True, next_seq=environment.boot << 40)
-    found = recover(environment, {qid: queue})[qid]
-    queue.recover(
-        found.messages,
-        found.first,
-        found.stop,
-        redelivered_below=found.redelivered_below,
-        octets=found.octets,
-    )
+    queue.recover(recover(environment, {qid: queue})[qid])
     counted = sum(queue.ready_octets())
     delivered = []
     for _ in range(4 * BLOCKS):
@@ -83,14 +76,7 @@ def test_no_block_is_served_in_place_of_another(tmp_path, clean, octets, other, 
         Journal(environment.boot << 40), requests.append, segment=SEGMENT, damages=environment.damages
     )
     queue = VariableQueue(pager, qid, durable=True, next_seq=environment.boot << 40)
-    found = recover(environment, {qid, stored.queues["two"].qid})[qid]
-    queue.recover(
-        found.messages,
-        found.first,
-        found.stop,
-        redelivered_below=found.redelivered_below,
-        octets=found.octets,
-    )
+    queue.recover(recover(environment, {qid, stored.queues["two"].qid})[qid])
     delivered = []
     for _ in range(4 * BLOCKS):
         delivered += queue.fetch(SEGMENT, ack_required=True).messages if queue.ready_count else []

@@ -9,6 +9,7 @@ import pytest
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.message import Message
+from leveret.storage.queues.backing_queue import Recovered
 from leveret.storage.queues.invariants import InvariantError, check
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
@@ -45,7 +46,7 @@ def fetch(queue: VariableQueue) -> None:
 def recovered(queue: VariableQueue) -> VariableQueue:
     """A queue after a start, all of it on disk."""
     after = VariableQueue(queue.pager, 2, durable=True, next_seq=1 << 40)
-    after.recover(40, 0, 40, redelivered_below=0)
+    after.recover(Recovered(40, 0, 40))
     return after
 
 

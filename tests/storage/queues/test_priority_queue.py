@@ -84,9 +84,7 @@ class Store:
         self.found = recover(self.environment, {self.qid} if qid else set())
         self.environment.begin_use()
         for number, recovered in self.found.items():
-            count, first, stop, octets, below, expiring = recovered
-            level = self.queue.stored_level(number)
-            level.recover(count, first, stop, redelivered_below=below, octets=octets, expiring=expiring)
+            self.queue.stored_level(number).recover(recovered)
         self.queue.recount()
 
     def make_level(self, level: int) -> VariableQueue:

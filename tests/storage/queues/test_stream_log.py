@@ -83,8 +83,7 @@ class Disk:
         if rows := self.environment.segments().get(QID):
             self.log.know(rows)
         if QID in found:
-            each = found[QID]
-            self.log.recover(each.messages, each.first, each.stop, redelivered_below=0, octets=each.octets)
+            self.log.recover(found[QID])
 
     def _snapshot(self) -> Snapshot:
         return self.environment.snapshot()

@@ -1239,12 +1239,12 @@ class Machine(RuleBasedStateMachine):
                 copy.death = NOWHERE
             assert len(model.copies) == (found[qid].messages if qid in found else 0)
             if qid in found:
-                count, first, stop, octets, below, expiring = found[qid]
-                assert expiring or not any(copy.expires for copy in model.copies.values())
+                each = found[qid]
+                assert each.expiring or not any(copy.expires for copy in model.copies.values())
                 if model.copies:
-                    assert first <= min(model.copies)
-                    assert max(model.copies) < stop
-                queue.recover(count, first, stop, redelivered_below=below, octets=octets, expiring=expiring)
+                    assert each.first <= min(model.copies)
+                    assert max(model.copies) < each.stop
+                queue.recover(each)
             self.queues[qid] = model
         self.declare_transient()
         while len(self.queues) < 2:

@@ -13,13 +13,14 @@ from leveret.storage.journal.blocks import pack_key
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.journal.segments import Segment
+from leveret.storage.queues.backing_queue import Recovered
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store import recovery as module
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.lmdb_transactions import MAP_SIZE
-from leveret.storage.store.recovery import PIECE, Recovered, read_ahead, recover, saved_rows, visits_most
+from leveret.storage.store.recovery import PIECE, read_ahead, recover, saved_rows, visits_most
 from leveret.storage.store.store_header import pack_number
 from tests.samples.stored import SEGMENT, Stored
 
@@ -39,14 +40,7 @@ class Restarted:
         pager = Pager(self.journal, self.requests.append, segment=SEGMENT, damages=environment.damages)
         self.queue = VariableQueue(pager, qid, durable=True, next_seq=environment.boot << 40)
         self.found = recover(environment, {qid})[qid]
-        found = self.found
-        self.queue.recover(
-            found.messages,
-            found.first,
-            found.stop,
-            redelivered_below=found.redelivered_below,
-            octets=found.octets,
-        )
+        self.queue.recover(self.found)
 
     def take(self, count: int) -> int:
         """Fetch and ack up to `count` messages, reading what is on disk; how many there were."""
