@@ -227,7 +227,7 @@ class Standby:
 
 class _Leadership:
     def __init__(self, config: Config, keeper: Keeper, control: Control) -> None:
-        from leveret.broker.persistence.replicated_store import ReplicatedDataStore  # noqa: PLC0415
+        from leveret.broker.replication.replicated_store import ReplicatedDataStore  # noqa: PLC0415
 
         self._config = config
         self._keeper = keeper

@@ -2,6 +2,7 @@
 
 A queue imports its parts, and vhosts and channels import queues: so this is all that the parts know of them.
 """
+# ruff: noqa: D102 - the classes that are named describe their members
 
 from collections.abc import Callable, Collection, MutableMapping, Sequence
 from typing import Any, Protocol
@@ -36,9 +37,7 @@ class OwningQueue(Runnable, Protocol):
     moving: int
 
     @property
-    def store(self) -> BackingQueue:
-        """The backing queue that keeps the messages."""
-
+    def store(self) -> BackingQueue: ...
     @property
     def ids(self) -> Any:
         """Its `broker.queue.deduplication.Deduplication`; None if it never took messages by their ids."""
@@ -48,54 +47,25 @@ class OwningQueue(Runnable, Protocol):
         """Its `broker.queue.consumer_rotation.ConsumerRotation`."""
 
     @property
-    def consumer_count(self) -> int:
-        """Number of consumers, ready or not."""
-
+    def consumer_count(self) -> int: ...
     @property
-    def held_count(self) -> int:
-        """Number of messages that no consumer gets yet."""
-
-    def touch(self) -> None:
-        """Schedule a run of the queue at the end of this turn."""
-
-    def settle(self) -> None:
-        """Process the acks and arrivals collected in this turn."""
-
-    def take_in(self, messages: list[Message], *, expires: int) -> None:
-        """Deliver arrivals to consumers, or enqueue them."""
-
-    def taken(self, count: int) -> None:
-        """Record that the first `count` arrivals were enqueued before an error."""
-
+    def held_count(self) -> int: ...
+    def touch(self) -> None: ...
+    def settle(self) -> None: ...
+    def take_in(self, messages: list[Message], *, expires: int) -> None: ...
+    def taken(self, count: int) -> None: ...
     def add_consumer(self, consumer: Any) -> None:
         """Add a consumer; the caller must have checked exclusivity, and must call `touch` afterwards."""
 
-    def rejoin(self, consumer: Any) -> None:
-        """Put a consumer back at the end of the rotation."""
-
-    def suspend(self) -> None:
-        """Deliver nothing until `resume` has been called as many times."""
-
-    def resume(self) -> None:
-        """Resume delivery."""
-
-    def requeue(self, seq_ids: Collection[int], *, failed: bool = True) -> None:
-        """Requeue unacked messages at their original positions."""
-
-    def discard(self, seq_ids: Collection[int]) -> None:
-        """Discard unacked messages that were rejected without requeue; the caller must call `touch` afterwards."""
-
-    def drop_rejected(self, keys: Collection[int], *, moved: bool) -> None:
-        """Remove rejected messages that do not become dead letters."""
-
-    def dead_lettered(self, count: int, moved: Collection[int]) -> None:
-        """Count dead-lettered messages, and remove those that `moved`."""
-
-    def after_next_run(self, callback: Callable[[], object]) -> None:
-        """Call back once, after the next run; the queue runs when messages have been read from disk."""
-
-    def finish(self) -> None:
-        """Empty a deleted queue after its last discard."""
+    def rejoin(self, consumer: Any) -> None: ...
+    def suspend(self) -> None: ...
+    def resume(self) -> None: ...
+    def requeue(self, seq_ids: Collection[int], *, failed: bool = True) -> None: ...
+    def discard(self, seq_ids: Collection[int]) -> None: ...
+    def drop_rejected(self, keys: Collection[int], *, moved: bool) -> None: ...
+    def dead_lettered(self, count: int, moved: Collection[int]) -> None: ...
+    def after_next_run(self, callback: Callable[[], object]) -> None: ...
+    def finish(self) -> None: ...
 
 
 class RetainedMessages(Protocol):
@@ -109,17 +79,10 @@ class RetainedMessages(Protocol):
     def is_counted(self) -> bool:
         """True if that is exact; otherwise there may be more."""
 
-    def keep(self, messages: Collection[Message], *, largest: int, persistent: bool) -> None:
-        """Append messages; see `RetainedQueue.keep`."""
-
-    def gather(self, messages: Sequence[Message], share: int, *, is_saved: bool) -> None:
-        """Append messages that may wait for others; see `RetainedQueue.gather`."""
-
-    def retain(self, settings: QueueSettings) -> None:
-        """Apply the settings of the queue that the messages come from."""
-
-    def delete(self) -> Any:
-        """Delete it."""
+    def keep(self, messages: Collection[Message], *, largest: int, persistent: bool) -> None: ...
+    def gather(self, messages: Sequence[Message], share: int, *, is_saved: bool) -> None: ...
+    def retain(self, settings: QueueSettings) -> None: ...
+    def delete(self) -> Any: ...
 
 
 class ParentVHost(Protocol):
@@ -128,9 +91,7 @@ class ParentVHost(Protocol):
     context: NodeContext
     compatibility: QueueCompatibility
 
-    def expire(self, queue: Any) -> None:
-        """Delete an unused queue."""
-
+    def expire(self, queue: Any) -> None: ...
     def queue_finished(self, queue: Any) -> None:
         """Called when a deleted queue has discarded its last message."""
 
@@ -179,11 +140,6 @@ class ClientChannel(Protocol):
         """Its connection, or what stands for it: it has a `name` and a `user`."""
 
     @property
-    def global_room(self) -> int:
-        """Number of further messages that the channel-wide prefetch allows."""
-
-    def consumer_cancelled(self, consumer: Any) -> None:
-        """Remove a consumer whose queue was deleted, and notify the client."""
-
-    def number_publishes(self, route: Any, count: int = 1) -> None:
-        """Assign sequence numbers to publishes, and schedule their confirms."""
+    def global_room(self) -> int: ...
+    def consumer_cancelled(self, consumer: Any) -> None: ...
+    def number_publishes(self, route: Any, count: int = 1) -> None: ...

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from leveret.broker.persistence.worker_thread import Done, Job
 from leveret.broker.replication import chain, node as events
 from leveret.broker.replication.engine import ORIGIN, Engine, Entry, NoAnswerError, Position
 from leveret.broker.replication.node import LEASE, READ, Node, NotLeadingError
@@ -33,9 +34,6 @@ CLOSE_SECONDS = 5.0  # time for the connections to the database to close
 WHOLE_OCTETS = 4 * MEBIBYTE  # size from which a batch goes in pieces, between which the lease is renewed
 _ID_OCTETS = 16
 _NUMBER = 8
-
-Job = Callable[[], Any]
-JobDone = Callable[[Any, BaseException | None], None]
 
 
 class _Calls(NamedTuple):
@@ -109,7 +107,7 @@ class Keeper:
         self._loop = asyncio.get_running_loop()
         self._disk = ThreadPoolExecutor(1, "leveret-copy")
         self._copying = ThreadPoolExecutor(1, "leveret-snapshot")
-        self._submit: Callable[[Job, JobDone], None] = self._in_thread
+        self._submit: Callable[[Job, Done], None] = self._in_thread
         self._report_full: Callable[[bool], object] = bool
         self._is_full = False
         self._wakes = (asyncio.Event(), asyncio.Event())
@@ -211,7 +209,7 @@ class Keeper:
         """Return whether clients may get, in this turn, what waits for no entry of the log."""
         return self.node.may_answer(boot_time())
 
-    # -- the log, for the store of the broker (`broker.persistence.replicated_store.Log`) -----------------------------
+    # -- the log, for the store of the broker (`replicated_store`) ----------------------------------------------------
 
     def submit(self, octets: bytes, logged: Callable[[], object], applied: Callable[[], object]) -> None:
         """Append a batch, apply it, and call back after each. Nothing happens any more if the node leads no more."""
@@ -247,7 +245,7 @@ class Keeper:
         """True if memory has no room for more that is not applied: the copy has room for it."""
         return self.node.is_behind and not self._is_full
 
-    def use_writer(self, submit: Callable[[Job, JobDone], None]) -> None:
+    def use_writer(self, submit: Callable[[Job, Done], None]) -> None:
         """Apply in this thread from now on: the one that writes to the copy."""
         self._submit = submit
 
@@ -401,7 +399,7 @@ class Keeper:
 
     # -- the copy -----------------------------------------------------------------------------------------------------
 
-    def _in_thread(self, job: Job, done: JobDone) -> None:
+    def _in_thread(self, job: Job, done: Done) -> None:
         """Run a job in the keeper's thread, and `done` in the loop with its result or exception."""
 
         def work() -> None:
@@ -472,7 +470,7 @@ class Keeper:
         self.node.wiped(boot_time())
         self._pump()
 
-    def _then(self, follow: Callable[[], object] = tuple) -> JobDone:
+    def _then(self, follow: Callable[[], object] = tuple) -> Done:
         """Return what follows a job in the loop, unless the job has failed: the node cannot go on then."""
 
         def done(_result: object, error: BaseException | None) -> None:

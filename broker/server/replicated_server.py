@@ -13,8 +13,8 @@ from leveret.broker.config.sections import EventsConfig, ExportConfig
 from leveret.broker.connection.state import OPEN
 from leveret.broker.errors import ReplyCode
 from leveret.broker.network.socket_driver import SocketDriver
-from leveret.broker.persistence.replicated_store import ReplicatedDataStore
 from leveret.broker.replication.control import Control
+from leveret.broker.replication.replicated_store import ReplicatedDataStore
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.server.server import Server
 

@@ -12,6 +12,7 @@ and for each table it is about to read.
 """
 # ruff: noqa: TRY301 - an error is raised and handled in one place
 
+import contextlib
 import json
 import os
 import sys
@@ -189,6 +190,14 @@ class Check:
     def _report(self, where: str, text: str, *, damage: bool = True) -> None:
         self._found(Finding(where, text, damage))
 
+    @contextlib.contextmanager
+    def _reporting(self, where: str, what: str = "") -> Iterator[None]:
+        """Report the damage of a row that cannot be parsed, and go on with the next one."""
+        try:
+            yield
+        except (DamagedError, StructError) as error:
+            self._report(where, f"{what}{error}")
+
     def _open_tables(self, env: Any) -> None:
         for name in TABLES:
             try:
@@ -252,29 +261,23 @@ class Check:
         numbers = {}
         for name in (BOOT, b"span"):
             if name in rows:
-                try:
+                with self._reporting("meta"):
                     numbers[name] = unpack_number(name, rows[name])
-                except DamagedError as error:
-                    self._report("meta", str(error))
         if BOOT not in rows:
             self._report("meta", "the counter of starts is missing")
         self._boot, self._span = numbers.get(BOOT, 0), numbers.get(b"span", 0)
         self._check_log()
-        try:
+        with self._reporting("meta"):
             self._saved = read_saved(rows[CLEAN]) if CLEAN in rows else None
-        except DamagedError as error:
-            self._report("meta", str(error))
 
     def _check_log(self) -> None:
-        try:
-            left = left_behind(self._store, self._txn, self._db["meta"])
-            self._store_id = read_owner(self._txn, self._db["meta"]).store
-        except DamagedError as error:
-            self._report("meta", str(error))
-            return
-        except OSError as error:
-            self._report(REDO_LOG, f"cannot be read: {error.strerror}")
-            return
+        left = None
+        with self._reporting("meta"):
+            try:
+                left = left_behind(self._store, self._txn, self._db["meta"])
+                self._store_id = read_owner(self._txn, self._db["meta"]).store
+            except OSError as error:
+                self._report(REDO_LOG, f"cannot be read: {error.strerror}")
         if left is not None and left.is_cut_off:
             self._report(REDO_LOG, CUT_OFF, damage=False)
         if left is not None and left.batches:
@@ -283,10 +286,8 @@ class Check:
 
     def _check_definitions(self) -> None:
         for key, value in self._table("defs"):
-            try:
+            with self._reporting("defs"):
                 self._rows.append(decode(key, value))
-            except DamagedError as error:
-                self._report("defs", str(error))
         vhosts, exchanges, queues = (self._ids_of(kind) for kind in (VHostRow, ExchangeRow, QueueRow))
         destinations = queues | exchanges
         for row in self._rows:
@@ -332,16 +333,14 @@ class Check:
         for key, value in self._table("blocks", _PAIR.size):
             qid, first = _PAIR.unpack(key)
             where = f"blocks {qid}/{first}"
-            try:
+            with self._reporting(where):
                 header = read_header(key, value)
-            except (DamagedError, StructError) as error:
-                self._report(where, str(error))
-                continue
-            self._check_block(where, header, value, read_bitmap(self._row("acks", key), header).dead)
-            if owner_qid(qid) not in known and not any(
-                swept == qid and start <= first and header.last < stop for swept, start, stop in self._sweeps
-            ):
-                unknown[qid] += 1
+                self._check_block(where, header, value, read_bitmap(self._row("acks", key), header).dead)
+                if owner_qid(qid) not in known and not any(
+                    swept == qid and start <= first and header.last < stop
+                    for swept, start, stop in self._sweeps
+                ):
+                    unknown[qid] += 1
         for qid, count in unknown.items():
             self._report("blocks", f"{count} blocks of queue {qid}, which does not exist", damage=False)
 
@@ -442,14 +441,11 @@ class Check:
         saved: dict[int, int] = {}
         for key, value in self._table("queues", _U64.size):
             qid = _U64.unpack(key)[0]
-            try:
+            with self._reporting(f"queues {qid}", "the saved state is damaged: "):
                 state = read_state(key, value, self._saved)
-            except (DamagedError, StructError) as error:
-                self._report(f"queues {qid}", f"the saved state is damaged: {error}")
-                continue
-            saved[qid] = state.messages
-            if state.first > state.stop:
-                self._report(f"queues {qid}", f"invalid range from {state.first} to {state.stop}")
+                saved[qid] = state.messages
+                if state.first > state.stop:
+                    self._report(f"queues {qid}", f"invalid range from {state.first} to {state.stop}")
         for qid in saved.keys() | self._queues.keys():
             queue = self._queues.get(qid)
             messages = 0 if queue is None else queue.messages
@@ -510,7 +506,7 @@ class Check:
         lines = Counter[int]()
         for key, value in self._table(delayed.TABLE):
             line = int.from_bytes(key[: delayed.LINE_SIZE], "big")
-            try:
+            with self._reporting(f"{delayed.TABLE} {key.hex()}"):
                 if delayed.is_line(key):
                     counted[line] = delayed.unpack_count(line, value)
                     continue
@@ -519,8 +515,6 @@ class Check:
                 _, _, msg_id = delayed.unpack_row(key, value)
                 if msg_id:
                     self._references[msg_id] += 1
-            except (DamagedError, StructError) as error:
-                self._report(f"{delayed.TABLE} {key.hex()}", str(error))
         stored = {line: b"there" if line in counted else b"" for line in lines.keys() | counted.keys()}
         known = delayed.current_lines(stored, exchanges, queues)
         for line in stored:
@@ -539,47 +533,38 @@ class Check:
     def _check_ids(self) -> None:
         queues = self._ids_of(QueueRow)
         for key, value in self._table(message_ids.TABLE):
-            try:
+            with self._reporting(f"{message_ids.TABLE} {key.hex()}"):
                 line = int.from_bytes(key[: delayed.LINE_SIZE], "big")
                 if delayed.is_line(key):
                     delayed.unpack_count(line, value)
                 else:
                     delayed.unpack_key(key)
                     delayed.checked(key, value, "row")
-            except (DamagedError, StructError) as error:
-                self._report(f"{message_ids.TABLE} {key.hex()}", str(error))
-                continue
-            if delayed.queue_of(line) not in queues:
-                text = "ids of messages of a queue that does not exist"
-                self._report(f"{message_ids.TABLE} {line}", text, damage=False)
+                if delayed.queue_of(line) not in queues:
+                    text = "ids of messages of a queue that does not exist"
+                    self._report(f"{message_ids.TABLE} {line}", text, damage=False)
 
     def _check_segments(self) -> None:
         queues = self._ids_of(QueueRow)
         before: tuple[int, Segment] | None = None
         for key, value in self._table(segments.TABLE, segments.KEY_OCTETS):
-            try:
+            with self._reporting(segments.TABLE):
                 qid, segment = segments.unpack_row(key, value)
-            except DamagedError as error:
-                self._report(segments.TABLE, str(error))
-                continue
-            where = f"{segments.TABLE} {qid}/{segment.first}"
-            if qid not in queues:
-                self._report(where, "a segment of a stream that does not exist", damage=False)
-            if before is not None and before[0] == qid and before[1].before > segment.before:
-                self._report(where, "fewer bytes come before it than before an older one")
-            before = qid, segment
+                where = f"{segments.TABLE} {qid}/{segment.first}"
+                if qid not in queues:
+                    self._report(where, "a segment of a stream that does not exist", damage=False)
+                if before is not None and before[0] == qid and before[1].before > segment.before:
+                    self._report(where, "fewer bytes come before it than before an older one")
+                before = qid, segment
 
     def _check_offsets(self) -> None:
         queues = self._ids_of(QueueRow)
         for key, value in self._table(offsets.TABLE):
-            try:
+            with self._reporting(offsets.TABLE):
                 qid, tag, _ = offsets.unpack_row(key, value)
-            except DamagedError as error:
-                self._report(offsets.TABLE, str(error))
-                continue
-            if qid not in queues:
-                text = "the offset of a consumer of a stream that does not exist"
-                self._report(f"{offsets.TABLE} {qid}/{tag}", text, damage=False)
+                if qid not in queues:
+                    text = "the offset of a consumer of a stream that does not exist"
+                    self._report(f"{offsets.TABLE} {qid}/{tag}", text, damage=False)
 
     def _check_files(self) -> None:
         blobs = self._data_dir / "blobs"

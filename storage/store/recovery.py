@@ -60,7 +60,7 @@ _PAGE = 4096
 def read_state(key: bytes, value: bytes, saved: Saved) -> Recovered:
     """Parse a queue's row saved by a clean stop; raises DamagedError or struct.error."""
     *numbers, flags = _STATE.unpack(unseal(key, value, saved.boot))
-    return Recovered(*numbers, expiring=bool(flags & _EXPIRING))
+    return Recovered._make((*numbers, bool(flags & _EXPIRING)))
 
 
 def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recovered]:

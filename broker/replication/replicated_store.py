@@ -8,14 +8,15 @@ from which they can be read then. How much may wait for that is limited as what 
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.committer import BACKLOG_HIGH, Committer
 from leveret.broker.persistence.data_store import DataStore
-from leveret.broker.persistence.worker_thread import Done, Job, WorkerThread
+from leveret.broker.persistence.worker_thread import WorkerThread
+from leveret.broker.replication.keeper import Keeper
 from leveret.storage.errors import DamagedError, DiskFullError
 from leveret.storage.journal.batch import Batch, encode_batch
 from leveret.storage.queues.backing_queue import Recovered
@@ -29,37 +30,6 @@ NOTHING_MORE = Written([], is_logged=False, applied=0)
 """Result of a batch that the log has: no file goes, and `applied` is called apart."""
 
 
-class Log(Protocol):
-    """The replicated log, as the node that leads uses it."""
-
-    def submit(self, octets: bytes, logged: Callable[[], object], applied: Callable[[], object]) -> None:
-        """Append a batch, apply it, and call back after each. Nothing happens any more if the node leads no more."""
-
-    def use_writer(self, submit: Callable[[Job, Done], None]) -> None:
-        """Apply in this thread from now on: the one that writes to the copy."""
-
-    def on_full(self, report: Callable[[bool], object]) -> None:
-        """Call `report` with true when an apply finds the disk full, with false when there is room again."""
-
-    def apply_late(self) -> None:
-        """Apply no more than memory asks for: this node is about to hand over."""
-
-    @property
-    def is_waiting(self) -> bool:
-        """True while a batch is not on its way to the log yet."""
-
-    @property
-    def is_in_pieces(self) -> bool:
-        """True while a batch goes through the log in pieces: what is submitted meanwhile may be logged before it."""
-
-    @property
-    def is_behind(self) -> bool:
-        """True if memory has no room for more that is not applied, and it is being applied."""
-
-    async def hand_over(self) -> None:
-        """Lead no more: have another node take over what is logged. Nothing is applied or called back any more."""
-
-
 class ReplicatedCommitter(Committer):
     """Commits batches through a log: each is settled once it is logged, and can be read once it is applied.
 
@@ -68,7 +38,7 @@ class ReplicatedCommitter(Committer):
     meanwhile goes together.
     """
 
-    log: Log
+    log: Keeper
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -197,7 +167,13 @@ class ReplicatedDataStore(DataStore):
     committer_class = ReplicatedCommitter
 
     def __init__(
-        self, environment: ReplicaEnvironment, config: StorageConfig, *, ram_limit: int, epoch: int, log: Log
+        self,
+        environment: ReplicaEnvironment,
+        config: StorageConfig,
+        *,
+        ram_limit: int,
+        epoch: int,
+        log: Keeper,
     ) -> None:
         self._log = log
         self._found: dict[int, Recovered] = {}

@@ -11,7 +11,7 @@ from doubles.fakes import Host
 
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence import committer
-from leveret.broker.persistence.replicated_store import ReplicatedDataStore
+from leveret.broker.replication.replicated_store import ReplicatedDataStore
 from leveret.broker.server import shutdown
 from leveret.storage.journal.blocks import read_bitmap, read_header
 from leveret.storage.message import Message, Persistent
