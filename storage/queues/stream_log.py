@@ -9,7 +9,7 @@ Readers ask for a `Chunk` from an offset on. It is cut out of the tail or, if it
 `on_loaded` is called when it is there. Chunks are shared by all readers, within the memory that a `ChunkCache` has for
 all streams of a broker.
 
-A stream is a row of segments (`storage.journal.segments`). Retention deletes segments from the head, never the last
+A stream is a row of segments (`storage.journal.stream_rows`). Retention deletes segments from the head, never the last
 one. Their times and sizes are in memory; the time of each message is in its record, in the place of the expiry.
 
 Without a pager, which has the disk, all messages are in the tail.
@@ -24,12 +24,11 @@ from functools import partial
 from math import inf
 from operator import attrgetter
 
-from leveret.storage.journal import segments
 from leveret.storage.journal.blocks import NO_RETURNS, STORED, Entry
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import BODIES, DELTA, Loaded, LoadRequest, Range
-from leveret.storage.journal.segments import Segment
 from leveret.storage.journal.shared_bodies import OVERHEAD
+from leveret.storage.journal.stream_rows import SEGMENTS, Segment, segment_key, segment_row, set_back
 from leveret.storage.message import Message, Persistent
 from leveret.storage.queues.backing_queue import (
     PagingCounts,
@@ -41,13 +40,11 @@ from leveret.storage.queues.backing_queue import (
     never,
 )
 from leveret.storage.queues.chunks import Chunk, ChunkCache, Copies, Dress, chunk_of, message_of_copy
-from leveret.storage.queues.consumer_offsets import ConsumerOffsets
 from leveret.storage.queues.delta import NO_GAPS
 from leveret.storage.queues.no_paging import AppendOnly
 from leveret.storage.queues.pager import LOAD_OCTETS, Pager
 from leveret.storage.queues.peek import Looks, Part, Places, Snapshot, Stretch, dense
-from leveret.storage.queues.reach import Reach
-from leveret.storage.queues.time_search import RunningSearch, search
+from leveret.storage.queues.stream_offsets import ConsumerOffsets, Reach, RunningSearch, search
 
 AHEAD = 2  # chunks that are read ahead of a reader
 CHUNK = 512
@@ -247,11 +244,11 @@ class StreamLog(AppendOnly, Looks):
                 or message.copies >= _MOST_COPIES
             )
         if last is None or self.octets >= self._segment_end(time) or refers > last.has_references:
-            changed = segments.set_back(self.segments, time)
+            changed = set_back(self.segments, time)
             self.segments.append(Segment(offset, time, self.octets, refers))
             if self.pager is not None:
                 for segment in (*changed, self.segments[-1]):
-                    self.pager.journal.put(segments.TABLE, *segments.pack_row(self.qid, segment))
+                    self.pager.journal.put(SEGMENTS, *segment_row(self.qid, segment))
         return self._segment_end(time)
 
     def _segment_end(self, now: int) -> int:
@@ -322,7 +319,7 @@ class StreamLog(AppendOnly, Looks):
         if self.pager is not None:
             journal = self.pager.journal
             for segment in gone:
-                journal.delete(segments.TABLE, segments.pack_key(self.qid, segment.first))
+                journal.delete(SEGMENTS, segment_key(self.qid, segment.first))
             journal.sweep(self.qid, gone[0].first, first, paged=False)
 
     # -- reads ------------------------------------------------------------------------------------------------------
@@ -591,7 +588,7 @@ class StreamLog(AppendOnly, Looks):
     def _delete_from(self, journal: Journal) -> None:
         tell = journal.end_unwritten(self)
         for segment in self.segments:
-            journal.delete(segments.TABLE, segments.pack_key(self.qid, segment.first))
+            journal.delete(SEGMENTS, segment_key(self.qid, segment.first))
         self.offsets.clear()
         journal.sweep(self.qid, 0, self.next_seq, paged=False)
         if tell is not None:

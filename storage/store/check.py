@@ -28,7 +28,6 @@ import lmdb
 from leveret.storage import delayed, message_ids
 from leveret.storage.errors import DamagedError, StorageError
 from leveret.storage.files import open_regular
-from leveret.storage.journal import offsets, segments
 from leveret.storage.journal.blocks import (
     IN_BLOB,
     RETURN_OCTETS,
@@ -41,7 +40,14 @@ from leveret.storage.journal.blocks import (
     read_records,
 )
 from leveret.storage.journal.body_rows import body_checksum
-from leveret.storage.journal.segments import Segment
+from leveret.storage.journal.stream_rows import (
+    OFFSETS,
+    SEGMENT_KEY_OCTETS,
+    SEGMENTS,
+    Segment,
+    read_offset,
+    read_segment,
+)
 from leveret.storage.message import body_octets
 from leveret.storage.queues.queue_ids import is_retained, owner_qid, queue_qid, retained_qid
 from leveret.storage.store.bodies import Bodies, is_in_file
@@ -72,7 +78,7 @@ from leveret.storage.store.store_header import (
 
 _U64 = Struct(">Q")
 _PAIR = Struct(">QQ")
-_NEWER = (message_ids.TABLE, segments.TABLE, offsets.TABLE)
+_NEWER = (message_ids.TABLE, SEGMENTS, OFFSETS)
 """Tables that data of earlier versions do not have."""
 _COUNT = Struct(">I")
 _ROOT_PAGES = 2
@@ -218,8 +224,8 @@ class Check:
             ("bodies", self._check_bodies),
             ("refs", self._check_refs),
             (message_ids.TABLE, self._check_ids),
-            (segments.TABLE, self._check_segments),
-            (offsets.TABLE, self._check_offsets),
+            (SEGMENTS, self._check_segments),
+            (OFFSETS, self._check_offsets),
         ):
             self._reading(name)
             if name in self._db:
@@ -547,10 +553,10 @@ class Check:
     def _check_segments(self) -> None:
         queues = self._ids_of(QueueRow)
         before: tuple[int, Segment] | None = None
-        for key, value in self._table(segments.TABLE, segments.KEY_OCTETS):
-            with self._reporting(segments.TABLE):
-                qid, segment = segments.unpack_row(key, value)
-                where = f"{segments.TABLE} {qid}/{segment.first}"
+        for key, value in self._table(SEGMENTS, SEGMENT_KEY_OCTETS):
+            with self._reporting(SEGMENTS):
+                qid, segment = read_segment(key, value)
+                where = f"{SEGMENTS} {qid}/{segment.first}"
                 if qid not in queues:
                     self._report(where, "a segment of a stream that does not exist", damage=False)
                 if before is not None and before[0] == qid and before[1].before > segment.before:
@@ -559,12 +565,12 @@ class Check:
 
     def _check_offsets(self) -> None:
         queues = self._ids_of(QueueRow)
-        for key, value in self._table(offsets.TABLE):
-            with self._reporting(offsets.TABLE):
-                qid, tag, _ = offsets.unpack_row(key, value)
+        for key, value in self._table(OFFSETS):
+            with self._reporting(OFFSETS):
+                qid, tag, _ = read_offset(key, value)
                 if qid not in queues:
                     text = "the offset of a consumer of a stream that does not exist"
-                    self._report(f"{offsets.TABLE} {qid}/{tag}", text, damage=False)
+                    self._report(f"{OFFSETS} {qid}/{tag}", text, damage=False)
 
     def _check_files(self) -> None:
         blobs = self._data_dir / "blobs"

@@ -27,11 +27,10 @@ from leveret.storage import delayed, message_ids
 from leveret.storage.damage import Damages
 from leveret.storage.errors import NO_SPACE, DamagedError, DiskFullError, Done, StorageError
 from leveret.storage.files import DIRECTORY, sync_directory, tighten
-from leveret.storage.journal import offsets, segments
 from leveret.storage.journal.batch import Batch, Changes, LoggedChanges, small_changes
 from leveret.storage.journal.blocks import LAST_SEQ_ID
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
-from leveret.storage.journal.segments import Segment
+from leveret.storage.journal.stream_rows import OFFSETS, SEGMENTS, Segment, read_offset, read_segment
 from leveret.storage.store.bodies import Bodies
 from leveret.storage.store.lmdb_file import refuse_links, refuse_lost
 from leveret.storage.store.lmdb_transactions import TABLES, LmdbEnvironment, file_octets, unusable
@@ -564,14 +563,14 @@ class Environment:
     def segments(self) -> dict[int, list[Segment]]:
         """Return the segments of each stream, ascending. Damaged rows are left out: two segments are one then."""
         found: dict[int, list[Segment]] = {}
-        for qid, segment in self._sound_rows(segments.TABLE, segments.unpack_row):
+        for qid, segment in self._sound_rows(SEGMENTS, read_segment):
             found.setdefault(qid, []).append(segment)
         return found
 
     def offsets(self) -> dict[int, dict[str, int]]:
         """Return the offsets of the consumers of each stream, by their tags. Damaged rows are left out."""
         found: dict[int, dict[str, int]] = {}
-        for qid, tag, offset in self._sound_rows(offsets.TABLE, offsets.unpack_row):
+        for qid, tag, offset in self._sound_rows(OFFSETS, read_offset):
             found.setdefault(qid, {})[tag] = offset
         return found
 
@@ -586,7 +585,7 @@ class Environment:
         """Remove the rows of streams that no longer exist: those of segments and offsets."""
         gone = {
             table: [key for key, _ in self.rows(table) if int.from_bytes(key[:8], "big") in qids]
-            for table in (segments.TABLE, offsets.TABLE)
+            for table in (SEGMENTS, OFFSETS)
         }
         if any(gone.values()):
             with self.store.env.begin(write=True) as txn:

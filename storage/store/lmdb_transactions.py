@@ -32,7 +32,6 @@ from leveret.storage import delayed, message_ids
 from leveret.storage.damage import BITMAP, BLOCK, Damages
 from leveret.storage.errors import DamagedError, StorageError, UnknownStateError
 from leveret.storage.files import DIRECTORY, FILE, sync_data
-from leveret.storage.journal import offsets, segments
 from leveret.storage.journal.batch import Changes, LoggedChanges, decode_batch, together
 from leveret.storage.journal.blocks import (
     LAST_SEQ_ID,
@@ -45,6 +44,7 @@ from leveret.storage.journal.blocks import (
     unpack_key,
 )
 from leveret.storage.journal.reads import Range, RawBlock
+from leveret.storage.journal.stream_rows import OFFSETS, SEGMENTS
 from leveret.storage.store.bodies import put_bodies, remove_reference, share_bodies
 from leveret.storage.store.redo_log import CUT_OFF, ROW, RedoLog, give_reserve, left_behind, read_place
 from leveret.storage.store.store_header import CLEAN, pack_number, unpack_number
@@ -62,8 +62,8 @@ TABLES = (  # the tables of the environment with what survives the end of the br
     "sweeps",
     delayed.TABLE,
     message_ids.TABLE,
-    segments.TABLE,
-    offsets.TABLE,
+    SEGMENTS,
+    OFFSETS,
 )
 MAP_SIZE = 1 << 40
 LEAST_MAP = 1 << 30  # bytes of a map below which an environment is not opened

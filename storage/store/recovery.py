@@ -39,7 +39,7 @@ from leveret.storage.journal.blocks import (
 )
 from leveret.storage.journal.body_rows import TABLE as BODIES
 from leveret.storage.journal.reads import Range
-from leveret.storage.journal.segments import Segment
+from leveret.storage.journal.stream_rows import Segment
 from leveret.storage.queues.backing_queue import Recovered
 from leveret.storage.queues.queue_ids import queue_qid
 from leveret.storage.queues.stream_log import StreamLog

@@ -12,11 +12,11 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from leveret.storage.damage import Damages
-from leveret.storage.journal import segments
 from leveret.storage.journal.blocks import Entry
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
 from leveret.storage.journal.shared_bodies import OVERHEAD
+from leveret.storage.journal.stream_rows import SEGMENTS, segment_key
 from leveret.storage.message import Message, Persistent
 from leveret.storage.queues.chunks import ChunkCache, message_of_copy
 from leveret.storage.queues.pager import Pager
@@ -344,8 +344,8 @@ def test_a_segment_whose_row_is_damaged_is_read_all_the_same(disk: Disk, clean: 
     disk.stop(clean=clean)
     environment = Environment(disk.path, sync=False)
     with environment.store.env.begin(write=True) as txn:
-        table = environment.store.db[segments.TABLE]
-        key = segments.pack_key(QID, starts[0])
+        table = environment.store.db[SEGMENTS]
+        key = segment_key(QID, starts[0])
         txn.put(key, txn.get(key, db=table)[:-1] + b"\xff", db=table)
     environment.close()
     disk.open()

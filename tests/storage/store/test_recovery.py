@@ -12,7 +12,7 @@ from leveret.storage.errors import StorageError
 from leveret.storage.journal.blocks import pack_key
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
-from leveret.storage.journal.segments import Segment
+from leveret.storage.journal.stream_rows import Segment
 from leveret.storage.queues.backing_queue import Recovered
 from leveret.storage.queues.invariants import check
 from leveret.storage.queues.pager import Pager
