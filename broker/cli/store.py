@@ -27,7 +27,7 @@ from leveret.broker.persistence.backup import unfinished
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.storage.errors import StorageError
 from leveret.storage.store import compact as offline
-from leveret.storage.store.backup import Backup, Copied, Pace, Stopped, last
+from leveret.storage.store.backup import Backup, Copied, Pace, last
 
 if TYPE_CHECKING:
     from leveret.broker.cli.ctl.client import ApiClient
@@ -256,7 +256,7 @@ def _back_up(data_dir: Path, dest: Path, rate: int) -> Copied:
 
     try:
         with locked(data_dir, make=False), last(data_dir) as moment, unfinished(data_dir, dest) as target:
-            return Backup(data_dir, target, Stopped(moment), Pace(rate, wait)).run()
+            return Backup(data_dir, target, moment, Pace(rate, wait)).run()
     except DataDirError as error:
         if not (data_dir / SOCKET_NAME).is_socket():
             raise

@@ -21,7 +21,6 @@ from leveret.broker.amqp.properties import with_offset
 from leveret.broker.amqp.tables import Table
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.committer import Committer
-from leveret.broker.persistence.damage_log import DamageLog
 from leveret.broker.persistence.space_reclaim import SpaceReclaim
 from leveret.broker.persistence.worker_thread import WorkerThread
 from leveret.broker.queue.arguments import STREAM, STRICT, priorities_of, queue_type
@@ -30,7 +29,7 @@ from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.vhost import VHost
-from leveret.storage.damage import Damages
+from leveret.storage.damage import TEXTS, Damage, Damages
 from leveret.storage.delayed import TABLE as DELAYED, DelayedRows, Due, Start, queue_of
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.journal.journal import Journal
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.storage")
 
+LOG_SECONDS = 1.0  # between two batches of lines about damaged data
 FLUSHES = 2  # per commit (data and root page), and per body in a file (it, and its directory entry)
 _CHECKED = ("publish", "publish_delivered", "fetch", "ack", "requeue", "purge", "loaded", "set_ram_target")
 
@@ -132,6 +132,46 @@ class MessageReader(WorkerThread):
     def reads_pending(self) -> int:
         """Number of reads whose results were not passed on yet."""
         return self.pending + len(self._found)
+
+
+class DamageLog:
+    """Formats the damage found since the last call: at most one line per second and queue, with name and position.
+
+    The vhosts have the names of queues, and of exchanges with delays.
+    """
+
+    def __init__(self, damages: Damages, vhosts: dict[str, VHost]) -> None:
+        self._damages = damages
+        self._vhosts = vhosts
+        self._due = 0.0
+
+    def lines(self, now: float) -> Iterable[str]:
+        """Return the lines to log; at most one batch per second. `now` in seconds of the loop's clock."""
+        if now < self._due:
+            return ()
+        self._due = now + LOG_SECONDS
+        met = self._damages.take()
+        return list(self._lines(met)) if met else ()
+
+    def _lines(self, met: list[Damage]) -> Iterator[str]:
+        names = self._names({owner_qid(each.qid) for each in met})
+        for each in met:
+            name = names.get(owner_qid(each.qid), f"an unknown queue (id {owner_qid(each.qid)})")
+            more = f"; and {each.others} more" if each.others else ""
+            yield f"damaged data of {name}: {TEXTS[each.kind]} (position {each.position}, {each.kind}){more}"
+
+    def _names(self, wanted: set[int]) -> dict[int, str]:
+        names = {}
+        for vhost in self._vhosts.values():
+            for queue in vhost.queues.values():
+                qid = getattr(queue.store, "qid", 0)  # data in memory is never damaged, and has no qid
+                if qid in wanted:
+                    names[qid] = f"queue '{queue.name}' in vhost '{vhost.name}'"
+            for exchange in vhost.router.exchanges.values():
+                number = getattr(exchange.line, "number", 0)
+                if number in wanted:
+                    names[number] = f"exchange '{exchange.name}' in vhost '{vhost.name}'"
+        return names
 
 
 class DataStore:

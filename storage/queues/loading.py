@@ -28,7 +28,7 @@ from leveret.storage.journal.blocks import (
 from leveret.storage.journal.reads import BODIES, DELTA, RETURNED, Loaded, LoadRequest, Range, RawBlock, Reads
 from leveret.storage.message import Message
 from leveret.storage.queues.paging import Paging
-from leveret.storage.queues.peek import headed, message_of, ranges_of, slot_of
+from leveret.storage.queues.peek import bodies_of_entries, headed, message_of, ranges_of, slot_of
 from leveret.storage.queues.requeued import Item
 from leveret.storage.queues.sub_queues import NO_ENTRIES
 
@@ -313,31 +313,17 @@ class Reading(Paging):
             for entry in request.entries
             if entry.message is None and entry.state == STORED
         }
-        places: dict[int, int] = {}  # bits of the requested records, by their block's slot
-        for entry in waiting.values():
-            slot = entry.block.slot
-            places[slot] = places.get(slot, 0) | 1 << entry.index
-        address = b""
-        for raw, header in self._headed(request, found):
-            slot = slot_of(raw, header)
-            for record in read_records(raw.value, header, ~places.get(slot, 0)):
-                wanted = None if isinstance(record, int) else waiting.get(record.seq_id)
-                if isinstance(record, int) or wanted is None or wanted.block.slot != slot:
-                    continue
-                if record.address != address:
-                    address = record.address
-                message = message_of(record, found, address)
-                if message is not None:
-                    del waiting[wanted.seq_id]
-                    wanted.message = message
-                    reads.messages += 1
-                    if wanted.seq_id in self._unacked_out:
-                        self.unacked_octets += wanted.size
-                        self.unacked_away_octets -= wanted.size
-                        self._unacked[wanted.seq_id] = self._unacked_out.pop(wanted.seq_id)
-                    else:
-                        self.ram_octets += wanted.size
-                        self.away_octets -= wanted.size
+        for entry, message in bodies_of_entries(found, self._headed(request, found), waiting):
+            del waiting[entry.seq_id]
+            entry.message = message
+            reads.messages += 1
+            if entry.seq_id in self._unacked_out:
+                self.unacked_octets += entry.size
+                self.unacked_away_octets -= entry.size
+                self._unacked[entry.seq_id] = self._unacked_out.pop(entry.seq_id)
+            else:
+                self.ram_octets += entry.size
+                self.away_octets -= entry.size
         for seq_id, entry in waiting.items():
             if seq_id < found.stop:
                 self._lose(entry, request.what, _kind(entry.msg_id, found))

@@ -47,24 +47,6 @@ def freeing(run: Releasable) -> Iterator[None]:
 class Pager:
     """State shared by the queues of one broker."""
 
-    __slots__ = (
-        "active",
-        "blob_threshold",
-        "damages",
-        "early_confirm",
-        "io_batch",
-        "journal",
-        "load",
-        "load_octets",
-        "ram_limit",
-        "read_delta",
-        "read_entries",
-        "release",
-        "segment",
-        "snapshot",
-        "waiting",
-    )
-
     def __init__(
         self,
         journal: Journal,  # collects the changes to be written to disk

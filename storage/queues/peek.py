@@ -426,15 +426,7 @@ def _bodies(away: list[tuple[int, Any]], snapshot: Snapshot | None) -> Steps[dic
     away.sort(key=itemgetter(0))
     ranges = ranges_of(away[0][1].block.qid, [seq_id for seq_id, _ in away])
     found: Loaded = yield partial(snapshot.read, ranges, _NO_LIMIT)
-    wanted = {seq_id: entry.block.slot for seq_id, entry in away}
-    return {
-        record.seq_id: message
-        for raw, header in headed(found)
-        for record in read_records(raw.value, header)
-        if not isinstance(record, int)
-        and wanted.get(record.seq_id) == slot_of(raw, header)
-        and (message := message_of(record, found)) is not None
-    }
+    return {entry.seq_id: message for entry, message in bodies_of_entries(found, headed(found), dict(away))}
 
 
 def _read_stretch(
@@ -475,6 +467,27 @@ def headed(found: Loaded, on_damage: Callable[[], object] = str) -> Iterator[tup
             on_damage()
         else:
             yield raw, header
+
+
+def bodies_of_entries(
+    found: Loaded, blocks: Iterable[tuple[RawBlock, Header]], entries: Mapping[int, Entry]
+) -> Iterator[tuple[Entry, Message]]:
+    """Yield those of some stored entries (by position) whose bodies a read has found in blocks, with their messages."""
+    places: dict[int, int] = {}  # bits of their records, by their block's slot
+    for entry in entries.values():
+        slot = entry.block.slot
+        places[slot] = places.get(slot, 0) | 1 << entry.index
+    address = b""
+    for raw, header in blocks:
+        slot = slot_of(raw, header)
+        for record in read_records(raw.value, header, ~places.get(slot, 0)):
+            wanted = None if isinstance(record, int) else entries.get(record.seq_id)
+            if isinstance(record, int) or wanted is None or wanted.block.slot != slot:
+                continue
+            if record.address != address:
+                address = record.address
+            if (message := message_of(record, found, address)) is not None:
+                yield wanted, message
 
 
 def fitting(items: Sequence[Item]) -> int:

@@ -136,6 +136,10 @@ class Moment:
             """Number of pages that are free or belong to the list of free pages, as LMDB counts them."""
             stack.pop_all()
 
+    def advance(self) -> "Moment":
+        """Return this state, as the `Source` of unused data, which have no other."""
+        return self
+
     def check(self) -> None:
         """Check that the read transaction is still open; raises StorageError if the file was reopened meanwhile."""
         with self._in_use():
@@ -209,20 +213,6 @@ class Copied(NamedTuple):
 
     octets: int  # bytes that were copied, including those that were copied again
     files: int  # bodies in files of their own
-
-
-class Stopped:
-    """The `Source` of unused data, in their only state."""
-
-    def __init__(self, moment: Moment) -> None:
-        self._moment = moment
-
-    def advance(self) -> Moment:
-        """Return the only state."""
-        return self._moment
-
-    def release(self) -> None:
-        """Do nothing: the state does not change."""
 
 
 # -- the copy ---------------------------------------------------------------------------------------------------------

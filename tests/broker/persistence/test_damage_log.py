@@ -10,7 +10,7 @@ import pytest
 from processes.running import Running, serving, watched
 
 from leveret.broker.cli.store import read
-from leveret.broker.persistence.damage_log import DamageLog
+from leveret.broker.persistence.data_store import DamageLog
 from leveret.storage.damage import BODY, KINDS, RECORD, Damages
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)

@@ -15,7 +15,7 @@ from leveret.storage.damage import Damages
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError, UnknownStateError
 from leveret.storage.journal.body_rows import body_checksum
 from leveret.storage.store import backup as backups
-from leveret.storage.store.backup import Backup, CancelledError, Moment, Pace, Stopped, last, latest
+from leveret.storage.store.backup import Backup, CancelledError, Moment, Pace, last, latest
 from leveret.storage.store.bodies import Bodies
 from leveret.storage.store.lmdb_file import DataFile
 from leveret.storage.store.lmdb_transactions import LmdbEnvironment
@@ -207,7 +207,7 @@ def test_data_that_nobody_uses(site):
     site.table.env.close()
     site.target.mkdir()
     with last(site.data_dir) as moment:
-        Backup(site.data_dir, site.target, Stopped(moment), Pace(0, lambda _: False)).run()
+        Backup(site.data_dir, site.target, moment, Pace(0, lambda _: False)).run()
 
     assert (site.model, site.files) == contents(site.target)
 

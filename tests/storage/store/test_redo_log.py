@@ -21,7 +21,7 @@ from leveret.storage.journal.blocks import LAST_SEQ_ID, Entry
 from leveret.storage.journal.reads import Range
 from leveret.storage.message import Persistent
 from leveret.storage.store import environment as environment_module, redo_log
-from leveret.storage.store.backup import Backup, Pace, Stopped, last, latest
+from leveret.storage.store.backup import Backup, Pace, last, latest
 from leveret.storage.store.check import Check, Finding
 from leveret.storage.store.compact import compact, reset_log
 from leveret.storage.store.environment import Environment
@@ -772,7 +772,7 @@ def test_a_backup_needs_no_log_and_gets_no_other(site: SimpleNamespace, tmp_path
     copy = tmp_path / "copy"
     copy.mkdir()
     with contextlib.closing(latest(site.environment.store)) as moment:
-        Backup(tmp_path, copy, Stopped(moment), Pace(0, lambda _: False)).run()
+        Backup(tmp_path, copy, moment, Pace(0, lambda _: False)).run()
     copied = (copy / "store" / "data.mdb").read_bytes()
     site.writer.write(2)
     assert site.writer.is_logged
