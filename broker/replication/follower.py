@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 from leveret.broker.replication.chain import CHUNK, BadEntryError, check_entry
-from leveret.broker.replication.engine import ORIGIN, Entry, Found, Position
+from leveret.broker.replication.engine import Entry, Found, Position
 
 MARK_SECONDS: Final = 0.1  # time between two marks of the end of the log; of sooner ends the last counts
 MARKS: Final = 10_000  # most marks; ends that are seen while there are as many are behind the last one anyway
@@ -120,11 +120,6 @@ class Follower:
     def is_waiting_for_settled(self) -> bool:
         """True if nothing that is read can be applied before more is settled."""
         return self._applying is None and (not self._tail or self._tail[0].index > self.settled)
-
-    @property
-    def is_empty(self) -> bool:
-        """True if the copy has no entry at all."""
-        return self.position == ORIGIN
 
 
 class Lag:

@@ -263,7 +263,6 @@ class PageCopy:
         self._used = bytearray()  # for each page of the state 1 if the state uses it, else 0
         self._wanted = bytearray()  # for each page 1 if it is used and not copied yet
         self._at = 0  # the page before which nothing is wanted in this pass
-        self.passes = 0  # the number of times that the end of the file was reached with pages left before it
 
     @property
     def left(self) -> int:
@@ -326,7 +325,6 @@ class PageCopy:
         found = self._wanted.find(1, self._at)
         if found < 0 and self._at:
             found = self._wanted.find(1)
-            self.passes += found >= 0
         return found
 
     def _copy(self, offset: int, octets: int) -> None:
