@@ -70,26 +70,23 @@ def add_vhost(session: Session, vhost_name: str, *, default_queue_type: str, **b
     session.api.put("vhosts", vhost_name, body=body)
 
 
-@command(VHOSTS, "shop")
+@command(VHOSTS, "shop", says='Deleting vhost "{vhost_name}" ...')
 def delete_vhost(session: Session, vhost_name: str) -> None:
     """Delete a virtual host with everything in it."""
-    session.announce(f'Deleting vhost "{vhost_name}" ...')
     existing_vhost(session, vhost_name)
     session.api.delete("vhosts", vhost_name)
 
 
-@command(VHOSTS, "shop")
+@command(VHOSTS, "shop", says="Protecting virtual host '{vhost_name}' from removal (deletion) ...")
 def enable_vhost_deletion_protection(session: Session, vhost_name: str) -> None:
     """Protect a virtual host from deletion."""
-    session.announce(f"Protecting virtual host '{vhost_name}' from removal (deletion) ...")
     existing_vhost(session, vhost_name)
     session.api.post("vhosts", vhost_name, "deletion", "protection")
 
 
-@command(VHOSTS, "shop")
+@command(VHOSTS, "shop", says="Removing deletion protection from virtual host '{vhost_name}' ...")
 def disable_vhost_deletion_protection(session: Session, vhost_name: str) -> None:
     """Allow the deletion of a virtual host."""
-    session.announce(f"Removing deletion protection from virtual host '{vhost_name}' ...")
     existing_vhost(session, vhost_name)
     session.api.delete("vhosts", vhost_name, "deletion", "protection")
 
@@ -114,17 +111,15 @@ def _trace(session: Session, *, is_on: bool) -> None:
     session.say(f"Trace {'enabled' if is_on else 'disabled'} for vhost {session.vhost}")
 
 
-@command(VHOSTS, "-p shop")
+@command(VHOSTS, "-p shop", says='Starting tracing for vhost "{session.vhost}" ...')
 def trace_on(session: Session) -> None:
     """Publish what is published and delivered in a virtual host to amq.rabbitmq.trace, too, until the broker stops."""
-    session.announce(f'Starting tracing for vhost "{session.vhost}" ...')
     _trace(session, is_on=True)
 
 
-@command(VHOSTS, "-p shop")
+@command(VHOSTS, "-p shop", says='Stopping tracing for vhost "{session.vhost}" ...')
 def trace_off(session: Session) -> None:
     """End what trace_on has begun."""
-    session.announce(f'Stopping tracing for vhost "{session.vhost}" ...')
     _trace(session, is_on=False)
 
 
@@ -208,18 +203,16 @@ def print_hash(session: Session, password: str | None = None) -> None:
     session.show(hash_password(Password(asked_secret(password, "Password"))))
 
 
-@command(USERS, "ann")
+@command(USERS, "ann", says='Deleting user "{username}" ...')
 def delete_user(session: Session, username: str) -> None:
     """Delete a user and close its connections."""
-    session.announce(f'Deleting user "{username}" ...')
     existing_user(session, username)
     session.api.delete("users", username)
 
 
-@command(USERS, "ann secret")
+@command(USERS, "ann secret", says='Authenticating user "{username}" ...')
 def authenticate_user(session: Session, username: str, password: str | None = None) -> None:
     """Check a user's password."""
-    session.announce(f'Authenticating user "{username}" ...')
     secret = asked_secret(password, "Password")
     answer = session.api.post("leveret", "authenticate", body={"username": username, "password": secret})
     if not answer["authenticated"]:
@@ -228,27 +221,24 @@ def authenticate_user(session: Session, username: str, password: str | None = No
     session.say("Success")
 
 
-@command(USERS, "ann other")
+@command(USERS, "ann other", says='Changing password for user "{username}" ...')
 def change_password(session: Session, username: str, password: str | None = None) -> None:
     """Change the password of a user. Without one it is read from the standard input."""
-    session.announce(f'Changing password for user "{username}" ...')
     secret = asked_secret(password, "Password")
     tags = existing_user(session, username)["tags"]
     session.api.put("users", username, body={"password": secret, "tags": tags})
 
 
-@command(USERS, "ann")
+@command(USERS, "ann", says='Clearing password for user "{username}" ...')
 def clear_password(session: Session, username: str) -> None:
     """Remove the password of a user, who then cannot log in with one."""
-    session.announce(f'Clearing password for user "{username}" ...')
     tags = existing_user(session, username, exit_codes.UNAVAILABLE)["tags"]
     session.api.put("users", username, body={"password_hash": "", "tags": tags})
 
 
-@command(USERS, "--formatter json")
+@command(USERS, "--formatter json", says="Listing users ...")
 def list_users(session: Session) -> None:
     """List users and their tags."""
-    session.announce("Listing users ...")
     rows = [{"user": row["name"], "tags": row["tags"]} for row in session.api.get("users")]
     session.show_rows(rows, ("user", "tags"))
 
@@ -305,19 +295,17 @@ def clear_permissions(session: Session, username: str) -> None:
         session.api.delete("permissions", session.vhost, username)
 
 
-@command(ACCESS, "-p shop")
+@command(ACCESS, "-p shop", says='Listing permissions for vhost "{session.vhost}" ...')
 def list_permissions(session: Session) -> None:
     """List the permissions in a virtual host."""
-    session.announce(f'Listing permissions for vhost "{session.vhost}" ...')
     existing_vhost(session, session.vhost)
     rows = session.api.get("vhosts", session.vhost, "permissions")
     session.show_rows(rows, ("user", "configure", "write", "read"))
 
 
-@command(ACCESS, "ann")
+@command(ACCESS, "ann", says='Listing permissions for user "{username}" ...')
 def list_user_permissions(session: Session, username: str) -> None:
     """List the permissions of a user."""
-    session.announce(f'Listing permissions for user "{username}" ...')
     existing_user(session, username, exit_codes.UNAVAILABLE)
     rows = session.api.get("users", username, "permissions")
     session.show_rows(rows, ("vhost", "configure", "write", "read"))
@@ -346,19 +334,17 @@ def clear_topic_permissions(session: Session, username: str, exchange: str | Non
         session.api.delete(*path)
 
 
-@command(ACCESS, "-p shop")
+@command(ACCESS, "-p shop", says='Listing topic permissions for vhost "{session.vhost}" ...')
 def list_topic_permissions(session: Session) -> None:
     """List the topic permissions in a virtual host."""
-    session.announce(f'Listing topic permissions for vhost "{session.vhost}" ...')
     existing_vhost(session, session.vhost)
     rows = session.api.get("vhosts", session.vhost, "topic-permissions")
     session.show_rows(rows, ("user", "exchange", "write", "read"), blank=True)
 
 
-@command(ACCESS, "ann")
+@command(ACCESS, "ann", says='Listing topic permissions for user "{username}" ...')
 def list_user_topic_permissions(session: Session, username: str) -> None:
     """List the topic permissions of a user."""
-    session.announce(f'Listing topic permissions for user "{username}" ...')
     existing_user(session, username)
     rows = session.api.get("users", username, "topic-permissions")
     session.show_rows(rows, ("vhost", "exchange", "write", "read"))
@@ -397,10 +383,9 @@ def set_vhost_limits(session: Session, definition: str) -> None:
     _put_limits(session, "vhost-limits", session.vhost, definition)
 
 
-@command(VHOSTS, "-p shop")
+@command(VHOSTS, "-p shop", says='Clearing vhost "{session.vhost}" limits ...')
 def clear_vhost_limits(session: Session) -> None:
     """Remove the limits of a virtual host."""
-    session.announce(f'Clearing vhost "{session.vhost}" limits ...')
     missing = refused("Parameter does not exist")
     session.api.delete("parameters", "vhost-limits", session.vhost, "limits", missing=missing)
 

@@ -126,17 +126,15 @@ def _next_leader(session: Session, epoch: int, until: float) -> str:
     raise CtlError("Error: timed out: no other node leads yet", exit_codes.TEMPORARY)
 
 
-@command(CLUSTER, "broker3")
+@command(CLUSTER, "broker3", says="Removing node {name} from the cluster")
 def forget_cluster_node(session: Session, name: str) -> None:
     """Forget a node that is down for good; one that was not seen for 24 hours is forgotten anyway."""
-    session.announce(f"Removing node {name} from the cluster")
     session.api.delete("leveret", "cluster", "members", name)
 
 
-@command(CLUSTER)
+@command(CLUSTER, says="Accepting the log as it is ...")
 def cluster_accept_log(session: Session) -> None:
     """Lead with a database that was restored from a backup: entries that its log lacks are lost, on all nodes."""
-    session.announce("Accepting the log as it is ...")
     session.api.post("leveret", "cluster", "accept-log")
 
 
@@ -162,10 +160,9 @@ def check_if_node_is_mirror_sync_critical(session: Session) -> None:
     _alone(session, text, f"Node {session.node}", "check")
 
 
-@command(CHECKS)
+@command(CHECKS, says="Checking if any deprecated features are used ...")
 def check_if_any_deprecated_features_are_used(session: Session) -> None:
     """Check that no queue is transient and not exclusive: the use of other deprecated features is not recorded."""
-    session.announce("Checking if any deprecated features are used ...")
     if used := session.api.get("deprecated-features", "used"):
         raise CtlError("\n".join(["Error:", *(row["name"] for row in used)]), exit_codes.UNAVAILABLE)
     session.say("Cluster reported no deprecated features in use")
@@ -180,10 +177,9 @@ def check_if_metadata_store_is_initialized(session: Session) -> None:
     session.say(f"Metadata store on node {session.node} has completed its initialization")
 
 
-@command(CHECKS)
+@command(CHECKS, says="Checking if target cluster size has been reached on node {session.node} ...")
 def has_reached_target_cluster_size(session: Session) -> None:
     """Check that the nodes that are needed are there: one is."""
-    session.announce(f"Checking if target cluster size has been reached on node {session.node} ...")
     session.api.get("health", "checks", "reached-target-cluster-size")
     session.say(f"Target cluster size has been reached on node {session.node}")
 
@@ -227,10 +223,9 @@ def rebalance(session: Session, kind: str) -> None:
     session.show_rows([], ())
 
 
-@command(CHECKS)
+@command(CHECKS, says="Will ask all processes on node {session.node} to schedule a full sweep GC")
 def force_gc(session: Session) -> None:
     """Return memory to the operating system: the broker does so by itself, and this does nothing."""
-    session.announce(f"Will ask all processes on node {session.node} to schedule a full sweep GC")
 
 
 @command(VHOSTS, "-p /")

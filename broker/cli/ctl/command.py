@@ -121,17 +121,32 @@ COMMANDS: dict[str, Declaration] = {}
 
 
 def command(
-    group: str, example: str = "", *options: click.Option, name: str = "", columns: Iterable[str] = ()
+    group: str,
+    example: str = "",
+    *options: click.Option,
+    name: str = "",
+    columns: Iterable[str] = (),
+    says: str = "",
 ) -> Callable[[Run], Run]:
     """Declare a function as a command: its positional parameters are the arguments, the keyword ones the options.
 
     `example` has the words after the name of the command in its example, `name` is for one that no function may have.
+    `says`: what is announced before it runs, with its parameters in braces.
     """
 
     def declare(run: Run) -> Run:
+        @functools.wraps(run)
+        def announced(*arguments: Any, **given: Any) -> None:
+            if says:
+                bound = inspect.signature(run).bind(*arguments, **given).arguments
+                bound["session"].announce(says.format_map(bound))
+            run(*arguments, **given)
+
         named = name or run.__name__
-        COMMANDS[named] = Declaration(run, group, f"{named} {example}".rstrip(), options, tuple(columns))
-        return run
+        COMMANDS[named] = Declaration(
+            announced, group, f"{named} {example}".rstrip(), options, tuple(columns)
+        )
+        return announced
 
     return declare
 

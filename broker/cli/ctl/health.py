@@ -50,17 +50,15 @@ def version(session: Session) -> None:
     session.show_object({"result": "ok", "value": value}, [number])
 
 
-@command(CHECKS)
+@command(CHECKS, says="Asking node {session.node} for its RabbitMQ version...")
 def server_version(session: Session) -> None:
     """Print the version of the broker, in RabbitMQ's numbers."""
-    session.announce(f"Asking node {session.node} for its RabbitMQ version...")
     session.show(session.api.get("overview", columns="rabbitmq_version")["rabbitmq_version"])
 
 
-@command(CHECKS)
+@command(CHECKS, says="Asking node {session.node} for its Erlang/OTP version...")
 def erlang_version(session: Session) -> None:
     """Print the version of what runs the broker, which is Python."""
-    session.announce(f"Asking node {session.node} for its Erlang/OTP version...")
     session.show(session.api.get("overview", columns="erlang_full_version")["erlang_full_version"])
 
 
@@ -101,34 +99,30 @@ def wait(session: Session, pidfile: str | None = None, **_ignored: Any) -> None:
     _wait(session, max(0.0, until - time.monotonic()))
 
 
-@command(NODES)
+@command(NODES, says="Starting node {session.node} ...")
 def start_app(session: Session) -> None:
     """Start the broker in its process: it runs as long as the process, so this only checks that it answers."""
-    session.announce(f"Starting node {session.node} ...")
 
 
 def _say(session: Session, text: str, **found: bool) -> None:
     session.say(text, {"message": text, **found})
 
 
-@command(CHECKS)
+@command(CHECKS, says="Checking if RabbitMQ is running on node {session.node} ...")
 def check_running(session: Session) -> None:
     """Check that the broker accepts clients."""
-    session.announce(f"Checking if RabbitMQ is running on node {session.node} ...")
     _say(session, f"RabbitMQ on node {session.node} is fully booted and running")
 
 
-@command(CHECKS)
+@command(CHECKS, says="Asking node {session.node} for its status ...")
 def is_running(session: Session) -> None:
     """Tell whether the broker accepts clients."""
-    session.announce(f"Asking node {session.node} for its status ...")
     _say(session, f"RabbitMQ on node {session.node} is fully booted and running", result=True)
 
 
-@command(CHECKS)
+@command(CHECKS, says="Asking node {session.node} for its boot status ...")
 def is_booting(session: Session) -> None:
     """Tell whether the broker is starting."""
-    session.announce(f"Asking node {session.node} for its boot status ...")
     state = "fully booted (check with is_running), stopped or has not started booting yet"
     _say(session, f"RabbitMQ on node {session.node} is {state}", result=False)
 
@@ -136,26 +130,23 @@ def is_booting(session: Session) -> None:
 # -- alarms -----------------------------------------------------------------------------------------------------
 
 
-@command(CHECKS)
+@command(CHECKS, says="Checking health of node {session.node} ...")
 def node_health_check(session: Session) -> None:
     """Check that the broker works and has no alarms."""
-    session.announce(f"Checking health of node {session.node} ...")
     session.api.get("health", "checks", "alarms")
     session.say("Health check passed")
 
 
-@command(CHECKS)
+@command(CHECKS, says="Asking node {session.node} to report any local resource alarms ...")
 def check_local_alarms(session: Session) -> None:
     """Check that no alarm is raised."""
-    session.announce(f"Asking node {session.node} to report any local resource alarms ...")
     session.api.get("health", "checks", "local-alarms")
     session.say(f"Node {session.node} reported no local alarms", PASSED)
 
 
-@command(CHECKS)
+@command(CHECKS, says="Asking node {session.node} to report any local resource alarms ...")
 def check_alarms(session: Session) -> None:
     """Check that no alarm is raised."""
-    session.announce(f"Asking node {session.node} to report any local resource alarms ...")
     session.api.get("health", "checks", "alarms")
     session.say(f"Node {session.node} reported no alarms, local or clusterwide", PASSED)
 
@@ -165,10 +156,9 @@ def raised_alarms(resources: Mapping[str, Any]) -> list[str]:
     return [name for name in ("memory", "disk") if resources[name]["alarm"]]
 
 
-@command(CHECKS)
+@command(CHECKS, says="Asking node {session.node} to report any known resource alarms ...")
 def alarms(session: Session) -> None:
     """List the alarms that are raised."""
-    session.announce(f"Asking node {session.node} to report any known resource alarms ...")
     raised = raised_alarms(session.api.get("leveret", "resources"))
     none = f"Node {session.node} reported no alarms, local or clusterwide"
     found = {"result": "ok", "node": session.node, "alarms": raised}
@@ -177,10 +167,9 @@ def alarms(session: Session) -> None:
     session.show_object(found, [f"{name} alarm on node {session.node}" for name in raised] or [none])
 
 
-@command(CHECKS)
+@command(CHECKS, says="Checking if all vhosts are running on node {session.node} ...")
 def check_virtual_hosts(session: Session) -> None:
     """Check that all virtual hosts run."""
-    session.announce(f"Checking if all vhosts are running on node {session.node} ...")
     session.api.get("health", "checks", "virtual-hosts")
     session.say(f"Node {session.node} reported all vhosts as running", PASSED)
 
@@ -210,10 +199,9 @@ def listener_line(row: Mapping[str, Any]) -> str:
     )
 
 
-@command(CHECKS)
+@command(CHECKS, says="Asking node {session.node} to report its protocol listeners ...")
 def listeners(session: Session) -> None:
     """List the ports on which the broker listens."""
-    session.announce(f"Asking node {session.node} to report its protocol listeners ...")
     rows = found_listeners(session)
     session.show_object({"result": "ok", "node": session.node, "listeners": rows}, map(listener_line, rows))
 
@@ -301,10 +289,9 @@ def check_certificate_expiration(session: Session, *, within: int, unit: str) ->
 # -- logs -------------------------------------------------------------------------------------------------------
 
 
-@command(CHECKS)
+@command(CHECKS, says="Log file location(s) on node {session.node} ...")
 def log_location(session: Session) -> None:
     """List the files that the broker logs to."""
-    session.announce(f"Log file location(s) on node {session.node} ...")
     (node,) = session.api.get("nodes", columns="log_files")
     session.show_object(node["log_files"], node["log_files"])
 

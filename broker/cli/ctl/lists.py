@@ -181,10 +181,9 @@ def list_consumers(session: Session, columns: tuple[str, ...]) -> None:
     _show(session, _of_vhost(session, "consumers"), CONSUMER, names)
 
 
-@command(QUEUES, "orders")
+@command(QUEUES, "orders", says="Purging queue '{queue}' in vhost '{session.vhost}' ...")
 def purge_queue(session: Session, queue: str) -> None:
     """Remove all ready messages of a queue."""
-    session.announce(f"Purging queue '{queue}' in vhost '{session.vhost}' ...")
     session.api.delete("queues", session.vhost, queue, "contents", missing=refused("not_found"))
 
 

@@ -106,39 +106,34 @@ def set_disk_free_limit(session: Session, limit: str, fraction: str | None = Non
     session.api.put("leveret", "disk-free-limit", body=body)
 
 
-@command(CONFIGURATION, "debug connection")
+@command(CONFIGURATION, "debug connection", says='Setting log level to "{log_level}" ...')
 def set_log_level(session: Session, log_level: str, category: str | None = None) -> None:
     """Set the minimum level of what is logged, until the next start."""
-    session.announce(f'Setting log level to "{log_level}" ...')
     session.api.put("leveret", "log-level", body={"level": log_level, "category": category or ""})
 
 
-@command(CONFIGURATION, "shop-eu")
+@command(CONFIGURATION, "shop-eu", says="Setting cluster name to {name} ...")
 def set_cluster_name(session: Session, name: str) -> None:
     """Set the name that the broker gives its cluster."""
-    session.announce(f"Setting cluster name to {name} ...")
     session.api.put("cluster-name", body={"name": name})
 
 
-@command(OPERATIONS)
+@command(OPERATIONS, says="Rotating logs for node {session.node} ...")
 def rotate_logs(session: Session) -> None:
     """Reopen the log files, for example after they were moved."""
-    session.announce(f"Rotating logs for node {session.node} ...")
     session.api.post("leveret", "rotate-logs")
 
 
-@command(OPERATIONS)
+@command(OPERATIONS, says="Reloading TLS certificates of node {session.node} ...")
 def reload_tls(session: Session) -> None:
     """Read the certificates of TLS listeners again; connections that are there stay, and use the old ones."""
-    session.announce(f"Reloading TLS certificates of node {session.node} ...")
     found = session.api.post("leveret", "reload-tls")["certificates"]
     session.show_rows(found, ("key", "subject", "issuer", "validity"))
 
 
-@command(OPERATIONS)
+@command(OPERATIONS, says="Clearing the cache of authentication backends ...")
 def clear_auth_backend_cache(session: Session) -> None:
     """Forget what authentication backends have decided, in the cache and in connections: they are asked again."""
-    session.announce("Clearing the cache of authentication backends ...")
     session.api.post("leveret", "clear-auth-backend-cache")
 
 
@@ -150,8 +145,7 @@ def stop(session: Session, pidfile: str | None = None) -> None:
     session.api.post("leveret", "stop")
 
 
-@command(NODES, "", flag("--no-wait", text="Ignored."))
+@command(NODES, "", flag("--no-wait", text="Ignored."), says="Shutting down RabbitMQ node {session.node} ...")
 def shutdown(session: Session, **_ignored: Any) -> None:
     """Stop the broker, as `stop`."""
-    session.announce(f"Shutting down RabbitMQ node {session.node} ...")
     session.api.post("leveret", "stop")

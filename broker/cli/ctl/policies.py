@@ -67,17 +67,15 @@ def set_policy(session: Session, name: str, pattern: str, definition: str, **opt
     _set(session, ("policy", "policies"), name, pattern, definition, **options)
 
 
-@command(POLICIES, "-p shop short")
+@command(POLICIES, "-p shop short", says='Clearing policy "{name}" on vhost "{session.vhost}" ...')
 def clear_policy(session: Session, name: str) -> None:
     """Remove a policy."""
-    session.announce(f'Clearing policy "{name}" on vhost "{session.vhost}" ...')
     _delete(session, "policies", session.vhost, name)
 
 
-@command(POLICIES, "-p shop")
+@command(POLICIES, "-p shop", says='Listing policies for vhost "{session.vhost}" ...')
 def list_policies(session: Session) -> None:
     """List the policies of a virtual host."""
-    session.announce(f'Listing policies for vhost "{session.vhost}" ...')
     _list(session, "policies")
 
 
@@ -90,17 +88,15 @@ def set_operator_policy(session: Session, name: str, pattern: str, definition: s
     _set(session, ("operator policy override", "operator-policies"), name, pattern, definition, **options)
 
 
-@command(POLICIES, "-p shop bounded")
+@command(POLICIES, "-p shop bounded", says='Clearing operator policy "{name}" on vhost "{session.vhost}" ...')
 def clear_operator_policy(session: Session, name: str) -> None:
     """Remove an operator policy."""
-    session.announce(f'Clearing operator policy "{name}" on vhost "{session.vhost}" ...')
     _delete(session, "operator-policies", session.vhost, name)
 
 
-@command(POLICIES, "-p shop")
+@command(POLICIES, "-p shop", says='Listing operator policy overrides for vhost "{session.vhost}" ...')
 def list_operator_policies(session: Session) -> None:
     """List the operator policies of a virtual host."""
-    session.announce(f'Listing operator policy overrides for vhost "{session.vhost}" ...')
     _list(session, "operator-policies")
 
 
@@ -131,10 +127,9 @@ def clear_parameter(session: Session, component_name: str, name: str) -> None:
     _delete(session, "parameters", component_name, session.vhost, name)
 
 
-@command(PARAMETERS, "-p shop")
+@command(PARAMETERS, "-p shop", says='Listing runtime parameters for vhost "{session.vhost}" ...')
 def list_parameters(session: Session) -> None:
     """List the parameters of a virtual host."""
-    session.announce(f'Listing runtime parameters for vhost "{session.vhost}" ...')
     existing_vhost(session, session.vhost)
     rows = [row for row in session.api.get("parameters") if row["vhost"] == session.vhost]
     session.show_rows(_with_json(rows, "value"), ("component", "name", "value"), blank=True)
@@ -147,17 +142,15 @@ def set_global_parameter(session: Session, name: str, value: str) -> None:
     session.api.put("global-parameters", name, body={"name": name, "value": parsed(value)})
 
 
-@command(PARAMETERS, "team")
+@command(PARAMETERS, "team", says='Clearing global runtime parameter "{name}" ...')
 def clear_global_parameter(session: Session, name: str) -> None:
     """Remove a global parameter."""
-    session.announce(f'Clearing global runtime parameter "{name}" ...')
     _delete(session, "global-parameters", name)
 
 
-@command(PARAMETERS)
+@command(PARAMETERS, says="Listing global runtime parameters ...")
 def list_global_parameters(session: Session) -> None:
     """List the global parameters."""
-    session.announce("Listing global runtime parameters ...")
     session.show_rows(_with_json(session.api.get("global-parameters"), "value"), ("name", "value"))
 
 
@@ -198,10 +191,9 @@ def _end(session: Session, *path: str) -> None:
         ) from None
 
 
-@command(SHOVELS)
+@command(SHOVELS, says="Shovel status on node {session.node}")
 def shovel_status(session: Session) -> None:
     """List the shovels and how they are."""
-    session.announce(f"Shovel status on node {session.node}")
     found = session.api.get("shovels")
     ends = {column: key for column, key in _ENDS.items() if any(key in each for each in found)}
     keys = {**_EVERY, **ends}

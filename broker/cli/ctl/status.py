@@ -116,18 +116,16 @@ def _sections(status: Mapping[str, Any]) -> Iterator[str]:
         yield from lines
 
 
-@command(CHECKS, "--formatter json", _UNIT)
+@command(CHECKS, "--formatter json", _UNIT, says="Status of node {session.node} ...")
 def status(session: Session, **_ignored: Any) -> None:
     """Show versions, memory, disk, file descriptors, alarms, totals and listeners."""
-    session.announce(f"Status of node {session.node} ...")
     found = _status(session)
     session.show_object(found, _sections(found))
 
 
-@command(CHECKS, "", _UNIT)
+@command(CHECKS, "", _UNIT, says="Reporting memory breakdown on node {session.node}...")
 def memory_breakdown(session: Session, **_ignored: Any) -> None:
     """Show what the memory is used for."""
-    session.announce(f"Reporting memory breakdown on node {session.node}...")
     found = session.api.get("nodes", session.node, "memory")["memory"]
     parts = {name: value for name, value in found.items() if isinstance(value, int)}
     whole = max(1, sum(parts.values()))
@@ -138,18 +136,16 @@ def memory_breakdown(session: Session, **_ignored: Any) -> None:
     session.show_object(parts, lines)
 
 
-@command(CHECKS)
+@command(CHECKS, says="Application environment of node {session.node} ...")
 def environment(session: Session) -> None:
     """Show the settings in effect; passwords are masked."""
-    session.announce(f"Application environment of node {session.node} ...")
     lines = session.api.get("config", "effective").splitlines()
     session.show_object(dict(line.split(" = ", 1) for line in lines if " = " in line), lines)
 
 
-@command(FEATURE_FLAGS)
+@command(FEATURE_FLAGS, says="Listing feature flags ...")
 def list_feature_flags(session: Session, columns: tuple[str, ...]) -> None:
     """List feature flags, all of which are enabled."""
-    session.announce("Listing feature flags ...")
     session.show_rows(session.api.get("feature-flags"), columns or ("name", "state"))
 
 
