@@ -125,7 +125,7 @@ def serve(
     config = load_or_exit(config_paths, data_dir, flags, amqp_port=port)
     make_server = _make_server
     if vhosts_process is not None:  # an option of the front, for its own
-        from leveret.broker.config.placed import config_of_process  # noqa: PLC0415 - most brokers have no front
+        from leveret.broker.config.vhost_processes import config_of_process  # noqa: PLC0415 - most brokers have no front
 
         number, descriptor = vhosts_process
         config = config_of_process(config, number)

@@ -16,8 +16,8 @@ from leveret.broker.channel.settings import Compatibility, DefaultLimits, Limits
 from leveret.broker.config import sections
 from leveret.broker.config.backends import backend_settings
 from leveret.broker.config.keys import Draft, in_order
-from leveret.broker.config.placed import EXPERIMENTAL, problems_of as problems_of_placement
 from leveret.broker.config.placement import PlacementConfig
+from leveret.broker.config.vhost_processes import EXPERIMENTAL, problems_of as problems_of_placement
 from leveret.broker.queue.compatibility import QueueCompatibility, short_queue_type
 from leveret.broker.tls.options import VERSIONS, CertificateLogin, HostOptions, TLSOptions, problems_of
 from leveret.broker.vhost.interceptors import Interceptors

@@ -12,29 +12,16 @@ FOLDER: Final = "processes"
 MOST_PROCESSES: Final = 64
 
 
+# The rows are tables, whose lines are filled.
+# fmt: off
+
+
 class PlacementConfig(msgspec.Struct, frozen=True):
     """Processes for virtual hosts; with 0 the broker is one process."""
 
-    processes: Annotated[
-        int,
-        Key(
-            "vhosts.processes",
-            low=0,
-            high=MOST_PROCESSES,
-            own=True,
-            doc="Number of processes among which the virtual hosts are divided (experimental: [how "
-            "to](howto/vhost-processes.md)), each with data of its own in `processes/N` of the data directory; `0`: "
-            "one process does everything.",
-        ),
-    ] = 0
-    pins: Annotated[
-        Mapping[str, int],
-        Key(
-            "vhosts.process.$name",
-            "int",
-            low=1,
-            high=MOST_PROCESSES,
-            own=True,
-            doc="Process of a virtual host, from 1; by default a new one gets the process that has the fewest.",
-        ),
-    ] = {}
+    processes: Annotated[int, Key("vhosts.processes", low=0, high=MOST_PROCESSES, own=True,
+        doc="Number of processes among which the virtual hosts are divided (experimental: [how "
+        "to](howto/vhost-processes.md)), each with data of its own in `processes/N` of the data directory; `0`: one "
+        "process does everything.")] = 0
+    pins: Annotated[Mapping[str, int], Key("vhosts.process.$name", "int", low=1, high=MOST_PROCESSES, own=True,
+        doc="Process of a virtual host, from 1; by default a new one gets the process that has the fewest.")] = {}

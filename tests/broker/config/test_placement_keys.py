@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from leveret.broker.config.config import Config, ConfigError, load
-from leveret.broker.config.placed import config_of_process
+from leveret.broker.config.vhost_processes import config_of_process
 from leveret.broker.embedded.errors import ConfigurationError
 from leveret.broker.embedded.settings import make_config
 
