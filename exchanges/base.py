@@ -7,9 +7,11 @@ by name, type and value, in any order. Hot path: see docs/performance.md.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 Field = tuple[str, object]  # one value of a table: (RabbitMQ's name of its type, value)
 Table = dict[str, Field]  # A typed AMQP table
@@ -61,7 +63,8 @@ class ArgumentedKey:
         self._identity = (
             binding_key,
             tuple(
-                (name, kind, _frozen(value)) for name, (kind, value) in sorted(arguments.items(), key=_name)
+                (name, kind, _frozen(value))
+                for name, (kind, value) in sorted(arguments.items(), key=itemgetter(0))
             ),
         )
 
@@ -70,10 +73,6 @@ class ArgumentedKey:
 
     def __hash__(self) -> int:
         return hash(self._identity)
-
-
-def _name(item: tuple[str, Field]) -> str:
-    return item[0]
 
 
 Identity = str | ArgumentedKey
@@ -418,6 +417,19 @@ class Exchange:
         repeated = (destination, place)
         self._repeats[repeated] = self._repeats.get(repeated, 0) + 1
 
+    def _add_to(self, index: "dict[T, Destinations]", place: T, destination: object) -> None:
+        """Index a destination at a place, or note that it is there already."""
+        found = index.get(place, ())
+        if destination in found:
+            self._repeat(destination, place)
+        else:
+            index[place] = with_destination(found, destination)
+
+    def _drop_from(self, index: "dict[T, Destinations]", place: T, destination: object) -> None:
+        """Drop a destination from a place of an index, unless a further binding has it there."""
+        if not self._repeat_gone(destination, place):
+            drop(index, place, destination)
+
     def _repeat_gone(self, destination: object, place: object) -> bool:
         """Forget a binding noted by `_repeat`; False if the remaining one is the last of its place."""
         repeats = self._repeats
@@ -487,3 +499,11 @@ def union_of(found: Iterable[Destinations]) -> dict[object, None]:
     for destinations in found:
         union.update(dict.fromkeys(destinations))
     return union
+
+
+def drop(index: "dict[T, tuple[K, ...] | dict[K, None]]", place: T, destination: K) -> None:
+    """Drop a destination from a place of an index, and the place with the last one."""
+    if left := without_destination(index[place], destination):
+        index[place] = left
+    else:
+        del index[place]

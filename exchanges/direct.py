@@ -6,15 +6,7 @@ Hot path: see docs/performance.md.
 from collections.abc import Collection
 from typing import ClassVar
 
-from leveret.exchanges.base import (
-    Destinations,
-    Exchange,
-    Headers,
-    Identity,
-    binding_key_of,
-    with_destination,
-    without_destination,
-)
+from leveret.exchanges.base import Destinations, Exchange, Headers, Identity, binding_key_of
 
 
 class DirectExchange(Exchange):
@@ -33,22 +25,10 @@ class DirectExchange(Exchange):
         return self._by_key.get(routing_key, ())
 
     def _bound(self, destination: object, identity: Identity) -> None:
-        binding_key = binding_key_of(identity)
-        bound = self._by_key.get(binding_key, ())
-        if destination in bound:
-            self._repeat(destination, binding_key)
-        else:
-            self._by_key[binding_key] = with_destination(bound, destination)
+        self._add_to(self._by_key, binding_key_of(identity), destination)
 
     def _unbound(self, destination: object, identity: Identity) -> None:
-        binding_key = binding_key_of(identity)
-        if self._repeat_gone(destination, binding_key):
-            return
-        left = without_destination(self._by_key[binding_key], destination)
-        if left:
-            self._by_key[binding_key] = left
-        else:
-            del self._by_key[binding_key]
+        self._drop_from(self._by_key, binding_key_of(identity), destination)
 
 
 class FanoutExchange(Exchange):

@@ -12,6 +12,7 @@ Hot path: see docs/performance.md.
 """
 
 from collections.abc import Callable, Collection
+from operator import itemgetter
 from typing import ClassVar
 
 from leveret.exchanges.base import (
@@ -20,6 +21,7 @@ from leveret.exchanges.base import (
     Headers,
     Identity,
     Table,
+    drop,
     union_of,
     with_destination,
     without_destination,
@@ -121,11 +123,7 @@ class HeadersExchange(Exchange):
         wanted, every = _compiled(identity, self._comparable)
         if not every:
             for place in wanted:
-                led = self._any.get(place, ())
-                if destination in led:
-                    self._repeat(destination, place)
-                else:
-                    self._any[place] = with_destination(led, destination)
+                self._add_to(self._any, place, destination)
             return
         criteria = self._criteria.get(wanted)
         if criteria is None:
@@ -147,12 +145,7 @@ class HeadersExchange(Exchange):
         wanted, every = _compiled(identity, self._comparable)
         if not every:
             for place in wanted:
-                if not self._repeat_gone(destination, place):
-                    led = without_destination(self._any[place], destination)
-                    if led:
-                        self._any[place] = led
-                    else:
-                        del self._any[place]
+                self._drop_from(self._any, place, destination)
             return
         criteria = self._criteria[wanted]
         if self._repeat_gone(destination, criteria):
@@ -160,11 +153,7 @@ class HeadersExchange(Exchange):
         criteria.destinations = without_destination(criteria.destinations, destination)
         if not criteria.destinations:
             del self._criteria[wanted]
-            left = without_destination(self._index[criteria.place], criteria)
-            if left:
-                self._index[criteria.place] = left
-            else:
-                del self._index[criteria.place]
+            drop(self._index, criteria.place, criteria)
 
 
 def _compiled(identity: Identity, comparable: Callable[[str, object], _Value]) -> tuple[_Wanted, bool]:
@@ -175,14 +164,10 @@ def _compiled(identity: Identity, comparable: Callable[[str, object], _Value]) -
     every, with_x = _FORMS[str(arguments.get(_X_MATCH, ("longstr", "all"))[1])]
     wanted = tuple(
         (name, _PRESENT if field[0] == "void" else comparable(*field))
-        for name, field in sorted(arguments.items(), key=_name)
+        for name, field in sorted(arguments.items(), key=itemgetter(0))
         if name != _X_MATCH and (with_x or not name.startswith("x-"))
     )
     return wanted, every
-
-
-def _name(item: tuple[str, tuple[str, object]]) -> str:
-    return item[0]
 
 
 def _comparable(field_type: str, value: object) -> _Value:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import Users
 from leveret.broker.channel.settings import DefaultLimits
-from leveret.broker.metadata.recorder import Definitions, StoredGlobalParameters
+from leveret.broker.metadata.recorder import Definitions, GlobalParameters
 from leveret.broker.metadata.restore import restore
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.loop import Loop
@@ -35,7 +35,7 @@ class Directory:
     ) -> None:
         self.definitions, self.users, self.patterns = definitions, users, patterns
         self.vhosts: dict[str, VHost] = {}  # the vhosts by name
-        self.global_parameters = StoredGlobalParameters(definitions)
+        self.global_parameters = GlobalParameters(definitions)
         self.on_add: Callable[[VHost], object] | None = None  # called with each vhost that is added
         self.skipped = 0  # number of definitions, and parts of them, that imports have left out
         self._loop = loop

@@ -3,7 +3,7 @@
 Theory. A durable change is first made in memory, and its row is journaled in the same turn, so the rows of one turn are
 on disk together or not at all; replies to clients wait for the journal
 (`broker.channel.channel.Channel.reply_when_safe`). Every change is seen here: `StoredUsers` and
-`StoredGlobalParameters` make the change themselves, a vhost notifies its `StoredTopology` of durable queues and
+`GlobalParameters` make the change themselves, a vhost notifies its `StoredTopology` of durable queues and
 policies, and the vhost's router notifies it of durable exchanges and of bindings from them, including consequences such
 as the deletion of an auto-delete exchange. Removing the bindings of a deleted object may take several turns: at a
 start, rows of bindings without one of their ends are ignored.
@@ -26,7 +26,7 @@ from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits, limits_by_name
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
-from leveret.broker.vhost.parameters import GlobalParameters
+from leveret.broker.vhost.parameter_checks import ParameterError
 from leveret.broker.vhost.policies import Policy
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
@@ -435,21 +435,34 @@ def _unsigned_zero(field: Field) -> Field:
     return field
 
 
-class StoredGlobalParameters(GlobalParameters):
-    """Global parameters that are stored when they change."""
+class GlobalParameters:
+    """Named values for the whole broker, stored when they change."""
 
     def __init__(self, definitions: Definitions) -> None:
-        super().__init__()
+        self._values: dict[str, Any] = {}
         self._definitions = definitions
 
     def set(self, name: str, value: Any) -> None:
         """Set a value, of any type."""
-        super().set(name, value)
+        self._values[name] = value
         self._definitions.put(GlobalParameterRow(octets(name), to_json(value)))
         self._definitions.tell("parameter_set", "", name, "global", value)
 
     def clear(self, name: str) -> None:
         """Remove a value; raises ParameterError if there is none."""
-        super().clear(name)
+        if name not in self._values:
+            raise ParameterError("Parameter does not exist")
+        del self._values[name]
         self._definitions.delete(relation_key(GlobalParameterRow.kind, octets(name)))
         self._definitions.tell("parameter_set", "", name, "global")  # without a value, as by RabbitMQ
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def get(self, name: str) -> Any:
+        """Return a value; None if there is none."""
+        return self._values.get(name)
+
+    def list(self) -> dict[str, Any]:
+        """Return the values by name."""
+        return dict(self._values)

@@ -16,9 +16,8 @@ from msgspec.structs import astuple
 from leveret.broker.amqp.errors import MalformedTable
 from leveret.broker.amqp.tables import decode_whole_table
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits
-from leveret.broker.metadata.recorder import Definitions, StoredTopology, text
+from leveret.broker.metadata.recorder import Definitions, GlobalParameters, StoredTopology, text
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.parameters import GlobalParameters
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import ExchangeError

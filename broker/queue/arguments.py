@@ -165,12 +165,15 @@ def age_ms(text: str) -> int:
     return int(number) * AGES[unit] * 1000
 
 
+def is_age(text: str) -> bool:
+    """Return whether a text is an age that is more than nothing."""
+    with suppress(ValueError):
+        return age_ms(text) > 0
+    return False
+
+
 def _age(field: Field) -> None:
-    try:
-        is_valid = age_ms(_string(field)) > 0
-    except ValueError:
-        is_valid = False
-    if not is_valid:
+    if not is_age(_string(field)):
         raise _InvalidArgumentError("invalid_max_age")
 
 
@@ -300,13 +303,9 @@ _OF_QUORUM = (
 )  # fmt: skip
 # `x-stream-filter-size-bytes` is not among them in RabbitMQ either.
 _OF_STREAMS = (
-    "x-max-length-bytes",
-    "x-queue-type",
-    "x-max-age",
-    "x-stream-max-segment-size-bytes",
-    "x-initial-cluster-size",
+    "x-max-length-bytes", "x-queue-type", "x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size",
     "x-queue-leader-locator",
-)
+)  # fmt: skip
 _CONSUME_CLASSIC = frozenset((_FAILOVER, "x-priority", "x-credit"))
 _CONSUME_QUORUM = frozenset(("x-priority", "x-credit"))
 _OF_ANY = frozenset((*_OF_CLASSIC, *_OF_QUORUM, *_OF_STREAMS))

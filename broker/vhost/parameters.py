@@ -4,7 +4,7 @@ Theory. There is no separate store for a vhost's parameters: each component keep
 limits in `broker.auth.users.Users`, operator policies in `broker.vhost.policies.Policies`, shovels in the
 `VHostParameters` of the vhost. `Parameters` is the interface that RabbitMQ's tools use for them, and it refuses
 components that have no effect here.
-Global parameters belong to no component: any name may have any value.
+Global parameters (`broker.metadata.recorder`) belong to no component: any name may have any value.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from leveret.broker.auth.users import VHOST_LIMITS, Users, VHostLimits, limits_by_name
 from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_keys, limit_checks, refuse
-from leveret.broker.vhost.policies import Policies
+from leveret.broker.vhost.policies import Policies, PolicyRecord
 
 LIMITS = "vhost-limits"
 OPERATOR_POLICY = "operator_policy"
@@ -29,16 +29,6 @@ class Parameter:
     component: str
     name: str
     value: Any
-
-
-class ParameterRecord(Protocol):
-    """Persists parameters (`broker.metadata.recorder`)."""
-
-    def parameter_set(self, component: str, name: str, value: Any, setter: str) -> None:
-        """Record a parameter that is new, or that replaces the one of its name."""
-
-    def parameter_cleared(self, component: str, name: str) -> None:
-        """Record that a parameter was removed."""
 
 
 class VHostParameters:
@@ -57,7 +47,7 @@ class VHostParameters:
         self._vhost = vhost
         self._values: dict[tuple[str, str], Any] = {}
         self._setters: dict[tuple[str, str], str] = {}
-        self.record: ParameterRecord | None = None
+        self.record: PolicyRecord | None = None
         self.on_change: Callable[[str, str, str], object] | None = None
 
     def __bool__(self) -> bool:
@@ -164,36 +154,6 @@ class Parameters:
     def _limits(self, vhost: str) -> dict[str, int]:
         limits = self._host.users.vhost_limits(vhost)
         return limits_by_name(limits)
-
-
-class GlobalParameters:
-    """Named values for the whole broker; the broker itself uses none of them."""
-
-    __slots__ = ("_values",)
-
-    def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
-
-    def set(self, name: str, value: Any) -> None:
-        """Set a value, of any type."""
-        self._values[name] = value
-
-    def clear(self, name: str) -> None:
-        """Remove a value; raises ParameterError if there is none."""
-        if name not in self._values:
-            raise ParameterError("Parameter does not exist")
-        del self._values[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
-    def get(self, name: str) -> Any:
-        """Return a value; None if there is none."""
-        return self._values.get(name)
-
-    def list(self) -> dict[str, Any]:
-        """Return the values by name."""
-        return dict(self._values)
 
 
 def check_parameter(component: str, name: str, value: Any) -> None:

@@ -30,7 +30,7 @@ from leveret.broker.queue.arguments import (
     OVERFLOWS,
     QUORUM,
     STREAM,
-    age_ms,
+    is_age,
     is_id,
     queue_type,
 )
@@ -114,13 +114,19 @@ NOTHING = Applied()
 
 
 class PolicyRecord(Protocol):
-    """Persists policies (`broker.metadata.recorder`)."""
+    """Persists policies and parameters (`broker.metadata.recorder`)."""
 
     def policy_set(self, policy: Policy, *, operator: bool) -> None:
         """Record a policy that is new, or that replaces the one of its name."""
 
     def policy_cleared(self, name: str, *, operator: bool) -> None:
         """Record that a policy was removed."""
+
+    def parameter_set(self, component: str, name: str, value: Any, setter: str) -> None:
+        """Record a parameter that is new, or that replaces the one of its name."""
+
+    def parameter_cleared(self, component: str, name: str) -> None:
+        """Record that a parameter was removed."""
 
 
 class Policies:
@@ -313,17 +319,6 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_age(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and age_ms(value) > 0
-    except ValueError:
-        return False
-
-
-def _is_filter_size(value: Any) -> bool:
-    return type(value) is int and value in FILTER_SIZES
-
-
 _VALUES: Mapping[str, tuple[_Test, str]] = {
     "allow-hold": (lambda value: isinstance(value, bool), "allow-hold value"),
     "alternate-exchange": (_is_text, "alternate exchange name"),
@@ -360,7 +355,7 @@ _VALUES: Mapping[str, tuple[_Test, str]] = {
     "expires": (_at_least(1), "queue expiry"),
     "hold-until-header": (lambda value: _is_text(value) and value != "", "header name"),
     "initial-cluster-size": (_at_least(0), "cluster size"),
-    "max-age": (_is_age, "max age"),
+    "max-age": (lambda value: _is_text(value) and is_age(value), "max age"),
     "max-held": (_at_least(0), "maximum number of held messages"),
     "max-in-memory-bytes": (_at_least(0), "maximum memory in bytes"),
     "max-in-memory-length": (_at_least(0), "maximum memory in bytes"),
@@ -376,7 +371,7 @@ _VALUES: Mapping[str, tuple[_Test, str]] = {
     "queue-version": (_one_of(1, 2), "queue-version value"),
     "retain-bytes": (_at_least(0), "maximum size of retained messages in bytes"),
     "retain-for": (_at_least(0), "retention time"),
-    "stream-filter-size-bytes": (_is_filter_size, "filter size. Valid range is 16-255"),
+    "stream-filter-size-bytes": (_one_of(*FILTER_SIZES), "filter size. Valid range is 16-255"),
     "stream-max-segment-size-bytes": (_at_least(0), "segment size"),
     # keys with a validator in a module of their own, checked after the others
     "queue-master-locator": (_one_of("min-masters", "client-local", "random"), "queue master locator"),

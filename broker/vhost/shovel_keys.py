@@ -10,13 +10,7 @@ from typing import Any
 from leveret.broker.amqp.properties import PROPERTIES
 from leveret.broker.amqp.tables import encode_table, typed
 from leveret.broker.client.uri import Endpoint, MalformedUriError, endpoint_of, refused_uri
-from leveret.broker.vhost.parameter_checks import (
-    Check,
-    check_keys,
-    check_number,
-    refuse,
-    term_text,
-)
+from leveret.broker.vhost.parameter_checks import Check, check_keys, check_number, refuse, term_text
 
 PROTOCOL = "amqp091"
 ACK_MODES = ("no-ack", "on-publish", "on-confirm")
@@ -72,11 +66,15 @@ def _protocol(key: str, value: Any) -> Iterable[str]:
     yield from _one_of("amqp10", PROTOCOL)(key, value)
 
 
-def _count(key: str, value: Any) -> Iterable[str]:
-    """Accept a number, as RabbitMQ does, that is a prefetch count: RabbitMQ's shovel would fail later."""
-    yield from check_number(key, value)
-    if isinstance(value, float) or (isinstance(value, int) and not 0 <= value <= 65_535):  # noqa: PLR2004 - of the protocol
-        yield f"{key} should be an integer from 0 to 65535, actually was {term_text(value)}"
+def _at_most(most: int) -> Check:
+    """Accept an integer that the protocol can carry, from 0 on: RabbitMQ's shovel would fail later."""
+
+    def check(key: str, value: Any) -> Iterable[str]:
+        yield from check_number(key, value)
+        if isinstance(value, float) or (isinstance(value, int) and not 0 <= value <= most):
+            yield f"{key} should be an integer from 0 to {most}, actually was {term_text(value)}"
+
+    return check
 
 
 def _delay(key: str, value: Any) -> Iterable[str]:
@@ -125,20 +123,10 @@ def _object(key: str, value: Any) -> Iterable[str]:
         yield f"{key} cannot be sent: {error}"
 
 
-def _property(kind: type) -> Check:
-    if kind is str:
-        return _short_text
-
-    def check(key: str, value: Any) -> Iterable[str]:
-        yield from check_number(key, value)
-        if isinstance(value, float) or (isinstance(value, int) and not 0 <= value <= _MOST[key]):
-            yield f"{key} should be an integer from 0 to {_MOST[key]}, actually was {term_text(value)}"
-
-    return check
-
-
 _PROPERTY_KEYS: Mapping[str, tuple[Check, bool]] = {
-    name: (_property(kind), False) for name, kind in PROPERTIES.items() if kind is not dict
+    name: (_short_text if kind is str else _at_most(_MOST[name]), False)
+    for name, kind in PROPERTIES.items()
+    if kind is not dict
 }
 
 
@@ -151,29 +139,19 @@ def _optional(check: Check, *keys: str) -> dict[str, tuple[Check, bool]]:
 
 
 _KEYS: Mapping[str, tuple[Check, bool]] = {
-    "reconnect-delay": (_delay, False),
-    "ack-mode": (_one_of(*ACK_MODES), False),
-    "src-protocol": (_protocol, False),
-    "dest-protocol": (_protocol, False),
+    **_optional(_delay, "reconnect-delay"),
+    **_optional(_one_of(*ACK_MODES), "ack-mode"),
+    **_optional(_protocol, "src-protocol", "dest-protocol"),
     "src-uri": (_uri, True),
-    "src-exchange": (_short_text, False),
-    "src-exchange-key": (_short_text, False),
-    "src-queue": (_short_text, False),
+    **_optional(_short_text, "src-exchange", "src-exchange-key", "src-queue"),
     **_optional(_object, "src-queue-args", "src-consumer-args"),
-    **_optional(_count, "prefetch-count", "src-prefetch-count"),
+    **_optional(_at_most(65_535), "prefetch-count", "src-prefetch-count"),
     **_optional(_delete_after, "delete-after", "src-delete-after"),
     "dest-uri": (_uri, True),
-    "dest-exchange": (_short_text, False),
-    "dest-exchange-key": (_short_text, False),
-    "dest-queue": (_short_text, False),
-    "dest-queue-args": (_object, False),
-    **_optional(
-        _boolean,
-        "add-forward-headers",
-        "add-timestamp-header",
-        "dest-add-forward-headers",
-        "dest-add-timestamp-header",
-    ),
+    **_optional(_short_text, "dest-exchange", "dest-exchange-key", "dest-queue"),
+    **_optional(_object, "dest-queue-args"),
+    **_optional(_boolean, "add-forward-headers", "add-timestamp-header"),
+    **_optional(_boolean, "dest-add-forward-headers", "dest-add-timestamp-header"),
     **_optional(_properties, "publish-properties", "dest-publish-properties"),
 }
 
