@@ -179,14 +179,6 @@ class TopicTrie:
         """Return whether there is no pattern; an empty trie has no node but its root."""
         return self._root.is_bare()
 
-    def node_count(self) -> int:
-        """Count the nodes below the root."""
-        return self._nodes
-
-    def state_count(self) -> int:
-        """Count the states that are currently remembered."""
-        return len(self._states)
-
     def match(self, key: str) -> tuple[object, ...]:
         """Return the destinations of all patterns that match a routing key, each once."""
         if self._found and key in self._found:
@@ -201,15 +193,6 @@ class TopicTrie:
         if accepted is None:
             accepted = state.accepted = _accepted(state.nodes)
         return accepted
-
-    def match_afresh(self, key: str) -> tuple[object, ...]:
-        """Match without remembered states: the reference for tests, and the cost of a first match."""
-        nodes: Iterable[_Node] = _closure((self._root,))
-        for word in _words(key):
-            nodes = _step(nodes, word)
-            if not nodes:
-                return ()
-        return _accepted(nodes)
 
     def steps_to(self, key: str) -> Iterator[None] | None:
         """Return steps that speed up `match` for a key, if no pattern changes after the last; None if it is fast."""
