@@ -42,12 +42,7 @@ from leveret.broker.administration.definitions_document import (
     table_of,
 )
 from leveret.broker.administration.definitions_outcome import Outcome
-from leveret.broker.administration.users import (
-    check_password_rules,
-    check_user,
-    user_limits_of,
-    user_of,
-)
+from leveret.broker.administration.users import check_password_rules, check_user, user_limits_of, user_of
 from leveret.broker.administration.vhosts import (
     check_vhost_limit,
     check_vhost_name,

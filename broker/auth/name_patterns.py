@@ -97,9 +97,7 @@ class Patterns:
         except (re.error, RecursionError, OverflowError) as error:
             raise InvalidPatternError(written, str(error)) from None
         log.warning(
-            "pattern '%s' is matched by Python's re, which may take exponential time (%s)",
-            written,
-            reason,
+            "pattern '%s' is matched by Python's re, which may take exponential time (%s)", written, reason
         )
         return search
 

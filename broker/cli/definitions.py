@@ -17,13 +17,7 @@ import msgspec
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import IMPORT_SECONDS, ApiClient
-from leveret.broker.cli.ctl.definitions import (
-    DRY_RUN,
-    ON_UNSUPPORTED,
-    UNSUPPORTED,
-    end_import,
-    import_query,
-)
+from leveret.broker.cli.ctl.definitions import DRY_RUN, ON_UNSUPPORTED, UNSUPPORTED, end_import, import_query
 from leveret.broker.cli.ctl.errors import DISK_FULL, ApiError, CtlError
 from leveret.broker.cli.entry import Group
 from leveret.broker.cli.options import data_dir_option, data_errors, fail, stored_config

@@ -15,7 +15,6 @@ from leveret.broker.config.combined import config_of
 from leveret.broker.config.encrypted import decrypted
 from leveret.broker.config.erlang_config import SUFFIX, file_settings
 from leveret.broker.config.keys import KEYS, Draft
-from leveret.broker.config.profiles import with_profile
 from leveret.broker.config.rabbitmq_environment import settings_of, with_env_file
 from leveret.broker.config.sections import (
     MANAGEMENT_PORT,
@@ -37,14 +36,41 @@ __all__ = [
 ]  # fmt: skip
 
 OLDER: Final = "management.listener."  # how RabbitMQ's older names begin, of one listener with or without TLS
-PERMITTED: Final = {  # RabbitMQ's keys of features that it may deny, and the keys and values that do so here
-    "deprecated_features.permit.transient_nonexcl_queues": (
-        "compatibility.transient_nonexcl_queues",
-        "denied",
-    ),
-    "deprecated_features.permit.global_qos": ("compatibility.global_qos", "ignored"),
-}
+PERMIT: Final = "deprecated_features.permit."  # how RabbitMQ's keys of features begin that it may deny
+DENIED: Final = {"transient_nonexcl_queues": "denied", "global_qos": "ignored"}
+"""Those that there are here, as `compatibility.*`, and the values that deny them."""
 OLDER_PORT: Final = 15672  # its default port, with TLS too
+PROFILE: Final = "compatibility.profile"
+PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
+    "3.13": {},
+    "4.3": {
+        "anonymous_login_pass": "guest",
+        "anonymous_login_user": "guest",
+        "auth_oauth2.require_exp": "true",
+        "channel_tx_message_max": "10000",
+        "compatibility.claimed_deaths": "replaced",
+        "compatibility.consumer_timeout": "4.3",
+        "compatibility.delivery_count": "failures",
+        "compatibility.frame_min": "8192",
+        "compatibility.global_qos": "ignored",
+        "compatibility.hash_max_weight": "10000",
+        "compatibility.header_numbers": "exact",
+        "compatibility.long_delays": "held",
+        "compatibility.mandatory_replies": "routed",
+        "compatibility.message_properties": "4.3",
+        "compatibility.protocol_errors": "4.3",
+        "compatibility.queue_arguments": "4.3",
+        "compatibility.quorum_delivery_limit": "20",
+        "compatibility.quorum_priorities": "strict",
+        "compatibility.topic_max_hash": "2",
+        "compatibility.transient_nonexcl_queues": "denied",
+        "max_message_size": "16MiB",
+    },
+}
+"""Profile → key → value, where the user has set none. The profile 3.13 is the keys' own defaults.
+
+Sources: the release notes of RabbitMQ 4.0 to 4.3, and 4.3.6 itself (docs/compatibility.md has the table).
+"""
 
 
 def written_settings(
@@ -76,12 +102,19 @@ def written_settings(
     return with_profile(renamed([permitted(each) for each in written], problems))
 
 
+def with_profile(written: list[Setting]) -> list[Setting]:
+    """Return the settings behind those of the profile that they choose; a later setting wins."""
+    profile = next((each.value for each in reversed(written) if each.key == PROFILE), "")
+    chosen = PROFILES.get(profile, {})  # an unknown one is refused where values are parsed
+    return [Setting(key, value, f"{PROFILE} = {profile}") for key, value in chosen.items()] + written
+
+
 def permitted(setting: Setting) -> Setting:
     """Return a setting with RabbitMQ's name of a deprecated feature as that of the switch that it is here."""
-    if setting.key not in PERMITTED or setting.value not in {"true", "false"}:
+    name = setting.key.removeprefix(PERMIT)
+    if name == setting.key or name not in DENIED or setting.value not in {"true", "false"}:
         return setting
-    key, denied = PERMITTED[setting.key]
-    value = "permitted" if setting.value == "true" else denied
+    key, value = f"compatibility.{name}", "permitted" if setting.value == "true" else DENIED[name]
     return msgspec.structs.replace(setting, key=key, value=value)
 
 
