@@ -9,7 +9,6 @@ from leveret.broker.cli.ctl.command import (
     VHOSTS,
     Session,
     asked_secret,
-    chosen,
     command,
     flag,
     option,
@@ -91,12 +90,10 @@ def disable_vhost_deletion_protection(session: Session, vhost_name: str) -> None
     session.api.delete("vhosts", vhost_name, "deletion", "protection")
 
 
-@command(VHOSTS, "name description", columns=VHOST_COLUMNS)
+@command(VHOSTS, "name description", columns=VHOST_COLUMNS, says="Listing vhosts ...")
 def list_vhosts(session: Session, columns: tuple[str, ...]) -> None:
     """List virtual hosts (default: name)."""
-    names = chosen(columns, VHOST_COLUMNS, ("name",))
-    session.announce("Listing vhosts ...")
-    session.show_rows(session.api.get("vhosts"), names)
+    session.show_rows(session.api.get("vhosts"), columns or ("name",))
 
 
 def _change_vhost(session: Session, name: str, **changed: Any) -> None:

@@ -131,16 +131,20 @@ def command(
     """Declare a function as a command: its positional parameters are the arguments, the keyword ones the options.
 
     `example` has the words after the name of the command in its example, `name` is for one that no function may have.
-    `says`: what is announced before it runs, with its parameters in braces.
+    `says`: what is announced before it runs, with its parameters in braces. With the names of `columns` the function
+    gets those that are chosen.
     """
 
     def declare(run: Run) -> Run:
         @functools.wraps(run)
         def announced(*arguments: Any, **given: Any) -> None:
+            bound = inspect.signature(run).bind(*arguments, **given)
+            values = bound.arguments
+            if columns:
+                values["columns"] = _chosen(values["columns"], columns)
             if says:
-                bound = inspect.signature(run).bind(*arguments, **given).arguments
-                bound["session"].announce(says.format_map(bound))
-            run(*arguments, **given)
+                values["session"].announce(says.format_map(values))
+            run(*bound.args, **bound.kwargs)
 
         named = name or run.__name__
         COMMANDS[named] = Declaration(
@@ -299,15 +303,12 @@ def fail(ctx: click.Context, error: CtlError) -> NoReturn:
 # -- values of arguments ------------------------------------------------------------------------------------------
 
 
-def chosen(columns: Sequence[str], known: Iterable[str], default: Sequence[str]) -> list[str]:
-    """Return the columns of a list: those that were given, several of them in one argument, too, or the default.
-
-    Raises UsageError for one that is not among the known ones.
-    """
+def _chosen(columns: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns that were given, several in one argument, too; raises UsageError for an unknown one."""
     given = [each for text in columns for each in text.replace(",", " ").split()]
     if unknown := [each for each in given if each not in set(known)]:
         raise UsageError(f"Info key(s) {', '.join(unknown)} are not supported", exit_codes.USAGE)
-    return given or list(default)
+    return tuple(given)
 
 
 def counted(text: str) -> int:

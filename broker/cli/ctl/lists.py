@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl.command import CHECKS, Session, chosen, command, flag
+from leveret.broker.cli.ctl.command import CHECKS, Session, command, flag
 from leveret.broker.cli.ctl.errors import CtlError, refused
 from leveret.broker.cli.ctl.output import Arguments, writable
 from leveret.broker.similar_names import did_you_mean
@@ -122,62 +122,55 @@ def _of_vhost(session: Session, kind: str) -> Any:
     flag("--offline", text="List nothing: no queue is offline."),
     flag("--local", text="Ignored: there is one node."),
     columns=QUEUE,
+    says="Timeout: {session.seconds:.1f} seconds ...\nListing queues for vhost {session.vhost} ...",
 )
 def list_queues(
     session: Session, columns: tuple[str, ...], *, offline: bool = False, **_ignored: Any
 ) -> None:
     """List the queues of a virtual host, with the columns that are named (default: name messages)."""
-    names = chosen(columns, QUEUE, ("name", "messages"))
-    session.announce(f"Timeout: {session.seconds:.1f} seconds ...")
-    session.announce(f"Listing queues for vhost {session.vhost} ...")
-    _show(session, [] if offline else _of_vhost(session, "queues"), QUEUE, names)
+    rows = [] if offline else _of_vhost(session, "queues")
+    _show(session, rows, QUEUE, columns or ("name", "messages"))
 
 
-@command(CHECKS, columns=QUEUE)
+@command(CHECKS, columns=QUEUE, says="Listing unresponsive queues for vhost {session.vhost} ...")
 def list_unresponsive_queues(session: Session, columns: tuple[str, ...]) -> None:
     """List queues that do not respond: there are none as long as the broker does."""
-    names = chosen(columns, QUEUE, ("name",))
-    session.announce(f"Listing unresponsive queues for vhost {session.vhost} ...")
-    _show(session, (), QUEUE, names)
+    _show(session, (), QUEUE, columns or ("name",))
 
 
-@command(CHECKS, "name type", columns=EXCHANGE)
+@command(CHECKS, "name type", columns=EXCHANGE, says="Listing exchanges for vhost {session.vhost} ...")
 def list_exchanges(session: Session, columns: tuple[str, ...]) -> None:
     """List the exchanges of a virtual host (default: name type)."""
-    names = chosen(columns, EXCHANGE, ("name", "type"))
-    session.announce(f"Listing exchanges for vhost {session.vhost} ...")
-    _show(session, _of_vhost(session, "exchanges"), EXCHANGE, names)
+    _show(session, _of_vhost(session, "exchanges"), EXCHANGE, columns or ("name", "type"))
 
 
 @command(CHECKS, "source_name destination_name routing_key", columns=BINDING)
 def list_bindings(session: Session, columns: tuple[str, ...]) -> None:
     """List the bindings of a virtual host."""
-    names = chosen(columns, BINDING, [name for name in BINDING if name != "vhost"])
     session.announce(f"Listing bindings for vhost {session.vhost}...")
+    names = columns or [name for name in BINDING if name != "vhost"]
     _show(session, _of_vhost(session, "bindings"), BINDING, names)
 
 
-@command(CHECKS, "name user state", columns=CONNECTION)
+@command(CHECKS, "name user state", columns=CONNECTION, says="Listing connections ...")
 def list_connections(session: Session, columns: tuple[str, ...]) -> None:
     """List all connections (default: user peer_host peer_port state); `pid` is the name."""
-    names = chosen(columns, CONNECTION, ("user", "peer_host", "peer_port", "state"))
-    session.announce("Listing connections ...")
+    names = columns or ("user", "peer_host", "peer_port", "state")
     _show(session, session.api.get("connections"), CONNECTION, names)
 
 
-@command(CHECKS, "pid messages_unacknowledged", columns=CHANNEL)
+@command(CHECKS, "pid messages_unacknowledged", columns=CHANNEL, says="Listing channels ...")
 def list_channels(session: Session, columns: tuple[str, ...]) -> None:
     """List all channels (default: pid user consumer_count messages_unacknowledged); `pid` is the name."""
-    names = chosen(columns, CHANNEL, ("pid", "user", "consumer_count", "messages_unacknowledged"))
-    session.announce("Listing channels ...")
+    names = columns or ("pid", "user", "consumer_count", "messages_unacknowledged")
     _show(session, session.api.get("channels"), CHANNEL, names)
 
 
 @command(CHECKS, "queue_name consumer_tag prefetch_count", columns=CONSUMER)
 def list_consumers(session: Session, columns: tuple[str, ...]) -> None:
     """List the consumers of a virtual host."""
-    names = chosen(columns, CONSUMER, [name for name in CONSUMER if name != "activity_status"])
     session.announce(f"Listing consumers in vhost {session.vhost} ...")
+    names = columns or [name for name in CONSUMER if name != "activity_status"]
     _show(session, _of_vhost(session, "consumers"), CONSUMER, names)
 
 
