@@ -171,7 +171,7 @@ class Standby:
         if (writer := open_audit_log(self._config, broker.audit, self._ending)) is not None:
             self._outputs.add(writer)
             self._ending.callback(self._outputs.remove, writer)
-        handle_hang_up(self._outputs, self._reload_tls)
+        handle_hang_up(self._outputs, broker.gate.certificates.reload)
         listen(broker, self._config, self._ending, self._monitor, self._management)
         broker.gate.certificates.watch(self._config.tls.reload_interval)
         self._ending.push_async_callback(broker.gate.certificates.forget)
@@ -180,9 +180,6 @@ class Standby:
     async def stop(self) -> None:
         """Stop listening."""
         await self._ending.aclose()
-
-    def _reload_tls(self) -> None:
-        self._broker.gate.certificates.reload()
 
     def _obstacle(self) -> str:
         return whereabouts(self._keeper.node)

@@ -22,9 +22,10 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.auth.users import open_credentials
 from leveret.broker.http.connections import Connections, RequestsLog
+from leveret.broker.metrics import scrape
 from leveret.broker.metrics.aggregates import BUILD, REPLICATION, REPLICATION_INFO
 from leveret.broker.metrics.sampler import Selection
-from leveret.broker.metrics.scrape import Scraper, UnusablePatternError, of_node, pattern
+from leveret.broker.metrics.scrape import UnusablePatternError, of_node, pattern
 from leveret.broker.metrics.text import CONTENT_TYPE, sums
 from leveret.broker.process.shares import Shares, origin
 from leveret.broker.statistics.node_figures import Process, process_figures
@@ -52,7 +53,7 @@ class Monitor:
 
     def __init__(self, broker: AdministeredBroker, *, per_object: bool = False) -> None:
         self._broker = broker
-        self._scraper = Scraper(broker, per_object=per_object)
+        self._aggregated = scrape.per_object if per_object else scrape.aggregated
         self._scrapes = Shares.of_addresses(SCRAPES)
         self._runtime = CollectorRegistry()
         GCCollector(self._runtime)
@@ -99,14 +100,18 @@ class Monitor:
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         process = await self._process()
-        return await self._send(request, self._scraper.metrics(process), generate_latest(self._runtime))
+        return await self._send(
+            request, self._aggregated(self._broker, process), generate_latest(self._runtime)
+        )
 
     async def _per_object(self, request: web.Request) -> web.StreamResponse:
         process = await self._process()
-        return await self._send(request, self._scraper.per_object(process), generate_latest(self._runtime))
+        return await self._send(
+            request, scrape.per_object(self._broker, process), generate_latest(self._runtime)
+        )
 
     async def _memory(self, request: web.Request) -> web.StreamResponse:
-        return await self._send(request, self._scraper.memory(await self._process()))
+        return await self._send(request, scrape.memory(self._broker, await self._process()))
 
     async def _detailed(self, request: web.Request) -> web.StreamResponse:
         query = request.query
@@ -121,7 +126,7 @@ class Monitor:
         selection = Selection(
             frozenset(query.getall("family", [])), vhosts if "vhost" in query else None, matches
         )
-        return await self._send(request, self._scraper.detailed(selection, await self._process()))
+        return await self._send(request, scrape.detailed(self._broker, selection, await self._process()))
 
     async def _send(
         self, request: web.Request, pieces: Iterator[str], last: bytes = b""

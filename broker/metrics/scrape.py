@@ -49,70 +49,59 @@ def pattern(text: str) -> Callable[[bytes], object]:
         raise UnusablePatternError(f"Invalid 'queue' regex: {error}") from None
 
 
-class Scraper:
-    """Generates the responses of one broker, which has been started.
+def aggregated(broker: AdministeredBroker, process: Process) -> Iterator[str]:
+    """Generate all families, summed up over all objects."""
+    walk = Sampler(broker, "aggregated", process)
+    yield from walk.everything()
+    yield from of_node(
+        walk, (*IDENTITY, *TOTALS, *GLOBAL, *EXCHANGE_SUMS, *chain(*NODE_GROUPS.values()), *OWN)
+    )
+    for kind in walk.kinds:
+        for group in kind.groups:
+            yield sums(group.prefix, group.columns, kind.total)
 
-    With `per_object` `metrics` has a series per object (`prometheus.return_per_object_metrics`).
-    """
 
-    def __init__(self, broker: AdministeredBroker, *, per_object: bool = False) -> None:
-        self._broker = broker
-        self._per_object = per_object
+def per_object(broker: AdministeredBroker, process: Process) -> Iterator[str]:
+    """Generate all families, with a series per object where there are objects."""
+    walk = Sampler(broker, "per-object", process, keeps_rows=True)
+    yield from walk.everything()
+    yield from of_node(walk, (*IDENTITY, *TOTALS, *GLOBAL, *chain(*NODE_GROUPS.values()), *OWN))
+    for kind in walk.kinds:
+        for group in kind.groups:
+            yield from columns(group.prefix, group.columns, kind.rows[group.labels])
+    for exchanges in EXCHANGES:
+        if exchanges.always:
+            yield from _of_exchanges(exchanges, exchanges.prefix, broker.vhosts.values())
 
-    def metrics(self, process: Process) -> Iterator[str]:
-        """Generate the response to `/metrics`."""
-        return self.per_object(process) if self._per_object else self.aggregated(process)
 
-    def aggregated(self, process: Process) -> Iterator[str]:
-        """Generate all families, summed up over all objects."""
-        walk = Sampler(self._broker, "aggregated", process)
-        yield from walk.everything()
-        yield from of_node(
-            walk, (*IDENTITY, *TOTALS, *GLOBAL, *EXCHANGE_SUMS, *chain(*NODE_GROUPS.values()), *OWN)
-        )
-        for kind in walk.kinds:
-            for group in kind.groups:
-                yield sums(group.prefix, group.columns, kind.total)
+def memory(broker: AdministeredBroker, process: Process) -> Iterator[str]:
+    """Generate the response to `/metrics/memory-breakdown`."""
+    walk = Sampler(broker, "memory-breakdown", process)
+    yield from of_node(walk, (*IDENTITY, MEMORY))
 
-    def per_object(self, process: Process) -> Iterator[str]:
-        """Generate all families, with a series per object where there are objects."""
-        walk = Sampler(self._broker, "per-object", process, keeps_rows=True)
-        yield from walk.everything()
-        yield from of_node(walk, (*IDENTITY, *TOTALS, *GLOBAL, *chain(*NODE_GROUPS.values()), *OWN))
-        for kind in walk.kinds:
-            for group in kind.groups:
-                yield from columns(group.prefix, group.columns, kind.rows[group.labels])
-        for exchanges in EXCHANGES:
-            if exchanges.always:
-                yield from _of_exchanges(exchanges, exchanges.prefix, self._broker.vhosts.values())
 
-    def memory(self, process: Process) -> Iterator[str]:
-        """Generate the response to `/metrics/memory-breakdown`."""
-        walk = Sampler(self._broker, "memory-breakdown", process)
-        yield from of_node(walk, (*IDENTITY, MEMORY))
-
-    def detailed(self, selection: Selection, process: Process) -> Iterator[str]:
-        """Generate the requested groups, with a series per object; names begin with `rabbitmq_detailed_`."""
-        names = selection.families
-        if "queue_metrics" in names:
-            names |= {"queue_consumer_count"}
-        walk = Sampler(self._broker, "detailed", process, selection, keeps_rows=True)
-        for kind in walk.kinds:
-            if _chosen(kind.groups, names):
-                yield from walk.visit(kind)
-                for group in _chosen(kind.groups, names | {QUEUE_INFO.name}):
-                    yield from columns(_detailed(group.prefix), group.columns, kind.rows[group.labels])
-        vhosts = selection.vhosts_of(self._broker)
-        for exchanges in _chosen(EXCHANGES, names):
-            prefix = _detailed(exchanges.prefix) if exchanges.always else exchanges.prefix
-            yield from _of_exchanges(exchanges, prefix, vhosts)
-        if "vhost_status" in names:
-            status = [("", labels_text(("vhost",), (vhost.name,)), 1) for vhost in vhosts]
-            yield family("rabbitmq_cluster_vhost_status", GAUGE, "1 for each virtual host", status)
-        for name, families in NODE_GROUPS.items():
-            if name in names:
-                yield from of_node(walk, families, DETAILED)
-        yield from of_node(walk, IDENTITY)
+def detailed(broker: AdministeredBroker, selection: Selection, process: Process) -> Iterator[str]:
+    """Generate the requested groups, with a series per object; names begin with `rabbitmq_detailed_`."""
+    names = selection.families
+    if "queue_metrics" in names:
+        names |= {"queue_consumer_count"}
+    walk = Sampler(broker, "detailed", process, selection, keeps_rows=True)
+    for kind in walk.kinds:
+        if _chosen(kind.groups, names):
+            yield from walk.visit(kind)
+            for group in _chosen(kind.groups, names | {QUEUE_INFO.name}):
+                yield from columns(_detailed(group.prefix), group.columns, kind.rows[group.labels])
+    vhosts = selection.vhosts_of(broker)
+    for exchanges in _chosen(EXCHANGES, names):
+        prefix = _detailed(exchanges.prefix) if exchanges.always else exchanges.prefix
+        yield from _of_exchanges(exchanges, prefix, vhosts)
+    if "vhost_status" in names:
+        status = [("", labels_text(("vhost",), (vhost.name,)), 1) for vhost in vhosts]
+        yield family("rabbitmq_cluster_vhost_status", GAUGE, "1 for each virtual host", status)
+    for name, families in NODE_GROUPS.items():
+        if name in names:
+            yield from of_node(walk, families, DETAILED)
+    yield from of_node(walk, IDENTITY)
 
 
 def of_node(node: Any, families: Iterable[Family], prefix: str = RABBITMQ) -> Iterator[str]:

@@ -60,6 +60,22 @@ async def ask(monitor):
         yield get
 
 
+async def test_metrics_may_tell_objects_apart(node):
+    """`/metrics` is per object if so configured, as in RabbitMQ."""
+    Client(node).declare("q")
+    sock = socket.create_server(("127.0.0.1", 0))
+    made = Monitor(node, per_object=True)
+    await made.serve_socket(sock)
+    try:
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            found = Scraped([await answer.text()])
+    finally:
+        await made.stop()
+
+    assert {(("queue", "q"), ("vhost", "/")): 0} == found.values("rabbitmq_queue_messages")
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -8,7 +8,7 @@ from grafana.exposition import Scraped
 from docs.generate.metrics import render
 from leveret.broker.metrics.aggregates import REPLICATION
 from leveret.broker.metrics.sampler import Process
-from leveret.broker.metrics.scrape import Scraper
+from leveret.broker.metrics.scrape import aggregated, per_object
 
 NAME = re.compile(r"^\| `([a-z_]+)` \|", re.MULTILINE)
 
@@ -17,8 +17,8 @@ def test_the_page_names_what_is_shown():
     """The page has each metric of an answer, and the answers have each of the page that has a value here."""
     node = Node()
     Client(node).declare("q")
-    process, scraper = Process(1, 2, 0.0, 0.0, 0.0), Scraper(node)
-    answers = [Scraped(scraper.aggregated(process)), Scraped(scraper.per_object(process))]
+    process = Process(1, 2, 0.0, 0.0, 0.0)
+    answers = [Scraped(aggregated(node, process)), Scraped(per_object(node, process))]
     types = [
         line.split()[2] for each in answers for line in each.text.splitlines() if line.startswith("# TYPE ")
     ]

@@ -13,10 +13,11 @@ from grafana.exposition import Scraped
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
+from leveret.broker.metrics import scrape
 from leveret.broker.metrics.aggregates import NODE_GROUPS, SIZE_LABELS
 from leveret.broker.metrics.per_object import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
 from leveret.broker.metrics.sampler import Process, Selection
-from leveret.broker.metrics.scrape import PATTERN_OCTETS, Scraper, UnusablePatternError, pattern
+from leveret.broker.metrics.scrape import PATTERN_OCTETS, UnusablePatternError, pattern
 from leveret.broker.process.garbage_collector import THRESHOLDS
 
 PROCESS = Process(20, 1024, 1.5, 0.5, 1.6e9)
@@ -26,24 +27,19 @@ MOST_SECONDS = 0.05
 """Longest time in seconds that a scrape may keep others from running."""
 
 
-def scraper(node: Node, *, per_object: bool = False) -> Scraper:
-    """Return the scraper of a node."""
-    return Scraper(node, per_object=per_object)
-
-
 def scraped(node: Node) -> Scraped:
     """Return the answer to `/metrics`."""
-    return Scraped(scraper(node).aggregated(PROCESS))
+    return Scraped(scrape.aggregated(node, PROCESS))
 
 
 def per_object(node: Node) -> Scraped:
     """Return the answer to `/metrics/per-object`."""
-    return Scraped(scraper(node).per_object(PROCESS))
+    return Scraped(scrape.per_object(node, PROCESS))
 
 
 def detailed(node: Node, *families: str, **selection) -> Scraped:
     """Return the answer to `/metrics/detailed`."""
-    return Scraped(scraper(node).detailed(Selection(frozenset(families), **selection), PROCESS))
+    return Scraped(scrape.detailed(node, Selection(frozenset(families), **selection), PROCESS))
 
 
 # -- the dashboard ---------------------------------------------------------------------------------------------------
@@ -202,14 +198,6 @@ def test_each_object_has_the_same_metrics(node):
     assert single.families.keys() >= whole.families.keys() - {"rabbitmq_exchange_messages_confirmed"}
 
 
-def test_metrics_may_tell_objects_apart(node):
-    """`/metrics` is per object if so configured, as in RabbitMQ."""
-    Client(node).declare("q")
-    found = Scraped(scraper(node, per_object=True).metrics(PROCESS))
-
-    assert {(("queue", "q"), ("vhost", "/")): 0} == found.values("rabbitmq_queue_messages")
-
-
 def test_details_are_those_that_are_asked_for(node):
     """Groups, vhosts and names of queues leave out everything else; an unknown group is ignored."""
     node.directory.add_vhost("other")
@@ -275,7 +263,7 @@ def test_no_pattern_takes_long(node, text):
         selection = Selection(frozenset({"queue_coarse_metrics"}), queue=pattern(text))
     except UnusablePatternError:
         return
-    pieces = scraper(node).detailed(selection, PROCESS)
+    pieces = scrape.detailed(node, selection, PROCESS)
 
     assert longest_step(pieces)[0] < MOST_SECONDS
 
@@ -428,7 +416,7 @@ def test_counters_never_fall(data):
     before: dict = {}
     for _ in range(3):
         answer = stepwise(
-            scraper(node).aggregated(PROCESS),
+            scrape.aggregated(node, PROCESS),
             lambda: [events[at]() for at in [next(script, None)] if at is not None],
         )
         kinds = {each.name: each.type for family in answer.families.values() for each in [family]}
@@ -476,10 +464,10 @@ def test_ten_thousand_queues_stall_nobody(way, collecting_as_the_broker_does):
         if not number % 10:
             client.publish(f"queue-{number}", b"x")
     client.sent()
-    maker = scraper(node)
     groups = frozenset({"queue_coarse_metrics", "queue_metrics", "queue_delivery_metrics", "queue_states"})
     selection = Selection(groups, queue=pattern("queue"))
-    pieces = maker.detailed(selection, PROCESS) if way == "detailed" else getattr(maker, way)(PROCESS)
+    given = (selection,) if way == "detailed" else ()
+    pieces = getattr(scrape, way)(node, *given, PROCESS)
 
     longest, made = longest_step(pieces)
 
@@ -497,7 +485,7 @@ def test_what_was_deleted_meanwhile_is_not_shown(node):
     for number in range(250):
         client.send(make(Queue.Declare, 0, f"q{number}", False, False, False, False, True, {}))
     client.publish("q240")
-    pieces = scraper(node).per_object(PROCESS)
+    pieces = scrape.per_object(node, PROCESS)
     made = [next(pieces), next(pieces)]
     client.ask(make(Queue.Delete, 0, "q240", False, False, False))
 

@@ -21,7 +21,7 @@ from leveret.broker.auth.users import Login, LoginRefusedError
 from leveret.broker.http.server import ManagementServer
 from leveret.broker.management.routes import ROUTER
 from leveret.broker.metrics.sampler import Process
-from leveret.broker.metrics.scrape import Scraper
+from leveret.broker.metrics.scrape import aggregated
 
 ODD = "ä &=%+?/#\n'\""
 
@@ -268,8 +268,7 @@ async def test_cleared_decisions_are_asked_for_again(service):
         assert 2 == [kind for _, kind, _ in service.asked].count("user")
         await again.close()
         ((name, (outcomes, seconds)),) = server.auth_counts.items()
-        scraper = Scraper(server)
-        text = Scraped(scraper.aggregated(Process(1, 2, 0.0, 0.0, 0.0))).text
+        text = Scraped(aggregated(server, Process(1, 2, 0.0, 0.0, 0.0))).text
 
     assert "rabbit_auth_backend_http" == name
     assert {"allowed": 5, "refused": 1, "failed": 0, "not_asked": 0} == outcomes
