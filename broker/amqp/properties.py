@@ -122,22 +122,6 @@ def _list_at(payload: bytes, word: int) -> int:
     return at
 
 
-def _find(payload: bytes, wanted: int) -> tuple[int, int] | None:
-    """Return the start and end of one property, given its flag, or None if it is absent; read no further than that."""
-    word = flags(payload)
-    if not word & wanted:
-        return None
-    at = _list_at(payload, word)
-    end = len(payload)
-    for flag, _name, kind in _LAYOUT:
-        if word & flag:
-            stop = _stop(payload, at, end, kind)
-            if flag == wanted:
-                return at, stop
-            at = stop
-    return None
-
-
 def _stop(payload: bytes, at: int, end: int, kind: int) -> int:
     stop = end + 1
     if kind == _SHORTSTR:
@@ -157,7 +141,7 @@ def _stop(payload: bytes, at: int, end: int, kind: int) -> int:
 def headers_in(content: bytes) -> tuple[int, int]:
     """Return the start and end of the header fields, with their length, of a message given as the frames received.
 
-    They are equal if it has none. `check` must have accepted its properties.
+    They are equal if it has none. `checked` must have accepted its properties.
     """
     present = content[_FLAGS_IN_FRAME]
     at = _LIST_IN_FRAME
@@ -171,23 +155,17 @@ def headers_in(content: bytes) -> tuple[int, int]:
 
 
 def is_persistent(content: bytes) -> bool:
-    """Return whether a message given as the frames received is persistent; faster than `delivery_mode`.
+    """Return whether a message given as the frames received is persistent, without a `Properties` for it.
 
-    `check` must have accepted its properties.
+    `checked` must have accepted its properties.
     """
     return has_delivery_mode(content) and content[headers_in(content)[1]] == PERSISTENT_MODE
-
-
-def delivery_mode(payload: bytes) -> int | None:
-    """Return the delivery mode (2 is persistent, any other transient), None if absent; raises MalformedProperties."""
-    span = _find(payload, FLAG_DELIVERY_MODE)
-    return None if span is None else payload[span[0]]
 
 
 def priority(content: bytes, default: int = 0) -> int:
     """Return the priority, 0 to 255, of a message given as the frames received; the default if it has none.
 
-    Called for each message of a priority queue. The caller must have checked the property list with `check`.
+    Called for each message of a priority queue. The caller must have checked the property list with `checked`.
     """
     present = content[_FLAGS_IN_FRAME]
     if not present & _PRIORITY:
@@ -207,7 +185,7 @@ def priority(content: bytes, default: int = 0) -> int:
 
 
 def may_expire(content: bytes) -> bool:
-    """Return whether a message, given as its frames, has an expiration. `check` must have accepted its properties."""
+    """Return whether a message, given as its frames, has an expiration. `checked` must have accepted its properties."""
     return bool(content[_FLAGS_IN_FRAME] & _EXPIRATION)
 
 
@@ -219,24 +197,6 @@ def any_may_expire(contents: Collection[bytes]) -> bool:
 def has_delivery_mode(content: bytes) -> bool:
     """Return whether a message, given as its frames, has a delivery mode; without one it is transient."""
     return bool(content[_FLAGS_IN_FRAME] & _DELIVERY_MODE)
-
-
-def expiration(payload: bytes) -> str | None:
-    """Return the expiration as it was sent (see `parse_expiration`), None if absent; raises MalformedProperties."""
-    span = _find(payload, FLAG_EXPIRATION)
-    return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
-
-
-def reply_to(payload: bytes) -> str | None:
-    """Return the address for replies, None if absent; raises MalformedProperties."""
-    span = _find(payload, FLAG_REPLY_TO)
-    return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
-
-
-def message_id(payload: bytes) -> str | None:
-    """Return the `message_id`, None if absent; raises MalformedProperties."""
-    span = _find(payload, FLAG_MESSAGE_ID)
-    return None if span is None else payload[span[0] + 1 : span[1]].decode("utf-8", "surrogateescape")
 
 
 def message_ids(contents: Iterable[bytes]) -> list[bytes]:  # noqa: C901, PLR0912 - hot: one flat loop
@@ -277,24 +237,20 @@ def message_ids(contents: Iterable[bytes]) -> list[bytes]:  # noqa: C901, PLR091
     return found
 
 
-def check(payload: bytes) -> None:
-    """Validate the whole property list, headers included; raises MalformedProperties if no consumer could decode it."""
-    word = flags(payload)
-    at = _list_at(payload, word)
-    end = len(payload)
-    for kind in _kinds(word):
-        stop = _stop(payload, at, end, kind)
-        if kind == _TABLE:
-            _headers(payload, at, stop)
-        at = stop
-    if at != end:
-        raise MalformedProperties("trailing bytes after the properties")
+def checked(payload: bytes) -> "Properties":
+    """Validate the whole property list, headers included, and return it.
+
+    Raises as `Properties` and its `headers` do, if no consumer could decode it.
+    """
+    properties = Properties(payload)
+    _ = properties.headers  # decoding validates them
+    return properties
 
 
 @functools.lru_cache(maxsize=256)
-def _kinds(word: int) -> tuple[int, ...]:
-    """Return the types of the properties that a flag word declares, in order."""
-    return tuple(kind for flag, _name, kind in _LAYOUT if word & flag)
+def _declared(word: int) -> tuple[tuple[int, int], ...]:
+    """Return the flags and types of the properties that a flag word declares, in order."""
+    return tuple((flag, kind) for flag, _name, kind in _LAYOUT if word & flag)
 
 
 def list_end(data: bytes, at: int, word: int) -> tuple[int, int]:
@@ -321,9 +277,7 @@ def list_end(data: bytes, at: int, word: int) -> tuple[int, int]:
 def _steps(word: int) -> tuple[int, ...]:
     """Return what each property takes: bytes, 0 for a short string, -1 for the delivery mode."""
     size = {_SHORTSTR: 0, _OCTET: 1, _TIMESTAMP: 8}
-    return tuple(
-        -1 if flag == FLAG_DELIVERY_MODE else size[kind] for flag, _name, kind in _LAYOUT if word & flag
-    )
+    return tuple(-1 if flag == FLAG_DELIVERY_MODE else size[kind] for flag, kind in _declared(word))
 
 
 def _headers(payload: bytes, at: int, stop: int, max_entries: int = MAX_ENTRIES) -> Table:
@@ -455,11 +409,10 @@ class Properties:
         at = _list_at(payload, word)
         end = len(payload)
         spans: dict[int, tuple[int, int]] = {}
-        for flag, _name, kind in _LAYOUT:
-            if word & flag:
-                stop = _stop(payload, at, end, kind)
-                spans[flag] = at, stop
-                at = stop
+        for flag, kind in _declared(word):
+            stop = _stop(payload, at, end, kind)
+            spans[flag] = at, stop
+            at = stop
         if at != end:
             raise MalformedProperties("trailing bytes after the properties")
         self.spans = spans

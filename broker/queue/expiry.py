@@ -10,7 +10,7 @@ Hot path: see docs/performance.md.
 from collections.abc import Callable, Iterator
 from itertools import groupby
 
-from leveret.broker.amqp.properties import expiration, may_expire, parse_expiration
+from leveret.broker.amqp.properties import Properties, may_expire, parse_expiration
 from leveret.broker.queue.interfaces import OwningQueue, ParentVHost
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.wall_timers import Timer
@@ -60,7 +60,7 @@ class Expiry:
         def expires(message: Message) -> int:
             if not may_expire(message.content):
                 return latest
-            own = max(1, now + parse_expiration(expiration(message.header) or "0"))
+            own = max(1, now + parse_expiration(Properties(message.header).expiration or "0"))
             return min(own, latest) if latest else own
 
         for when, run in groupby(inbox, key=expires):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from zlib import crc32
 
-from leveret.broker.amqp.properties import Properties, message_id, message_ids
+from leveret.broker.amqp.properties import Properties, message_ids
 from leveret.broker.errors import precondition_failed
 from leveret.broker.queue.arguments import BODY, DEDUPLICATE_MODES, HEADER, MESSAGE_ID
 from leveret.storage.message import Message
@@ -27,7 +27,7 @@ class IdSource:
         if self.source is None:
             return None
         if self.source == MESSAGE_ID:
-            text = message_id(message.header)
+            text = Properties(message.header).message_id
         elif self._name:
             text = self._header(message)
         else:

@@ -13,17 +13,14 @@ from typing import Any
 from leveret.broker.amqp.errors import HeadersTooLarge, InvalidExpiration, MalformedProperties
 from leveret.broker.amqp.fastpath import split_address
 from leveret.broker.amqp.properties import (
-    FLAG_DELIVERY_MODE,
     FLAG_REPLY_TO,
     PERSISTENT_MODE,
     Properties,
     build,
-    check,
-    delivery_mode,
+    checked,
     flags,
     list_end,
     parse_expiration,
-    reply_to,
 )
 from leveret.broker.amqp.publishes import ASKS_SOMETHING
 from leveret.broker.amqp.tables import Field, Table, strings
@@ -273,7 +270,6 @@ PERSISTENT = PropertyDemands(Properties(build(0, delivery_mode=PERSISTENT_MODE))
 REQUEST = PropertyDemands(Properties(build(0, reply_to=REPLY_TO)))
 PERSISTENT_REQUEST = PropertyDemands(Properties(build(0, reply_to=REPLY_TO, delivery_mode=PERSISTENT_MODE)))
 """Shared by all requests to be answered by direct reply-to that require nothing else."""
-_REPLY_TO_OCTETS = REPLY_TO.encode()
 
 
 def inspect(payload: bytes) -> PropertyDemands | None:
@@ -286,9 +282,9 @@ def inspect(payload: bytes) -> PropertyDemands | None:
         present = flags(payload)
         if present & ASKS_SOMETHING & ~FLAG_REPLY_TO:
             return PropertyDemands(Properties(payload))
-        check(payload)
-        is_persistent = present & FLAG_DELIVERY_MODE and delivery_mode(payload) == PERSISTENT_MODE
-        is_request = present & FLAG_REPLY_TO and _REPLY_TO_OCTETS in payload and reply_to(payload) == REPLY_TO
+        properties = checked(payload)
+        is_persistent = properties.delivery_mode == PERSISTENT_MODE
+        is_request = properties.reply_to == REPLY_TO
     except HeadersTooLarge as error:
         raise precondition_failed(str(error)) from None
     except MalformedProperties:

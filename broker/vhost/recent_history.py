@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from leveret.broker.amqp.properties import PERSISTENT_MODE, Properties, delivery_mode
+from leveret.broker.amqp.properties import Properties, is_persistent
 from leveret.broker.errors import resource
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
@@ -105,7 +105,7 @@ class RecentHistory(ExchangeTap):
             queues = self._routed(destination, kept) if isinstance(destination, Exchange) else (destination,)
             if queues:
                 message = Message(kept.address, kept.content, kept.channel_id)
-                persistent = delivery_mode(kept.header) == PERSISTENT_MODE
+                persistent = is_persistent(kept.content)
                 copies = Copies(message, queues, persistent=persistent)  # type: ignore[arg-type] # queues
                 self._deliveries.add(queues, copies.put, copies, is_stored=copies.is_stored)  # type: ignore[arg-type]
 

@@ -11,7 +11,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from leveret.broker.amqp.commands import Basic, Confirm, Tx, make
-from leveret.broker.amqp.properties import delivery_mode, message_id
+from leveret.broker.amqp.properties import Properties
 from leveret.broker.queue.id_log import IdLog
 
 MODES = {
@@ -124,7 +124,8 @@ class Once(RuleBasedStateMachine):
             number = int(found[0].body)
             at = [sent.number for sent in gone].index(number)
             gone, self.ready = gone[:at], gone[at + 1 :]
-            sent = Sent(number, message_id(found[0].header), delivery_mode(found[0].header) == 2)
+            read = Properties(found[0].header)
+            sent = Sent(number, read.message_id, read.delivery_mode == 2)
             self.unacked[
                 found[0].method.delivery_tag if not transactional else -found[0].method.delivery_tag
             ] = sent
