@@ -28,9 +28,7 @@ from leveret.broker.amqp.fastpath import (
 )
 from leveret.broker.amqp.properties import Properties
 from leveret.broker.amqp.tables import Table
-from leveret.broker.auth.permissions import (
-    Decision,
-)
+from leveret.broker.auth.permissions import Decision
 from leveret.broker.channel.consumer_timeout import ConsumerTimeouts
 from leveret.broker.channel.interfaces import FAILED, ChannelHost, Outcome, Record
 from leveret.broker.channel.late_settlement import Receiver
@@ -207,14 +205,6 @@ class Channel:
     def reply_when_safe(self, method: object, *, files: bool = False) -> None:
         """Send a `*-ok` method after the commit of what it is about; `files`: of bodies in files, too."""
         self.host.reply_when_safe(self.number, encode_method(self.number, method), files=files)  # type: ignore[arg-type]
-
-    def await_exact(self, queue: Queue) -> None:
-        """Raise `NotYet` while a queue has messages that must be discarded, but had no time for that."""
-        queue.catch_up()
-
-    def await_name(self, name: str) -> None:
-        """Raise `NotYet` while a restart would restore a deleted queue of this name."""
-        self.vhost.await_name(name)
 
     def reply_when_gone(self, queue: Queue, *methods: object) -> None:
         """Send methods when a deleted queue has ended and, if it was durable, its deletion is committed."""

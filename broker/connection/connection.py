@@ -416,7 +416,8 @@ class Connection(ReceiveLoop):
         ):
             class_id = method_id = 0
         self._current = (0, 0)
-        channel = self._failing_channel(error)
+        # a soft error closes the channel of the frame that ended at `_resume_at`
+        channel = None if error.is_hard else self.channels.get(self._number)
         if channel is None:
             self.refuse(error, class_id, method_id)
         else:
@@ -448,10 +449,6 @@ class Connection(ReceiveLoop):
         who = "somebody" if self.state in HANDSHAKE else f"user '{shown(self.user.name)}'"
         if self.node.error_log.admit(f"{who} from {self.peer[0]}", self.node.time_source.now()):
             logger.error(text, *values)
-
-    def _failing_channel(self, error: AMQPError) -> Channel | None:
-        """Return the channel that a soft error closes: that of the frame that ended at `_resume_at`."""
-        return None if error.is_hard else self.channels.get(self._number)
 
     def refuse(self, error: AMQPError, class_id: int, method_id: int) -> None:
         """Send `connection.close` and wait for close-ok."""

@@ -37,7 +37,7 @@ def queue_declare(channel: Channel, method: Wire.Declare) -> None:
         queue = vhost.queue(name, channel.host)
     else:
         queue = _declare(channel, method, name)
-    channel.await_exact(queue)
+    queue.catch_up()
     channel.vhost.context.totals.queues_declared += not method.passive
     queue.used()
     channel.last_queue = queue.name
@@ -103,7 +103,7 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
         is_4 = host.compatibility.profile == "4.3"
         raise denied_feature("transient_nonexcl_queues", by_default=is_4)
     check_locator(arguments, release)
-    channel.await_name(name)
+    channel.vhost.await_name(name)
     queue = vhost.create_queue(
         name, durable=durable, exclusive_owner=owner, auto_delete=auto_delete, arguments=arguments
     )
@@ -141,7 +141,7 @@ def queue_purge(channel: Channel, method: Wire.Purge) -> None:
     name = queue_name(channel, method.queue)
     channel.check_permission("read", "queue", name)
     queue = channel.vhost.queue(name, channel.host)
-    channel.await_exact(queue)
+    queue.catch_up()
     count = queue.purge()
     if not method.nowait:
         channel.reply(Wire.PurgeOk(count), durable=queue.durable)
@@ -158,12 +158,12 @@ def queue_delete(channel: Channel, method: Wire.Delete) -> None:
     channel.check_permission("configure", "queue", name)
     queue = vhost.queues.get(name)
     if queue is None:
-        channel.await_name(name)
+        channel.vhost.await_name(name)
         if not method.nowait:
             channel.reply(Wire.DeleteOk(0), durable=True)  # a durable one's deletion may not yet be committed
         return
     vhost.check_access(queue, channel.host)
-    channel.await_exact(queue)
+    queue.catch_up()
     what = resource("queue", name, vhost.name)
     if method.if_empty and queue.type != STREAM and (queue.ready_count or queue.held_count):
         raise precondition_failed(f"{what} not empty")
