@@ -279,7 +279,10 @@ class Deduplication:
             self._keeps_present
             or self._open
             or self._queue.awaits_consumers
-            or (self._disk is not None and (self._ids.has_volatile or self._replaced))
+            or (
+                self._disk is not None
+                and (self._ids.has_volatile or self._replaced or self._notes.awaits_files)
+            )
         )
 
     def fetched(self, batch: Fetched, *, ack_required: bool) -> Sequence[int]:
@@ -396,6 +399,8 @@ class Deduplication:
             self._ids.keep(mark)
         elif waiting is not None or not is_stored:
             self._ids.left(mark)
+        else:  # in the commit with its end, which may be a transaction's: the file of its body may come after a kill
+            self._ids.note_early(mark)
         if mark in self._replaced:
             if is_dropped or is_stored:
                 del self._replaced[mark]

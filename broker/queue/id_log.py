@@ -49,6 +49,10 @@ class IdLog:
         """Those that it writes before it deletes messages."""
         self._new: set[bytes] = set()
         """Those of ids that no earlier batch has."""
+        self._unsafe: set[bytes] = set()
+        """Ids that no batch had before one that has found the disk full, or is being committed."""
+        self._commits = 0
+        """Number of commits of the journal when they were written."""
         self._line = qid
         self._is_stored = False
         """True if there is a row of the line."""
@@ -65,21 +69,30 @@ class IdLog:
         """Change the value of an id, or remove it with `FREE`, by the next commit.
 
         `is_end`: because a message leaves the queue. On a full disk such changes are written, and others perhaps not.
+        An id that stays known, of a message that no commit had, goes with the rest of its commit: otherwise a repeat
+        would be confirmed, and the message lost.
         """
+        is_first = not self._changed and not self._ended
         if value:
+            if not self.known.get(mark) and mark not in self._ended:
+                self._new.add(mark)
             self.known.put(mark, value, self._clock())
         elif not self.known.remove(mark):
             return
-        is_first = not self._changed and not self._ended
         if is_end:
             self._changed.pop(mark, None)
-            if value or mark not in self._new:
-                self._ended[mark] = value
-            self._new.discard(mark)
+            self._end(mark, value)
         else:
             self._changed[mark] = value
         if is_first:
             self._write_later()
+
+    def _end(self, mark: bytes, value: int) -> None:
+        if value or mark not in self._new:
+            self._ended[mark] = value
+        else:
+            self._ended.pop(mark, None)
+            self._new.discard(mark)
 
     def add(self, marks: Sequence[bytes], value: int) -> list[bytes]:
         """Add ids with a value by the next commit; return those that are there, which stay as they are."""
@@ -96,14 +109,12 @@ class IdLog:
         """Change ids whose value is `old` as `put` does; return the others."""
         is_first = not self._changed and not self._ended
         done, others = self.known.replace_all(marks, old, new)
-        changed, ended, fresh = self._changed, self._ended, self._new
+        changed = self._changed
         if not is_end:
             changed.update(dict.fromkeys(done, new))
         for mark in done if is_end else ():
             changed.pop(mark, None)
-            if new or mark not in fresh:
-                ended[mark] = new
-            fresh.discard(mark)
+            self._end(mark, new)
         if is_first and done:
             self._write_later()
         return others
@@ -118,6 +129,7 @@ class IdLog:
         self._changed.clear()
         self._ended.clear()
         self._new.clear()
+        self._unsafe.clear()
         if self._disk is not None and self._is_stored:
             self._disk.journal.delete(TABLE, pack_line(self._line))
             self._line = next_line(self._line)
@@ -129,10 +141,16 @@ class IdLog:
     def _write(self) -> None:
         changed, self._changed = self._changed, {}
         ended, self._ended = self._ended, {}
-        self._new.clear()
+        new, self._new = self._new, set()
         count = len(changed) + len(ended)
         if not count or self._disk is None:
             return
+        commits = self._disk.journal.commits
+        # the first commit that finds space again has all from before it
+        self._unsafe = self._unsafe | new if commits == self._commits else new
+        self._commits = commits
+        for mark in [mark for mark, value in ended.items() if value and mark in self._unsafe]:
+            changed.setdefault(mark, ended.pop(mark))
         for kind, values in ((1, ended), (0, changed)):  # an id that ended first may be known again
             entries = b"".join([mark + value.to_bytes(5, "big") for mark, value in values.items()])
             self._put_rows(self._disk, entries, kind)

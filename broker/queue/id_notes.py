@@ -24,6 +24,13 @@ class IdNotes:
         self._runs: list[tuple[Sequence[bytes], int, bool, Sequence[Withheld]]] = []
         """Runs of ids likewise, with value, whether they are stored, and their confirms that wait for that."""
         self._repeats: list[tuple[bytes, Message]] = []
+        self._filing = 0
+        """Number of ids that wait for the files of bodies."""
+
+    @property
+    def awaits_files(self) -> bool:
+        """True if ids of messages that may be in the queue wait, or are about to, for the files of bodies."""
+        return bool(self._fresh) or self._filing > 0
 
     def add(self, mark: bytes, message: Message, value: int, waiting: Awaited | None) -> None:
         """Note an id that was taken, and notify who waits."""
@@ -71,6 +78,7 @@ class IdNotes:
             told = () if promise is None else (promise,)
             if message.in_blob and not self._disk.journal.has_file(message):
                 self._disk.journal.write_file(message, partial(self._filed, mark, value, told))
+                self._filing += 1
                 continue
             self._ids.note(mark, value)
             waiting += told
@@ -92,6 +100,7 @@ class IdNotes:
     def _filed(self, mark: bytes, value: int, waiting: Sequence[Awaited], is_written: bool) -> bool:
         """Note the id of a message whose body is in a file now; the file is not needed for that."""
         if is_written:
+            self._filing -= 1
             self._ids.note(mark, value)
             self.tell(waiting)
         return False

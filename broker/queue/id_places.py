@@ -140,6 +140,11 @@ class IdPlaces:
             known = bool(pending & KNOWN_BIT or (copies_of(before) and before & KNOWN_BIT))
             self.log.put(mark, _more(before, is_known=known))
 
+    def note_early(self, mark: bytes) -> None:
+        """Have the next commit write an id that is known for a time, if the body of its message has no file yet."""
+        if value := self._pending.pop(mark, FREE):
+            self.log.put(mark, value)
+
     def keep(self, mark: bytes) -> None:
         """Have the next commit write an id that was known in memory only: for its time, or with one of its messages."""
         value = self._volatile.get(mark)

@@ -350,7 +350,7 @@ class Environment:
             if store.redo is not None and store.redo.give_reserve():
                 return self._commit_durable(batch)
             self._is_full = True
-            if not self._commit_ends(batch.rows):
+            if not self.commit_ends(batch.rows):
                 return Done.NOTHING, str(error)
             return self._commit_deletions(store, batch.durable), str(error)
         self._is_full = False
@@ -365,7 +365,7 @@ class Environment:
         if file_octets() > MAPPED:
             self.store.mapping.give_back()
 
-    def _commit_ends(self, rows: Iterable[Row]) -> bool:
+    def commit_ends(self, rows: Iterable[Row]) -> bool:
         """Commit the rows that free ids before messages are deleted, in case of a kill; returns if there was space."""
         ends = [row for row in rows if row[0] == message_ids.TABLE and message_ids.frees(*row[1:])]
         if not ends:

@@ -48,6 +48,7 @@ IDLE_SECONDS = 20.0
 MOST_LEFT = 2000
 """Inputs that stay in a queue after a start: looking at more takes long."""
 TAKEN_ONCE = {"x-deduplicate": "message_id", "x-deduplicate-for": 24 * 60 * 60 * 1000}
+WINDOW, RUNNING = "window", "running"
 REPEATED = 0.1
 """Share of inputs that are repeated for no reason."""
 _INPUT, _OUTPUT = 0, 1
@@ -70,13 +71,13 @@ class Line(NamedTuple):
     others are small."""
     gets: bool = False
     """True for basic.get instead of a consumer."""
-    once: bool = False
-    """True for a queue that takes each input once, and a feeder that repeats what was not confirmed."""
+    once: str = ""
+    """The mode of a queue that takes each input once, with a feeder that repeats what was not confirmed."""
     ahead: int = 8
     """Inputs that wait beside those of one transaction, at most; with 0 each is published after the last commit."""
 
 
-_ONCE = Line("tx.once", most=3, sizes=(SMALL, SMALL, THRESHOLD), once=True)
+_ONCE = Line("tx.once", most=3, sizes=(SMALL, SMALL, THRESHOLD), once=WINDOW)
 FEW = (
     Line("tx.one", sizes=(SMALL, SMALL, THRESHOLD)),
     Line("tx.got", sizes=(SMALL, THRESHOLD), gets=True),
@@ -93,9 +94,10 @@ FRESH = (
 """Lines whose inputs are acked before they are written."""
 ONCE = (
     _ONCE,
-    Line("tx.once.fresh", once=True, ahead=0),
-    Line("tx.once.consumer", "consumer-ack", sizes=(SMALL, THRESHOLD), once=True),
-    Line("tx.once.many", least=50, most=500, once=True),
+    Line("tx.once.fresh", once=WINDOW, ahead=0),
+    Line("tx.once.running", once=RUNNING, ahead=0),
+    Line("tx.once.consumer", "consumer-ack", sizes=(SMALL, THRESHOLD), once=WINDOW),
+    Line("tx.once.many", least=50, most=500, once=RUNNING),
 )
 """Lines of which each input has one output, however often it is published."""
 LINES = (
@@ -254,7 +256,8 @@ class Feeder(Windowed):
         self._seq_no += 1
         self.unconfirmed[self._seq_no] = number
         self.out += 1
-        size = SMALL if self.line.most > 1 or self.rng.random() < 0.95 else around(THRESHOLD, self.rng)
+        small = 0.8 if self.line.once else 0.95
+        size = SMALL if self.line.most > 1 or self.rng.random() < small else around(THRESHOLD, self.rng)
         properties = b"".join([_WITH_ID, _NUMBER.pack(number)]) if self.line.once else b""
         body = make_body(Id(_INPUT, 0, number), fill(size, number))
         return publish_frames(self.line.name, body, properties=properties)
@@ -438,10 +441,12 @@ async def declare(port: int, lines: Sequence[Line] = FEW) -> None:
     link = await Link.connect(port)
     await link.open(1)
     for name, mode, once in [
-        (OUT, "standard", False),
+        (OUT, "standard", ""),
         *((line.name, line.mode, line.once) for line in lines),
     ]:
-        arguments: Any = {"x-confirm-mode": mode} | (TAKEN_ONCE if once else {})
+        arguments: Any = {"x-confirm-mode": mode}
+        if once:
+            arguments |= {**TAKEN_ONCE, "x-deduplicate-mode": once}
         await link.call(commands.Queue.Declare(queue=name, durable=True, arguments=arguments))
     await link.close()
 

@@ -351,8 +351,8 @@ class DiskNode(Node):
         self.commit()
 
     def fail(self) -> None:
-        """Let a commit find the disk full: nothing of it was written."""
-        self.disk.journal.cut()
+        """Let a commit find the disk full: nothing of it was written but ends of ids."""
+        self.disk.environment.commit_ends(self.disk.journal.cut().rows)
         self._settled(DiskFullError("no room"))
 
     def _settled(self, error: DiskFullError | None) -> None:

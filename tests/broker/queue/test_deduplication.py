@@ -1432,6 +1432,55 @@ class TestDisk:
         assert 1 == count(again)
         again.disk.close()
 
+    @pytest.mark.parametrize("arguments", [WINDOW, once(mode="running", time=MINUTE)])
+    @pytest.mark.parametrize("size", [1, None])
+    @pytest.mark.parametrize("is_full", [True, False])
+    def test_an_id_is_stored_with_the_end_of_a_message_that_is_not(self, disk_node, arguments, size, is_full):
+        """A message whose answer comes before its own commit is answered once, and not lost if the disk is full."""
+        client = ready(disk_node, arguments)
+        ready(disk_node, {}, "out")
+        publish(client, "0")
+        disk_node.commit()
+        get(client)
+        disk_node.commit()
+        worker = Client(disk_node)
+        worker.send(Tx.Select())
+        publish(client, body=bytes(size or disk_node.disk.blob_threshold + 1))
+        worker.send(make(Basic.Get, 0, "q", False))  # nothing is committed before it is delivered
+        disk_node.run_turn()
+        publish(worker, "answer", key="out")
+        worker.send(make(Basic.Ack, 1, False))
+        worker.send(Tx.Commit())
+        if is_full:
+            disk_node.fail()
+        else:
+            disk_node.commit()
+        again = disk_node.killed()
+        publish(Client(again))
+        assert 1 == count(again) + count(again, "out")
+        assert is_full == count(again)
+        again.disk.close()
+
+    def test_the_end_of_a_message_that_no_commit_had_makes_no_id_known(self, disk_node):
+        """If neither of two commits finds space, the message is published again after a kill."""
+        client = ready(disk_node, once(mode="running", time=MINUTE))
+        publish(client, "0")
+        disk_node.commit()
+        publish(client)
+        disk_node.fail()
+        get_now = make(Basic.Get, 0, "q", False)
+        for _ in range(2):
+            client.send(get_now)
+        disk_node.run_turn()
+        client.send(make(Basic.Ack, 2, True))
+        disk_node.run_turn()
+        disk_node.fail()
+        again = disk_node.killed()
+        before = count(again)
+        publish(Client(again))
+        assert before + 1 == count(again)
+        again.disk.close()
+
     def test_a_large_body_in_a_transaction_has_its_id_too(self, disk_node):
         """Its file is written before anything takes effect."""
         client = ready(disk_node, WINDOW)

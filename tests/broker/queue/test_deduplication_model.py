@@ -55,13 +55,15 @@ class Once(RuleBasedStateMachine):
         self.owed: set[str] = set()
         """Ids of which a message was promised to be safe, and not settled since."""
         self.settled: set[str] = set()
+        self.safely_settled: set[str] = set()
+        """Those of the last commit."""
         self.events: list[tuple[str, str]] = []
         """Ends and stored publishes that are safe with the next commit."""
         self.on_disk: list[Sent] = []
         self.is_timed = False
         """True if ids may be known for a time."""
         self.is_exact = True
-        """False once messages of another mode may be there."""
+        """False once messages of another mode may be there, or those whose ids have ended."""
 
     def teardown(self) -> None:
         try:
@@ -195,6 +197,7 @@ class Once(RuleBasedStateMachine):
             else:
                 self.owed.discard(text)
         self.events.clear()
+        self.safely_settled = set(self.settled)
         self.on_disk = [sent for sent in (*self.ready, *self.unacked.values()) if sent.stored]
 
     @rule()
@@ -202,6 +205,20 @@ class Once(RuleBasedStateMachine):
         """The broker is killed: stored messages are there again, and the others are gone."""
         self.node = self.node.killed()
         self._came_back()
+
+    @rule()
+    def kill_on_a_full_disk(self):
+        """The last commit has found space for ends of ids only: no message that is on no disk has an id."""
+        self.node.fail()
+        if any(event == "end" for event, _ in self.events):
+            self.is_exact = False  # an id may have ended before its message
+        self.kill()
+        self.settled = set(self.safely_settled)
+        for text in sorted({"a", "b"} - self.settled - {sent.text for sent in self.ready}):
+            self.publish(text=text, stored=True)
+            assert [text] == [sent.text for sent in self.ready[-1:]], (
+                "it would be confirmed, and is not there"
+            )
 
     @rule(mode=st.sampled_from(sorted(MODES)), source=st.sampled_from(SOURCES), is_cut=st.booleans())
     def change_settings(self, mode, source, is_cut):
@@ -220,6 +237,7 @@ class Once(RuleBasedStateMachine):
         if before != (mode.partition(" ")[0], source):
             self.is_exact = not (self.ready or self.unacked)
             self.settled.clear()
+            self.safely_settled.clear()
             self.is_timed = False
         self.is_timed = self.is_timed or bool(MODES[mode])
 
