@@ -18,7 +18,7 @@ from leveret.broker.cli.main import main
 from leveret.broker.config.config import load
 from leveret.broker.config.sections import METRICS_PORT
 from leveret.broker.export.tables import TABLES
-from leveret.broker.export.writer import Layout
+from leveret.broker.export.writer import Layout, finished_name
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -179,7 +179,7 @@ def test_the_file_that_is_shown_lies_where_it_would():
     table, ts, number = re.fullmatch(r"(\w+)-(\d+)-(\d+)\.jsonl", Path(shown).name).groups()
     layout = Layout(Path(shown).parents[4], "rabbit@host")
 
-    assert Path(shown) == layout.names(table, layout.hour(int(ts)), int(ts), int(number)).finished
+    assert Path(shown) == finished_name(layout.unfinished(table, layout.hour(int(ts)), int(ts), int(number)))
 
 
 @pytest.mark.parametrize("table", [*TABLES])
