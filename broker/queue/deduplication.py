@@ -18,9 +18,9 @@ repeat: dead letters, retries and messages that an operator moves are taken, wit
 Ids are in memory, in tables (`storage.message_ids`). In the last two modes an id has a number of *copies*: the messages
 in the queue that have it. Ids of stored messages are also rows, written by the commit that has the message, or its end
 (`broker.queue.id_log`). What a run of the queue takes is *pending* until it is noted in that run, as the messages are;
-that of a body in a file of its own until the record is. The others are in memory only, as the messages are: without a
-disk, in queues that are not durable, of transient messages, and while a queue confirms on consumer acks
-(`broker.queue.id_places`).
+that of a body in a file of its own until the record is, or the message leaves. The others are in memory only, as the
+messages are: without a disk, in queues that are not durable, of transient messages, and while a queue confirms on
+consumer acks (`broker.queue.id_places`).
 
 A repeat must be as safe as its publisher may expect. So a persistent message is no repeat of one that is in the queue
 and in memory only: it is taken, and *replaces* that. Of the two the one that comes second is dropped, once the first is

@@ -146,9 +146,10 @@ class IdLog:
         if not count or self._disk is None:
             return
         commits = self._disk.journal.commits
-        # the first commit that finds space again has all from before it
-        self._unsafe = self._unsafe | new if commits == self._commits else new
-        self._commits = commits
+        if commits == self._commits:
+            self._unsafe |= new
+        else:  # the first commit that finds space again has all from before it
+            self._unsafe, self._commits = new, commits
         for mark in [mark for mark, value in ended.items() if value and mark in self._unsafe]:
             changed.setdefault(mark, ended.pop(mark))
         for kind, values in ((1, ended), (0, changed)):  # an id that ended first may be known again
