@@ -23,7 +23,12 @@ from struct import pack
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-ENVIRONMENTS = ("leveret.storage.store.lmdb_transactions", "leveret.storage.store.tables", "storage.table")
+ENVIRONMENTS = (
+    "leveret.storage.store.lmdb_environment",
+    "leveret.storage.store.lmdb_transactions",
+    "leveret.storage.store.tables",
+    "storage.table",
+)
 """Modules with the size of LMDB's map, of this revision and of earlier ones."""
 READ = 64 * 1024
 JOIN_LIMIT = 128 * 1024  # that of the driver

@@ -125,7 +125,7 @@ DRIVERS = (
     "broker.placement.vhost_process",
     "broker.process.audit_writer",
     "broker.process.deadlined_thread",
-    "broker.replication.keeper",
+    "broker.replication.node_driver",
     "broker.replication.postgresql",
     "broker.replication.postgresql_servers",
     "broker.replication.replicated_store",
@@ -163,7 +163,7 @@ LOOP = {"asyncio", "socket", "uvloop", "ssl", "select", "selectors", "signal", "
 THREADS = (
     "analytics.reading",
     "storage.store.environment",
-    "storage.store.lmdb_transactions",
+    "storage.store.lmdb_environment",
     "storage.store.replica",
 )
 

@@ -25,7 +25,7 @@ OWN = {
     "broker.cli.startup": "writes the pid file, which the configuration names",
     "broker.http.running_brokers": "writes into a directory that it has found to be private",
     "broker.cli.ctl.health": "the end of a log, in a command",
-    "broker.replication.keeper": "the log of changes in the data directory",
+    "broker.replication.node_driver": "the log of changes in the data directory",
 }
 """Modules that open files by themselves, and why they may."""
 READS = {"read_bytes", "read_text", "write_bytes", "write_text"}

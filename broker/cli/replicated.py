@@ -28,7 +28,7 @@ from leveret.broker.process import logs
 from leveret.broker.process.resource_alarms import memory_limit
 from leveret.broker.process.sd_notify import Notifier
 from leveret.broker.replication.control import Control, whereabouts
-from leveret.broker.replication.keeper import Keeper
+from leveret.broker.replication.node_driver import NodeDriver
 from leveret.broker.replication.settings import Settings
 from leveret.storage.errors import StorageError
 
@@ -45,7 +45,7 @@ REFRESH_SECONDS: Final = 1.0  # time for which definitions read from the copy ar
 ANSWER_SECONDS: Final = 0.05  # time for the answer to an operator who wants another node to lead
 
 RELEASED_AT: Final = "LEVERET_RELEASED_AT"
-"""Variable of the environment that tells the next image of this process when it gave the lease back, by the keeper's
+"""Variable of the environment that tells the next image of this process when it gave the lease back, by the driver's
 clock."""
 
 Lead = Callable[[asyncio.Event, Callable[[], Any]], Awaitable[int]]
@@ -70,10 +70,10 @@ async def serve_replicated(config: Config, stopping: asyncio.Event, lead: Lead, 
 
 
 async def _serve(config: Config, stopping: asyncio.Event, lead: Lead, outputs: logs.Logs) -> int:
-    keeper = await _make_keeper(config)
-    keeper.start()
-    control = Control(keeper, config.replication.warnings, config.replication.log)
-    standby = Standby(keeper, config, control, outputs)
+    driver = await _make_driver(config)
+    driver.start()
+    control = Control(driver, config.replication.warnings, config.replication.log)
+    standby = Standby(driver, config, control, outputs)
     try:
         await standby.start()
         gc.collect()
@@ -83,21 +83,21 @@ async def _serve(config: Config, stopping: asyncio.Event, lead: Lead, outputs: l
         log = config.replication.log
         where = f" log '{log}'" if log else ""
         _logger.info("replication: node '%s' waits to lead%s", config.replication.node_name, where)
-        await _opened(keeper, stopping)
+        await _opened(driver, stopping)
     finally:
         gc.disable()  # while the broker starts, as without replication
         await standby.stop()
-    if not keeper.opened.done():
-        is_ended = await keeper.stop()
+    if not driver.opened.done():
+        is_ended = await driver.stop()
         _logger.info("stopped")
         if not is_ended:
             _exit(0)
-        keeper.close()
+        driver.close()
         return 0
-    return await _lead(config, keeper, control, stopping, lead, outputs)
+    return await _lead(config, driver, control, stopping, lead, outputs)
 
 
-async def _make_keeper(config: Config) -> Keeper:
+async def _make_driver(config: Config) -> NodeDriver:
     try:
         from leveret.broker.replication.postgresql import PostgreSQLDriver  # noqa: PLC0415 - an extra
         from leveret.broker.replication.postgresql_servers import Servers, with_timeouts  # noqa: PLC0415
@@ -119,7 +119,7 @@ async def _make_keeper(config: Config) -> Keeper:
     servers = Servers(url)
     engines = PostgreSQLDriver(servers, wanted.log), PostgreSQLDriver(servers, wanted.log)
     try:
-        keeper = Keeper(
+        driver = NodeDriver(
             config.data_dir,
             wanted.node_name,
             wanted.advertised_address,
@@ -130,19 +130,19 @@ async def _make_keeper(config: Config) -> Keeper:
     except StorageError as error:
         raise StartupError(str(error), exit_codes.of_storage(error)) from None
     if released_at := os.environ.pop(RELEASED_AT, ""):
-        keeper.node.candidate.stand_back(float(released_at))
-    return keeper
+        driver.node.candidate.stand_back(float(released_at))
+    return driver
 
 
-async def _opened(keeper: Keeper, stopping: asyncio.Event) -> None:
-    """Wait until the node leads or the process is to stop; StartupError if the keeper cannot go on."""
+async def _opened(driver: NodeDriver, stopping: asyncio.Event) -> None:
+    """Wait until the node leads or the process is to stop; StartupError if the driver cannot go on."""
     stop = asyncio.create_task(stopping.wait())
     try:
-        ends: list[asyncio.Future[Any]] = [stop, keeper.failed, keeper.opened]
+        ends: list[asyncio.Future[Any]] = [stop, driver.failed, driver.opened]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stop.cancel()
-    if keeper.failed.done() and (error := keeper.failed.exception()) is not None:
+    if driver.failed.done() and (error := driver.failed.exception()) is not None:
         _logger.error("replication failed", exc_info=error)
         raise StartupError(f"replication failed: {error}", exit_codes.SOFTWARE)
 
@@ -150,8 +150,8 @@ async def _opened(keeper: Keeper, stopping: asyncio.Event) -> None:
 class Standby:
     """Listeners of a waiting node, for the cluster, its health, metrics, and the definitions of its copy."""
 
-    def __init__(self, keeper: Keeper, config: Config, control: Control, outputs: logs.Logs) -> None:
-        self._keeper = keeper
+    def __init__(self, driver: NodeDriver, config: Config, control: Control, outputs: logs.Logs) -> None:
+        self._driver = driver
         self._config = config
         self._control = control
         self._outputs = outputs
@@ -182,7 +182,7 @@ class Standby:
         await self._ending.aclose()
 
     def _obstacle(self) -> str:
-        return whereabouts(self._keeper.node)
+        return whereabouts(self._driver.node)
 
     def _monitor(self) -> "Callable[[], SocketServer]":
         from leveret.broker.metrics.http import WaitingMonitor  # noqa: PLC0415 - loaded when it is asked
@@ -211,7 +211,7 @@ class Standby:
 
         former = self._broker
         try:
-            rows = self._keeper.environment.definitions()
+            rows = self._driver.environment.definitions()
             if rows is None or rows == self._rows:
                 return former
             made = WaitingBroker(self._config, rows, self._control, self._obstacle, former)
@@ -223,16 +223,16 @@ class Standby:
 
 
 class _Leadership:
-    def __init__(self, config: Config, keeper: Keeper, control: Control) -> None:
+    def __init__(self, config: Config, driver: NodeDriver, control: Control) -> None:
         from leveret.broker.replication.replicated_store import ReplicatedDataStore  # noqa: PLC0415
 
         self._config = config
-        self._keeper = keeper
+        self._driver = driver
         self._control = control
         memory = memory_limit(config.memory_absolute, config.memory_relative)
         ram_limit = max(1, min(config.storage.ram_limit, int(memory * config.storage.paging_ratio)))
         self.store = ReplicatedDataStore(
-            keeper.environment, config.storage, ram_limit=ram_limit, epoch=keeper.opened.result(), log=keeper
+            driver.environment, config.storage, ram_limit=ram_limit, epoch=driver.opened.result(), log=driver
         )
         self.stale: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.ending = asyncio.Event()  # set when the broker is to end
@@ -244,7 +244,7 @@ class _Leadership:
         from leveret.broker.server.replicated_server import ReplicatedServer  # noqa: PLC0415
 
         self._server = ReplicatedServer(
-            self._config, self.store, self._keeper.may_answer, self._on_stale, self._control
+            self._config, self.store, self._driver.may_answer, self._on_stale, self._control
         )
         return self._server
 
@@ -255,7 +255,7 @@ class _Leadership:
     def _transfer(self, successor: str) -> None:
         _logger.info("replication: handing over to %s", f"'{successor}'" if successor else "any other node")
         self.is_transfer = True
-        self._keeper.successor = successor
+        self._driver.successor = successor
         if self._server is not None:
             self._server.goes_on = True
         # Not at once: nothing is answered once the lease is given back, neither whoever asks for this.
@@ -267,39 +267,44 @@ class _Leadership:
 
 
 async def _lead(
-    config: Config, keeper: Keeper, control: Control, stopping: asyncio.Event, lead: Lead, outputs: logs.Logs
+    config: Config,
+    driver: NodeDriver,
+    control: Control,
+    stopping: asyncio.Event,
+    lead: Lead,
+    outputs: logs.Logs,
 ) -> int:
     from leveret.broker.server.replicated_server import GOODBYE_SECONDS  # noqa: PLC0415
 
-    leadership = _Leadership(config, keeper, control)
+    leadership = _Leadership(config, driver, control)
     try:
-        await keeper.run(leadership.store.scan)
+        await driver.run(leadership.store.scan)
     except StorageError as error:
-        await keeper.hand_over()
-        await keeper.stop()
+        await driver.hand_over()
+        await driver.stop()
         raise StartupError(str(error), exit_codes.DATA) from None
     leading: asyncio.Future[int] = asyncio.ensure_future(lead(leadership.ending, leadership.make_server))
     stop = asyncio.create_task(stopping.wait())
     stop.add_done_callback(lambda _: leadership.ending.set())
-    ends: list[asyncio.Future[Any]] = [leading, leadership.stale, keeper.closed, keeper.failed]
+    ends: list[asyncio.Future[Any]] = [leading, leadership.stale, driver.closed, driver.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    if keeper.has_handed_over:  # by the broker, which has closed its clients and is about to end
-        ends = [leading, keeper.failed]
+    if driver.has_handed_over:  # by the broker, which has closed its clients and is about to end
+        ends = [leading, driver.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if leading.done():
-        if not keeper.has_handed_over:
-            await keeper.hand_over()
-        is_ended = await keeper.stop()
+        if not driver.has_handed_over:
+            await driver.hand_over()
+        is_ended = await driver.stop()
         code = leading.result()
         if leadership.is_transfer and not code and not stopping.is_set():
-            os.environ[RELEASED_AT] = str(keeper.now)
+            os.environ[RELEASED_AT] = str(driver.now)
             return _begin_again(outputs)
         if not is_ended:
             _exit(code)
         return code
     leadership.depose()
-    if keeper.failed.done():
-        failure = keeper.failed.exception()
+    if driver.failed.done():
+        failure = driver.failed.exception()
         _logger.critical("replication failed, stopping immediately: %s", failure, exc_info=failure)
         _exit(exit_codes.SOFTWARE)
     await asyncio.sleep(GOODBYE_SECONDS)  # for the close of clients to be sent

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from leveret.broker.persistence.worker_thread import Done, Job
 from leveret.storage.errors import DamagedError
 from leveret.storage.store.hole_punching import Given, give_back, keep_reserve
-from leveret.storage.store.lmdb_transactions import LmdbEnvironment
+from leveret.storage.store.lmdb_environment import LmdbEnvironment
 
 log = logging.getLogger("leveret.storage")
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from leveret.broker.administration.access import Figures
 from leveret.broker.replication.engine import Member
-from leveret.broker.replication.keeper import Keeper, damage_text
 from leveret.broker.replication.node import Node, Role
+from leveret.broker.replication.node_driver import NodeDriver, damage_text
 
 BEHIND_SECONDS = 5.0  # lag from which a node counts as behind; a copy that follows lags a moment
 
@@ -24,10 +24,10 @@ def whereabouts(node: Node) -> str:
 class Control:
     """Shows the cluster, and changes it; `warnings` of the configuration, and the name of one of several logs."""
 
-    def __init__(self, keeper: Keeper, warnings: list[str], log: str = "") -> None:
+    def __init__(self, driver: NodeDriver, warnings: list[str], log: str = "") -> None:
         self.log = log
-        self._keeper = keeper
-        self._node = keeper.node
+        self._driver = driver
+        self._node = driver.node
         self._warnings = warnings
         self.on_transfer: Callable[[str], object] = str
         """Called with the name of the successor, which may be empty, to begin to hand over."""
@@ -42,7 +42,7 @@ class Control:
 
     @property
     def _lag_seconds(self) -> float:
-        return self._node.lag.seconds(self._keeper.now)
+        return self._node.lag.seconds(self._driver.now)
 
     def figures(self) -> Figures:
         """Return the figures for metrics."""
@@ -52,7 +52,7 @@ class Control:
             0 if seen is None else seen.epoch,
             max(0, self._last - node.follower.position.index),
             self._lag_seconds,
-            self._keeper.append_seconds,
+            self._driver.append_seconds,
         )
 
     def described(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Control:
         }
 
     def _member(self, member: Member) -> dict[str, Any]:
-        node, now = self._node, self._keeper.now
+        node, now = self._node, self._driver.now
         is_here = member.name == node.name
         index = node.follower.position.index if is_here else member.position.index
         return {
@@ -96,7 +96,7 @@ class Control:
 
     def _problems(self) -> list[str]:
         node, found = self._node, list(self._warnings)
-        if not self._keeper.is_answered:
+        if not self._driver.is_answered:
             found.append("the database does not answer")
         if node.obstacle:
             found.append(node.obstacle)
@@ -118,7 +118,7 @@ class Control:
         node = self._node
         if node.role is Role.LEADING:
             return ""
-        if not node.roll.is_fresh(self._keeper.now):
+        if not node.roll.is_fresh(self._driver.now):
             return "the database does not answer"
         if node.role is not Role.WAITING or not node.follower.is_checked:
             return f"this node is not caught up: {node.role.value}"
@@ -139,7 +139,7 @@ class Control:
             return f"there is no member {successor!r}: {', '.join(names)}"
         behind = {
             each.name: node.entries_behind(each)
-            for each in node.roll.others_up(self._keeper.now)
+            for each in node.roll.others_up(self._driver.now)
             if each.position.epoch == leader.epoch
         }
         if successor and successor not in behind:
@@ -157,12 +157,12 @@ class Control:
         roll = self._node.roll
         if name not in [each.name for each in roll.members]:
             return f"there is no member {name!r}"
-        up = [self._node.name, *(each.name for each in roll.others_up(self._keeper.now, proved=False))]
+        up = [self._node.name, *(each.name for each in roll.others_up(self._driver.now, proved=False))]
         return f"{name} is up, or was so a moment ago: stop it first" if name in up else ""
 
     def forget(self, name: str, done: Callable[[None], object]) -> None:
         """Remove a member, and call back afterwards."""
-        self._keeper.forget(name, done)
+        self._driver.forget(name, done)
 
     def acceptance_problem(self) -> str:
         """Return the reason for which there is no log to be accepted; '' if there is one."""
@@ -170,4 +170,4 @@ class Control:
 
     def accept_log(self) -> None:
         """Go on with a log that is shorter than the copies of all nodes."""
-        self._keeper.accept_log()
+        self._driver.accept_log()

@@ -16,7 +16,7 @@ from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.committer import BACKLOG_HIGH, Committer
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.persistence.worker_thread import WorkerThread
-from leveret.broker.replication.keeper import Keeper
+from leveret.broker.replication.node_driver import NodeDriver
 from leveret.storage.errors import DamagedError, DiskFullError
 from leveret.storage.journal.batch import Batch, encode_batch
 from leveret.storage.queues.backing_queue import Recovered
@@ -38,7 +38,7 @@ class ReplicatedCommitter(Committer):
     meanwhile goes together.
     """
 
-    log: Keeper
+    log: NodeDriver
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -173,7 +173,7 @@ class ReplicatedDataStore(DataStore):
         *,
         ram_limit: int,
         epoch: int,
-        log: Keeper,
+        log: NodeDriver,
     ) -> None:
         self._log = log
         self._found: dict[int, Recovered] = {}

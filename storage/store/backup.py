@@ -38,8 +38,8 @@ from leveret.storage.errors import NO_SPACE, DamagedError, DiskFullError, Storag
 from leveret.storage.files import DIRECTORY, FILE, open_regular, sync_data, sync_directory, write_at
 from leveret.storage.store.bodies import is_in_file
 from leveret.storage.store.compact import replay
+from leveret.storage.store.lmdb_environment import LmdbEnvironment, forget_log, unused_octets
 from leveret.storage.store.lmdb_file import DataFile
-from leveret.storage.store.lmdb_transactions import LmdbEnvironment, forget_log, unused_octets
 from leveret.storage.store.read_only import opened
 
 STEP_SECONDS = 1.0  # time for which a state is kept, if its list of free pages is read in a fraction of it

@@ -51,8 +51,8 @@ from leveret.storage.journal.stream_rows import (
 from leveret.storage.message import body_octets
 from leveret.storage.queues.queue_ids import is_retained, owner_qid, queue_qid, retained_qid
 from leveret.storage.store.bodies import Bodies, is_in_file
+from leveret.storage.store.lmdb_environment import TABLES, unused_octets
 from leveret.storage.store.lmdb_file import DataFile, refuse_cut_off, refuse_links
-from leveret.storage.store.lmdb_transactions import TABLES, unused_octets
 from leveret.storage.store.metadata_rows import (
     BindingRow,
     EntityRow,

@@ -39,7 +39,7 @@ from leveret.storage.journal.blocks import (
     read_bitmap,
     read_header,
 )
-from leveret.storage.store.lmdb_transactions import (
+from leveret.storage.store.lmdb_environment import (
     TABLES,
     LmdbEnvironment,
     forget_log,

@@ -32,8 +32,8 @@ from leveret.storage.journal.blocks import LAST_SEQ_ID
 from leveret.storage.journal.reads import Loaded, Range, RawBlock
 from leveret.storage.journal.stream_rows import OFFSETS, SEGMENTS, Segment, read_offset, read_segment
 from leveret.storage.store.bodies import Bodies
+from leveret.storage.store.lmdb_environment import TABLES, LmdbEnvironment, file_octets, unusable
 from leveret.storage.store.lmdb_file import refuse_links, refuse_lost
-from leveret.storage.store.lmdb_transactions import TABLES, LmdbEnvironment, file_octets, unusable
 from leveret.storage.store.redo_log import NAME as REDO_LOG, ROW as REDO_ROW, LogEntry, Place, RedoLog
 from leveret.storage.store.store_header import CLEAN, PLACE, Saved, begin, check_format, format_of, seal
 
@@ -44,7 +44,7 @@ R = TypeVar("R")
 MAPPED = 24 * 1024 * 1024  # bytes of mapped files from which they are released after rows all over
 ROOM = 16 * 1024 * 1024  # bytes of disk that a commit leaves free: if it fails with less, the disk is full
 
-START_WORK = 20_000  # sweeping per commit while none waits, as `lmdb_transactions.SWEEP_WORK`
+START_WORK = 20_000  # sweeping per commit while none waits, as `lmdb_environment.SWEEP_WORK`
 
 LOGGED_OCTETS = 64 * 1024
 """Bytes of messages up to which a batch is logged first: to write more twice takes longer than a second flush."""

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import lmdb
 
 from leveret.storage.errors import DamagedError
+from leveret.storage.store.lmdb_environment import LmdbEnvironment, unused_octets
 from leveret.storage.store.lmdb_file import DataFile
-from leveret.storage.store.lmdb_transactions import LmdbEnvironment, unused_octets
 
 RUN = 16  # minimum run of neighbouring pages for a hole: many small holes would fragment the file
 RESERVE = 16 * 1024 * 1024  # bytes of free pages with disk blocks: deletions on a full disk need them

@@ -9,8 +9,8 @@ from typing import Any
 import lmdb
 
 from leveret.storage.errors import StorageError
+from leveret.storage.store.lmdb_environment import TABLES, open_mapped, unusable
 from leveret.storage.store.lmdb_file import refuse_cut_off, refuse_links
-from leveret.storage.store.lmdb_transactions import TABLES, open_mapped, unusable
 from leveret.storage.store.store_header import check_format, format_of
 
 ROWS = 500  # rows of definitions per transaction

@@ -7,7 +7,7 @@ import pytest
 from processes.running import ROOT
 
 PAGE = (ROOT / "docs" / "behaviours.md").read_text(encoding="utf-8")
-BEHAVIOURS = 63
+BEHAVIOURS = 70
 ROW = re.compile(r"\| (.+) \| `([\w/]+\.py)` \| `([\w.]+)` \|")
 
 

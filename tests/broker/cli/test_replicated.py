@@ -31,7 +31,7 @@ from leveret.broker.cli import replicated
 from leveret.broker.config.config import Config
 from leveret.broker.config.sections import ReplicationConfig
 from leveret.broker.replication.engine import FREE
-from leveret.broker.replication.keeper import boot_time
+from leveret.broker.replication.node_driver import boot_time
 from leveret.broker.replication.settings import Settings
 
 LOGIN = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
@@ -252,7 +252,7 @@ async def test_a_node_that_has_handed_over_leaves_the_lease_to_others(tmp_path: 
     """For a while, also as a new image of its program, which has begun again before another one has seen it."""
     config = Config(data_dir=tmp_path, replication=ReplicationConfig(engine_url="postgresql:///none"))
     monkeypatch.setenv(replicated.RELEASED_AT, str(boot_time()))
-    again, later = await replicated._make_keeper(config), boot_time()
+    again, later = await replicated._make_driver(config), boot_time()
     try:
         candidate = again.node.candidate
         candidate.watch(FREE._replace(epoch=1), later)

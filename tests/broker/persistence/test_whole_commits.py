@@ -14,7 +14,7 @@ from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire
 from leveret.broker.persistence import committer
 from leveret.broker.persistence.committer import Committer
 from leveret.storage.journal.blocks import read_bitmap, read_header, read_records
-from leveret.storage.store.lmdb_transactions import LmdbEnvironment
+from leveret.storage.store.lmdb_environment import LmdbEnvironment
 
 QUEUES = ("got", "acked", "purged", "dying", "dead")
 """Durable queues that all get each message, except the last: messages rejected in `dying` go there."""

@@ -90,10 +90,10 @@ class Nodes:
 
     def control(self, node: Node, *warnings: str, is_answered: bool = True, later: float = 0.0) -> Control:
         """Return the control of a node, some seconds later."""
-        keeper = SimpleNamespace(
+        driver = SimpleNamespace(
             node=node, now=self.now + later, append_seconds=0.001, is_answered=is_answered
         )
-        return Control(keeper, list(warnings))  # type: ignore[arg-type]
+        return Control(driver, list(warnings))  # type: ignore[arg-type]
 
     def others(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.role is not Role.LEADING]

@@ -51,7 +51,7 @@ from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store import (
     environment as environment_module,
-    lmdb_transactions as table_module,
+    lmdb_environment as table_module,
     redo_log as redo_log_module,
 )
 from leveret.storage.store.environment import Environment, Written

@@ -17,8 +17,8 @@ from leveret.storage.journal.body_rows import body_checksum
 from leveret.storage.store import backup as backups
 from leveret.storage.store.backup import Backup, CancelledError, Moment, Pace, last, latest
 from leveret.storage.store.bodies import Bodies
+from leveret.storage.store.lmdb_environment import LmdbEnvironment
 from leveret.storage.store.lmdb_file import DataFile
-from leveret.storage.store.lmdb_transactions import LmdbEnvironment
 from leveret.storage.store.store_header import FORMAT_ROW
 
 SIZES = (10, 500, 500, 5000, 5000, 30_000)

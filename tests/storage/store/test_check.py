@@ -15,8 +15,8 @@ from samples.stored import Stored, example
 from leveret.storage.journal.blocks import LAST_SEQ_ID, pack_bits, pack_key, read_header, unpack_key
 from leveret.storage.store.check import Check, Finding, Stats
 from leveret.storage.store.environment import Environment
+from leveret.storage.store.lmdb_environment import MAP_SIZE
 from leveret.storage.store.lmdb_file import DataFile
-from leveret.storage.store.lmdb_transactions import MAP_SIZE
 from leveret.storage.store.store_header import pack_number, seal
 
 
@@ -262,7 +262,7 @@ def test_what_goes_at_the_next_start_is_no_damage(tmp_path):
 
 def test_sweeps_under_way_are_clean(tmp_path, monkeypatch):
     """A queue that is deleted in parts has nothing to find between two of them."""
-    monkeypatch.setattr("leveret.storage.store.lmdb_transactions.SWEEP_WORK", 2)
+    monkeypatch.setattr("leveret.storage.store.lmdb_environment.SWEEP_WORK", 2)
     stored = Stored(tmp_path, "q", "other")
     for number in range(400):
         stored.publish(f"{number}" * 100, "q")

@@ -25,7 +25,7 @@ from leveret.storage.store import compact as module
 from leveret.storage.store.check import Check, Finding
 from leveret.storage.store.compact import LEFT_BEHIND, Compacted, compact, measure, rewritten
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.lmdb_transactions import MAP_SIZE
+from leveret.storage.store.lmdb_environment import MAP_SIZE
 
 
 def rows_of(data_dir: Path) -> dict[str, dict[bytes, bytes]]:

@@ -22,7 +22,7 @@ from leveret.storage.journal.body_rows import body_checksum
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Range
 from leveret.storage.message import Persistent
-from leveret.storage.store import bodies as bodies_module, lmdb_transactions as table_module
+from leveret.storage.store import bodies as bodies_module, lmdb_environment as table_module
 from leveret.storage.store.bodies import first_msg_id
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.recovery import Recovered, recover

@@ -13,7 +13,7 @@ from leveret.storage.damage import Damages
 from leveret.storage.errors import DamagedError
 from leveret.storage.store import hole_punching
 from leveret.storage.store.hole_punching import RESERVE, give_back, keep_reserve
-from leveret.storage.store.lmdb_transactions import LmdbEnvironment
+from leveret.storage.store.lmdb_environment import LmdbEnvironment
 
 ALL = 10.0
 """Seconds that are enough for all in one step."""

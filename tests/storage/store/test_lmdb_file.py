@@ -7,8 +7,8 @@ import lmdb
 import pytest
 
 from leveret.storage.errors import DamagedError, StorageError
+from leveret.storage.store.lmdb_environment import unused_octets
 from leveret.storage.store.lmdb_file import DataFile, refuse_cut_off
-from leveret.storage.store.lmdb_transactions import unused_octets
 
 PAGE = 4096
 

@@ -19,7 +19,7 @@ from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.variable_queue import VariableQueue
 from leveret.storage.store import recovery as module
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.lmdb_transactions import MAP_SIZE
+from leveret.storage.store.lmdb_environment import MAP_SIZE
 from leveret.storage.store.recovery import PIECE, read_ahead, recover, saved_rows, visits_most
 from leveret.storage.store.store_header import pack_number
 from tests.samples.stored import SEGMENT, Stored

@@ -20,7 +20,7 @@ from leveret.storage.message import Persistent, body_octets
 from leveret.storage.store.check import Check, Finding
 from leveret.storage.store.compact import compact
 from leveret.storage.store.environment import Environment
-from leveret.storage.store.lmdb_transactions import MAP_SIZE
+from leveret.storage.store.lmdb_environment import MAP_SIZE
 from leveret.storage.store.recovery import Recovered, recover
 from leveret.storage.store.store_header import FORMAT, FORMAT_ROW, NEEDED, check_format, fault_of, number_of
 

@@ -1,7 +1,7 @@
-"""The keeper of a node: performs its requests, applies entries to its copy, and tells when it leads (driver).
+"""Drives a node: performs its requests, applies entries to its copy, and tells when it leads (driver).
 
 It runs in the event loop of the broker. All that touches the disk runs in threads: while the node waits in one of the
-keeper's, while it leads in the one that writes for the broker. A snapshot is copied in a thread of its own.
+driver's, while it leads in the one that writes for the broker. A snapshot is copied in a thread of its own.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ def damage_text(damage: str) -> str:
     )
 
 
-class Keeper:
+class NodeDriver:
     """The driver of one node, with an engine for each lane. Raises what `ReplicaEnvironment` raises.
 
     This process has locked `data_dir`; without `sync` changes of the copy are not flushed. For the others see `Node`.
@@ -400,7 +400,7 @@ class Keeper:
     # -- the copy -----------------------------------------------------------------------------------------------------
 
     def _in_thread(self, job: Job, done: Done) -> None:
-        """Run a job in the keeper's thread, and `done` in the loop with its result or exception."""
+        """Run a job in the driver's thread, and `done` in the loop with its result or exception."""
 
         def work() -> None:
             try:
@@ -413,7 +413,7 @@ class Keeper:
         self._disk.submit(work)
 
     async def run(self, job: Job) -> Any:
-        """Run a job that writes to the copy, in the keeper's thread: nothing is applied meanwhile."""
+        """Run a job that writes to the copy, in the driver's thread: nothing is applied meanwhile."""
         return await self._loop.run_in_executor(self._disk, job)
 
     def _apply(self, entries: Sequence[Entry]) -> None:

@@ -1,4 +1,4 @@
-"""The keeper: copies on disk that follow a log, are made again from a snapshot, and take over."""
+"""The driver: copies on disk that follow a log, are made again from a snapshot, and take over."""
 
 import asyncio
 import shutil
@@ -11,7 +11,7 @@ from processes.waiting import until
 from replicated.memory import MemoryDriver, MemoryEngine
 
 from leveret.broker.replication.control import Control
-from leveret.broker.replication.keeper import Keeper, pack_place, unpack_place
+from leveret.broker.replication.node_driver import NodeDriver, pack_place, unpack_place
 from leveret.broker.replication.settings import Settings
 from leveret.storage.journal.journal import Journal
 from leveret.storage.store.replica import ReplicaEnvironment
@@ -22,40 +22,40 @@ SETTINGS = Settings(snapshot_octets=4000, trim_cap=8000, poll=0.02, report=0.05,
 
 @asynccontextmanager
 async def keeping(path: Path, engine: MemoryEngine, *names: str):
-    """Run keepers; yields them by name."""
-    keepers = {}
+    """Run drivers; yields them by name."""
+    drivers = {}
     for name in names:
-        drivers = MemoryDriver(engine), MemoryDriver(engine)
-        keepers[name] = Keeper(path / name, name, name, drivers, SETTINGS, sync=False)
+        engines = MemoryDriver(engine), MemoryDriver(engine)
+        drivers[name] = NodeDriver(path / name, name, name, engines, SETTINGS, sync=False)
     try:
-        for keeper in keepers.values():
-            keeper.start()
-        yield keepers
+        for driver in drivers.values():
+            driver.start()
+        yield drivers
     finally:
-        for keeper in keepers.values():
-            await keeper.stop()
-            keeper.environment.close()
+        for driver in drivers.values():
+            await driver.stop()
+            driver.environment.close()
 
 
-async def leading(keepers):
-    """Return the keeper that leads."""
-    await until(lambda: any(each.opened.done() for each in keepers.values()))
-    return next(each for each in keepers.values() if each.opened.done())
+async def leading(drivers):
+    """Return the driver that leads."""
+    await until(lambda: any(each.opened.done() for each in drivers.values()))
+    return next(each for each in drivers.values() if each.opened.done())
 
 
 class Author:
     """Writes rows through the log, one after the other."""
 
-    def __init__(self, keeper):
-        self.keeper = keeper
+    def __init__(self, driver):
+        self.driver = driver
         self.journal = Journal(1 << 40)
 
     async def write(self, key: bytes, value: bytes) -> None:
         self.journal.put("defs", key, value)
-        octets, _ = self.keeper.environment.prepare(self.journal.cut())
+        octets, _ = self.driver.environment.prepare(self.journal.cut())
         self.journal.settled()
         applied = asyncio.Event()
-        self.keeper.submit(octets, bool, applied.set)
+        self.driver.submit(octets, bool, applied.set)
         async with asyncio.timeout(DEADLINE):
             await applied.wait()
 
@@ -72,8 +72,8 @@ async def test_copies_follow(tmp_path: Path) -> None:
     """Batches, also large ones, are in the leader's copy when it is called back, and in each copy later."""
     engine = MemoryEngine()
     wanted = {b"a": b"small", b"b": b"x" * 3_000_000, b"c": b"last"}
-    async with keeping(tmp_path, engine, "n1", "n2") as keepers:
-        leader = await leading(keepers)
+    async with keeping(tmp_path, engine, "n1", "n2") as drivers:
+        leader = await leading(drivers)
         assert leader.may_answer()
         author = Author(leader)
         for key, value in wanted.items():
@@ -81,9 +81,9 @@ async def test_copies_follow(tmp_path: Path) -> None:
             assert (key, value) in list(leader.environment.rows("defs"))
         end = engine.visible.lease.last
         # an entry is settled for others with the next one, or the next renewal
-        await until(lambda: all(each.node.follower.position.index == end for each in keepers.values()))
+        await until(lambda: all(each.node.follower.position.index == end for each in drivers.values()))
 
-    for name in keepers:
+    for name in drivers:
         assert wanted == rows(tmp_path / name)
 
 
@@ -91,8 +91,8 @@ async def test_a_wiped_copy_is_made_from_the_snapshot(tmp_path: Path) -> None:
     """A log is trimmed up to a snapshot; a node that has lost its disk takes that, and the entries behind it."""
     engine = MemoryEngine()
     wanted = {}
-    async with keeping(tmp_path, engine, "n1", "n2") as keepers:
-        leader = await leading(keepers)
+    async with keeping(tmp_path, engine, "n1", "n2") as drivers:
+        leader = await leading(drivers)
         author = Author(leader)
         number = 0
         while not engine.visible.base.index:
@@ -103,25 +103,25 @@ async def test_a_wiped_copy_is_made_from_the_snapshot(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
         wanted[b"behind"] = b"it"
         await author.write(b"behind", b"it")
-        lost = next(name for name, each in keepers.items() if each is not leader)
-        await keepers[lost].stop()
-        keepers[lost].environment.close()
+        lost = next(name for name, each in drivers.items() if each is not leader)
+        await drivers[lost].stop()
+        drivers[lost].environment.close()
         shutil.rmtree(tmp_path / lost)
         async with keeping(tmp_path, engine, lost) as others:
             end = engine.visible.lease.last
             await until(lambda: others[lost].node.follower.position.index >= end)
             assert not others[lost].failed.done()
-        del keepers[lost]
+        del drivers[lost]
 
     assert wanted == rows(tmp_path / lost)
 
 
 async def test_a_snapshot_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
     """A snapshot is a file as large as the copy, which goes also if the engine has not taken all of it."""
-    async with keeping(tmp_path, MemoryEngine(), "n1") as keepers:
-        keeper = keepers["n1"]
-        path, _ = keeper.environment.copy_to_file()
-        chunks = keeper._chunks(path)
+    async with keeping(tmp_path, MemoryEngine(), "n1") as drivers:
+        driver = drivers["n1"]
+        path, _ = driver.environment.copy_to_file()
+        chunks = driver._chunks(path)
         assert next(chunks)
         del chunks
 
@@ -130,24 +130,24 @@ async def test_a_snapshot_that_is_refused_leaves_no_file(tmp_path: Path) -> None
 
 async def test_a_snapshot_of_a_copy_that_was_removed_is_not_put(tmp_path: Path) -> None:
     """A copy that was found to have another history is not put into the engine."""
-    keeper = Keeper(tmp_path, "n1", "n1", (MemoryDriver(MemoryEngine()),) * 2, SETTINGS, sync=False)
+    driver = NodeDriver(tmp_path, "n1", "n1", (MemoryDriver(MemoryEngine()),) * 2, SETTINGS, sync=False)
     try:
-        keeper.node._is_making_asked = True
-        keeper.node._wipe("it has another history")
-        keeper.node.begin_snapshot(keeper.node.follower.position, iter([b"data"]))
+        driver.node._is_making_asked = True
+        driver.node._wipe("it has another history")
+        driver.node.begin_snapshot(driver.node.follower.position, iter([b"data"]))
 
-        assert keeper.node._making is None
+        assert driver.node._making is None
     finally:
-        await keeper.stop()
-        keeper.environment.close()
+        await driver.stop()
+        driver.environment.close()
 
 
 async def test_a_handover_leaves_the_lease_to_the_other(tmp_path: Path) -> None:
     """A leader that hands over leads no more and calls back nothing; the other one goes on with all that was written."""
     engine = MemoryEngine()
-    async with keeping(tmp_path, engine, "n1", "n2") as keepers:
-        leader = await leading(keepers)
-        other = next(each for each in keepers.values() if each is not leader)
+    async with keeping(tmp_path, engine, "n1", "n2") as drivers:
+        leader = await leading(drivers)
+        other = next(each for each in drivers.values() if each is not leader)
         await Author(leader).write(b"a", b"1")
         async with asyncio.timeout(DEADLINE):
             await leader.hand_over()
@@ -162,9 +162,9 @@ async def test_a_stop_while_entries_are_applied(tmp_path: Path) -> None:
     """The stop waits for what is being applied and begins with nothing more: the log has it for the next start."""
     engine, going, errors = MemoryEngine(), Event(), []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context))
-    async with keeping(tmp_path, engine, "n1", "n2") as keepers:
-        leader = await leading(keepers)
-        other = next(each for each in keepers.values() if each is not leader)
+    async with keeping(tmp_path, engine, "n1", "n2") as drivers:
+        leader = await leading(drivers)
+        other = next(each for each in drivers.values() if each is not leader)
         follower, apply = other.node.follower, other.environment.apply
         other.environment.apply = lambda *given: (going.wait(DEADLINE), apply(*given))
         author, number = Author(leader), 0
@@ -188,18 +188,18 @@ async def test_a_stop_while_entries_are_applied(tmp_path: Path) -> None:
 async def test_a_damaged_log_is_reported(tmp_path: Path, caplog) -> None:
     """A node that cannot follow the log, as an entry is not what its chain says, logs that once, and never leads."""
     engine = MemoryEngine()
-    async with keeping(tmp_path, engine, "n1") as keepers:
-        await Author(await leading(keepers)).write(b"a", b"1")
+    async with keeping(tmp_path, engine, "n1") as drivers:
+        await Author(await leading(drivers)).write(b"a", b"1")
         last = engine.visible.lease.last
     entry = engine.visible.entries[last]
     engine.visible.entries[last] = replace(entry, payload=entry.payload + b"more")
-    async with keeping(tmp_path, engine, "n2") as keepers:
+    async with keeping(tmp_path, engine, "n2") as drivers:
         await until(lambda: "the log is damaged" in caplog.text)
         counter = engine.visible.members["n2"].counter
         await until(lambda: engine.visible.members["n2"].counter > counter + 2)  # it has read again, too
-        assert not keepers["n2"].node.is_caught_up()
-        assert not keepers["n2"].opened.done()
-        (problem,) = Control(keepers["n2"], []).described()["problems"]
+        assert not drivers["n2"].node.is_caught_up()
+        assert not drivers["n2"].opened.done()
+        (problem,) = Control(drivers["n2"], []).described()["problems"]
         assert problem in caplog.text
         assert "have it replace the primary" in problem
 

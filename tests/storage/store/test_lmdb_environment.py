@@ -23,7 +23,7 @@ from leveret.storage.journal.reads import Loaded, Range
 from leveret.storage.message import Persistent
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.hole_punching import give_back, keep_reserve
-from leveret.storage.store.lmdb_transactions import MAP_SIZE, LmdbEnvironment, Mapping, file_octets
+from leveret.storage.store.lmdb_environment import MAP_SIZE, LmdbEnvironment, Mapping, file_octets
 
 ALL = [Range(QID, 0, 1000)]
 WAIT_SECONDS = 30.0
@@ -164,7 +164,7 @@ def test_nothing_is_written_until_the_disk_has_the_old_root_page(environment: En
     batch = cut(writer, 2)
     fill(environment.store)
     no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with patch("leveret.storage.store.lmdb_transactions.os.fdatasync", side_effect=no_room) as flush:
+    with patch("leveret.storage.store.lmdb_environment.os.fdatasync", side_effect=no_room) as flush:
         for _ in range(3):
             error = refused(environment, batch)
 
@@ -189,7 +189,7 @@ def test_no_holes_are_made_until_the_disk_has_the_old_root_page(environment: Env
     fill(environment.store)
     no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with patch("leveret.storage.store.hole_punching.RESERVE", 0):
-        with patch("leveret.storage.store.lmdb_transactions.os.fdatasync", side_effect=no_room):
+        with patch("leveret.storage.store.lmdb_environment.os.fdatasync", side_effect=no_room):
             refused(environment, batch)
             before = give_back(environment.store)
         after = give_back(environment.store)
@@ -214,7 +214,7 @@ def test_a_transaction_that_is_in_after_all_is_the_end(environment: Environment)
         environment.commit(batch)
 
 
-@pytest.mark.parametrize("place", ["lmdb.open", "leveret.storage.store.lmdb_transactions.Mapping"])
+@pytest.mark.parametrize("place", ["lmdb.open", "leveret.storage.store.lmdb_environment.Mapping"])
 @pytest.mark.parametrize("writer", ["commit", "give_back"])
 def test_a_file_that_cannot_be_reopened_is_the_end(environment: Environment, place: str, writer: str) -> None:
     """A file that LMDB gave up and cannot reopen is no full disk, whoever has written and whatever is tried next."""
