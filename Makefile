@@ -114,9 +114,6 @@ size: $(VENV)/.installed
 	@$(BIN)/python tests/size/run.py $(ARGS)
 
 docs: $(VENV)/.installed-test
-	$(BIN)/python -m leveret config --markdown > docs/configuration.md
-	$(BIN)/python -c "from leveret.broker.config.reference import EXAMPLE; print(EXAMPLE, end='')" > docs/leveret.conf
-	$(BIN)/python -m leveret ctl help --markdown > docs/command-line.md
 	$(BIN)/python -m docs.generate
 	PYTHONPATH=.:tests $(BIN)/python tests/broker/embedded/test_synchronous_stub.py --write
 	$(BIN)/python tests/conformance/run.py --write-docs

@@ -14,7 +14,6 @@ from docs.generate import FILES
 from leveret.broker.amqp.commands import Access, Frame
 from leveret.broker.config.config import load
 from leveret.broker.config.keys import KEYS
-from leveret.broker.config.reference import EXAMPLE, render
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -47,17 +46,10 @@ def test_links_lead_somewhere(page):
     assert [] == [target for target in local if not (page.parent / target).exists()]
 
 
-def test_the_page_of_keys_is_current():
-    """docs/configuration.md is generated from the table of keys; `make docs` brings it up to date."""
-    assert render() == (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-
-
-def test_the_example_file_is_that_of_the_page(tmp_path):
-    """docs/leveret.conf is the example of docs/configuration.md, and loads without a warning."""
-    example = (ROOT / "docs" / "leveret.conf").read_text(encoding="utf-8")
+def test_the_example_file_loads(tmp_path):
+    """docs/leveret.conf, the example of docs/configuration.md, loads without a warning."""
     config = load([ROOT / "docs" / "leveret.conf"], settings=[f"data_dir={tmp_path}"])
 
-    assert example == EXAMPLE
     assert [] == list(config.warnings)
 
 

@@ -21,7 +21,6 @@ from leveret.broker.config.values import Setting
     "--ignored", is_flag=True, help="Print only the keys of RabbitMQ that have no effect, with the reason."
 )
 @click.option("--all", "is_whole", is_flag=True, help="With files, too, list the keys that are not set.")
-@click.option("--markdown", is_flag=True, help="Print the reference of all keys (docs/configuration.md).")
 @click.argument("key", required=False)
 def show_config(
     config_paths: Sequence[Path],
@@ -31,7 +30,6 @@ def show_config(
     *,
     ignored: bool,
     is_whole: bool,
-    markdown: bool,
 ) -> None:
     """Show the configuration keys, their values and meanings; explain one KEY; or `encrypt` a value.
 
@@ -47,11 +45,8 @@ def show_config(
       leveret config heartbeat
       leveret config encrypt < password
     """  # noqa: D301 - click's mark for lines that stay as they are
-    from leveret.broker.config.reference import Overview, render  # noqa: PLC0415 - only for this command
+    from leveret.broker.config.reference import Overview  # noqa: PLC0415 - only for this command
 
-    if markdown:
-        click.echo(render(), nl=False)
-        return
     if key == "encrypt":
         _encrypt(written_settings(config_paths, data_dir, settings, os.environ, [], []))
         return

@@ -3,7 +3,7 @@
 An existing rabbitmq.conf should load if that loses nothing, and should not if it does: a key that protects something
 (it encrypts, authenticates, or limits access) and has no effect here is an error, because the administrator relies on
 it. Any other key causes a warning. A value that requests only what happens anyway is accepted silently in either case.
-`leveret config --markdown` writes the table to docs/configuration.md.
+docs/configuration.md has the table (`make docs`).
 """
 
 import re

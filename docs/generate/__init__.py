@@ -7,10 +7,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from docs.generate import export, folders, http_api, metrics, python_api, tables_json
+from docs.generate import (
+    command_line,
+    configuration,
+    export,
+    folders,
+    http_api,
+    metrics,
+    python_api,
+    tables_json,
+)
 
 _ROOT: Final = Path(__file__).parents[2]
 FILES: Final[Mapping[Path, Callable[[], str]]] = {
+    _ROOT / "docs" / "command-line.md": command_line.render,
+    _ROOT / "docs" / "configuration.md": configuration.render,
+    _ROOT / "docs" / "leveret.conf": lambda: configuration.EXAMPLE,
     _ROOT / "docs" / "export.md": export.render,
     _ROOT / "docs" / "folders.md": folders.render,
     _ROOT / "docs" / "metrics.md": metrics.render,

@@ -1,9 +1,9 @@
-"""The command `leveret ctl`: the list of its commands, those of RabbitMQ that it has not, `help`, and the reference."""
+"""The command `leveret ctl`: the list of its commands, those of RabbitMQ that it has not, and `help`."""
 
 import difflib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -24,7 +24,6 @@ from leveret.broker.cli.ctl.command import (
     Session,
     command,
     common_options,
-    flag,
     wrong_arguments,
 )
 from leveret.broker.cli.ctl.errors import UsageError
@@ -149,12 +148,12 @@ class CtlGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by groups."""
         del ctx
-        for group, names in _groups().items():
+        for group, names in groups().items():
             with formatter.section(group):
                 formatter.write_dl([(name, CtlCommand(name).get_short_help_str(200)) for name in names])
 
 
-def _groups() -> dict[str, list[str]]:
+def groups() -> dict[str, list[str]]:
     """Return the names of the commands by their headings, both in the order of the names."""
     groups: dict[str, list[str]] = {}
     for name in sorted(COMMANDS):
@@ -172,74 +171,14 @@ ctl = CtlGroup(
 click.version_option(COMPATIBLE_VERSION, message="%(version)s")(ctl)
 
 
-@command("Help", "set_policy", flag("--markdown", text="", hidden=True), name="help")
-def show_help(session: Session, name: str | None = None, *, markdown: bool) -> None:
+@command("Help", "set_policy", name="help")
+def show_help(session: Session, name: str | None = None) -> None:
     """Print the list of commands, or what a command does."""
     parent = click.get_current_context().parent
-    if markdown:
-        session.show("\n".join(_page()))
-    elif name is None:
+    if name is None:
         session.show(parent.get_help() if parent is not None else "")
     elif name not in COMMANDS:
         raise UsageError(f"there is no command {name}", exit_codes.USAGE)
     else:
         asked = CtlCommand(name)
         session.show(asked.get_help(click.Context(asked, info_name=name, parent=parent)))
-
-
-# -- the reference of all commands, docs/command-line.md ---------------------------------------------------------------
-
-
-_INTRODUCTION = """# leveret ctl
-
-`leveret ctl [OPTIONS] COMMAND ...` looks at and changes a running broker. The commands have the names, output and
-exit codes of `rabbitmqctl` and `rabbitmq-diagnostics`. They reach the broker through the socket `ctl.sock` in its data
-directory, which only its user and root can open, or with `--uri` through the [management API](management.md).
-
-Exit codes: 0 done, 64 wrong usage, 65 wrong data, 67 no such user, 69 refused or not running, 70 exists already or
-internal error, 75 no answer in time or too many at once, 77 not allowed.
-
-## Options
-
-They stand before or behind the command. The data directory is that of `--data-dir`, else of the first of the variables
-`LEVERET_CTL_DATA_DIR`, `LEVERET_DATA_DIR`, `RABBITMQ_MNESIA_DIR` and `RABBITMQ_MNESIA_BASE` that is set, else `var` or
-`/var/lib/leveret` if a broker runs there, else that of the only broker of this user, which is then named.
-"""
-
-
-def _page() -> Iterator[str]:
-    """Yield the reference of all commands, in Markdown."""
-    yield _INTRODUCTION
-    yield from _table(("Option", "Meaning"), _options(common_options()))
-    for group, names in sorted(_groups().items()):
-        yield f"\n## {group}\n"
-        yield from _table(("Command", "Meaning", "Example"), map(_row, names))
-    yield "\n## Missing commands of RabbitMQ\n"
-    yield "| About | Commands |"
-    yield "|---|---|"
-    for subject, absent in ABSENT.items():
-        yield f"| {subject} | {', '.join(f'`{name}`' for name in absent.split())} |"
-    yield "\nThey end with exit code 64, and change nothing. Instead of those that scripts use:\n"
-    for name, text in INSTEAD.items():
-        yield f"- `{name}`: {text}."
-
-
-def _row(name: str) -> tuple[str, ...]:
-    asked = CtlCommand(name)
-    declaration = asked.declaration
-    context = click.Context(asked)
-    words = " ".join([name, *(each.make_metavar(context) for each in declaration.arguments())])
-    more = "".join(f" {option}: {text}" for option, text in _options(declaration.options))
-    columns = f" Columns: {', '.join(declaration.columns)}." if declaration.columns else ""
-    return f"`{words}`", (asked.help or "") + more + columns, f"`{declaration.example}`"
-
-
-def _options(options: Iterable[click.Option]) -> list[tuple[str, str]]:
-    return [(f"`{', '.join(each.opts)}`", each.help or "") for each in options if not each.hidden]
-
-
-def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(heading)} |"
-    yield "|---" * len(heading) + "|"
-    for cells in rows:
-        yield f"| {' | '.join([' '.join(text.split()).replace('|', chr(92) + '|') for text in cells])} |"
