@@ -10,6 +10,7 @@ from typing import NoReturn
 import click
 
 from leveret.broker import exit_codes
+from leveret.broker.cli.entry import examples
 from leveret.broker.cli.options import config_options, fail, load_or_exit
 from leveret.broker.config.config import written_settings
 from leveret.broker.config.values import Setting
@@ -22,6 +23,12 @@ from leveret.broker.config.values import Setting
 )
 @click.option("--all", "is_whole", is_flag=True, help="With files, too, list the keys that are not set.")
 @click.argument("key", required=False)
+@examples(
+    "config",
+    "config --config /etc/rabbitmq/rabbitmq.conf",
+    "config heartbeat",
+    "config encrypt < password",
+)
 def show_config(
     config_paths: Sequence[Path],
     data_dir: Path | None,
@@ -37,14 +44,7 @@ def show_config(
     what of them has no effect; with files nothing else, unless `--all` is given. Then come the keys that are used
     most, all others by topic, and the keys of RabbitMQ that have no effect. An invalid configuration is reported as at
     the start of the broker.
-
-    \b
-    Examples:
-      leveret config
-      leveret config --config /etc/rabbitmq/rabbitmq.conf
-      leveret config heartbeat
-      leveret config encrypt < password
-    """  # noqa: D301 - click's mark for lines that stay as they are
+    """
     from leveret.broker.config.reference import Overview  # noqa: PLC0415 - only for this command
 
     if key == "encrypt":

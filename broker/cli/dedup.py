@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from leveret.broker.cli.entry import Group
+from leveret.broker.cli.entry import Group, examples
 from leveret.broker.cli.target import Target, duration, moment, table, with_target
 
 COLUMNS: Final = {
@@ -15,14 +15,9 @@ COLUMNS: Final = {
 
 
 @click.group("dedup", cls=Group)
+@examples("dedup list", "dedup forget tasks 17")
 def dedup() -> None:
-    """Look at the ids that queues know, and forget them (x-deduplicate).
-
-    \b
-    Examples:
-      leveret dedup list
-      leveret dedup forget tasks 17
-    """  # noqa: D301 - \b keeps the lines of the examples
+    """Look at the ids that queues know, and forget them (x-deduplicate)."""
 
 
 @dedup.command("list")
@@ -30,17 +25,13 @@ def dedup() -> None:
 @click.argument("text", metavar="[ID]", required=False)
 @click.option("--all", "everywhere", is_flag=True, help="In all virtual hosts.")
 @with_target
+@examples("dedup list", "dedup list tasks 17")
 def list_ids(target: Target, *, queue: str | None, text: str | None, everywhere: bool) -> None:
     """List the queues that take each message once, or tell whether QUEUE knows ID.
 
     `known` counts ids, of which some may have expired; `repeated` counts publishes that were dropped. If the body is
     the id, ID is its SHA-256.
-
-    \b
-    Examples:
-      leveret dedup list
-      leveret dedup list tasks 17
-    """  # noqa: D301
+    """
     if queue is not None and text is not None:
         found = target.api.get("leveret", "queues", target.vhost, queue, "ids", id=text)
         target.show(found, [_known(found)])
@@ -68,14 +59,9 @@ def _known(found: Mapping[str, Any]) -> str:
 @click.argument("text", metavar="[ID]", required=False)
 @click.option("--all", "everything", is_flag=True, help="All ids of the queue.")
 @with_target
+@examples("dedup forget tasks 17", "dedup forget tasks --all")
 def forget(target: Target, *, queue: str, text: str | None, everything: bool) -> None:
-    """Have QUEUE forget ID, or all ids, so that it takes such messages again. Messages stay.
-
-    \b
-    Examples:
-      leveret dedup forget tasks 17
-      leveret dedup forget tasks --all
-    """  # noqa: D301
+    """Have QUEUE forget ID, or all ids, so that it takes such messages again. Messages stay."""
     if everything is (text is not None):
         raise click.UsageError("give the ID, or --all")
     more = {} if text is None else {"id": text}

@@ -19,7 +19,7 @@ from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import IMPORT_SECONDS, ApiClient
 from leveret.broker.cli.ctl.definitions import DRY_RUN, ON_UNSUPPORTED, UNSUPPORTED, end_import, import_query
 from leveret.broker.cli.ctl.errors import DISK_FULL, ApiError, CtlError
-from leveret.broker.cli.entry import Group
+from leveret.broker.cli.entry import Group, examples
 from leveret.broker.cli.options import data_dir_option, data_errors, fail, stored_config
 from leveret.broker.config.config import Config
 from leveret.broker.http.socket_path import NAME as SOCKET_NAME
@@ -37,13 +37,9 @@ def definitions() -> None:
 @definitions.command("export")
 @data_dir_option
 @click.argument("file", type=click.Path(path_type=Path), required=False)
+@examples("definitions export --data-dir /var/lib/leveret definitions.json")
 def export_definitions(data_dir: Path | None, file: Path | None) -> None:
-    """Write the stored definitions to FILE or standard output, as RabbitMQ's JSON. A broker may be running.
-
-    \b
-    Example:
-      leveret definitions export --data-dir /var/lib/leveret definitions.json
-    """  # noqa: D301 - click's mark for lines that stay as they are
+    """Write the stored definitions to FILE or standard output, as RabbitMQ's JSON. A broker may be running."""
     from leveret.broker.cli.definitions_offline import export_stored  # noqa: PLC0415
 
     config = stored_config(data_dir)
@@ -69,18 +65,17 @@ def export_definitions(data_dir: Path | None, file: Path | None) -> None:
 )
 @click.option("--on-unsupported", type=click.Choice(ON_UNSUPPORTED), help=UNSUPPORTED)
 @click.argument("file", type=click.Path(path_type=Path))
+@examples(
+    "definitions import --dry-run definitions.json",
+    "definitions import --data-dir /var/lib/leveret definitions.json",
+)
 def import_definitions(
     data_dir: Path | None, file: Path, formatter: str, on_unsupported: str | None, *, dry_run: bool
 ) -> None:
     """Import the definitions in FILE into a broker, running or stopped; all of them or, if one is invalid, none.
 
     A dry run ends with 0 if nothing would change, with 1 if something would, and with 65 if it cannot be imported.
-
-    \b
-    Examples:
-      leveret definitions import --dry-run definitions.json
-      leveret definitions import --data-dir /var/lib/leveret definitions.json
-    """  # noqa: D301
+    """
     config = stored_config(data_dir)
     if on_unsupported is not None:
         config = msgspec.structs.replace(config, on_unsupported=on_unsupported)

@@ -6,12 +6,15 @@
 
 import gc
 import importlib
+import inspect
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import click
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 LIGHT: Final[Mapping[str, str]] = {
     "analyze": "entry.analyze",
@@ -41,6 +44,19 @@ LATE: Final[Mapping[str, str]] = {  # commands loaded when they are used: no sta
 }
 
 _SENTENCE: Final = 200  # characters of the first sentence about a command; click cuts it at a line's end
+
+
+def examples(*lines: str) -> Callable[[F], F]:
+    """Return a decorator that adds examples, which begin with `leveret`, to the help of a command."""
+
+    def described(run: F) -> F:
+        title = "Examples:" if len(lines) > 1 else "Example:"
+        # The mark has click leave the lines as they are.
+        shown = "\n".join(["\b", title, *(f"  leveret {each}" for each in lines)])
+        run.__doc__ = f"{inspect.getdoc(run)}\n\n{shown}"
+        return run
+
+    return described
 
 
 class Group(click.Group):

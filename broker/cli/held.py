@@ -6,20 +6,15 @@ from typing import Any
 
 import click
 
-from leveret.broker.cli.entry import Group
+from leveret.broker.cli.entry import Group, examples
 from leveret.broker.cli.peek import COLUMNS, cells, search
 from leveret.broker.cli.target import Target, narrowed, table, with_target, with_where
 
 
 @click.group("held", cls=Group)
+@examples("held list tasks", """held reschedule tasks --to 2027-01-01T08:00 --where 'headers.id == "17"'""")
 def held() -> None:
-    """Look at messages that a queue holds until their time, and change it.
-
-    \b
-    Examples:
-      leveret held list tasks
-      leveret held reschedule tasks --to 2027-01-01T08:00 --where 'headers.id == "17"'
-    """  # noqa: D301 - \b keeps the lines of the examples
+    """Look at messages that a queue holds until their time, and change it."""
 
 
 @held.command("list")
@@ -29,13 +24,9 @@ def held() -> None:
 )
 @with_where
 @with_target
+@examples("""held list tasks -n 100 --where 'headers.task == "app.remind"'""")
 def list_held(target: Target, *, queue: str, count: int, where: str) -> None:
-    """List messages that QUEUE holds, those that are due first.
-
-    \b
-    Example:
-      leveret held list tasks -n 100 --where 'headers.task == "app.remind"'
-    """  # noqa: D301
+    """List messages that QUEUE holds, those that are due first."""
     found = search(target, queue, {"count": str(count), "state": "held", **narrowed(target, where)})
     target.show(found, table(list(map(cells, found)), COLUMNS) if found else ["no held messages"])
 
@@ -56,13 +47,9 @@ def _chosen(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("queue")
 @_chosen
 @with_target
+@examples("""held release tasks --where 'headers.id == "17"'""")
 def release(target: Target, *, queue: str, **choice: Any) -> None:
-    """Deliver held messages of QUEUE now.
-
-    \b
-    Example:
-      leveret held release tasks --where 'headers.id == "17"'
-    """  # noqa: D301
+    """Deliver held messages of QUEUE now."""
     _act(target, queue, "release", "released", choice)
 
 
@@ -70,13 +57,9 @@ def release(target: Target, *, queue: str, **choice: Any) -> None:
 @click.argument("queue")
 @_chosen
 @with_target
+@examples("""held cancel tasks --where 'headers.id == "17"'""")
 def cancel(target: Target, *, queue: str, **choice: Any) -> None:
-    """Remove held messages of QUEUE for good. They are not dead-lettered.
-
-    \b
-    Example:
-      leveret held cancel tasks --where 'headers.id == "17"'
-    """  # noqa: D301
+    """Remove held messages of QUEUE for good. They are not dead-lettered."""
     _act(target, queue, "cancel", "cancelled", choice)
 
 
@@ -85,14 +68,12 @@ def cancel(target: Target, *, queue: str, **choice: Any) -> None:
 @click.option("--to", required=True, metavar="TIME", help="The new time: ISO 8601, local without an offset.")
 @_chosen
 @with_target
+@examples(
+    "held reschedule tasks --to 2027-01-01T08:00 --dry-run",
+    "held reschedule tasks --to 2027-01-01T08:00",
+)
 def reschedule(target: Target, *, queue: str, to: str, **choice: Any) -> None:
-    """Change the time of held messages of QUEUE. A time that has passed releases them.
-
-    \b
-    Examples:
-      leveret held reschedule tasks --to 2027-01-01T08:00 --dry-run
-      leveret held reschedule tasks --to 2027-01-01T08:00
-    """  # noqa: D301
+    """Change the time of held messages of QUEUE. A time that has passed releases them."""
     try:
         time = datetime.fromisoformat(to)
     except ValueError:
@@ -106,13 +87,9 @@ def reschedule(target: Target, *, queue: str, to: str, **choice: Any) -> None:
 @click.option("--copy", "is_copy", is_flag=True, help="Copy them instead.")
 @_chosen
 @with_target
+@examples("""held move tasks tasks.new --where 'headers.id == "17"'""")
 def move(target: Target, *, queue: str, destination: str, is_copy: bool, **choice: Any) -> None:
-    """Have the queue DESTINATION hold messages of QUEUE until the same times.
-
-    \b
-    Example:
-      leveret held move tasks tasks.new --where 'headers.id == "17"'
-    """  # noqa: D301
+    """Have the queue DESTINATION hold messages of QUEUE until the same times."""
     action, done = ("copy", "copied") if is_copy else ("move", "moved")
     _act(target, queue, action, done, choice, destination=destination)
 

@@ -66,16 +66,14 @@ class _Commands(entry.Group):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
+@entry.examples(
+    "serve                  start a broker, with its data in ./var",
+    "ctl list_queues        ask a running broker",
+    "config heartbeat       explain a setting",
+    "COMMAND --help         tell more of a command",
+)
 def main() -> None:
-    """Leveret, an AMQP 0-9-1 broker.
-
-    \b
-    Examples:
-      leveret serve                  start a broker, with its data in ./var
-      leveret ctl list_queues        ask a running broker
-      leveret config heartbeat       explain a setting
-      leveret COMMAND --help         tell more of a command
-    """  # noqa: D301 - click's mark for lines that stay as they are
+    """Leveret, an AMQP 0-9-1 broker."""
 
 
 main.add_command(show_config)
@@ -96,6 +94,11 @@ main.add_command(show_config)
     "--log-file", metavar="FILE", help="Log to this file instead of the console; SIGHUP reopens it."
 )
 @click.option("--vhosts-process", type=(int, int), hidden=True)
+@entry.examples(
+    "serve",
+    "serve --port 5673 --data-dir /tmp/second",
+    "serve --config rabbitmq.conf --data-dir /var/lib/leveret --set heartbeat=30",
+)
 def serve(
     config_paths: Sequence[Path],
     data_dir: Path | None,
@@ -106,14 +109,7 @@ def serve(
     listen: str | None,
     vhosts_process: tuple[int, int] | None,
 ) -> None:
-    """Start the broker in the foreground; SIGTERM or SIGINT stops it.
-
-    \b
-    Examples:
-      leveret serve
-      leveret serve --port 5673 --data-dir /tmp/second
-      leveret serve --config rabbitmq.conf --data-dir /var/lib/leveret --set heartbeat=30
-    """  # noqa: D301 - click's mark for lines that stay as they are
+    """Start the broker in the foreground; SIGTERM or SIGINT stops it."""
     flags = list(settings)
     if port is not None or listen:
         address = Listener(listen or "127.0.0.1", DEFAULT_PORT if port is None else port)

@@ -12,7 +12,7 @@ import click
 from leveret.broker import exit_codes
 from leveret.broker.administration import BadRequestError
 from leveret.broker.administration.definitions_outcome import ADVICE, Outcome
-from leveret.broker.cli.entry import Group
+from leveret.broker.cli.entry import Group, examples
 from leveret.broker.cli.options import fail
 from leveret.broker.config.config import Config, Judged, judge_settings
 from leveret.broker.config.keys import Draft, KeyTable
@@ -45,18 +45,17 @@ def migrate() -> None:
     help="Write leveret.conf and definitions.json to DIR, with what can be used.",
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@examples(
+    "migrate check /etc/rabbitmq/rabbitmq.conf definitions.json",
+    "migrate check rabbitmq.conf advanced.config definitions.json --write new",
+)
 def check(files: Sequence[Path], folder: Path | None) -> None:
     """Tell whether a broker starts with FILES of RabbitMQ, and what becomes of each setting and definition.
 
     FILES are rabbitmq.conf or a directory of such files, advanced.config, rabbitmq.config, rabbitmq-env.conf,
     enabled_plugins and definitions (*.json), in any number and order. The command ends with 0 if a broker starts,
     with 78 if the configuration has to be changed, and with 65 if only definitions have to be.
-
-    \b
-    Examples:
-      leveret migrate check /etc/rabbitmq/rabbitmq.conf definitions.json
-      leveret migrate check rabbitmq.conf advanced.config definitions.json --write new
-    """  # noqa: D301 - click's mark for lines that stay as they are
+    """
     environ = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     environ |= {_NAMED[each.name]: str(each) for each in files if each.name in _NAMED}
     imported = [each for each in files if each.suffix == ".json"]

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from leveret.broker.cli.ctl.output import printable
+from leveret.broker.cli.entry import examples
 from leveret.broker.cli.target import (
     BODY,
     Target,
@@ -60,18 +61,17 @@ COLUMNS = {
 )
 @with_where
 @with_target
+@examples(
+    "peek orders",
+    """peek failed -n 100 --where 'death.reason == "rejected"'""",
+    "peek orders --from tail --format json",
+)
 def peek(target: Target, *, queue: str, count: int, end: str, where: str) -> None:
     """Look at messages of QUEUE without consuming them.
 
     Ready messages in the order of delivery, then the unacked ones with their consumers, then held and delayed ones.
     Nothing changes: not their order, their marks of redelivery or their expiry.
-
-    \b
-    Examples:
-      leveret peek orders
-      leveret peek failed -n 100 --where 'death.reason == "rejected"'
-      leveret peek orders --from tail --format json
-    """  # noqa: D301 - \b keeps the lines of the examples
+    """
     found = search(target, queue, {"count": str(count), "from": end, **narrowed(target, where)})
     target.show(found, table([cells(each) for each in found], COLUMNS) if found else ["no messages"])
 
@@ -132,6 +132,11 @@ def _death(properties: Mapping[str, Any]) -> str:
 @click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @with_where
 @with_target
+@examples(
+    "tail events 'order.#'",
+    """tail amq.default orders --where 'headers.tenant == "acme"' -n 10""",
+    "tail events --format json | jq .payload",
+)
 def tail(target: Target, *, exchange: str, pattern: str, count: int | None, where: str) -> None:
     """Show messages as they are published to EXCHANGE, until Ctrl-C.
 
@@ -139,13 +144,7 @@ def tail(target: Target, *, exchange: str, pattern: str, count: int | None, wher
     the exchange. The default exchange is amq.default. Nothing is bound, publishers do not wait, and messages that no
     queue gets are shown, too. A reader that is too slow misses messages, and gets their number. If the broker ends it
     earlier, the exit code is 1.
-
-    \b
-    Examples:
-      leveret tail events 'order.#'
-      leveret tail amq.default orders --where 'headers.tenant == "acme"' -n 10
-      leveret tail events --format json | jq .payload
-    """  # noqa: D301
+    """
     query = {
         "pattern": pattern,
         **({} if count is None else {"count": str(count)}),

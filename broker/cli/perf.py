@@ -13,6 +13,7 @@ import msgspec
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.command import client_of
 from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.entry import examples
 from leveret.broker.cli.options import fail, loop_factory
 from leveret.broker.client.errors import ClientError, RefusedError
 from leveret.broker.client.options import TLS
@@ -72,6 +73,12 @@ OPTIONS = [
 
 
 @click.command(params=OPTIONS)
+@examples(
+    "perf",
+    "perf --persistent --confirm 200 --size 1000 --seconds 30",
+    "perf --uri amqp://ann:secret@broker.example/shop --rate 2000 --json",
+    "perf --uri amqps://broker.example --cacert ca.pem",
+)
 def perf(
     uri: str | None,
     *,
@@ -92,14 +99,7 @@ def perf(
     Short options are those of RabbitMQ's PerfTest. Queues and exchanges that do not exist are created, and
     deleted at the end. With --rate latencies count from the time at which each message was due. Interrupt it to end
     early with the summary.
-
-    \b
-    Examples:
-      leveret perf
-      leveret perf --persistent --confirm 200 --size 1000 --seconds 30
-      leveret perf --uri amqp://ann:secret@broker.example/shop --rate 2000 --json
-      leveret perf --uri amqps://broker.example --cacert ca.pem
-    """  # noqa: D301 - click's mark for lines that stay as they are
+    """
     try:
         address = parse(uri or _found())
     except UriError as error:

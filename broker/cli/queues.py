@@ -4,32 +4,22 @@ import click
 import msgspec
 
 from leveret.broker.cli.ctl.output import printable, writable
-from leveret.broker.cli.entry import Group
+from leveret.broker.cli.entry import Group, examples
 from leveret.broker.cli.target import Target, with_target
 
 
 @click.group("explain", cls=Group)
+@examples("explain queue orders", "explain publish events order.new", "explain message failed 1")
 def explain() -> None:
-    """Explain why a queue is as it is, where a message would go, or why it is where it is.
-
-    \b
-    Examples:
-      leveret explain queue orders
-      leveret explain publish events order.new
-      leveret explain message failed 1
-    """  # noqa: D301 - \b keeps the lines of the examples
+    """Explain why a queue is as it is, where a message would go, or why it is where it is."""
 
 
 @explain.command("queue")
 @click.argument("queue")
 @with_target
+@examples("explain queue orders")
 def explain_queue(target: Target, *, queue: str) -> None:
-    """Show which policy or argument gives each setting of QUEUE, and what looks wrong.
-
-    \b
-    Example:
-      leveret explain queue orders
-    """  # noqa: D301
+    """Show which policy or argument gives each setting of QUEUE, and what looks wrong."""
     _show(target, target.api.get("leveret", "explain", "queue", target.vhost, queue))
 
 
@@ -44,16 +34,12 @@ def explain_queue(target: Target, *, queue: str) -> None:
     help="Header of the message, its value as JSON or text; may be repeated.",
 )
 @with_target
+@examples("explain publish events order.new", "explain publish files '' --header type=pdf --header size=3")
 def explain_publish(target: Target, *, exchange: str, routing_key: str, headers: tuple[str, ...]) -> None:
     """Show where a message to EXCHANGE with ROUTING_KEY would go, and why. Nothing is published.
 
     The default exchange is amq.default.
-
-    \b
-    Examples:
-      leveret explain publish events order.new
-      leveret explain publish files '' --header type=pdf --header size=3
-    """  # noqa: D301
+    """
     body = {"routing_key": routing_key, "headers": dict(map(_header, headers))}
     path = ("leveret", "explain", "publish", target.vhost, exchange or "amq.default")
     _show(target, target.api.post(*path, body=body))
@@ -70,15 +56,12 @@ def explain_publish(target: Target, *, exchange: str, routing_key: str, headers:
     help="State of the message.",
 )
 @with_target
+@examples("explain message failed 1")
 def explain_message(target: Target, *, queue: str, number: int, state: str) -> None:
     """Show why message NUMBER of QUEUE is there: how it came, what it waits for, what will happen to it.
 
     The number is that of `leveret peek`; unacked, held and delayed messages are counted in its order.
-
-    \b
-    Example:
-      leveret explain message failed 1
-    """  # noqa: D301
+    """
     path = ("leveret", "explain", "message", target.vhost, queue, str(number))
     _show(target, target.api.get(*path, state=state))
 
@@ -101,31 +84,22 @@ def _show(target: Target, found: dict[str, list[str]]) -> None:
 @click.command("pause")
 @click.argument("queue")
 @with_target
+@examples("pause orders", "peek orders", "resume orders")
 def pause(target: Target, *, queue: str) -> None:
     """Pause the deliveries of QUEUE to its consumers, until `leveret resume`.
 
     Consumers stay connected and keep what they have; a basic.get finds nothing. Publishes, acks, expiry, limits and
     dead letters go on. A durable queue stays paused when the broker restarts. Lists show the state `paused`.
-
-    \b
-    Examples:
-      leveret pause orders
-      leveret peek orders
-      leveret resume orders
-    """  # noqa: D301
+    """
     _put(target, "pause", queue)
 
 
 @click.command("resume")
 @click.argument("queue")
 @with_target
+@examples("resume orders")
 def resume(target: Target, *, queue: str) -> None:
-    """Resume the deliveries of QUEUE after `leveret pause`.
-
-    \b
-    Example:
-      leveret resume orders
-    """  # noqa: D301
+    """Resume the deliveries of QUEUE after `leveret pause`."""
     _put(target, "resume", queue)
 
 

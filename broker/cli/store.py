@@ -18,7 +18,7 @@ import click
 
 import leveret
 from leveret.broker import exit_codes
-from leveret.broker.cli.entry import Group
+from leveret.broker.cli.entry import Group, examples
 from leveret.broker.cli.options import data_dir_option, data_errors, fail, json_option, stored_config
 from leveret.broker.config.values import parse_amount
 from leveret.broker.config_key import Key
@@ -44,13 +44,9 @@ def store() -> None:
 @store.command()
 @data_dir_option
 @json_option
+@examples("store check --data-dir /var/lib/leveret")
 def check(data_dir: Path | None, *, as_json: bool) -> None:
-    """Read and check all data: exit code 0 if they are intact, 65 if something is damaged.
-
-    \b
-    Example:
-      leveret store check --data-dir /var/lib/leveret
-    """  # noqa: D301 - click's mark for lines that stay as they are
+    """Read and check all data: exit code 0 if they are intact, 65 if something is damaged."""
     with _in_use(data_dir) as found:
         findings, stats = read(found)
     damaged = [each for each in findings if each["damage"]]
@@ -74,13 +70,9 @@ def check(data_dir: Path | None, *, as_json: bool) -> None:
 @store.command("stats")
 @data_dir_option
 @json_option
+@examples("store stats --data-dir /var/lib/leveret")
 def show_stats(data_dir: Path | None, *, as_json: bool) -> None:
-    """Print statistics of each queue and the fraction of garbage in the data file; exit code 65 for damaged data.
-
-    \b
-    Example:
-      leveret store stats --data-dir /var/lib/leveret
-    """  # noqa: D301
+    """Print statistics of each queue and the fraction of garbage in the data file; exit code 65 for damaged data."""
     with _in_use(data_dir) as found:
         findings, stats = read(found)
     if stats is None:
@@ -112,13 +104,9 @@ def _table(queues: list[dict[str, Any]]) -> Iterator[str]:
 @store.command("compact")
 @data_dir_option
 @json_option
+@examples("store compact --data-dir /var/lib/leveret")
 def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
-    """Rewrite the data files without garbage. An interrupted compaction changes nothing.
-
-    \b
-    Example:
-      leveret store compact --data-dir /var/lib/leveret
-    """  # noqa: D301
+    """Rewrite the data files without garbage. An interrupted compaction changes nothing."""
     with _in_use(data_dir) as found:
         findings, stats = read(found)
         if stats is None or any(each["damage"] for each in findings):
@@ -133,15 +121,12 @@ def compact_data(data_dir: Path | None, *, as_json: bool) -> None:
 
 @store.command("reset-log")
 @data_dir_option
+@examples("store reset-log --data-dir /var/lib/leveret")
 def reset_log(data_dir: Path | None) -> None:
     """Do without a redo log that is lost, damaged or of other data: its last commits are lost.
 
     The next start has what the data file has. The file of the log is kept, under another name.
-
-    \b
-    Example:
-      leveret store reset-log --data-dir /var/lib/leveret
-    """  # noqa: D301
+    """
     with _in_use(data_dir) as found:
         kept = offline.reset_log(found)
     click.echo("the data file is used without a redo log" + (f", which is kept as {kept}" if kept else ""))
@@ -209,17 +194,13 @@ def _first(findings: list[dict[str, Any]]) -> str:
 )
 @json_option
 @click.argument("dest", type=click.Path(path_type=Path))
+@examples("store backup --data-dir /var/lib/leveret /backup/today", "store backup --rate 200MB /backup/today")
 def backup(data_dir: Path | None, rate: str, dest: Path, *, as_json: bool) -> None:
     """Copy all data to the new directory DEST, while the broker runs or is stopped.
 
     The copy is a data directory as of one moment after the command began: with all messages confirmed and all
     definitions changed before. It has its name once it is whole. The broker writes it if it runs.
-
-    \b
-    Examples:
-      leveret store backup --data-dir /var/lib/leveret /backup/today
-      leveret store backup --rate 200MB /backup/today
-    """  # noqa: D301
+    """
     try:
         octets = parse_amount(rate, Key("--rate", "amount", low=0))
     except ValueError as error:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from leveret.broker.cli.ctl.output import printable
-from leveret.broker.cli.entry import Group
+from leveret.broker.cli.entry import Group, examples
 from leveret.broker.cli.target import Target, moment, table, with_target, with_where
 
 POLL_SECONDS = (0.02, 0.5)  # time between two questions to the broker: at first, and at most
@@ -51,19 +51,18 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("destination")
 @chosen
 @with_target
+@examples(
+    """move failed orders --where 'headers.tenant == "acme"' --dry-run""",
+    """move failed orders --where 'headers.tenant == "acme"'""",
+    "move parked exchange:events/order.new --limit 100",
+)
 def move(target: Target, *, queue: str, destination: str, **choice: Any) -> None:
     """Move messages of QUEUE to DESTINATION: a queue, or exchange:NAME, or exchange:NAME/KEY.
 
     A slash in NAME is written %2F. Batches are whole: whenever this command or the broker is killed, each message is
     in exactly one place. A message that the destination cannot take stays in its place, is counted, and the exit code
     is 1.
-
-    \b
-    Examples:
-      leveret move failed orders --where 'headers.tenant == "acme"' --dry-run
-      leveret move failed orders --where 'headers.tenant == "acme"'
-      leveret move parked exchange:events/order.new --limit 100
-    """  # noqa: D301 - \b keeps the lines of the examples
+    """
     transfer(target, "move", queue, {"destination": destination}, choice)
 
 
@@ -72,14 +71,12 @@ def move(target: Target, *, queue: str, destination: str, **choice: Any) -> None
 @click.argument("destination")
 @chosen
 @with_target
+@examples(
+    """copy orders audit --where 'routing_key =~ "^order[.]"' --dry-run""",
+    """copy orders audit --where 'routing_key =~ "^order[.]"'""",
+)
 def copy(target: Target, *, queue: str, destination: str, **choice: Any) -> None:
-    """Copy messages of QUEUE to DESTINATION as `leveret move` does, and leave them where they are.
-
-    \b
-    Examples:
-      leveret copy orders audit --where 'routing_key =~ "^order[.]"' --dry-run
-      leveret copy orders audit --where 'routing_key =~ "^order[.]"'
-    """  # noqa: D301
+    """Copy messages of QUEUE to DESTINATION as `leveret move` does, and leave them where they are."""
     transfer(target, "copy", queue, {"destination": destination}, choice)
 
 
@@ -87,41 +84,31 @@ def copy(target: Target, *, queue: str, destination: str, **choice: Any) -> None
 @click.argument("queue")
 @chosen
 @with_target
+@examples(
+    """discard failed --where 'death.reason == "expired"' --dry-run""",
+    """discard failed --where 'death.reason == "expired"'""",
+)
 def discard(target: Target, *, queue: str, **choice: Any) -> None:
-    """Discard messages of QUEUE. They are deleted, and are not dead-lettered.
-
-    \b
-    Examples:
-      leveret discard failed --where 'death.reason == "expired"' --dry-run
-      leveret discard failed --where 'death.reason == "expired"'
-    """  # noqa: D301
+    """Discard messages of QUEUE. They are deleted, and are not dead-lettered."""
     transfer(target, "discard", queue, {}, choice)
 
 
 @click.group("dlq", cls=Group)
+@examples("dlq list", "dlq retry failed --dry-run")
 def dlq() -> None:
-    """Find dead letters, and retry them.
-
-    \b
-    Examples:
-      leveret dlq list
-      leveret dlq retry failed --dry-run
-    """  # noqa: D301
+    """Find dead letters, and retry them."""
 
 
 @dlq.command("list")
 @click.option("--all", "everywhere", is_flag=True, help="In all virtual hosts.")
 @with_target
+@examples("dlq list")
 def list_dead_letters(target: Target, *, everywhere: bool) -> None:
     """List the queues that hold dead letters, with the reasons, the queues in which they died, and the times.
 
     The first 1,000 messages of each queue are looked at, or a few more: counts and times are those of these messages. A
     line below the list names each queue that has others, and each whose dead letters were dropped in a cycle.
-
-    \b
-    Example:
-      leveret dlq list
-    """  # noqa: D301
+    """
     rows = target.api.get("leveret", "dead-letters", *(() if everywhere else (target.vhost,)))
     columns = (
         DEAD_LETTERS if everywhere else {name: DEAD_LETTERS[name] for name in DEAD_LETTERS if name != "vhost"}
@@ -172,18 +159,17 @@ def _cells(found: Mapping[str, Any]) -> dict[str, Any]:
 )
 @chosen
 @with_target
+@examples(
+    "dlq retry failed --reason rejected --dry-run",
+    "dlq retry failed --reason rejected",
+    """dlq retry failed --to parked --where 'headers.tenant == "acme"'""",
+)
 def retry(target: Target, *, queue: str, to_origin: bool, max_retries: int, **options: Any) -> None:
     """Move dead letters of QUEUE back to where they died, straight into the queue, through no exchange.
 
     The header x-leveret-retries counts. A message that was retried too often, whose origin no longer exists, or that is
     no dead letter stays in its place, is counted by cause, and the exit code is 1.
-
-    \b
-    Examples:
-      leveret dlq retry failed --reason rejected --dry-run
-      leveret dlq retry failed --reason rejected
-      leveret dlq retry failed --to parked --where 'headers.tenant == "acme"'
-    """  # noqa: D301
+    """
     if to_origin and options["destination"]:
         raise click.UsageError("--to-origin and --to exclude each other")
     if options["first"] and options["destination"]:
@@ -206,19 +192,18 @@ def retry(target: Target, *, queue: str, to_origin: bool, max_retries: int, **op
 )
 @chosen
 @with_target
+@examples(
+    "replay orders --since 10:00 --to orders.again --dry-run",
+    "replay orders --since 10:00 --until 11:30 --to orders.again",
+    """replay orders --since 2026-11-23T10:00Z --where 'headers.tenant == "acme"' --to exchange:shop""",
+)
 def replay(target: Target, *, queue: str, since: str, until: str, destination: str, **choice: Any) -> None:
     """Copy messages that consumers of QUEUE have acked to DESTINATION: a queue, exchange:NAME or exchange:NAME/KEY.
 
     A slash in NAME is written %2F. The queue must retain them: x-retain-for, or a policy with retain-for. Copies have
     the header x-leveret-replayed. A local time of day is the last one, for --until the next one after --since. A
     message that the destination cannot take is counted, and the exit code is 1.
-
-    \b
-    Examples:
-      leveret replay orders --since 10:00 --to orders.again --dry-run
-      leveret replay orders --since 10:00 --until 11:30 --to orders.again
-      leveret replay orders --since 2026-11-23T10:00Z --where 'headers.tenant == "acme"' --to exchange:shop
-    """  # noqa: D301
+    """
     now = datetime.now().astimezone()
     begin = typed_time(since, now)
     body = {"destination": destination, "since": begin.isoformat()}
