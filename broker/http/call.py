@@ -19,10 +19,12 @@ from leveret.broker.auth.users import User
 from leveret.broker.http.errors import ApiError, bad_request, not_authorised, not_found, vhost_not_found
 from leveret.broker.http.feeds import Topic
 from leveret.broker.vhost.parameter_checks import MAX_DEPTH, is_too_deep
+from leveret.broker.vhost.vhost import VHost
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})  # methods that change nothing
 TRUE = {"true": True, "false": False}
 DIGITS = 20
+REFUSED = "Access refused."
 SMALL = 1024  # octets of a body that may be no more than space
 _LINE = 80  # characters of a line in which Erlang prints a term
 _ENCODED_TWICE = (
@@ -134,6 +136,48 @@ class Request(NamedTuple):
     host_names: Collection[str] | None = None
 
 
+class Values(dict[str, Any]):
+    """The values of a body, a query or a path by their keys. The methods raise ApiError for one of another type."""
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """Return a boolean, which may be a text as rabbitmqadmin sends it."""
+        value = self.get(key, default)
+        if isinstance(value, str):
+            value = TRUE.get(value.lower(), value)
+        if not isinstance(value, bool):
+            raise bad_request(["not_boolean", value])
+        return value
+
+    def number(self, key: str, default: int) -> int:
+        """Return a whole number, which may be a text."""
+        value = self.get(key, default)
+        if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) < DIGITS:
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise bad_request(["not_integer", value])
+        return value
+
+    def number_or_none(self, key: str) -> int | None:
+        """Return a whole number; None if it is not there, or null."""
+        return None if self.get(key) is None else self.number(key, 0)
+
+    def text(self, key: str, default: str = "") -> str:
+        """Return a text."""
+        value = self.get(key, default)
+        if not isinstance(value, str):
+            raise bad_request(f"'{key}' must be a text")
+        return value
+
+    def table(self, key: str) -> "Values":
+        """Return an object, {} if it is not there; one that is nested too deep to be used is an error, too."""
+        value = self.get(key) or {}
+        if not isinstance(value, dict):
+            raise bad_request(f"'{key}' must be an object")
+        if is_too_deep(value):
+            raise bad_request(f"'{key}' is nested deeper than {MAX_DEPTH} levels")
+        return Values(value)
+
+
 @dataclass(slots=True)
 class Call:
     """A request whose route was found and whose user may call it.
@@ -144,8 +188,8 @@ class Call:
 
     broker: AdministeredBroker
     actor: User | None
-    names: Mapping[str, str] = field(default_factory=dict)
-    query: Mapping[str, str] = field(default_factory=dict)
+    names: Values = field(default_factory=Values)
+    query: Values = field(default_factory=Values)
     content: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     peer: str = ""
@@ -163,6 +207,58 @@ class Call:
         return self.names.get("vhost", self.headers.get("x-vhost") or None)
 
     @property
+    def asked_vhost(self) -> str | None:
+        """The vhost of the path, which exists, or of the header `X-Vhost`; None if there is none. Raises ApiError."""
+        return self.found_vhost().name if "vhost" in self.names else self.vhost
+
+    def found_vhost(self) -> VHost:
+        """Return the vhost of the path; raises ApiError if it does not exist."""
+        vhost: VHost | None = self.broker.vhosts.get(self.vhost or "")
+        if vhost is None:
+            raise not_found()
+        return vhost
+
+    def check_node_name(self) -> None:
+        """Check that the node of the path, if there is one, is this one; raises ApiError."""
+        node = self.broker.node_name
+        if self.names.get("node", node) != node:
+            raise not_found()
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Declare, bind or delete in the vhost of the path as a client of the user, with errors spelt as in RabbitMQ.
+
+        ApiError is 404 without the vhost or the object, or 401.
+        """
+        if self.vhost not in self.broker.vhosts:
+            raise vhost_not_found()
+        try:
+            with naming_the_missing():
+                yield
+        except ForbiddenError:
+            raise not_authorised(REFUSED) from None
+
+    @contextmanager
+    def on_channel(self, *, queue: bool = False) -> Iterator[None]:
+        """Publish or fetch in the vhost of the path as a client of the user; errors are those that close a channel.
+
+        Raises ApiError: 401 if the user may not connect to the vhost, 404 for a missing `queue`, otherwise 400. In
+        RabbitMQ 4.3 a missing vhost or exchange is 404 as well, and the reason has no name.
+        """
+        if self.vhost not in self.broker.vhosts:
+            raise vhost_not_found() if self.is_4 else not_authorised(REFUSED)
+        try:
+            yield
+        except AdministrationError as error:
+            text = error.reply_text
+            if not text:
+                raise not_authorised(REFUSED) if isinstance(error, ForbiddenError) else error from None
+            if isinstance(error, NotFoundError) and (queue or self.is_4):
+                short = "queue_not_found" if queue else "exchange_not_found"
+                raise ApiError(404, "not_found", short if self.is_4 else text.partition(" ")[2]) from None
+            raise bad_request(text) from None
+
+    @property
     def is_4(self) -> bool:
         """True if answers are those of RabbitMQ 4.3, where they differ from 3.13."""
         return bool(self.broker.config.compatibility.profile == "4.3")
@@ -172,7 +268,7 @@ class Call:
         known = self.headers.get("if-none-match", "")
         return etag in known or known.strip() == "*"
 
-    def body(self, *required: str) -> dict[str, Any]:
+    def body(self, *required: str) -> Values:
         """Return the body, a JSON object with these keys, an empty one for none; raises ApiError."""
         if self._is_empty:
             return checked_body({}, *required)
@@ -181,7 +277,7 @@ class Call:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise bad_request("not_json") from None
 
-    def large_body(self, *required: str) -> Generator[None, None, dict[str, Any]]:
+    def large_body(self, *required: str) -> Generator[None, None, Values]:
         """Return the body as `body` does, in steps; of a large one the values must be texts, or small."""
         if self._is_empty:
             return checked_body({}, *required)
@@ -196,14 +292,14 @@ class Call:
         return len(self.content) <= SMALL and self.content.strip() in {b"", b"null", b"undefined"}
 
 
-def checked_body(value: Any, *required: str) -> dict[str, Any]:
+def checked_body(value: Any, *required: str) -> Values:
     """Return a decoded body; raises ApiError if it is no object, or keys are missing."""
     if isinstance(value, str):
         raise bad_request(_ENCODED_TWICE)
     if not isinstance(value, dict):
         raise bad_request("not_json")
     require(value, *required)
-    return value
+    return Values(value)
 
 
 def require(values: Mapping[str, Any], *keys: str) -> None:
@@ -213,83 +309,6 @@ def require(values: Mapping[str, Any], *keys: str) -> None:
         raise bad_request(line if len(line) <= _LINE else line.replace("},{", "},\n {"))
 
 
-def flag(values: Mapping[str, Any], key: str, default: bool = False) -> bool:
-    """Return a boolean of a body or query, which may be a text as rabbitmqadmin sends it; raises ApiError."""
-    value = values.get(key, default)
-    if isinstance(value, str):
-        value = TRUE.get(value.lower(), value)
-    if not isinstance(value, bool):
-        raise bad_request(["not_boolean", value])
-    return value
-
-
-def number(values: Mapping[str, Any], key: str, default: int) -> int:
-    """Return a whole number of a body or query, which may be a text; raises ApiError."""
-    value = values.get(key, default)
-    if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) < DIGITS:
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise bad_request(["not_integer", value])
-    return value
-
-
-def text(values: Mapping[str, Any], key: str, default: str = "") -> str:
-    """Return a text of a body or query; raises ApiError."""
-    value = values.get(key, default)
-    if not isinstance(value, str):
-        raise bad_request(f"'{key}' must be a text")
-    return value
-
-
-def table(values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return an object of a body, {} if it is not there; raises ApiError, also if it is nested too deep to be used."""
-    value = values.get(key) or {}
-    if not isinstance(value, dict):
-        raise bad_request(f"'{key}' must be an object")
-    if is_too_deep(value):
-        raise bad_request(f"'{key}' is nested deeper than {MAX_DEPTH} levels")
-    return value
-
-
-# -- errors of operations that are carried out as by a client of the user, spelt as in RabbitMQ ------------------------
-
-
-REFUSED = "Access refused."
-
-
-@contextmanager
-def changing(call: Call) -> Iterator[None]:
-    """Declare, bind or delete in the vhost of the path; ApiError is 404 without it or the object, or 401."""
-    if call.vhost not in call.broker.vhosts:
-        raise vhost_not_found()
-    try:
-        with naming_the_missing():
-            yield
-    except ForbiddenError:
-        raise not_authorised(REFUSED) from None
-
-
-@contextmanager
-def on_channel(call: Call, *, queue: bool = False) -> Iterator[None]:
-    """Publish or fetch in the vhost of the path; errors are those that close a channel.
-
-    Raises ApiError: 401 if the user may not connect to the vhost, 404 for a missing `queue`, otherwise 400. In RabbitMQ
-    4.3 a missing vhost or exchange is 404 as well, and the reason has no name.
-    """
-    if call.vhost not in call.broker.vhosts:
-        raise vhost_not_found() if call.is_4 else not_authorised(REFUSED)
-    try:
-        yield
-    except AdministrationError as error:
-        text = error.reply_text
-        if not text:
-            raise not_authorised(REFUSED) if isinstance(error, ForbiddenError) else error from None
-        if isinstance(error, NotFoundError) and (queue or call.is_4):
-            short = "queue_not_found" if queue else "exchange_not_found"
-            raise ApiError(404, "not_found", short if call.is_4 else text.partition(" ")[2]) from None
-        raise bad_request(text) from None
-
-
 @contextmanager
 def naming_the_missing() -> Iterator[None]:
     """Answer 404 with the name of what does not exist, where RabbitMQ has no text that has to be the same."""
@@ -297,18 +316,3 @@ def naming_the_missing() -> Iterator[None]:
         yield
     except NotFoundError as error:
         raise ApiError(404, "not_found", str(error)) from None
-
-
-def found_vhost(call: Call) -> str:
-    """Return the vhost of the path; raises ApiError if it does not exist."""
-    vhost = call.vhost
-    if vhost is None or vhost not in call.broker.vhosts:
-        raise not_found()
-    return vhost
-
-
-def check_node_name(call: Call) -> None:
-    """Check that the node of the path, if there is one, is this one; raises ApiError."""
-    node = call.broker.node_name
-    if call.names.get("node", node) != node:
-        raise not_found()

@@ -25,6 +25,7 @@ from leveret.broker.http.call import (
     Steps,
     Stored,
     Stream,
+    Values,
     signal,
 )
 from leveret.broker.http.errors import ApiError, not_found, translated
@@ -127,7 +128,7 @@ def answer(
         return Response(200, _headers(JSON), kept)
     status, reason = 0, "broken off"
     before = after = None
-    call = Call(broker, actor, names, request.query, content, request.headers, request.peer)
+    call = Call(broker, actor, Values(names), Values(request.query), content, request.headers, request.peer)
     try:
         call.is_head = request.method == "HEAD"
         former = state_of(operation, call, event)

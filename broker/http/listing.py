@@ -22,7 +22,7 @@ import msgspec
 
 from leveret.broker.administration.definitions_document import encoded, readable
 from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
-from leveret.broker.http.call import Listing, flag
+from leveret.broker.http.call import Listing, Values
 from leveret.broker.http.errors import ApiError, bad_request
 from leveret.broker.http.route import Key
 from leveret.broker.statistics.series import Ranges, Span
@@ -172,7 +172,7 @@ def _name_filter(query: Mapping[str, str], patterns: Patterns) -> Callable[[str]
     wanted = query.get("name", "")
     if not wanted:
         return lambda _name: True
-    if not flag(query, "use_regex"):
+    if not Values(query).flag("use_regex"):
         folded = wanted.lower()
         return lambda name: folded in name.lower()
     if len(wanted) > MOST_PATTERN:

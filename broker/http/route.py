@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from leveret.broker.administration.access import Right
-from leveret.broker.http.call import Answer, Call, Steps, require
+from leveret.broker.http.call import Answer, Call, Steps, Values, require
 from leveret.broker.http.errors import bad_request
 
 Handler = Callable[[Call], Answer | Steps | None]  # answers a call, at once or in steps; None for `Done()`
@@ -51,7 +51,7 @@ def required(name: str, kind: str = "string", doc: str = "") -> Key:
     return Key(name, kind, is_required=True, doc=doc)
 
 
-def exact_body(call: Call, keys: Collection[Key]) -> dict[str, Any]:
+def exact_body(call: Call, keys: Collection[Key]) -> Values:
     """Return a body that has no other keys than these, and the required ones; raises ApiError.
 
     It is for operations on messages: without its misspelt `dry_run` or `where` one would concern more than was meant.

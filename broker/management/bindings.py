@@ -10,7 +10,7 @@ from leveret.broker.administration.access import visible_vhosts
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
 from leveret.broker.administration.topology import typed_arguments
 from leveret.broker.amqp.tables import Field, Table
-from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, changing, found_vhost, table
+from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps
 from leveret.broker.http.errors import not_found
 from leveret.broker.http.route import Key, Routes, Scope
 from leveret.broker.vhost.vhost import VHost
@@ -108,14 +108,14 @@ def exchange_name(name: str) -> str:
 @ROUTES.list("queues/{vhost}/{queue}/bindings")
 def list_queue_bindings(call: Call) -> Answer:
     """The bindings to a queue."""
-    vhost = call.broker.vhosts[found_vhost(call)]
+    vhost = call.found_vhost()
     return Listing(bindings_to(vhost, "queue", call.names["queue"]), FIELDS, _ORDER)
 
 
 @ROUTES.list("exchanges/{vhost}/{exchange}/bindings/source")
 def list_source_bindings(call: Call) -> Answer:
     """The bindings from an exchange."""
-    vhost = call.broker.vhosts[found_vhost(call)]
+    vhost = call.found_vhost()
     return Listing(bindings_from(vhost, exchange_name(call.names["exchange"])), FIELDS, _ORDER)
 
 
@@ -155,8 +155,8 @@ def post_binding(call: Call) -> Answer:
     kind, destination = _destination(call)
     given = body.get("routing_key", "")
     routing_key = given if isinstance(given, str) else "null" if given is None else str(given)
-    with changing(call):
-        arguments = table(body, "arguments")
+    with call.changing():
+        arguments = body.table("arguments")
         call.administration.topology.bind(
             call.actor,
             call.names["vhost"],
@@ -181,7 +181,7 @@ def get_binding(call: Call) -> Steps:
 def delete_binding(call: Call) -> Steps:
     """Remove a binding."""
     row = yield from _found_row(call)
-    with changing(call):
+    with call.changing():
         call.administration.topology.unbind(
             call.actor,
             row.vhost,

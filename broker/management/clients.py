@@ -4,7 +4,7 @@ from typing import Any
 
 from leveret.broker.administration.access import is_own
 from leveret.broker.connection.connection import Connection
-from leveret.broker.http.call import DIGITS, Answer, Call, Item, Listing, found_vhost
+from leveret.broker.http.call import DIGITS, Answer, Call, Item, Listing
 from leveret.broker.http.errors import bad_request, not_authorised, not_found
 from leveret.broker.http.listing import RANGES
 from leveret.broker.http.route import Routes, Scope
@@ -41,12 +41,8 @@ def _found(call: Call, *, change: bool = False) -> Connection:
 )
 def list_connections(call: Call) -> Answer:
     """Connections."""
-    vhost = call.headers.get("x-vhost") if "vhost" not in call.names else found_vhost(call)
-    return Listing(
-        call.administration.listings.connections(call.actor, vhost or None),
-        connection_fields(call),
-        ("name",),
-    )
+    rows = call.administration.listings.connections(call.actor, call.asked_vhost)
+    return Listing(rows, connection_fields(call), ("name",))
 
 
 @ROUTES.list("connections/username/{user}", query=RANGES)
@@ -103,10 +99,8 @@ def list_sessions_of_connection(call: Call) -> Answer:
 )
 def list_channels(call: Call) -> Answer:
     """Channels."""
-    vhost = call.headers.get("x-vhost") if "vhost" not in call.names else found_vhost(call)
-    return Listing(
-        call.administration.listings.channels(call.actor, vhost or None), channel_fields(call), ("name",)
-    )
+    rows = call.administration.listings.channels(call.actor, call.asked_vhost)
+    return Listing(rows, channel_fields(call), ("name",))
 
 
 @ROUTES.get("channels/{channel}", query=RANGES, group="channels")
@@ -138,7 +132,5 @@ def get_channel(call: Call, channel: str) -> Answer:
 )
 def list_consumers(call: Call) -> Answer:
     """All consumers."""
-    if "vhost" in call.names:
-        found_vhost(call)
-    rows = call.administration.listings.consumers(call.actor, call.vhost)
+    rows = call.administration.listings.consumers(call.actor, call.asked_vhost)
     return Listing(rows, consumer_fields(call), ())

@@ -20,7 +20,7 @@ from leveret.broker.administration.definitions_document import (
 )
 from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.auth.login_throttle import shown
-from leveret.broker.http.call import Call, Content, Done, Need, Steps, flag
+from leveret.broker.http.call import Call, Content, Done, Need, Steps
 from leveret.broker.http.errors import bad_request, vhost_not_found
 from leveret.broker.http.listing import PIECE, STEP
 from leveret.broker.http.route import Key, Routes, Work
@@ -154,7 +154,7 @@ def post_definitions(call: Call) -> Steps:
 )
 def post_definitions_and_tell(call: Call) -> Steps:
     """Import definitions, entirely or not at all. The answer has what was added and changed, or would be."""
-    dry_run = flag(call.query, "dry_run")
+    dry_run = call.query.flag("dry_run")
     outcome = yield from _imported(call, call.content, dry_run=dry_run)
     return Content(written(outcome.heading(dry_run=dry_run), outcome.lists()), "application/json")
 

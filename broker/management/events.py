@@ -14,7 +14,7 @@ from leveret.broker.administration.access import (
 from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.auth.users import BackendUser, User
 from leveret.broker.counters.histogram import Histogram
-from leveret.broker.http.call import Answer, Call, Events, text
+from leveret.broker.http.call import Answer, Call, Events
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.feeds import Reading, Topic
 from leveret.broker.http.login import token_of
@@ -61,7 +61,7 @@ def get_events(call: Call) -> Answer:
     last piece its time (`at`, milliseconds). Those who may see the same get the same. At most 50
     clients.
     """
-    names = tuple(dict.fromkeys(filter(None, text(call.query, "topics").split(","))))
+    names = tuple(dict.fromkeys(filter(None, call.query.text("topics").split(","))))
     if not names or len(names) > MOST_TOPICS or not _TOPICS.keys() >= set(names):
         raise bad_request(f"topics must be some of {', '.join(_TOPICS)}, with commas between them")
     broker, actor, token = call.broker, call.actor, token_of(call.headers)

@@ -5,18 +5,7 @@ from typing import Any, NamedTuple
 
 from leveret.broker.administration.access import visible_vhosts
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
-from leveret.broker.http.call import (
-    Answer,
-    Call,
-    Done,
-    Item,
-    Listing,
-    changing,
-    flag,
-    found_vhost,
-    table,
-    text,
-)
+from leveret.broker.http.call import Answer, Call, Done, Item, Listing
 from leveret.broker.http.errors import not_found
 from leveret.broker.http.listing import ABSENT, RANGES, asked_ranges
 from leveret.broker.http.route import Key, Routes, Scope
@@ -93,7 +82,7 @@ def _rows(call: Call) -> Iterator[ExchangeRow]:
 @ROUTES.get("exchanges/{vhost}/{exchange}", query=RANGES)
 def get_exchange(call: Call, exchange: str) -> Answer:
     """One exchange."""
-    vhost = call.broker.vhosts[found_vhost(call)]
+    vhost = call.found_vhost()
     found = vhost.router.get(exchange_name(exchange))
     if found is None:
         raise not_found()
@@ -115,17 +104,17 @@ def put_exchange(call: Call, vhost: str, exchange: str) -> Answer:
     """Declare an exchange."""
     name = exchange_name(exchange)
     body = call.body()
-    with changing(call):
+    with call.changing():
         is_new = call.broker.vhosts[vhost].router.get(name) is None
         call.administration.topology.declare_exchange(
             call.actor,
             vhost,
             name,
-            text(body, "type", "direct"),
-            durable=flag(body, "durable"),
-            auto_delete=flag(body, "auto_delete"),
-            internal=flag(body, "internal"),
-            arguments=table(body, "arguments"),
+            body.text("type", "direct"),
+            durable=body.flag("durable"),
+            auto_delete=body.flag("auto_delete"),
+            internal=body.flag("internal"),
+            arguments=body.table("arguments"),
         )
     return Done(201 if is_new else 204)
 
@@ -137,8 +126,8 @@ def put_exchange(call: Call, vhost: str, exchange: str) -> Answer:
 def delete_exchange(call: Call, vhost: str, exchange: str) -> None:
     """Delete an exchange with its bindings."""
     name = exchange_name(exchange)
-    if call.broker.vhosts[found_vhost(call)].router.get(name) is None:
+    if call.found_vhost().router.get(name) is None:
         raise not_found()
-    with changing(call):
-        is_unused = flag(call.query, "if-unused")
+    with call.changing():
+        is_unused = call.query.flag("if-unused")
         call.administration.topology.delete_exchange(call.actor, vhost, name, if_unused=is_unused)

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from leveret.broker.administration.access import found_vhost
-from leveret.broker.http.call import DIGITS, Answer, Call, Callback, Item, Steps, check_node_name
+from leveret.broker.http.call import DIGITS, Answer, Call, Callback, Item, Steps
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Routes, Scope
 from leveret.broker.process.resource_alarms import raised
@@ -162,7 +162,7 @@ def check_vhost_leaders(call: Call, vhost: str) -> Answer:
 @ROUTES.get("healthchecks/node", "healthchecks/node/{node}")
 def check_node(call: Call) -> Answer:
     """No alarm is in effect."""
-    check_node_name(call)
+    call.check_node_name()
     monitor = call.broker.resource_monitor
     if names := raised(monitor.memory, monitor.disk):
         limits = ",".join(f"{{resource_limit,{resource},{call.broker.node_name}}}" for resource in names)

@@ -1,7 +1,7 @@
 """Held messages that are released, cancelled, rescheduled, moved or copied: `/api/leveret/queues/.../held`."""
 
 from leveret.broker.administration.held import ACTS, Choice
-from leveret.broker.http.call import Call, Item, Steps, changing, flag, number, text
+from leveret.broker.http.call import Call, Item, Steps
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Routes, Scope, Work, exact_body, required
 
@@ -29,20 +29,20 @@ def act(call: Call, vhost: str, queue: str) -> Steps:
     held: `done`. Look at them with `state=held` in [the messages of a queue](#messages).
     """
     body = exact_body(call, _KEYS)
-    action = text(body, "action")
+    action = body.text("action")
     if action not in ACTS:
         raise bad_request(f"action must be one of {', '.join(ACTS)}")
-    limit = None if body.get("limit") is None else number(body, "limit", 0)
+    limit = body.number_or_none("limit")
     if limit is not None and limit < 1:
         raise bad_request("limit must be at least 1")
-    with changing(call):
+    with call.changing():
         found = yield from call.administration.held.act(
             call.actor,
             vhost,
             queue,
             action,
-            to=None if body.get("to") is None else number(body, "to", 0),
-            destination=text(body, "destination"),
-            choice=Choice(text(body, "where"), limit, flag(body, "dry_run")),
+            to=body.number_or_none("to"),
+            destination=body.text("destination"),
+            choice=Choice(body.text("where"), limit, body.flag("dry_run")),
         )
     return Item(found._asdict())

@@ -1,6 +1,6 @@
 """Ids that queues know: `/api/leveret/ids` and `/api/leveret/queues/.../ids`."""
 
-from leveret.broker.http.call import Call, Item, Listing, Steps, changing, found_vhost, text
+from leveret.broker.http.call import Call, Item, Listing, Steps
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Key, Routes, Scope
 
@@ -19,7 +19,7 @@ _ID = Key("id", doc="the id; of a body its SHA-256 in hexadecimal digits")
 )
 def list_ids(call: Call) -> Steps:
     """The queues that take each message once."""
-    vhost = found_vhost(call) if "vhost" in call.names else call.vhost
+    vhost = call.asked_vhost
     rows = yield from call.administration.known_ids.listing(call.actor, vhost)
     return Listing(rows, sort=("vhost", "queue"))
 
@@ -29,10 +29,10 @@ def look(call: Call, vhost: str, queue: str) -> Item:
     """The knowledge of a queue about an `id`: `known`, and `until` when (milliseconds since 1970; null: as long as its
     message is there); needs read on the queue.
     """
-    asked = text(call.query, "id")
+    asked = call.query.text("id")
     if not asked:
         raise bad_request("'id' is the id to look for")
-    with changing(call):
+    with call.changing():
         return Item(call.administration.known_ids.look(call.actor, vhost, queue, asked))
 
 
@@ -41,6 +41,6 @@ def forget(call: Call, vhost: str, queue: str) -> Item:
     """Forget an `id`, or all ids, of a queue, which takes such messages again; needs read and configure on it. The
     answer has the number of ids that were known: `forgotten`.
     """
-    asked = text(call.query, "id") or None
-    with changing(call):
+    asked = call.query.text("id") or None
+    with call.changing():
         return Item({"forgotten": call.administration.known_ids.forget(call.actor, vhost, queue, asked)})

@@ -8,7 +8,7 @@ from leveret.broker.administration.access import Right, authorize
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.sessions import renewal_of
 from leveret.broker.auth.users import BackendUser, LoginRefusedError, User
-from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Steps, text
+from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Steps
 from leveret.broker.http.errors import ApiError, basic_disabled, not_found
 from leveret.broker.http.login import (
     check_failures,
@@ -135,7 +135,7 @@ def login_by_code(call: Call) -> Steps:
     backends = _backends(call)
     refuse_foreign(call.headers)
     body = call.body("code", "code_verifier", "redirect_uri")
-    values = [text(body, key) for key in ("code", "code_verifier", "redirect_uri")]
+    values = [body.text(key) for key in ("code", "code_verifier", "redirect_uri")]
     peer = call.peer or HERE
     check_failures(call.broker, "", peer)
     verdict = yield Callback(partial(backends.log_in_by_code, *values, peer))

@@ -27,12 +27,9 @@ from leveret.broker.http.call import (
     Listing,
     Steps,
     Stream,
+    Values,
     naming_the_missing,
-    number,
-    on_channel,
     signal,
-    table,
-    text,
 )
 from leveret.broker.http.errors import ApiError, bad_request
 from leveret.broker.http.listing import encoded_pieces, text_of
@@ -94,12 +91,12 @@ def publish(call: Call, vhost: str, exchange: str) -> Steps:
     routing_key = body["routing_key"]
     if not isinstance(routing_key, str):
         raise bad_request(["not_string", "routing_key"])
-    properties = _properties(table(body, "properties"))
-    headers = table(table(body, "properties"), "headers")
+    properties = _properties(body.table("properties"))
+    headers = body.table("properties").table("headers")
     if _has_null(headers):
         raise bad_request("null_not_allowed")
     verdict = _Verdict()
-    with on_channel(call):
+    with call.on_channel():
         call.administration.publishing.publish(
             call.actor,
             vhost,
@@ -167,9 +164,9 @@ def _properties(given: Mapping[str, Any]) -> dict[str, Any]:
 def get_messages(call: Call, vhost: str, queue: str) -> Steps:
     """Fetch messages from a queue, and requeue, ack or reject them."""
     body = call.body("ackmode", "count", "encoding")
-    count = number(body, "count", 0)
+    count = body.number("count", 0)
     ack_mode, encoding = body["ackmode"], body["encoding"]
-    truncate = number(body, "truncate", 0) if body.get("truncate") is not None else None
+    truncate = body.number_or_none("truncate")
     if encoding not in ("auto", "base64"):
         raise bad_request("Unsupported encoding. Please use auto or base64.")
     if not isinstance(ack_mode, str) or ack_mode not in ACK_MODES:
@@ -179,14 +176,14 @@ def get_messages(call: Call, vhost: str, queue: str) -> Steps:
     if not count:
         return Listing((), sort=(), is_paged=False)
     check_memory(call, truncate)
-    with on_channel(call, queue=True):
+    with call.on_channel(queue=True):
         getting = Getting(call.broker, call.actor, vhost, queue, cast("AckMode", ack_mode))
     found: list[dict[str, Any]] = []
     octets = 0
     try:
         while len(found) != count and octets < MOST_OCTETS:
             try:
-                with on_channel(call, queue=True):
+                with call.on_channel(queue=True):
                     got = getting.fetch()
             except NotYet as wait:
                 yield signal(wait.subscribe)
@@ -228,9 +225,9 @@ def _shown(got: Got, truncate: int | None, *, is_base64: bool) -> Generator[None
     }
 
 
-def is_base64_asked(query: Mapping[str, str]) -> bool:
+def is_base64_asked(query: Values) -> bool:
     """Return whether a query asks for all bodies in base64, not only for those that are no UTF-8."""
-    encoding = text(query, "encoding", "auto")
+    encoding = query.text("encoding", "auto")
     if encoding not in {"auto", "base64"}:
         raise bad_request("encoding must be auto or base64")
     return encoding == "base64"
@@ -280,20 +277,20 @@ def peek(call: Call, vhost: str, queue: str) -> Steps:
     at most: `next` is null at the end.
     """
     query = call.query
-    end = text(query, "from", "head")
+    end = query.text("from", "head")
     if end not in {"head", "tail"}:
         raise bad_request("from must be head or tail")
-    state = text(query, "state")
+    state = query.text("state")
     if state and state not in STATES:
         raise bad_request(f"state must be one of {', '.join(STATES)}")
     is_base64 = is_base64_asked(query)
     wanted = Wanted(
-        number(query, "count", SOME.most),
+        query.number("count", SOME.most),
         end == "tail",
-        text(query, "where"),
-        number(query, "truncate", BODY_OCTETS),
+        query.text("where"),
+        query.number("truncate", BODY_OCTETS),
         states=tuple(each for each in STATES if state in {"", each}),
-        after=text(query, "after"),
+        after=query.text("after"),
         effort=EFFORT,
     )
     check_memory(call, wanted.octets)
@@ -359,10 +356,10 @@ def tail(call: Call, vhost: str, exchange: str) -> Answer:
     query = call.query
     is_base64 = is_base64_asked(query)
     wish = Wish(
-        text(query, "pattern", EVERYTHING),
-        text(query, "where"),
-        number(query, "count", 0) if "count" in query else None,
-        number(query, "truncate", BODY_OCTETS),
+        query.text("pattern", EVERYTHING),
+        query.text("where"),
+        query.number_or_none("count"),
+        query.number("truncate", BODY_OCTETS),
     )
     with naming_the_missing():
         follower = call.administration.tailing.start(call.actor, vhost, exchange_name(exchange), wish)
@@ -435,7 +432,7 @@ def explain_publish(call: Call, vhost: str, exchange: str) -> Steps:
     body = call.body("routing_key")
     with naming_the_missing():
         found = yield from call.administration.explaining.publish(
-            call.actor, vhost, exchange_name(exchange), text(body, "routing_key"), table(body, "headers")
+            call.actor, vhost, exchange_name(exchange), body.text("routing_key"), body.table("headers")
         )
     return Item(found)
 
@@ -449,11 +446,11 @@ def explain_message(call: Call, vhost: str, queue: str) -> Steps:
     """Why a message is in a queue: how it came, what it waits for, what will happen to it. Needs the
     permission to read the queue.
     """
-    state = text(call.query, "state", "ready")
+    state = call.query.text("state", "ready")
     if state not in STATES:
         raise bad_request(f"state must be one of {', '.join(STATES)}")
     with naming_the_missing():
-        at = number(call.names, "number", 0)
+        at = call.names.number("number", 0)
         found: dict[str, Any] = yield from call.administration.explaining.message(
             call.actor, vhost, queue, at, state
         )

@@ -21,7 +21,7 @@ from leveret.broker.administration.access import (
 from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError
-from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Steps, number, text
+from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Steps
 from leveret.broker.http.errors import bad_request, not_found
 from leveret.broker.http.route import Key, Routes, required
 from leveret.broker.process.logs import CATEGORIES, LEVELS, LOGGER_NAME
@@ -93,7 +93,7 @@ def _octets(limit: Mapping[str, Any], total: int, *, most: float) -> int:
 def put_log_level(call: Call) -> None:
     """Set the minimum level of what is logged until the next start."""
     body = call.body("level")
-    level, category = text(body, "level"), text(body, "category")
+    level, category = body.text("level"), body.text("category")
     if level not in LEVELS:
         raise BadRequestError(f"level must be one of {', '.join(LEVELS)}")
     name = LOGGER_NAME
@@ -148,7 +148,7 @@ def clear_auth_backend_cache(call: Call) -> None:
 def authenticate(call: Call) -> Steps:
     """Check the password of a user."""
     body = call.body("username", "password")
-    name, password = text(body, "username"), Password(text(body, "password"))
+    name, password = body.text("username"), Password(body.text("password"))
     backends, reason = call.broker.backends, ""
     if backends is not None:
         verdict = yield Callback(partial(backends.log_in, name, password, _LOOPBACK))
@@ -174,13 +174,13 @@ def authenticate(call: Call) -> Steps:
 def close_connections(call: Call) -> Answer:
     """Close connections: all, or those of a vhost or a user. Without the tag administrator only one's own."""
     body = call.body()
-    vhost = text(body, "vhost") or None
-    reason = text(body, "reason", "closed by an administrator")
-    limit = number(body, "limit", 0)
+    vhost = body.text("vhost") or None
+    reason = body.text("reason", "closed by an administrator")
+    limit = body.number("limit", 0)
     if limit < 0:
         raise bad_request("'limit' must not be negative")
     closed = call.administration.listings.close_connections(
-        call.actor, reason, vhost, user=text(body, "user") or None, most=limit or None
+        call.actor, reason, vhost, user=body.text("user") or None, most=limit or None
     )
     return Item({"closed": closed})
 
@@ -207,8 +207,8 @@ _COUNT = 200
 def get_logs(call: Call) -> Answer:
     """Return the last lines."""
     query = call.query
-    level, count = text(query, "level", "info"), number(query, "count", _COUNT)
-    after = number(query, "after", 0) if "after" in query else None
+    level, count = query.text("level", "info"), query.number("count", _COUNT)
+    after = query.number_or_none("after")
     if level not in _LEVELS:
         raise bad_request(f"level must be one of {', '.join(_LEVELS)}")
     if not 1 <= count <= KEPT:
@@ -261,11 +261,11 @@ def start_backup(call: Call) -> Answer:
     """Start a backup of the data into a new directory, on the host of the broker."""
     backups = _backups(call)
     body = call.body("path")
-    rate = number(body, "rate", 0)
+    rate = body.number("rate", 0)
     if rate < 0:
         raise BadRequestError("'rate' must not be negative")
     try:
-        return _progress(backups.start(Path(text(body, "path")), rate))
+        return _progress(backups.start(Path(body.text("path")), rate))
     except StorageError as error:
         raise BadRequestError(str(error)) from None
 
@@ -277,7 +277,7 @@ def cancel_backup(call: Call) -> Answer:
     """Cancel the running backup."""
     backup = _latest(call)
     path = str(backup.dest)
-    if text(call.body(), "path", path) != path:
+    if call.body().text("path", path) != path:
         raise not_found()
     backup.cancel("cancelled")
     return _progress(backup)
@@ -330,7 +330,7 @@ def get_cluster(call: Call) -> Answer:
 )
 def transfer(call: Call) -> Answer:
     """Have another node lead; this one closes its clients and waits."""
-    successor = text(call.body(), "name")
+    successor = call.body().text("name")
     cluster = _cluster(call)
     _refuse(cluster.transfer_problem(successor))
     cluster.transfer(successor)

@@ -4,7 +4,7 @@ from leveret.broker.administration.access import Right
 from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.auth.login_throttle import LoginCounts
 from leveret.broker.auth.passwords import Password, hash_password
-from leveret.broker.http.call import Answer, Call, Content, Done, Item, Listing, Steps, check_node_name, text
+from leveret.broker.http.call import Answer, Call, Content, Done, Item, Listing, Steps
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Routes, required
 
@@ -136,7 +136,7 @@ def get_cluster_name(call: Call) -> Answer:
 @ROUTES.put("cluster-name", body=(required("name"),), state=_cluster_name)
 def put_cluster_name(call: Call) -> None:
     """Set the name that clients see."""
-    call.broker.directory.rename_cluster(text(call.body("name"), "name"))
+    call.broker.directory.rename_cluster(call.body("name").text("name"))
 
 
 @ROUTES.get("version", needs=Right.MANAGEMENT, kind="string")
@@ -155,7 +155,7 @@ def get_settings(call: Call) -> Answer:
 @ROUTES.list("auth/attempts/{node}", needs=Right.MONITORING, group="login")
 def get_auth_attempts(call: Call) -> Answer:
     """Numbers of logins by protocol."""
-    check_node_name(call)
+    call.check_node_name()
     totals = call.broker.context.totals
     found = call.broker.logins.http.attempts(totals.auth_failed, totals.auth_succeeded)
     rows = [{"protocol": protocol, **_attempts(counts)} for protocol, counts in found.items()]
@@ -173,7 +173,7 @@ def _attempts(counts: LoginCounts) -> dict[str, int]:
 @ROUTES.list("auth/attempts/{node}/source", needs=Right.MONITORING, group="login")
 def get_auth_attempts_by_source(call: Call) -> Answer:
     """Numbers of logins by address, user and protocol, the latest 1,000."""
-    check_node_name(call)
+    call.check_node_name()
     rows = [
         {"remote_address": address, "username": json_text(name), "protocol": protocol, **_attempts(counts)}
         for (address, name, protocol), counts in call.broker.logins.sources.rows()
@@ -184,7 +184,7 @@ def get_auth_attempts_by_source(call: Call) -> Answer:
 @ROUTES.delete("auth/attempts/{node}", "auth/attempts/{node}/source", needs=Right.MONITORING, group="login")
 def reset_auth_attempts(call: Call) -> None:
     """Count logins from now on."""
-    check_node_name(call)
+    call.check_node_name()
     totals = call.broker.context.totals
     call.broker.logins.http.reset(totals.auth_failed, totals.auth_succeeded)
     call.broker.logins.sources.reset()
@@ -193,7 +193,7 @@ def reset_auth_attempts(call: Call) -> None:
 @ROUTES.delete("reset", "reset/{node}")
 def reset_statistics(call: Call) -> Steps:
     """Forget all samples, and the counts of closed channels and connections."""
-    check_node_name(call)
+    call.check_node_name()
     yield from call.broker.statistics.forgetting()
     return Done()
 
@@ -201,7 +201,7 @@ def reset_statistics(call: Call) -> Steps:
 @ROUTES.post("rebalance/queues")
 def change_nothing(call: Call) -> None:
     """Accepted: there is one node."""
-    check_node_name(call)
+    call.check_node_name()
 
 
 @ROUTES.get("auth/hash_password/{password}", group="login")

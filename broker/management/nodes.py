@@ -6,7 +6,7 @@ from typing import Any
 from leveret import __version__
 from leveret.broker.administration.access import Right
 from leveret.broker.amqp.sasl import EXTERNAL
-from leveret.broker.http.call import Answer, Call, Item, Listing, check_node_name, flag
+from leveret.broker.http.call import Answer, Call, Item, Listing
 from leveret.broker.http.listing import RANGES, asked_ranges
 from leveret.broker.http.route import Routes
 from leveret.broker.management.overview import contexts, exchange_types
@@ -48,9 +48,9 @@ def list_nodes(call: Call) -> Answer:
 @ROUTES.get("nodes/{node}", query=RANGES)
 def get_node(call: Call) -> Answer:
     """The node."""
-    check_node_name(call)
+    call.check_node_name()
     shown = _shown(call)
-    return Item(shown | _memory(call) if flag(call.query, "memory") else shown)
+    return Item(shown | _memory(call) if call.query.flag("memory") else shown)
 
 
 def _shown(call: Call) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _shown(call: Call) -> dict[str, Any]:
 @ROUTES.get("nodes/{node}/memory")
 def get_memory(call: Call) -> Answer:
     """The memory of the node, in bytes."""
-    check_node_name(call)
+    call.check_node_name()
     return Item(_memory(call))
 
 
@@ -113,7 +113,7 @@ def _memory(call: Call) -> dict[str, Any]:
 @ROUTES.get("nodes/{node}/memory/relative")
 def get_memory_relative(call: Call) -> Answer:
     """The memory of the node, in hundredths."""
-    check_node_name(call)
+    call.check_node_name()
     return Item({"memory": {"total": 100, **dict.fromkeys(_PARTS.split(), 0), _WHOLE: 100}})
 
 
@@ -125,5 +125,5 @@ def get_memory_relative(call: Call) -> Answer:
 )
 def get_tables(call: Call) -> Answer:
     """The memory of Erlang's tables: none."""
-    check_node_name(call)
+    call.check_node_name()
     return Item({"ets_tables_memory": {"total": 0}})

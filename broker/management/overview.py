@@ -6,7 +6,7 @@ from typing import Any
 
 from leveret import __version__
 from leveret.broker.administration.access import sees_all, visible_vhosts
-from leveret.broker.http.call import Call, Item, Steps, flag
+from leveret.broker.http.call import Call, Item, Steps
 from leveret.broker.http.listing import RANGES, asked_ranges
 from leveret.broker.http.route import Routes
 from leveret.broker.queue.queue import Queue
@@ -77,7 +77,7 @@ def get_overview(call: Call) -> Steps:
     broker, statistics = call.broker, call.broker.statistics
     version = broker.config.compatibility.version
     python = f"Python {platform.python_version()}"
-    is_without_stats = flag(call.query, "disable_stats")
+    is_without_stats = call.query.flag("disable_stats")
     overview: dict[str, Any] = {
         "management_version": version,
         "rates_mode": "basic",
@@ -95,7 +95,7 @@ def get_overview(call: Call) -> Steps:
         "erlang_full_version": f"{python} [{platform.python_implementation()}]",
         "release_series_support_status": "supported",
         "disable_stats": is_without_stats,
-        "enable_queue_totals": flag(call.query, "enable_queue_totals"),
+        "enable_queue_totals": call.query.flag("enable_queue_totals"),
         "is_op_policy_updating_enabled": True,
         "statistics_db_event_queue": 0,
     }

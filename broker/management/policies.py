@@ -16,18 +16,7 @@ from leveret.broker.administration.access import (
 )
 from leveret.broker.administration.policy_preview import policy_preview
 from leveret.broker.administration.setting_catalogue import catalogue
-from leveret.broker.http.call import (
-    Answer,
-    Call,
-    Done,
-    Item,
-    Listing,
-    Steps,
-    flag,
-    found_vhost,
-    table,
-    text,
-)
+from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps
 from leveret.broker.http.errors import bad_request, escaped, not_found, vhost_not_found
 from leveret.broker.http.route import Key, Routes, Scope, required
 from leveret.broker.management.vhosts import limits_state
@@ -136,9 +125,9 @@ def explain_policy(call: Call, vhost: str) -> Steps:
     nothing is changed.
     """
     body = call.body("name")
-    term = {"priority": 0, **table(body, "policy")} if body.get("policy") is not None else None
+    term = {"priority": 0, **body.table("policy")} if body.get("policy") is not None else None
     found = yield from policy_preview(
-        call.broker, call.actor, vhost, text(body, "name"), term, operator=flag(body, "operator")
+        call.broker, call.actor, vhost, body.text("name"), term, operator=body.flag("operator")
     )
     return Item(found)
 
@@ -269,7 +258,7 @@ def get_shovel(call: Call, vhost: str, name: str) -> Answer:
 @SHOVEL_ROUTES.delete("shovels/vhost/{vhost}/{name}", needs=Right.POLICYMAKER, scope=Scope.VHOST)
 def delete_shovel(call: Call, name: str) -> None:
     """Stop and delete a shovel."""
-    vhost = found_vhost(call)
+    vhost = call.found_vhost().name
     with contextlib.suppress(NotFoundError):
         call.administration.policies.clear_parameter(call.actor, vhost, SHOVEL, name)
 

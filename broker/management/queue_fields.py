@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from leveret.broker.administration.definitions_document import json_text, plain_arguments
 from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties
-from leveret.broker.http.call import Call, flag
+from leveret.broker.http.call import Call
 from leveret.broker.http.listing import ABSENT, asked_ranges
 from leveret.broker.queue.arguments import CLASSIC, QUORUM, STREAM
 from leveret.broker.queue.consumer import Consumer
@@ -153,8 +153,8 @@ def queue_fields(call: Call) -> Fields:
             _backing_queue_status(queue) if queue.type == CLASSIC else ABSENT
         ),
     }
-    if flag(call.query, "disable_stats"):
-        wanted = _DECLARED + (_TOTALS if flag(call.query, "enable_queue_totals") else ())
+    if call.query.flag("disable_stats"):
+        wanted = _DECLARED + (_TOTALS if call.query.flag("enable_queue_totals") else ())
         return {name: fields[name] for name in wanted}
     return fields
 

@@ -3,20 +3,7 @@
 from typing import Any
 
 from leveret.broker.administration.access import Right
-from leveret.broker.http.call import (
-    Answer,
-    Call,
-    Done,
-    Item,
-    Listing,
-    Steps,
-    changing,
-    flag,
-    found_vhost,
-    signal,
-    table,
-    text,
-)
+from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, signal
 from leveret.broker.http.errors import ApiError, bad_request, not_found
 from leveret.broker.http.listing import RANGES
 from leveret.broker.http.route import Key, Routes, Scope, required
@@ -44,7 +31,7 @@ def list_queues(call: Call) -> Answer:
 
 def found_queue(call: Call) -> Queue:
     """Return the queue of the path; raises ApiError if there is none."""
-    queue = call.broker.vhosts[found_vhost(call)].queues.get(call.names["queue"])
+    queue = call.found_vhost().queues.get(call.names["queue"])
     if queue is None:
         raise not_found()
     return queue
@@ -55,7 +42,7 @@ def get_queue(call: Call) -> Answer:
     """One queue."""
     queue = found_queue(call)
     item = shown(queue_fields(call), queue)
-    if not flag(call.query, "disable_stats"):
+    if not call.query.flag("disable_stats"):
         consumers = consumer_fields(call)
         details = [shown(consumers, each) for each in tuple(queue.consumers)]
         item |= {"consumer_details": details, "deliveries": [], "incoming": []}
@@ -74,11 +61,11 @@ def get_queue(call: Call) -> Answer:
 def put_queue(call: Call, vhost: str, queue: str) -> Answer:
     """Declare a queue."""
     body = call.body()
-    node = text(body, "node") if body.get("node") else ""
+    node = body.text("node") if body.get("node") else ""
     if node not in {"", "undefined", call.broker.node_name}:
         host = call.broker.node_name.partition("@")[2]
         raise bad_request(f"Node {node if '@' in node else f'{node}@{host}'} could not be contacted")
-    with changing(call):
+    with call.changing():
         place = call.broker.vhosts[vhost]
         place.await_name(queue)  # a restart would restore a deleted queue that still discards messages
         is_new = queue not in place.queues
@@ -86,9 +73,9 @@ def put_queue(call: Call, vhost: str, queue: str) -> Answer:
             call.actor,
             vhost,
             queue,
-            durable=flag(body, "durable"),
-            auto_delete=flag(body, "auto_delete"),
-            arguments=table(body, "arguments"),
+            durable=body.flag("durable"),
+            auto_delete=body.flag("auto_delete"),
+            arguments=body.table("arguments"),
         )
     return Done(201 if is_new else 204)
 
@@ -103,13 +90,13 @@ def put_queue(call: Call, vhost: str, queue: str) -> Answer:
 def delete_queue(call: Call) -> Steps:
     """Delete a queue with its messages."""
     queue = found_queue(call)
-    with changing(call):
+    with call.changing():
         call.administration.topology.delete_queue(
             call.actor,
             queue.vhost,
             queue.name,
-            if_empty=flag(call.query, "if-empty"),
-            if_unused=flag(call.query, "if-unused"),
+            if_empty=call.query.flag("if-empty"),
+            if_unused=call.query.flag("if-unused"),
         )
     if queue.deleted and not queue.finished:
         yield signal(queue.after_finish)
@@ -120,7 +107,7 @@ def delete_queue(call: Call) -> Steps:
 def purge_queue(call: Call) -> None:
     """Delete the ready messages of a queue."""
     queue = found_queue(call)
-    with changing(call):
+    with call.changing():
         call.administration.topology.purge_queue(call.actor, queue.vhost, queue.name)
 
 
@@ -148,7 +135,7 @@ def set_paused(call: Call, vhost: str, queue: str, *, paused: bool) -> None:
     """Pause the deliveries of a queue to its consumers; it stays paused until it is resumed, a durable
     queue also when the broker restarts. Needs read and configure on the queue.
     """
-    with changing(call):
+    with call.changing():
         call.administration.topology.set_queue_paused(call.actor, vhost, queue, paused=paused)
 
 

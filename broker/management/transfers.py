@@ -2,29 +2,16 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 from leveret.broker.administration.transfers import Chosen, dead_letter_queues
 from leveret.broker.auth.users import User
-from leveret.broker.http.call import (
-    Answer,
-    Call,
-    Item,
-    Listing,
-    Steps,
-    changing,
-    flag,
-    found_vhost,
-    number,
-    text,
-)
+from leveret.broker.http.call import Answer, Call, Item, Listing, Steps, Values
 from leveret.broker.http.errors import bad_request, not_found
 from leveret.broker.http.route import Key, Routes, Scope, Work, exact_body, required
 from leveret.broker.transfer.retry import MOST_RETRIES
 
 ROUTES = Routes("transfers")
 _ACCEPTED = 202
-Body = dict[str, Any]
 Starter = Callable[..., int]  # starts a transfer of a queue, given the call and its body; returns its number
 _CHOSEN = (
     Key("where", doc="the condition that messages must meet; all if it is not given"),
@@ -42,7 +29,7 @@ def _begins(name: str, *body: Key) -> Callable[[Starter], Starter]:
     def declare(start: Starter) -> Starter:
         def begin(call: Call) -> Answer:
             given = exact_body(call, keys)
-            with changing(call):
+            with call.changing():
                 started = start(call, given)
             return Item(call.administration.transfers.transfer(call.actor, started), status=_ACCEPTED)
 
@@ -58,31 +45,31 @@ def _place(call: Call) -> tuple[User | None, str, str]:
     return call.actor, call.names["vhost"], call.names["queue"]
 
 
-def _chosen(body: Body) -> Chosen:
+def _chosen(body: Values) -> Chosen:
     return Chosen(
-        where=text(body, "where"),
-        limit=None if body.get("limit") is None else number(body, "limit", 0),
-        rate=number(body, "rate", 0),
-        is_dry=flag(body, "dry_run"),
+        where=body.text("where"),
+        limit=body.number_or_none("limit"),
+        rate=body.number("rate", 0),
+        is_dry=body.flag("dry_run"),
     )
 
 
 @_begins("move", required("destination", doc=_DESTINATION))
-def move(call: Call, body: Body, *, is_copy: bool = False) -> int:
+def move(call: Call, body: Values, *, is_copy: bool = False) -> int:
     """Begin to move messages; needs read on the queue and write on the destination."""
     return call.administration.transfers.start_move(
-        *_place(call), text(body, "destination"), is_copy=is_copy, chosen=_chosen(body)
+        *_place(call), body.text("destination"), is_copy=is_copy, chosen=_chosen(body)
     )
 
 
 @_begins("copy", required("destination", doc=_DESTINATION))
-def copy(call: Call, body: Body) -> int:
+def copy(call: Call, body: Values) -> int:
     """Begin to copy messages; needs read on the queue and write on the destination."""
     return move(call, body, is_copy=True)
 
 
 @_begins("discard")
-def discard(call: Call, body: Body) -> int:
+def discard(call: Call, body: Values) -> int:
     """Begin to discard messages; needs read and configure on the queue."""
     return call.administration.transfers.start_discard(*_place(call), _chosen(body))
 
@@ -94,14 +81,14 @@ def discard(call: Call, body: Body) -> int:
     Key("reason", doc="only those whose newest death has this reason"),
     Key("max_retries", "integer", doc=f"retries after which a message stays; {MOST_RETRIES}"),
 )
-def retry(call: Call, body: Body) -> int:
+def retry(call: Call, body: Values) -> int:
     """Begin to move dead letters back to where they died; needs read here and write there."""
     return call.administration.transfers.start_retry(
         *_place(call),
-        destination=text(body, "destination"),
-        first=flag(body, "first"),
-        reason=text(body, "reason"),
-        most_retries=number(body, "max_retries", MOST_RETRIES),
+        destination=body.text("destination"),
+        first=body.flag("first"),
+        reason=body.text("reason"),
+        most_retries=body.number("max_retries", MOST_RETRIES),
         chosen=_chosen(body),
     )
 
@@ -112,20 +99,20 @@ def retry(call: Call, body: Body) -> int:
     Key("since", doc="only those acked at this time or later, in ISO 8601 with its offset"),
     Key("until", doc="only those acked before this time"),
 )
-def replay(call: Call, body: Body) -> int:
+def replay(call: Call, body: Values) -> int:
     """Begin to replay acked messages that the queue retains; needs read here and write on the destination."""
     return call.administration.transfers.start_replay(
         *_place(call),
-        text(body, "destination"),
+        body.text("destination"),
         since=_moment(body, "since") or 0,
         until=_moment(body, "until"),
         chosen=_chosen(body),
     )
 
 
-def _moment(body: Body, key: str) -> int | None:
+def _moment(body: Values, key: str) -> int | None:
     """Return a time in milliseconds since the epoch; None if it is not given."""
-    value = text(body, key)
+    value = body.text(key)
     if not value:
         return None
     try:
@@ -171,6 +158,6 @@ def _number(call: Call) -> int:
 )
 def list_dead_letters(call: Call) -> Steps:
     """The queues that hold dead letters."""
-    vhost = found_vhost(call) if "vhost" in call.names else call.vhost
+    vhost = call.asked_vhost
     rows = yield from dead_letter_queues(call.broker, call.actor, vhost)
     return Listing(rows, sort=("vhost", "queue"))

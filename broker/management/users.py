@@ -7,7 +7,7 @@ from leveret.broker.administration.access import BadRequestError, Right
 from leveret.broker.administration.definitions_document import as_words
 from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.auth.users import USER_LIMITS, limits_by_name
-from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, text
+from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, Values
 from leveret.broker.http.errors import ApiError, bad_request, not_found
 from leveret.broker.http.route import Key, Routes, required
 
@@ -72,13 +72,13 @@ def put_user(call: Call, user: str) -> Answer:
     if {"password", "password_hash"} <= body.keys():
         raise bad_request("both_password_and_password_hash_are_provided")
     is_new = call.broker.users.get(user) is None
-    given: dict[str, Any] = {key: body[key] for key in ("password", "password_hash") if key in body}
+    given = Values({key: body[key] for key in ("password", "password_hash") if key in body})
     if not is_base64(given.get("password_hash", "")):
         raise bad_request(["not_base64", given["password_hash"]])
-    text(given, "password")
+    given.text("password")
     if not given:
         given["password_hash"] = ""  # who sends neither, disables the password
-    algorithm = text(body, "hashing_algorithm", "")
+    algorithm = body.text("hashing_algorithm", "")
     tags = [tag for tag in tags_of(body["tags"]) if tag]
     call.administration.users.put(call.actor, user, tags=tags, hashing_algorithm=algorithm, **given)
     return Done(201 if is_new else 204)
@@ -224,7 +224,7 @@ def put_permissions(call: Call, vhost: str, user: str) -> Answer:
     body = call.body(*KINDS)
     _check_names(call)
     is_new = _permissions_of(call) is None
-    patterns = {kind: text(body, kind) for kind in KINDS}
+    patterns = {kind: body.text(kind) for kind in KINDS}
     try:
         call.administration.users.set_permissions(call.actor, vhost, user, **patterns)
     except BadRequestError as error:
@@ -289,7 +289,7 @@ def put_topic_permissions(call: Call, vhost: str, user: str) -> Answer:
     """Restrict the routing keys of a user at a topic exchange."""
     body = call.body("exchange", "write", "read")
     _check_names(call)
-    exchange, write, read = (text(body, key) for key in ("exchange", "write", "read"))
+    exchange, write, read = (body.text(key) for key in ("exchange", "write", "read"))
     users = call.administration.users
     is_new = not call.broker.users.topic_permissions(user, vhost)
     try:

@@ -6,7 +6,7 @@ from typing import Any
 from leveret.broker.administration.access import Right, found_vhost, visible_vhosts
 from leveret.broker.administration.vhosts import NO_TYPE, metadata_of
 from leveret.broker.auth.users import VHOST_LIMITS, limits_by_name
-from leveret.broker.http.call import Answer, Call, Done, Item, Listing, flag, text
+from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Values
 from leveret.broker.http.errors import bad_request, vhost_not_found
 from leveret.broker.http.listing import asked_ranges
 from leveret.broker.http.route import Key, Routes, Scope
@@ -102,16 +102,17 @@ def get_vhost(call: Call, vhost: str) -> Answer:
 def put_vhost(call: Call, vhost: str) -> Answer:
     """Create a vhost, in which its creator gets all permissions, or set its metadata."""
     # null is as if the key were not there, except for `tracing`, as in RabbitMQ
-    body = {key: value for key, value in call.body().items() if value is not None or key == "tracing"}
+    given = call.body().items()
+    body = Values({key: value for key, value in given if value is not None or key == "tracing"})
     tags = tags_of(body.get("tags") or [])
-    traced = flag(body, "tracing") if "tracing" in body else None
+    traced = body.flag("tracing") if "tracing" in body else None
     is_new = vhost not in call.broker.vhosts
     call.administration.vhosts.put(
         call.actor,
         vhost,
-        description=text(body, "description"),
+        description=body.text("description"),
         tags=tags,
-        default_queue_type=text(body, "default_queue_type"),
+        default_queue_type=body.text("default_queue_type"),
     )
     if is_new and call.actor is not None:
         call.administration.users.set_permissions(
