@@ -3,7 +3,7 @@
 from collections.abc import Generator, Hashable, Iterator, Mapping
 from http import HTTPStatus
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from leveret.broker.administration import AdministrationError, ForbiddenError
 from leveret.broker.administration.access import AdministeredBroker, Right, authorize
@@ -28,10 +28,9 @@ from leveret.broker.http.call import (
     Values,
     signal,
 )
-from leveret.broker.http.errors import ApiError, not_found, translated
+from leveret.broker.http.errors import ApiError, bad_request, not_found, translated
 from leveret.broker.http.listing import Columns, ListCache, encode_listing, encoded_pieces
 from leveret.broker.http.login import SECURE_HEADERS, Verdict, authenticate, check_host, only_vhost
-from leveret.broker.http.placed import check_placed
 from leveret.broker.http.route import Operation, Router, Scope
 from leveret.broker.page.assets import assets
 from leveret.broker.process.shares import origin
@@ -104,7 +103,7 @@ def admit(
             actor = authenticate(broker, request, verdict, only_vhost(route.path, names))
             event = audited_event(route.path, request.method, operation)
             check_rights(broker, actor, operation, names)
-            check_placed(broker.place, route.path, request.method)
+            check_place(broker.place, route.path, request.method)
             check_writable(broker, request.method)
         return Admitted(request, operation, actor, names, event)
     except (AdministrationError, ApiError) as error:
@@ -178,6 +177,44 @@ def check_rights(
     sees_all = Right.ADMINISTRATOR in tags or (operation.scope is Scope.VISIBLE and Right.MONITORING in tags)
     if operation.scope is Scope.CLIENT or not sees_all:
         authorize(broker.users, actor, Right.MANAGEMENT, vhost, change=True)
+
+
+# -- what the front of several processes has, and what a process of virtual hosts --------------------------------------
+
+
+_OF_NODE: Final = frozenset({
+    "users", "permissions", "topic-permissions", "vhosts", "vhost-limits", "user-limits", "global-parameters",
+    "cluster-name",
+})  # fmt: skip
+"""First words of paths of what the front has."""
+_OF_FRONT: Final = _OF_NODE | {"whoami", "version", "auth", "login", "logout"}
+_MORE_OF_FRONT: Final = frozenset({"leveret/stop", "leveret/authenticate"})
+_WHOLE: Final = frozenset(
+    {"definitions", "all-configuration", "leveret/definitions", "reset", "reset/{node}"}
+)
+"""Paths that would change users, too."""
+
+
+def check_place(place: str, path: str, method: str) -> None:
+    """Refuse a request that a front, or a process of virtual hosts, leaves to the other one; raises ApiError.
+
+    `place` is that of the broker (`AdministeredBroker.place`), `path` that of the route.
+    """
+    first = path.partition("/")[0]
+    if place == "front":
+        if first not in _OF_FRONT and path not in _MORE_OF_FRONT:
+            raise bad_request(
+                "queues and all else in virtual hosts is in their processes: ask one of these, whose data "
+                "directory is processes/N in that of this broker"
+            )
+    elif place == "process" and method not in SAFE and (first in _OF_NODE or path in _WHOLE):
+        raise bad_request(
+            "users, rights, limits and virtual hosts are changed in the front, whose data directory is two "
+            "levels above that of this process"
+        )
+
+
+# -- the handler, and what it returns ----------------------------------------------------------------------------------
 
 
 def _handled(operation: Operation, call: Call) -> Generator[Need, Any, Answer]:

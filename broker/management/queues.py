@@ -1,12 +1,13 @@
-"""Queues: `/api/queues`, and how they are paused and resumed: `/api/leveret/queues/.../pause` and `.../resume`."""
+"""Queues: `/api/queues`; paused and resumed, held messages, known ids: `/api/leveret/queues/.../pause` and its like."""
 
 from typing import Any
 
 from leveret.broker.administration.access import Right
+from leveret.broker.administration.held import ACTS, Choice
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, signal
 from leveret.broker.http.errors import ApiError, bad_request, not_found
 from leveret.broker.http.listing import RANGES
-from leveret.broker.http.route import Key, Routes, Scope, required
+from leveret.broker.http.route import Key, Routes, Scope, Work, exact_body, required
 from leveret.broker.management.client_fields import consumer_fields, shown
 from leveret.broker.management.queue_fields import queue_fields
 from leveret.broker.queue.arguments import QUORUM
@@ -161,3 +162,94 @@ def get_status(call: Call) -> Answer:
 def refuse(_call: Call) -> Answer:
     """Refused: there is one node."""  # as by a RabbitMQ that is configured so
     raise ApiError(405, "method_not_allowed", "Broker settings disallow quorum queue replica operations.")
+
+
+# -- messages that a queue holds until their time ---------------------------------------------------------------------
+
+
+HELD_ROUTES = Routes("held messages")
+_HELD = (
+    required(
+        "action",
+        doc="`release` to deliver them now, `cancel` to remove them, `reschedule` to change their time, "
+        "`move` or `copy` to have another queue hold them until the same time",
+    ),
+    Key("to", "integer", doc="with `reschedule`: the new time, in milliseconds since 1970"),
+    Key("destination", doc="with `move` and `copy`: the other queue"),
+    Key("where", doc="a [condition](filters.md) that they meet; all if it is not given"),
+    Key("limit", "integer", doc="maximum number of messages, those that are due first"),
+    Key("dry_run", "boolean", doc="only count"),
+)
+
+
+@HELD_ROUTES.post(
+    "leveret/queues/{vhost}/{queue}/held", scope=Scope.CLIENT, body=_HELD, statuses=(200,), work=Work.LONG
+)
+def act_on_held(call: Call, vhost: str, queue: str) -> Steps:
+    """Act on messages that a queue holds until their time; needs read and configure on it, and write on a
+    destination. The answer has the numbers of those that were `examined`, `matched` the condition, and were still
+    held: `done`. Look at them with `state=held` in [the messages of a queue](#messages).
+    """
+    body = exact_body(call, _HELD)
+    action = body.text("action")
+    if action not in ACTS:
+        raise bad_request(f"action must be one of {', '.join(ACTS)}")
+    limit = body.number_or_none("limit")
+    if limit is not None and limit < 1:
+        raise bad_request("limit must be at least 1")
+    with call.changing():
+        found = yield from call.administration.held.act(
+            call.actor,
+            vhost,
+            queue,
+            action,
+            to=body.number_or_none("to"),
+            destination=body.text("destination"),
+            choice=Choice(body.text("where"), limit, body.flag("dry_run")),
+        )
+    return Item(found._asdict())
+
+
+# -- ids that queues know ---------------------------------------------------------------------------------------------
+
+
+ID_ROUTES = Routes("ids")
+_ID = Key("id", doc="the id; of a body its SHA-256 in hexadecimal digits")
+
+
+@ID_ROUTES.list(
+    "leveret/ids", doc="The queues that take each message once (`x-deduplicate`), of all virtual hosts."
+)
+@ID_ROUTES.list(
+    "leveret/ids/{vhost}",
+    doc="The queues of a virtual host that take each message once. `ids`: how many they know, some of which may have "
+    "expired; `repeated`: publishes that were dropped.",
+    scope=Scope.VISIBLE,
+)
+def list_ids(call: Call) -> Steps:
+    """The queues that take each message once."""
+    vhost = call.asked_vhost
+    rows = yield from call.administration.known_ids.listing(call.actor, vhost)
+    return Listing(rows, sort=("vhost", "queue"))
+
+
+@ID_ROUTES.get("leveret/queues/{vhost}/{queue}/ids", scope=Scope.CLIENT, query=(_ID,))
+def look_up_id(call: Call, vhost: str, queue: str) -> Item:
+    """The knowledge of a queue about an `id`: `known`, and `until` when (milliseconds since 1970; null: as long as its
+    message is there); needs read on the queue.
+    """
+    asked = call.query.text("id")
+    if not asked:
+        raise bad_request("'id' is the id to look for")
+    with call.changing():
+        return Item(call.administration.known_ids.look(call.actor, vhost, queue, asked))
+
+
+@ID_ROUTES.delete("leveret/queues/{vhost}/{queue}/ids", scope=Scope.CLIENT, query=(_ID,))
+def forget_ids(call: Call, vhost: str, queue: str) -> Item:
+    """Forget an `id`, or all ids, of a queue, which takes such messages again; needs read and configure on it. The
+    answer has the number of ids that were known: `forgotten`.
+    """
+    asked = call.query.text("id") or None
+    with call.changing():
+        return Item({"forgotten": call.administration.known_ids.forget(call.actor, vhost, queue, asked)})

@@ -2,8 +2,8 @@
 
 import pytest
 
+from leveret.broker.http.dispatch import check_place
 from leveret.broker.http.errors import ApiError
-from leveret.broker.http.placed import check_placed
 from leveret.broker.management.routes import ROUTES
 
 OF_FRONT = (
@@ -19,7 +19,7 @@ OF_FRONT = (
 
 def is_refused(place: str, path: str, method: str) -> bool:
     try:
-        check_placed(place, path, method)
+        check_place(place, path, method)
     except ApiError:
         return True
     return False
