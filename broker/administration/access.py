@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from leveret.broker.auth.sessions import Sessions
 from leveret.broker.auth.users import User, Users
@@ -67,16 +67,6 @@ class DefinitionsError(ValueError):
     reason = ""
 
 
-class ProcessControl(Protocol):
-    """The process, if it is the broker's own (`broker.cli.main`)."""
-
-    def stop(self) -> None:
-        """Begin the shutdown, as SIGTERM does."""
-
-    def reopen_logs(self) -> None:
-        """Reopen the log files, as SIGHUP does."""
-
-
 class Figures(NamedTuple):
     """Figures of a node of a cluster for metrics; `role` is 1 while it leads, 0 while it waits."""
 
@@ -105,7 +95,7 @@ class AdministeredBroker(Node):
     resource_monitor: Any  # the memory and disk alarms (`broker.server.resource_monitor`)
     disk: Any  # the data store (`broker.persistence.data_store`); None for a broker without persistence
     shovels: Any  # the shovels (`broker.server.shovel_loader`)
-    process: Any  # the process (`ProcessControl`); None if it is an application's
+    process: Any  # the process (`broker.cli.main`); None if it is an application's
     cluster: Any  # the cluster (`broker.replication.control.Control`); None if the log is not replicated
     place: Literal["", "front", "process"] = ""  # which of the processes for virtual hosts it is; '' for none
     node_name: str
@@ -160,6 +150,13 @@ class AdministeredBroker(Node):
     def auth_counts(self) -> Mapping[str, tuple[Mapping[str, int], float]]:
         """The questions to authentication backends by outcome, and the seconds that they have taken."""
         return {} if self.backends is None else self.backends.counts
+
+
+class Group:
+    """Operations on what is administered. Every method takes the acting user first (`authorize`)."""
+
+    def __init__(self, broker: AdministeredBroker) -> None:
+        self._broker = broker
 
 
 class Right(StrEnum):
@@ -292,11 +289,8 @@ def checked_limits(value: Any, allowed: tuple[str, ...], term: str) -> dict[str,
 # in between; objects that are created or deleted meanwhile may be listed or not.
 
 
-class Listings:
-    """Objects by the rights of the acting user, whom each method takes first."""
-
-    def __init__(self, broker: AdministeredBroker) -> None:
-        self._broker = broker
+class Listings(Group):
+    """Objects by the rights of the acting user."""
 
     def queues(self, actor: User | None, vhost: str | None = None) -> Iterator[Queue]:
         """Return the queues of one vhost, or of all that the actor may see. Raises as `visible_vhosts`."""

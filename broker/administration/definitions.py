@@ -19,6 +19,7 @@ from leveret.broker.administration.access import (
     AdministeredBroker,
     BadRequestError,
     DefinitionsError,
+    Group,
     MalformedError,
     Right,
     authorize,
@@ -57,11 +58,8 @@ from leveret.exchanges.errors import ExchangeError
 log = logging.getLogger("leveret.definitions")
 
 
-class DefinitionsAdministration:
-    """Export and import. Every method takes the acting user first (`access.authorize`)."""
-
-    def __init__(self, broker: AdministeredBroker) -> None:
-        self._broker = broker
+class DefinitionsAdministration(Group):
+    """Export and import."""
 
     def export_file(self, actor: User | None) -> bytes:
         """Return all definitions as JSON, at once."""

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from leveret.broker.administration.access import (
     AdministeredBroker,
     BadRequestError,
+    Group,
     NotFoundError,
     entered,
     translated,
@@ -154,11 +155,8 @@ _FRAME_MAX = 131_072
 _SHORT = 255  # maximum octets of the name of an exchange, and of a routing key
 
 
-class Publishing:
-    """Publishes messages. Its method takes the acting user first (`access.authorize`)."""
-
-    def __init__(self, broker: AdministeredBroker) -> None:
-        self._broker = broker
+class Publishing(Group):
+    """Publishes messages."""
 
     def publish(
         self,

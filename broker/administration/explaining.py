@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from leveret.broker.administration.access import (
     AdministeredBroker,
     BadRequestError,
+    Group,
     NotFoundError,
     entered,
     exchange_of,
@@ -53,11 +54,8 @@ from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
 
 
-class Explaining:
-    """Explanations. Every method takes the acting user first (`access.authorize`)."""
-
-    def __init__(self, broker: AdministeredBroker) -> None:
-        self._broker = broker
+class Explaining(Group):
+    """Explanations."""
 
     def queue(self, actor: User | None, vhost: str, name: str) -> Steps[dict[str, Any]]:
         """Explain a queue: its settings and where each comes from, its policies, and what looks wrong.

@@ -7,7 +7,12 @@ looks at the next: those that came due meanwhile are left out. One operation run
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
-from leveret.broker.administration.access import AdministeredBroker, BadRequestError, BusyError, queue_of
+from leveret.broker.administration.access import (
+    BadRequestError,
+    BusyError,
+    Group,
+    queue_of,
+)
 from leveret.broker.administration.detached_channel import check_permission
 from leveret.broker.administration.messages import Steps, condition_of, found_queue
 from leveret.broker.auth.users import User
@@ -43,11 +48,8 @@ class Acted(NamedTuple):
     done: int
 
 
-class HeldMessages:
-    """Held messages. Every method takes the acting user first (`access.authorize`)."""
-
-    def __init__(self, broker: AdministeredBroker) -> None:
-        self._broker = broker
+class HeldMessages(Group):
+    """Held messages."""
 
     def act(
         self,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from leveret.broker.administration.access import AdministeredBroker, BadRequestError, visible_vhosts
+from leveret.broker.administration.access import BadRequestError, Group, visible_vhosts
 from leveret.broker.administration.detached_channel import check_permission
 from leveret.broker.administration.messages import Steps, found_queue
 from leveret.broker.auth.users import User
@@ -14,11 +14,8 @@ from leveret.broker.scheduling.time_slices import portions
 STEP = 200  # queues that one step of a list looks at
 
 
-class KnownIds:
-    """Ids that queues know. Every method takes the acting user first (`access.authorize`)."""
-
-    def __init__(self, broker: AdministeredBroker) -> None:
-        self._broker = broker
+class KnownIds(Group):
+    """Ids that queues know."""
 
     def listing(self, actor: User | None, vhost: str | None = None) -> Steps[list[dict[str, Any]]]:
         """Return the queues that take each message once, of one vhost or of all that the actor may see.

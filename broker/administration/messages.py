@@ -21,6 +21,7 @@ import msgspec
 from leveret.broker.administration.access import (
     AdministeredBroker,
     BadRequestError,
+    Group,
     NotFoundError,
     entered,
     exchange_of,
@@ -135,11 +136,8 @@ class Found(NamedTuple):
     is_complete: bool
 
 
-class MessageAdministration:
-    """Messages. Every method takes the acting user first (`access.authorize`)."""
-
-    def __init__(self, broker: AdministeredBroker) -> None:
-        self._broker = broker
+class MessageAdministration(Group):
+    """Messages."""
 
     def peek_queue(
         self, actor: User | None, vhost: str, name: str, most: int | None = None

@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any
 
 from leveret.broker.administration.access import (
-    AdministeredBroker,
     BadRequestError,
     ForbiddenError,
+    Group,
     NotFoundError,
     Right,
     authorize,
@@ -31,15 +31,12 @@ REROUTING = ("dead-letter-exchange", "dead-letter-routing-key", "alternate-excha
 """Keys of policies that send messages of a queue or exchange elsewhere."""
 
 
-class PolicyAdministration:
-    """Policies and parameters. Every method takes the acting user first (`access.authorize`).
+class PolicyAdministration(Group):
+    """Policies and parameters.
 
     A policymaker may change policies of accessible vhosts, and global parameters. Restrictions (operator policies and
     the limits of vhosts) may only be changed by an administrator.
     """
-
-    def __init__(self, broker: AdministeredBroker) -> None:
-        self._broker = broker
 
     # -- policies ---------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from leveret.broker.administration.access import (
     AdministeredBroker,
     AdministrationError,
     BadRequestError,
+    Group,
     Right,
     authorize,
     entered,
@@ -51,11 +52,11 @@ class Wish(NamedTuple):
     octets: int = BODY_OCTETS  # maximum bytes of each body
 
 
-class Tailing:
-    """Tails of exchanges. Its method takes the acting user first (`access.authorize`)."""
+class Tailing(Group):
+    """Tails of exchanges."""
 
     def __init__(self, broker: AdministeredBroker) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._places = Shares(MOST_TAILS)
 
     def start(self, actor: User | None, vhost: str, exchange: str, wish: Wish) -> "Follower":

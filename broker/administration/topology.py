@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from leveret.broker.administration.access import (
-    AdministeredBroker,
     BadRequestError,
     DefinitionsError,
+    Group,
     entered,
     exchange_of,
     queue_of,
@@ -21,15 +21,12 @@ from leveret.broker.auth.users import User
 MOST_NAME = 255  # maximum octets of a name or key that a client can send or be sent
 
 
-class TopologyAdministration:
-    """Exchanges, queues and bindings. Every method takes the acting user first (`access.authorize`).
+class TopologyAdministration(Group):
+    """Exchanges, queues and bindings.
 
     Changes are made as by a client of that user: with its permissions, by the rules of AMQP. Arguments are plain values
     and get the types that RabbitMQ's API gives them.
     """
-
-    def __init__(self, broker: AdministeredBroker) -> None:
-        self._broker = broker
 
     def _execute(self, actor: User | None, vhost: str, method: Any) -> Any:
         """Execute a method; the actor's permissions on the queue or exchange are checked by its handler."""

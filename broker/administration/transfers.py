@@ -12,6 +12,7 @@ from leveret.broker.administration.access import (
     BadRequestError,
     BusyError,
     ForbiddenError,
+    Group,
     NotFoundError,
     Right,
     authorize,
@@ -66,15 +67,15 @@ class Needed(NamedTuple):
     permissions: tuple[str, ...] = ("read",)
 
 
-class Transfers:
-    """Transfers of messages. Every method takes the acting user first (`access.authorize`).
+class Transfers(Group):
+    """Transfers of messages.
 
     Each `start_*` checks everything, begins a transfer, which goes on by itself, and returns its number. They raise
     NotFoundError, ForbiddenError and BadRequestError, and BusyError if as many run as may.
     """
 
     def __init__(self, broker: AdministeredBroker) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._numbers = itertools.count(1)
         self._transfers: dict[int, tuple[Transfer, str | None]] = {}  # with the names of their users
 

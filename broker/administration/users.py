@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from leveret.broker.administration.access import (
-    AdministeredBroker,
     BadRequestError,
+    Group,
     Right,
     authorize,
     checked_limits,
@@ -26,11 +26,8 @@ from leveret.broker.auth.passwords import (
 from leveret.broker.auth.users import USER_LIMITS, User, UserLimits, Users, limits_by_name
 
 
-class UserAdministration:
-    """Users, permissions and limits. Every method takes the acting user first (`access.authorize`)."""
-
-    def __init__(self, broker: AdministeredBroker) -> None:
-        self._broker = broker
+class UserAdministration(Group):
+    """Users, permissions and limits."""
 
     # -- users ----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from typing import Any
 from leveret.broker.administration.access import (
     AdministeredBroker,
     BadRequestError,
+    Group,
     ProtectedError,
     Right,
     authorize,
@@ -22,11 +23,8 @@ NO_TYPE = "undefined"  # the default queue type of a vhost that has none, in Rab
 _NAME_OCTETS = 255
 
 
-class VHostAdministration:
-    """Vhosts. Every method takes the acting user first (`access.authorize`)."""
-
-    def __init__(self, broker: AdministeredBroker) -> None:
-        self._broker = broker
+class VHostAdministration(Group):
+    """Vhosts."""
 
     def put(
         self,

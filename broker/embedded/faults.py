@@ -5,7 +5,6 @@ and an undo. Everything runs in the event loop of the broker; the undo of a faul
 """
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Literal, Self
 
 from leveret.broker.embedded.embedded_server import EmbeddedServer
@@ -33,9 +32,7 @@ class Fault:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
 

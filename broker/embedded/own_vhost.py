@@ -3,7 +3,6 @@
 import itertools
 import logging
 import re
-from types import TracebackType
 from typing import Final, Self
 
 from leveret.broker.embedded.recording import listed
@@ -70,9 +69,7 @@ class OwnVHost(VHost):
     def __enter__(self) -> Self:
         return self.open()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def _create(self) -> None:

@@ -16,7 +16,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from leveret.broker.administration.messages import MessageView
 from leveret.broker.embedded.async_broker import AsyncBroker
@@ -31,11 +31,11 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-class Call(Protocol):
-    """Runs a coroutine in the loop of a broker, and returns its result."""
+Call = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
+"""Runs a coroutine in the loop of a broker, and returns its result.
 
-    def __call__(self, work: Callable[[], Coroutine[Any, Any, T]], /) -> T:
-        """Raises CallTimeoutError, ClosedBrokerError, and what the coroutine raises."""
+Raises CallTimeoutError, ClosedBrokerError, and what the coroutine raises.
+"""
 
 
 class Proxy(Generic[S]):
@@ -48,7 +48,7 @@ class Proxy(Generic[S]):
         self._target = target
         self._forward = call
 
-    def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def _call(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         return self._forward(work)
 
     def __repr__(self) -> str:
@@ -340,7 +340,7 @@ class TailProxy(Proxy[AsyncTail]):
     def __next__(self) -> MessageView:
         with contextlib.suppress(ClosedBrokerError):
             while not self._target.is_ended:
-                found = self._call(lambda: self._target.next(LOOK_SECONDS))
+                found: MessageView | None = self._call(lambda: self._target.next(LOOK_SECONDS))
                 if found is not None:
                     return found
         raise StopIteration

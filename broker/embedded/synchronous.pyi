@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from leveret.broker.administration.messages import MessageView
@@ -62,9 +61,7 @@ class Tail(TailProxy):
         """Number of missed messages, because 10,000 messages or 16 MiB were waiting."""
     def __enter__(self) -> Self:
         """Begin. Raises RefusedError if there is no such exchange, or the condition is invalid."""
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
     def next(self, timeout: float) -> MessageView | None:
         """Return the next message; None if none is published for so many seconds, or the tail has ended.
 
@@ -390,8 +387,6 @@ class Broker(ThreadProxy, VHost):
     def management_url(self) -> str:
         """The URL of the management API with a login, for `management=True`. Raises ClosedBrokerError."""
     def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
     def vhost_view(self, name: str) -> VHost:
         """Return a view of another virtual host, which must exist when it is used."""

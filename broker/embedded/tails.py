@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from leveret.broker.administration.messages import MessageView
@@ -51,9 +50,7 @@ class AsyncTail:
         self._lines = self._follower.lines()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._follower is not None:
             self._follower.close()
         self._lines = iter(())

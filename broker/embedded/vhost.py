@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from leveret.storage.message import Message
 
 if TYPE_CHECKING:
     from leveret.broker.administration.detached_channel import Outcome
-    from leveret.broker.administration.transfers import Chosen
+    from leveret.broker.administration.transfers import Transfers
 
 
 class AsyncQueueView:
@@ -124,26 +124,15 @@ class AsyncQueueView:
         Raises:
             RefusedError: the destination does not exist or is the queue itself, or the condition is invalid.
         """
-        return await self._move(destination, where, limit, is_copy=False)
+        return await self._transfer("move", destination, where=where, limit=limit)
 
     async def copy(self, destination: str, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
         """Copy ready messages, and leave them in the queue; see `move`."""
-        return await self._move(destination, where, limit, is_copy=True)
-
-    async def _move(
-        self, destination: str, where: str, limit: int | None, *, is_copy: bool
-    ) -> dict[str, Any]:
-        vhost, name, chosen = self._vhost, self._name, _chosen(where, limit)
-        return await self._core.transfer(
-            lambda each: each.start_move(None, vhost, name, destination, is_copy=is_copy, chosen=chosen)
-        )
+        return await self._transfer("move", destination, where=where, limit=limit, is_copy=True)
 
     async def discard(self, *, where: str = "", limit: int | None = None) -> dict[str, Any]:
         """Drop ready messages without dead letters; see `move`."""
-        chosen = _chosen(where, limit)
-        return await self._core.transfer(
-            lambda each: each.start_discard(None, self._vhost, self._name, chosen)
-        )
+        return await self._transfer("discard", where=where, limit=limit)
 
     async def replay(
         self,
@@ -163,13 +152,9 @@ class AsyncQueueView:
             where: as for `move`.
             limit: as for `move`.
         """
-        vhost, name, chosen = self._vhost, self._name, _chosen(where, limit)
-        begin = 0 if since is None else _milliseconds(since)
-        end = None if until is None else _milliseconds(until)
-        return await self._core.transfer(
-            lambda each: each.start_replay(
-                None, vhost, name, destination, since=begin, until=end, chosen=chosen
-            )
+        begin, end = (None if each is None else round(each.timestamp() * 1000) for each in (since, until))
+        return await self._transfer(
+            "replay", destination, where=where, limit=limit, since=begin or 0, until=end
         )
 
     async def retry(
@@ -192,29 +177,19 @@ class AsyncQueueView:
             reason: only those whose newest death has this reason; '' for any.
             max_retries: number of retries after which a message stays.
         """
-        chosen = _chosen(where, limit)
-        return await self._core.transfer(
-            lambda each: each.start_retry(
-                None,
-                self._vhost,
-                self._name,
-                destination=destination,
-                first=first,
-                reason=reason,
-                most_retries=max_retries,
-                chosen=chosen,
-            )
-        )
+        options = {"destination": destination, "first": first, "reason": reason, "most_retries": max_retries}
+        return await self._transfer("retry", where=where, limit=limit, **options)
 
+    async def _transfer(
+        self, action: str, *arguments: Any, where: str, limit: int | None, **options: Any
+    ) -> dict[str, Any]:
+        from leveret.broker.administration.transfers import Chosen  # noqa: PLC0415
 
-def _chosen(where: str, limit: int | None) -> "Chosen":
-    from leveret.broker.administration.transfers import Chosen  # noqa: PLC0415
+        def start(transfers: "Transfers") -> int:
+            begin: Callable[..., int] = getattr(transfers, f"start_{action}")
+            return begin(None, self._vhost, self._name, *arguments, **options, chosen=Chosen(where, limit))
 
-    return Chosen(where, limit)
-
-
-def _milliseconds(time: datetime) -> int:
-    return round(time.timestamp() * 1000)
+        return await self._core.transfer(start)
 
 
 class AsyncVHost:

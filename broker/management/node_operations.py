@@ -15,7 +15,6 @@ from typing import Any
 from leveret.broker.administration.access import (
     BadRequestError,
     ForbiddenError,
-    ProcessControl,
     Right,
 )
 from leveret.broker.administration.definitions_document import json_text
@@ -116,8 +115,8 @@ def stop(call: Call) -> None:
     _process(call).stop()
 
 
-def _process(call: Call) -> ProcessControl:
-    process: ProcessControl | None = call.broker.process
+def _process(call: Call) -> Any:
+    process = call.broker.process
     if process is None:
         raise BadRequestError("this broker is part of an application, which alone can do that")
     return process

@@ -41,7 +41,6 @@ class Stub:
     def signature(self, function: Any) -> str:
         """Return parameters and result."""
         text = str(inspect.signature(function))
-        text = re.sub(r"\btraceback\b", "types.TracebackType", text)  # its name, but no module has it by that
         return self.code(re.sub(r"(?<!\.)\bSelf\b", "typing.Self", text))
 
     def members(self, cls: type) -> Iterator[str]:
