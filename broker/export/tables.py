@@ -409,26 +409,6 @@ TABLES: Final[Mapping[str, Table]] = {
         *(BENCH_RUN, BENCH_SAMPLE, BENCH_COST),
     )
 }
-EVENTS: Final[Mapping[str, str]] = {  # descriptions of the kinds of events
-    "start": "The broker started and accepts connections; `name` is its version",
-    "stop": "The broker began to stop",
-    "connection_opened": "A connection was opened; `name` is the connection, `detail` has `user`, `peer` and `client`",
-    "connection_closed": "A connection was closed; `name` is the connection, `detail` has `user`, `peer` and `reason`",
-    "auth_failed": "A login failed; `name` is the user, `detail` has `peer` and `mechanism`",
-    "queue_created": "A queue was created; `name` is the queue",
-    "queue_paused": "An operator paused the deliveries of the queue `name` to its consumers",
-    "queue_resumed": "An operator resumed the deliveries of the queue `name`",
-    "queue_deleted": "A queue was deleted; `name` is the queue, `detail` has its number of `ready` messages",
-    "consumer_added": "A consumer of the queue `name` was added; `detail` has its `user` and `connection`",
-    "consumer_removed": "A consumer of the queue `name` ended; `detail` has its `user` and `connection`",
-    "exchange_created": "An exchange was created; `name` is the exchange, `detail` has its `type`",
-    "exchange_deleted": "An exchange was deleted; `name` is the exchange",
-    "alarm_raised": "A resource alarm was raised and publishers are blocked; `name` is `memory` or `disk`",
-    "alarm_cleared": "A resource alarm was cleared; publishers continue when no alarm is left",
-    "policies_changed": "Policies changed and were applied to the queues and exchanges of the virtual host",
-    "trap": "Publishers and consumers of the queue `name` appear deadlocked (docs/confirms.md)",
-    "export_gap": "The export resumed after a failure; `detail` has the number of `lost` rows",
-}
 
 _SCALARS: Final[Mapping[Any, str]] = {int: "long", float: "double", str: "string", bool: "boolean"}
 

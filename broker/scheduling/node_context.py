@@ -44,7 +44,7 @@ class NodeContext:
         self.actor = INTERNAL  # name of the user on whose behalf the current step changes something
 
     def note(self, kind: str, vhost: str, name: str, *subject: Any, **detail: str) -> None:
-        """Record an event for the export, if there is one (`export.tables.EVENTS`), and tell of it (`tell`)."""
+        """Record an event for the export, if there is one (docs/export.md), and tell of it (`tell`)."""
         self.tell(kind, vhost, name, *subject)
         self.record(kind, vhost, name, **detail)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from leveret.broker.export.tables import EVENTS, TABLES, Bucket, columns, spark_schema
+from docs.generate.export import EVENTS
+from leveret.broker.export.tables import TABLES, Bucket, columns, spark_schema
 
 ROOT = Path(__file__).parents[3]
 COMMON = ["v", "ts", "mono_us", "node", "boot_id"]
