@@ -7,8 +7,10 @@ from leveret.broker.auth.passwords import Password, hash_password
 from leveret.broker.http.call import Answer, Call, Content, Done, Item, Listing, Steps
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Routes, required
+from leveret.broker.scheduling.time_slices import portions
 
 ROUTES = Routes("node", needs=Right.ADMINISTRATOR)
+STEP = 200  # queues that one step looks at
 FEATURE_FLAGS = {
     "classic_mirrored_queue_version": "versions of classic mirrored queues",
     "classic_queue_type_delivery_support": "deliveries of classic queues by their type",
@@ -102,11 +104,16 @@ def list_deprecated_features(call: Call) -> Answer:
 
 
 @ROUTES.list("deprecated-features/used")
-def list_used_deprecated_features(call: Call) -> Answer:
+def list_used_deprecated_features(call: Call) -> Steps:
     """Those in use: transient queues that are not exclusive; the use of others is not recorded, as in RabbitMQ 4.3."""
-    queues = (queue for vhost in call.broker.vhosts.values() for queue in vhost.queues.values())
-    is_used = any(not queue.durable and queue.exclusive_owner is None for queue in queues)
-    rows = [row for row in _deprecated(call) if is_used and row["name"] == "transient_nonexcl_queues"]
+    rows: list[dict[str, str]] = []
+    for some in portions(
+        [queue for vhost in call.broker.vhosts.values() for queue in vhost.queues.values()], STEP
+    ):
+        if any(not queue.durable and queue.exclusive_owner is None for queue in some):
+            rows = [row for row in _deprecated(call) if row["name"] == "transient_nonexcl_queues"]
+            break
+        yield None
     return Listing(rows, sort=("name",), is_paged=False)
 
 

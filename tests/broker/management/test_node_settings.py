@@ -2,11 +2,13 @@
 
 import pytest
 from doubles.fakes import Client, Node, StoringNode, configure
-from services.api import Api
+from services.api import Api, respond
 
 from leveret.broker import COMPATIBLE_VERSION
 from leveret.broker.administration.definitions_document import at_once
 from leveret.broker.auth.passwords import Password, check_password
+from leveret.broker.http.call import Request
+from leveret.broker.management.routes import ROUTER
 from leveret.broker.queue.compatibility import QueueCompatibility
 
 
@@ -190,6 +192,20 @@ def test_transient_queues_are_a_deprecated_feature_in_use(api):
     assert [("transient_nonexcl_queues", "permitted")] == [
         (row["name"], row["state"]) for row in api.get("deprecated-features/used")
     ]
+
+
+def test_queues_are_looked_at_in_portions(api):
+    """A request for the deprecated features in use has a step for each 200 queues, so that others are served between."""
+    client = Client(api.node)
+
+    def steps() -> int:
+        return len(list(respond(api.node, ROUTER, Request("GET", "/api/deprecated-features/used"))))
+
+    before = steps()
+    for number in range(1000):
+        client.declare(f"kept {number}", durable=True)
+
+    assert before + 5 == steps()
 
 
 def test_flags_of_4_3(api):
