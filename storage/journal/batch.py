@@ -27,6 +27,7 @@ from leveret.storage.journal.blocks import (
     read_header,
 )
 from leveret.storage.journal.reads import Range
+from leveret.storage.journal.stream_rows import OFFSETS
 from leveret.storage.message_ids import TABLE as IDS
 
 VERSION = 1
@@ -36,6 +37,7 @@ SAMPLE_OCTETS: Final = 8 * 1024  # bytes from the middle of a batch that are com
 SAMPLE_SHARE: Final = 0.8
 """Share of its size that the sample must shrink to: what does not is compressed ten times as slowly, and in vain."""
 _LEVEL = 1
+_LOGGED = frozenset((IDS, OFFSETS))  # tables of which a small batch may have rows
 _MSG_ID = Struct(">Q").pack
 _NONE: Final[list[Any]] = []  # that of all batches, as hundreds of small ones wait; never changed
 
@@ -160,8 +162,9 @@ class LoggedChanges(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def rows_changed(self) -> int:
-        """The number of rows that are written or deleted, those of definitions, moves and sweeps left out."""
-        return len(self.bodies) + len(self.blocks) + len(self.marks) + len(self.deletes) + len(self.unrefs)
+        """The number of rows that are written or deleted, those of moves and sweeps left out."""
+        rows = len(self.rows) + len(self.bodies)
+        return rows + len(self.blocks) + len(self.marks) + len(self.deletes) + len(self.unrefs)
 
     @property
     def width(self) -> int:
@@ -220,16 +223,16 @@ def _compressed(octets: bytes) -> bytes:
 
 
 def small_changes(batch: Batch, most: int) -> LoggedChanges | None:
-    """Return the durable part of a batch if it is small and has only messages, their ids and their ends, else None.
+    """Return the durable part of a batch if it is small and has only messages, their ends, ids and offsets, else None.
 
-    `most` is its size in bytes, approximately. May run in another thread.
+    The offsets are those that consumers of streams have reached. `most` is its size in bytes, approximately. May run in another thread.
     """
     changes = batch.durable
     if changes.octets > most or changes.sweeps:
         return None
     if batch.rows:
-        ids = [value for table, _, value in batch.rows if table == IDS and value is not None]
-        if len(ids) < len(batch.rows) or changes.octets + sum(map(len, ids)) > most:
+        values = [value for table, _, value in batch.rows if table in _LOGGED and value is not None]
+        if len(values) < len(batch.rows) or changes.octets + sum(map(len, values)) > most:
             return None
     if changes.bodies and not all(content for _, content in changes.bodies):  # in a file
         return None
@@ -280,9 +283,9 @@ def together(several: Iterable[LoggedChanges]) -> LoggedChanges:
     deletes: list[bytes] = []
     unmarks: list[bytes] = []
     unrefs: list[int] = []
-    rows: list[tuple[str, bytes, bytes | None]] = []
+    rows: dict[tuple[str, bytes], bytes | None] = {}
     for each in several:
-        rows += each.rows
+        rows.update([((table, key), value) for table, key, value in each.rows])
         bodies.update(each.bodies)
         refs.update(each.refs)
         blocks.update(each.blocks)
@@ -298,7 +301,7 @@ def together(several: Iterable[LoggedChanges]) -> LoggedChanges:
                 del bodies[msg_id]
     return LoggedChanges(
         VERSION,
-        rows,
+        [(table, key, value) for (table, key), value in sorted(rows.items())],
         bodies=sorted(bodies.items()),
         refs=list(refs.items()),
         blocks=sorted(blocks.items()),

@@ -20,7 +20,9 @@ import os
 import resource
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
 from time import monotonic
@@ -304,10 +306,9 @@ class LmdbEnvironment:
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def _apply_logged(self, txn: Any, changes: LoggedChanges) -> None:
-        """Apply small batches, of which the rows are those of ids (`batch.small_changes`)."""
-        if changes.rows:
-            rows = sorted([(key, value) for _, key, value in changes.rows])
-            txn.cursor(self.db[message_ids.TABLE]).putmulti(rows)
+        """Apply small batches, whose rows are none of definitions (`batch.small_changes`), sorted."""
+        for table, rows in groupby(changes.rows, key=itemgetter(0)):
+            txn.cursor(self.db[table]).putmulti([(key, value) for _, key, value in rows])
         self.apply(txn, changes)
 
     def apply(self, txn: Any, changes: Changes | LoggedChanges) -> None:

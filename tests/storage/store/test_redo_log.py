@@ -19,6 +19,7 @@ from leveret.storage.errors import DamagedError, DiskFullError, StorageError
 from leveret.storage.journal.batch import LoggedChanges, decode_batch, together
 from leveret.storage.journal.blocks import LAST_SEQ_ID, Entry
 from leveret.storage.journal.reads import Range
+from leveret.storage.journal.stream_rows import OFFSETS, offset_row
 from leveret.storage.message import Persistent
 from leveret.storage.store import environment as environment_module, redo_log
 from leveret.storage.store.backup import Backup, Pace, last, latest
@@ -315,6 +316,19 @@ def test_a_start_finds_what_was_only_logged(site: SimpleNamespace, sync: bool) -
 
         assert [1, 3, 4] == found(site.environment)
         assert 1 == len(list(site.environment.rows("bodies")))
+
+
+def test_the_offset_that_a_consumer_reached_last_is_logged(site: SimpleNamespace) -> None:
+    """A batch with the offset of a stream's consumer is logged; a start finds the last one, beside the messages."""
+    for reached in (300, 7, 299):  # the checksums of the rows are in another order
+        site.writer.journal.put(OFFSETS, *offset_row(QID, "tag", reached))
+        site.writer.write(reached)
+        assert site.writer.is_logged
+    assert {} == site.environment.offsets()
+    site.environment = killed(site.environment)
+
+    assert {QID: {"tag": 299}} == site.environment.offsets()
+    assert [7, 299, 300] == found(site.environment)
 
 
 def test_a_message_that_ends_soon_is_never_written_to_the_tables(site: SimpleNamespace) -> None:
