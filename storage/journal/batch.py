@@ -225,7 +225,7 @@ def _compressed(octets: bytes) -> bytes:
 def small_changes(batch: Batch, most: int) -> LoggedChanges | None:
     """Return the durable part of a batch if it is small and has only messages, their ends, ids and offsets, else None.
 
-    The offsets are those that consumers of streams have reached. `most` is its size in bytes, approximately. May run in another thread.
+    The offsets are those of consumers of streams. `most` is its size in bytes, approximately. May run in any thread.
     """
     changes = batch.durable
     if changes.octets > most or changes.sweeps:

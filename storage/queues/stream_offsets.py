@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from leveret.storage.journal.blocks import Entry, read_records
+from leveret.storage.journal.blocks import Entry, Record, read_records
 from leveret.storage.journal.reads import Loaded, Range
 from leveret.storage.journal.stream_rows import OFFSETS, Segment, offset_key, offset_row
 from leveret.storage.queues.pager import Pager
@@ -105,13 +105,10 @@ def search(qid: int, rows: Sequence[Segment], end: int, time: int) -> Search:
     high = min(end, rows[at].first) if at < len(rows) else end
     while low < high:  # the offset is in this range, or its end
         middle = (low + high) // 2
-        blocks = headed((yield Range(qid, middle, middle + 1)))
-        records = [
-            record
-            for raw, header in blocks
-            for record in read_records(raw.value, header)
-            if not isinstance(record, int) and low <= record.seq_id < high
-        ]
+        found = yield Range(qid, middle, middle + 1)
+        wanted = range(low, high)
+        # without an end the block is damaged, or goes beyond the range
+        records = _records(found, wanted, are_ends=True) or _records(found, wanted)
         if not records:  # deleted, or damaged
             low = middle + 1
         elif records[0].expires >= time:
@@ -119,5 +116,16 @@ def search(qid: int, rows: Sequence[Segment], end: int, time: int) -> Search:
         elif records[-1].expires < time:
             low = records[-1].seq_id + 1
         else:
+            records = _records(found, wanted)
             return records[bisect_left(records, time, key=_expires)].seq_id
     return low
+
+
+def _records(found: Loaded, wanted: range, *, are_ends: bool = False) -> list[Record]:
+    """Return the sound records of a read at the `wanted` offsets; with `are_ends` only the ends of each block."""
+    return [
+        record
+        for raw, header in headed(found)
+        for record in read_records(raw.value, header, ~(1 | 1 << header.records - 1) if are_ends else 0)
+        if not isinstance(record, int) and record.seq_id in wanted
+    ]
