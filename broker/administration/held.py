@@ -14,7 +14,7 @@ from leveret.broker.administration.access import (
     queue_of,
 )
 from leveret.broker.administration.detached_channel import check_permission
-from leveret.broker.administration.messages import Steps, condition_of, found_queue
+from leveret.broker.administration.messages import Steps, condition_of, found_queue, next_piece
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
 from leveret.broker.message_filter.message_facts import MessageFacts
@@ -128,18 +128,12 @@ def _give(hold: Hold, other: Queue, messages: dict[Due, Message], *, is_copy: bo
 def _act(hold: Hold, do: Any, choice: Choice, matches: Any) -> Steps[Acted]:
     examined = matched = done = 0
     snapshots: list[Any] = []
-    pieces, window, answer = hold.pieces(snapshots), hold.window, None
+    pieces, window = hold.pieces(snapshots), hold.window
     hold.is_busy = True
     try:
         while hold.window is window and not hold.deleted and matched != choice.limit:
-            try:
-                piece = pieces.send(answer)
-            except StopIteration:
+            if (piece := (yield from next_piece(pieces))) is None:
                 break
-            answer = None
-            if callable(piece):
-                answer = yield piece
-                continue
             examined += len(piece)
             chosen: dict[Due, Message] = {}
             for due, message in piece:

@@ -240,6 +240,19 @@ def _looked_at(
     return found
 
 
+def next_piece(pieces: Generator[Any, Any, object]) -> Steps[Any]:
+    """Return the next piece of messages that a walk yields, None at its end; what it needs is passed on."""
+    answer: Any = None
+    while True:
+        try:
+            piece = pieces.send(answer)
+        except StopIteration:
+            return None
+        if piece is not None and not callable(piece):
+            return piece
+        answer = yield piece
+
+
 def _goes_to(queue: Queue, line: DueLine, message: Message) -> bool:
     return not isinstance(line, DelayLine) or queue in line.destinations(message)
 
@@ -543,19 +556,12 @@ class _Look:
         for line in lines:
             for_line = 0
             pieces = line.pieces(snapshots)
-            answer: Any = None
             while for_line < count or from_tail:
                 if most is not None and self._searched >= most:
                     self._is_complete = False
                     break
-                try:
-                    piece = pieces.send(answer)
-                except StopIteration:
+                if (piece := (yield from next_piece(pieces))) is None:
                     break
-                answer = None
-                if callable(piece):
-                    answer = yield piece
-                    continue
                 self._searched += len(piece)
                 for due, message in piece:
                     facts = MessageFacts(message, now=self._wall, due=due[0])

@@ -22,7 +22,7 @@ from leveret.broker.administration.access import (
     visible_vhosts,
 )
 from leveret.broker.administration.detached_channel import check_key, check_permission
-from leveret.broker.administration.messages import Steps, condition_of, facts_of, found_queue
+from leveret.broker.administration.messages import Steps, condition_of, facts_of, found_queue, next_piece
 from leveret.broker.auth.users import BackendUser, User
 from leveret.broker.errors import resource
 from leveret.broker.process.shares import Shares
@@ -33,7 +33,7 @@ from leveret.broker.transfer.destinations import Destination, Replay, ToExchange
 from leveret.broker.transfer.retry import MOST_RETRIES, Death, Retry, death_of, headers_of, retries_of
 from leveret.broker.transfer.transfer import Action, Transfer, Wish
 from leveret.broker.vhost.vhost import VHost
-from leveret.storage.queues.backing_queue import Peeked, Piece
+from leveret.storage.queues.backing_queue import Peeked
 
 MOST_RUNNING = 16  # maximum number of transfers of all users that run at once
 MOST_OF_ONE = 8  # maximum number of those that one user has started, so that others can start some
@@ -411,16 +411,7 @@ def _deaths(queue: Queue, broker: AdministeredBroker) -> Steps[tuple[int, list[_
     deaths: list[_Dead] = []
     now, wall = broker.now(), broker.wall_clock()
     walk = queue.backing.walk()
-    answer: Any = None
-    while examined < SAMPLE:
-        try:
-            found = walk.send(answer)
-        except StopIteration:
-            break
-        answer = None
-        if not isinstance(found, Piece):
-            answer = yield found
-            continue
+    while examined < SAMPLE and (found := (yield from next_piece(walk))) is not None:
         for number, peeked in enumerate(found.messages, 1):
             examined += 1
             headers = headers_of(peeked.message)
