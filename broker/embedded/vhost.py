@@ -80,13 +80,13 @@ class AsyncQueueView:
 
     async def consumers(self) -> list[dict[str, Any]]:
         """Return the consumers, under RabbitMQ's names."""
-        from leveret.broker.management.client_fields import consumer_rows  # noqa: PLC0415 - loaded when it is used first
+        from leveret.broker.management.clients import consumer_rows  # noqa: PLC0415 - loaded when it is used first
 
         return self._core.see(lambda _: consumer_rows(self._core.server, self._vhost, self._name))
 
     async def details(self) -> dict[str, Any]:
         """Return type, arguments, counters and state, under RabbitMQ's names."""
-        from leveret.broker.management.client_fields import queue_row  # noqa: PLC0415 - loaded when it is used first
+        from leveret.broker.management.clients import queue_row  # noqa: PLC0415 - loaded when it is used first
 
         return self._core.see(lambda _: queue_row(self._core.server, self._vhost, self._name))
 
@@ -273,7 +273,7 @@ class AsyncVHost:
 
     async def connections(self) -> list[dict[str, Any]]:
         """Return the connections to the virtual host, under RabbitMQ's names."""
-        from leveret.broker.management.client_fields import connection_rows  # noqa: PLC0415 - loaded when it is used first
+        from leveret.broker.management.clients import connection_rows  # noqa: PLC0415 - loaded when it is used first
 
         return self._core.see(lambda _: connection_rows(self._core.server, self._vhost))
 

@@ -10,7 +10,7 @@ from leveret.broker.http.errors import not_found
 from leveret.broker.http.listing import ABSENT, RANGES, asked_ranges
 from leveret.broker.http.route import Key, Routes, Scope
 from leveret.broker.management.bindings import exchange_name
-from leveret.broker.management.client_fields import shown
+from leveret.broker.management.clients import shown
 from leveret.broker.statistics import families
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange

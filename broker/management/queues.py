@@ -8,7 +8,7 @@ from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, s
 from leveret.broker.http.errors import ApiError, bad_request, not_found
 from leveret.broker.http.listing import RANGES
 from leveret.broker.http.route import Key, Routes, Scope, Work, exact_body, required
-from leveret.broker.management.client_fields import consumer_fields, shown
+from leveret.broker.management.clients import consumer_fields, shown
 from leveret.broker.management.queue_fields import queue_fields
 from leveret.broker.queue.arguments import QUORUM
 from leveret.broker.queue.queue import Queue

@@ -14,7 +14,6 @@ from leveret.broker.management import (
     messages,
     node_operations,
     node_settings,
-    nodes,
     overview,
     policies,
     queues,
@@ -37,7 +36,7 @@ _TABLES = (
     *(policies.ROUTES, policies.PARAMETER_ROUTES, policies.SHOVEL_ROUTES),
     *(queues.ROUTES, exchanges.ROUTES, bindings.ROUTES),
     *(messages.ROUTES, messages.EXPLANATION_ROUTES, transfers.ROUTES, queues.HELD_ROUTES, queues.ID_ROUTES),
-    *(clients.ROUTES, overview.ROUTES, nodes.ROUTES, node_operations.ROUTES),
+    *(clients.ROUTES, overview.ROUTES, overview.NODE_ROUTES, node_operations.ROUTES),
     *(definitions.ROUTES, health.ROUTES),
     *(node_settings.ROUTES, node_operations.CLUSTER_ROUTES, login.ROUTES, events.ROUTES, _OWN),
 )

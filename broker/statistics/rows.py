@@ -1,7 +1,7 @@
 """The figures of queues, channels and connections: their counters (`counters.totals`), and levels beside them.
 
 Each figure has one name and is computed in one place. What is shown selects from these by name, and adds its own name,
-text and rounding: the samples of the API (`families`), its keys (`management.queue_fields`, `client_fields`),
+text and rounding: the samples of the API (`families`), its keys (`management.queue_fields`, `clients`),
 Prometheus' series (`metrics.per_object`), and the export (`export.tables`). Two differ on purpose: the API processes a
 queue's input first, so that lengths are those of this moment; the export counts memory of ready messages only, as
 paging does.

@@ -84,7 +84,7 @@ FEATURES = {
         Feature("nack, reject, requeue", ("basic.nack-*", "basic.requeue-*", "redelivery.*")),
         Feature("recover", ("97*", "basic.recover*", "ttl.recover")),
         Feature("consumer timeout", ("98", "timeout.*")),
-        Feature("consumer statistics", (), "not visible to clients; see `broker/management/client_fields.py`"),
+        Feature("consumer statistics", (), "not visible to clients; see `broker/management/clients.py`"),
     ),
 }  # fmt: skip
 

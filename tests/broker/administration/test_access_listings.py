@@ -9,7 +9,7 @@ from leveret.broker.amqp.commands import Basic, Confirm, Tx, make
 from leveret.broker.auth.users import User
 from leveret.broker.connection.flow_control import Pause
 from leveret.broker.connection.state import FLOW_SECONDS
-from leveret.broker.management.client_fields import consumer_rows, queue_row
+from leveret.broker.management.clients import consumer_rows, queue_row
 
 ANN = User("ann", "", ("management",))
 

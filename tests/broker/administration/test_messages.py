@@ -10,7 +10,7 @@ from leveret.broker.administration import BadRequestError, ForbiddenError, NotFo
 from leveret.broker.administration.messages import MessageView
 from leveret.broker.amqp.commands import Basic, Queue, make
 from leveret.broker.auth.users import User
-from leveret.broker.management.client_fields import connection_rows, consumer_rows, queue_row
+from leveret.broker.management.clients import connection_rows, consumer_rows, queue_row
 
 ANN = User("ann", "", ("management",))
 
