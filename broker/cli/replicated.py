@@ -35,7 +35,6 @@ from leveret.storage.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from leveret.broker.http.late_server import SocketServer
     from leveret.broker.server.replicated_server import ReplicatedServer
 
 _logger = logging.getLogger(logs.LOGGER_NAME)
@@ -184,14 +183,12 @@ class Standby:
     def _obstacle(self) -> str:
         return whereabouts(self._driver.node)
 
-    def _monitor(self) -> "Callable[[], SocketServer]":
+    def _monitor(self) -> Callable[[], Any]:
         from leveret.broker.metrics.http import WaitingMonitor  # noqa: PLC0415 - loaded when it is asked
 
         return partial(WaitingMonitor, self._broker)
 
-    def _management(
-        self, prefix: str = "", host_names: "Collection[str]" = ()
-    ) -> "Callable[[], SocketServer]":
+    def _management(self, prefix: str = "", host_names: "Collection[str]" = ()) -> Callable[[], Any]:
         from leveret.broker.http.server import WaitingServer  # noqa: PLC0415 - loaded when it is asked
         from leveret.broker.management.routes import ROUTER  # noqa: PLC0415
 

@@ -24,9 +24,7 @@ from leveret.broker.tls.options import TLSFileError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from leveret.broker.http.late_server import SocketServer
-    from leveret.broker.http.server import ManagementServer
-    from leveret.broker.metrics.http import Monitor
+    from leveret.broker.http.late_server import Load
     from leveret.broker.process.audit_writer import AuditWriter
     from leveret.broker.tls.credentials import Credentials
 
@@ -137,7 +135,7 @@ def keep_sessions(server: Any, path: Path) -> None:
 # -- HTTP -------------------------------------------------------------------------------------------------------
 
 
-def _monitor(server: Any, per_object: bool) -> "Callable[[], Monitor]":
+def _monitor(server: Any, per_object: bool) -> Callable[[], Any]:
     """Load what serves metrics and health; returns a function that makes such a server."""
     with server.collector.loading():
         from leveret.broker.metrics.http import Monitor  # noqa: PLC0415
@@ -145,9 +143,7 @@ def _monitor(server: Any, per_object: bool) -> "Callable[[], Monitor]":
     return partial(Monitor, server, per_object=per_object)
 
 
-def management(
-    server: Any, prefix: str = "", host_names: "Collection[str]" = ()
-) -> "Callable[[], ManagementServer]":
+def management(server: Any, prefix: str = "", host_names: "Collection[str]" = ()) -> Callable[[], Any]:
     """Load what serves the management API; returns a function that makes such a server."""
     with server.collector.loading():
         from leveret.broker.http.server import ManagementServer  # noqa: PLC0415
@@ -170,9 +166,7 @@ def open_listeners(server: Any, config: Config, ending: contextlib.AsyncExitStac
     open_control_socket(config, ending, load_management)
 
 
-def open_control_socket(
-    config: Config, ending: contextlib.AsyncExitStack, load: "Callable[[], Callable[[], SocketServer]]"
-) -> None:
+def open_control_socket(config: Config, ending: contextlib.AsyncExitStack, load: "Load") -> None:
     """Open the socket for `leveret ctl`; a failure is only logged."""
     from leveret.broker.http.late_server import ControlSocket  # noqa: PLC0415
     from leveret.broker.http.socket_path import NAME  # noqa: PLC0415
@@ -189,8 +183,8 @@ def listen(
     server: Any,
     config: Config,
     ending: contextlib.AsyncExitStack,
-    load_monitor: "Callable[[], Callable[[], SocketServer]]",
-    load_management: "Callable[..., Callable[[], SocketServer]]",
+    load_monitor: "Load",
+    load_management: Callable[..., Callable[[], Any]],
 ) -> bool:
     """Open the HTTP listeners, which `ending` closes; returns whether there is one for the management API.
 
@@ -210,7 +204,7 @@ def _listen_for(
     server: Any,
     use: str,
     wanted: PrometheusConfig | ManagementConfig,
-    load: "Callable[[], Callable[[], SocketServer]]",
+    load: "Load",
     config: Config,
     ending: contextlib.AsyncExitStack,
 ) -> bool:
@@ -237,7 +231,7 @@ def _listen(
     protocol: str,
     use: str,
     wanted: PrometheusConfig | ManagementConfig | HTTPTLSConfig,
-    load: "Callable[[], Callable[[], SocketServer]]",
+    load: "Load",
     ending: contextlib.AsyncExitStack,
     tls: "Credentials | None" = None,
 ) -> bool:

@@ -17,24 +17,16 @@ import ipaddress
 import os
 import weakref
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Any, Final
 
 from leveret.broker.config.values import Listener
 from leveret.broker.network.listener import bound_socket
 
-
-class HasSockets(Protocol):
-    """A server."""
-
-    def descriptors(self) -> Iterable[int]:
-        """Return the descriptors of its sockets."""
+_servers: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 
 
-_servers: Final[weakref.WeakSet[HasSockets]] = weakref.WeakSet()
-
-
-def keep_from_children(server: HasSockets) -> None:
-    """Have the children that are forked from now on close the sockets that a server has then."""
+def keep_from_children(server: Any) -> None:
+    """Have the children that are forked from now on close the sockets (`descriptors`) that a server has then."""
     _servers.add(server)
 
 

@@ -12,7 +12,7 @@ import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from leveret.broker.http.socket_path import NAME, bind_in
 from leveret.broker.tls.credentials import Credentials
@@ -31,29 +31,18 @@ def listening(host: str, port: int) -> socket.socket:
         raise OSError(error.errno, os.strerror(error.errno or 0).lower()) from None
 
 
-class SocketServer(Protocol):
-    """Serves a listening socket (`broker.http.server.ManagementServer`)."""
-
-    async def serve_socket(self, sock: socket.socket, tls: Credentials | None = None) -> None:
-        """Serve the socket, which it closes at `stop`, with TLS if there are certificates."""
-
-    async def stop(self) -> None:
-        """Stop listening."""
+Load = Callable[[], Callable[[], Any]]
+"""Returns a function that makes a server of sockets (`broker.http.server.ManagementServer`); is called in a thread."""
 
 
 class LateServer:
-    """The server of a socket that listens; `load` returns a function that makes it, and is called in a thread."""
+    """The server of a socket that listens, which is loaded for the first client."""
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        load: Callable[[], Callable[[], SocketServer]],
-        tls: Credentials | None = None,
-    ) -> None:
+    def __init__(self, sock: socket.socket, load: Load, tls: Credentials | None = None) -> None:
         self._load = load
         self._tls = tls
         self._sock: socket.socket | None = sock
-        self._server: SocketServer | None = None
+        self._server: Any = None
         self._loading: asyncio.Task[None] | None = None
         sock.setblocking(False)
         asyncio.get_running_loop().add_reader(sock, self._first_client, sock)
@@ -90,7 +79,7 @@ class ControlSocket:
     Only the owner of the directory can open it, and then may do everything.
     """
 
-    def __init__(self, directory: Path, load: Callable[[], Callable[[], SocketServer]]) -> None:
+    def __init__(self, directory: Path, load: Load) -> None:
         self._path = directory / NAME
         self._load = load
         self._late: LateServer | None = None
