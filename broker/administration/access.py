@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -268,12 +269,25 @@ def found_user(broker: AdministeredBroker, name: str) -> User:
     return user
 
 
-def translated(error: AMQPError) -> AdministrationError:
-    """Convert the error that would have closed a client's channel or connection."""
-    form = {ReplyCode.NOT_FOUND: NotFoundError, ReplyCode.ACCESS_REFUSED: ForbiddenError}
-    refusal = form.get(error.code, BadRequestError)(error.explanation)
-    refusal.reply_text = f"{int(error.code)} {error.reply_text}"
-    return refusal
+@contextmanager
+def as_client_errors() -> Iterator[None]:
+    """Convert an error that would have closed a client's channel or connection."""
+    try:
+        yield
+    except AMQPError as error:
+        form = {ReplyCode.NOT_FOUND: NotFoundError, ReplyCode.ACCESS_REFUSED: ForbiddenError}
+        refusal = form.get(error.code, BadRequestError)(error.explanation)
+        refusal.reply_text = f"{int(error.code)} {error.reply_text}"
+        raise refusal from None
+
+
+@contextmanager
+def refusals(cause: type[Exception], form: type[AdministrationError]) -> Iterator[None]:
+    """Convert an error of what is below to one of these operations, with its text."""
+    try:
+        yield
+    except cause as error:
+        raise form(str(error)) from error
 
 
 def checked_limits(value: Any, allowed: tuple[str, ...], term: str) -> dict[str, int]:

@@ -14,8 +14,8 @@ from leveret.broker.administration.access import (
     BadRequestError,
     Group,
     NotFoundError,
+    as_client_errors,
     entered,
-    translated,
 )
 from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import build
@@ -24,7 +24,7 @@ from leveret.broker.auth.permissions import AskedPermissions, AskedTopics, Permi
 from leveret.broker.auth.users import BackendUser, User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.channel.settings import Limits
-from leveret.broker.errors import AMQPError, Subscribe
+from leveret.broker.errors import Subscribe
 from leveret.broker.methods import HANDLERS
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
@@ -115,10 +115,8 @@ def execute(broker: AdministeredBroker, actor: User | None, vhost: VHost, method
     """Execute a method of the classes queue and exchange for a user; returns its reply. Raises AdministrationError."""
     broker.turn.run()
     channel = _Channel(DetachedHost(broker, actor, vhost))
-    try:
+    with as_client_errors():
         HANDLERS[type(method)](channel, method)
-    except AMQPError as error:
-        raise translated(error) from None
     return channel.last_reply
 
 
@@ -126,10 +124,8 @@ def check_permission(
     broker: AdministeredBroker, actor: User | None, vhost: VHost, kind: str, what: str, name: str
 ) -> None:
     """Check a permission (configure, write, read) for a queue or exchange; raises ForbiddenError as for a client."""
-    try:
+    with as_client_errors():
         _Channel(DetachedHost(broker, actor, vhost)).check_permission(kind, what, name)
-    except AMQPError as error:
-        raise translated(error) from None
 
 
 def check_key(
@@ -139,10 +135,8 @@ def check_key(
     host = DetachedHost(broker, actor, vhost)
     if exchange.type != "topic" or not host.topic_permissions:
         return
-    try:
+    with as_client_errors():
         _Channel(host).check_topic_permission("write", exchange.name, routing_key)
-    except AMQPError as error:
-        raise translated(error) from None
 
 
 # -- publishing: one message at a time, as by a client that waits for its confirm -------------------------------------
@@ -183,12 +177,10 @@ class Publishing(Group):
         header = _header(len(body), properties or {}, headers)
         channel = _PublishingChannel(host, on_done)
         self._broker.turn.run()
-        try:
+        with as_client_errors():
             demands = inspect(header)
             content = content_frames(channel.number, _FRAME_MAX, header, body)
             channel.publish(channel.find_route(address, 0), demands, content)
-        except AMQPError as error:
-            raise translated(error) from None
         if channel.is_unroutable:
             channel.end()
             on_done("unroutable")
@@ -275,11 +267,9 @@ class Getting:
         host = DetachedHost(broker, actor, place)
         self._channel = _GettingChannel(host)
         self._ack_mode = ack_mode
-        try:
+        with as_client_errors():
             self._channel.check_permission("read", "queue", name)
             self._queue = self._channel.vhost.queue(name, host)
-        except AMQPError as error:
-            raise translated(error) from None
 
     def fetch(self) -> Got | None:
         """Return the next message, None if there is none; raises NotYet, and NotFoundError if the queue was deleted."""
@@ -287,10 +277,8 @@ class Getting:
         if queue.deleted:
             raise NotFoundError(f"queue '{queue.name}' was deleted")
         before = channel.redelivered
-        try:
+        with as_client_errors():
             channel.get(queue, no_ack=self._ack_mode == "ack_requeue_false")
-        except AMQPError as error:
-            raise translated(error) from None
         message = channel.take()
         if message is None:
             return None

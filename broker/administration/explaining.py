@@ -13,10 +13,10 @@ from leveret.broker.administration.access import (
     BadRequestError,
     Group,
     NotFoundError,
+    as_client_errors,
     entered,
     exchange_of,
     queue_of,
-    translated,
 )
 from leveret.broker.administration.definitions_document import plain_arguments
 from leveret.broker.administration.known_ids import ids_row
@@ -39,7 +39,7 @@ from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
-from leveret.broker.errors import AMQPError, resource
+from leveret.broker.errors import resource
 from leveret.broker.queue.arguments import ID_KEYS
 from leveret.broker.queue.backoff import KEYS as RETRY_KEYS
 from leveret.broker.queue.consumer import Consumer
@@ -113,11 +113,9 @@ class Explaining(Group):
             demands = PropertyDemands(Properties(build(0, headers=typed(dict(headers or {})))))
         except (TypeError, ValueError, AttributeError, MalformedProperties) as error:
             raise BadRequestError(f"invalid headers: {error}") from None
-        try:
+        with as_client_errors():
             demands.validate("", impersonator=True)
             demands.check_extra_keys(self._broker.config.limits.cc_keys)
-        except AMQPError as error:
-            raise translated(error) from None
         return self._routed(place, found, routing_key, demands)
 
     def _routed(

@@ -23,15 +23,14 @@ from leveret.broker.administration.access import (
     BadRequestError,
     Group,
     NotFoundError,
+    as_client_errors,
     entered,
     exchange_of,
     queue_of,
-    translated,
 )
 from leveret.broker.administration.detached_channel import check_permission
 from leveret.broker.auth.users import User
 from leveret.broker.channel.channel import Channel
-from leveret.broker.errors import AMQPError
 from leveret.broker.message_filter.message_facts import MessageFacts
 from leveret.broker.queue.delivery_limit import count_headers
 from leveret.broker.queue.due_line import DueLine
@@ -209,10 +208,8 @@ def found_queue(broker: AdministeredBroker, actor: User | None, vhost: str, name
     queue = queue_of(place, name)
     check_permission(broker, actor, place, "read", "queue", name)
     if actor is not None:
-        try:
+        with as_client_errors():  # it may be exclusive to a connection
             place.check_access(queue, None)
-        except AMQPError as error:  # it is exclusive to a connection
-            raise translated(error) from None
     return place, queue
 
 

@@ -14,6 +14,7 @@ from leveret.broker.administration.access import (
     entered,
     found_vhost,
     may_see,
+    refusals,
     visible_vhosts,
 )
 from leveret.broker.auth.users import User
@@ -68,20 +69,16 @@ class PolicyAdministration(Group):
         self._check_rerouting(actor, term)
         if not name:
             raise BadRequestError("policy name cannot be empty")
-        try:
+        with refusals(ParameterError, BadRequestError):
             found_vhost(self._broker, vhost).policies.set_term(
                 name, {"priority": 0, **term}, operator=operator
             )
-        except ParameterError as error:
-            raise BadRequestError(str(error)) from None
 
     def clear(self, actor: User | None, vhost: str, name: str, *, operator: bool = False) -> None:
         """Remove a policy with immediate effect. Raises NotFoundError."""
         self._authorize_change(actor, vhost, operator=operator)
-        try:
+        with refusals(ParameterError, NotFoundError):
             found_vhost(self._broker, vhost).policies.clear(name, operator=operator)
-        except ParameterError as error:
-            raise NotFoundError(str(error)) from None
 
     def _check_rerouting(self, actor: User | None, term: Mapping[str, Any]) -> None:
         definition = term.get("definition")
@@ -123,15 +120,13 @@ class PolicyAdministration(Group):
         """Set a parameter; raises NotFoundError, and BadRequestError with RabbitMQ's text."""
         self._authorize_change(actor, vhost, operator=component in {LIMITS, OPERATOR_POLICY})
         found_vhost(self._broker, vhost)
-        try:
+        with refusals(ParameterError, BadRequestError):
             if component == SHOVEL:
                 check_parameter(component, name, value)
                 if actor is not None:
                     self._check_shovel(actor, value)
             setter = "" if actor is None or Right.ADMINISTRATOR in actor.tags else actor.name
             self._broker.parameters.set(vhost, component, name, value, setter)
-        except ParameterError as error:
-            raise BadRequestError(str(error)) from None
 
     def _check_shovel(self, actor: User, value: Any) -> None:
         check_local_access(value, actor.name, partial(self._may_connect, actor))
@@ -149,10 +144,8 @@ class PolicyAdministration(Group):
         """Remove a parameter; raises NotFoundError."""
         self._authorize_change(actor, vhost, operator=component in {LIMITS, OPERATOR_POLICY})
         found_vhost(self._broker, vhost)
-        try:
+        with refusals(ParameterError, NotFoundError):
             self._broker.parameters.clear(vhost, component, name)
-        except ParameterError as error:
-            raise NotFoundError(str(error)) from None
 
     def global_parameters(self, actor: User | None) -> list[dict[str, Any]]:
         """Return the global parameters."""
@@ -170,10 +163,8 @@ class PolicyAdministration(Group):
     def clear_global_parameter(self, actor: User | None, name: str) -> None:
         """Remove a global parameter; raises NotFoundError."""
         authorize(self._broker.users, actor, Right.POLICYMAKER)
-        try:
+        with refusals(ParameterError, NotFoundError):
             self._broker.directory.global_parameters.clear(name)
-        except ParameterError as error:
-            raise NotFoundError(str(error)) from None
 
 
 def shown_policy(policy: Policy) -> dict[str, Any]:

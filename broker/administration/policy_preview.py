@@ -9,6 +9,7 @@ from leveret.broker.administration.access import (
     Right,
     authorize,
     found_vhost,
+    refusals,
 )
 from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.administration.explaining import SETTING_KEYS, value_in_effect
@@ -46,10 +47,8 @@ def policy_preview(
     """
     authorize(broker.users, actor, Right.ADMINISTRATOR if operator else Right.POLICYMAKER, vhost)
     place = found_vhost(broker, vhost)
-    try:
+    with refusals(ParameterError, BadRequestError):
         tried = place.policies.tried(name, term, operator=operator)
-    except ParameterError as error:
-        raise BadRequestError(str(error)) from None
     return _compared(place, tried, tried.get(name, operator=operator))
 
 

@@ -12,6 +12,7 @@ from leveret.broker.administration.access import (
     checked_limits,
     found_user,
     found_vhost,
+    refusals,
 )
 from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.auth.passwords import (
@@ -89,10 +90,8 @@ class UserAdministration(Group):
     ) -> None:
         """Grant a user access to a vhost; raises NotFoundError, and BadRequestError for an invalid pattern."""
         self._check(actor, vhost, user)
-        try:
+        with refusals(InvalidPatternError, BadRequestError):
             self._broker.users.set_permissions(user, vhost, configure, write, read)
-        except InvalidPatternError as error:
-            raise BadRequestError(str(error)) from error
 
     def clear_permissions(self, actor: User | None, vhost: str, user: str) -> None:
         """Remove a user's permissions in a vhost; raises NotFoundError."""
@@ -118,10 +117,8 @@ class UserAdministration(Group):
         `{username}` and `{vhost}` in the patterns stand for the names. Raises as `set_permissions`.
         """
         self._check(actor, vhost, user)
-        try:
+        with refusals(InvalidPatternError, BadRequestError):
             self._broker.users.set_topic_permissions(user, vhost, exchange, write, read)
-        except InvalidPatternError as error:
-            raise BadRequestError(str(error)) from error
 
     def clear_topic_permissions(
         self, actor: User | None, vhost: str, user: str, exchange: str | None = None

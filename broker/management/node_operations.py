@@ -16,6 +16,7 @@ from leveret.broker.administration.access import (
     BadRequestError,
     ForbiddenError,
     Right,
+    refusals,
 )
 from leveret.broker.administration.definitions_document import json_text
 from leveret.broker.auth.passwords import Password
@@ -263,10 +264,8 @@ def start_backup(call: Call) -> Answer:
     rate = body.number("rate", 0)
     if rate < 0:
         raise BadRequestError("'rate' must not be negative")
-    try:
+    with refusals(StorageError, BadRequestError):
         return _progress(backups.start(Path(body.text("path")), rate))
-    except StorageError as error:
-        raise BadRequestError(str(error)) from None
 
 
 @BACKUP_ROUTES.delete(
