@@ -244,9 +244,8 @@ def exchange_of(vhost: VHost, name: str) -> Exchange:
     """Return the exchange of that name; raises NotFoundError."""
     exchange = vhost.router.get(name)
     if exchange is None:
-        raise NotFoundError(
-            f"no {resource('exchange', name, vhost.name)}{did_you_mean(name, vhost.router.exchanges)}"
-        )
+        near = did_you_mean(name, vhost.router.exchanges)
+        raise NotFoundError(f"no {resource('exchange', name, vhost.name)}{near}")
     return exchange
 
 

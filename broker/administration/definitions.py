@@ -50,9 +50,7 @@ from leveret.broker.auth.users import User, Users, limits_by_name
 from leveret.broker.errors import AMQPError
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.parameters import Parameters
-from leveret.broker.vhost.policies import Policy
 from leveret.broker.vhost.vhost import VHost
-from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import ExchangeError
 
 log = logging.getLogger("leveret.definitions")
@@ -175,6 +173,7 @@ def exporting(broker: AdministeredBroker, only: VHost | None = None) -> Generato
     vhosts = list(directory.vhosts.values()) if only is None else [only]
     exchanges = [list(vhost.router.exchanges.values()) for vhost in vhosts]
     queues = [[each for each in vhost.queues.values() if each.exclusive_owner is None] for vhost in vhosts]
+    policies = [policy for vhost in vhosts for policy in vhost.policies.list()]
     of_all: dict[str, Iterable[Entry | None]] = {
         "vhosts": (_vhost_entry(vhost, users) for vhost in vhosts),
         "users": (_user_entry(user, users) for user in users.all()),
@@ -194,9 +193,17 @@ def exporting(broker: AdministeredBroker, only: VHost | None = None) -> Generato
     sections: dict[str, Iterable[Entry | None]] = {
         **(of_all if only is None else {}),
         "parameters": (_entry(ParameterEntry, each) for each in Parameters(directory).list(scope)),
-        "policies": _policies([vhost.policies.list() for vhost in vhosts]),
-        "exchanges": _exchanges(vhosts, exchanges),
-        "queues": _queues(queues),
+        "policies": (_entry(PolicyEntry, each, definition=dict(each.definition)) for each in policies),
+        "exchanges": (
+            _entry(ExchangeEntry, each, vhost=vhost.name, arguments=plain_arguments(each.arguments))
+            for vhost, found in zip(vhosts, exchanges, strict=True)
+            for each in found
+            if each.name and not each.name.startswith(RESERVED)
+        ),
+        "queues": (
+            _entry(QueueEntry, each, arguments=plain_arguments(each.arguments))
+            for each in chain.from_iterable(queues)
+        ),
         "bindings": _bindings(vhosts, [{*each, *more} for each, more in zip(exchanges, queues, strict=True)]),
     }
     for name, entries in sections.items():
@@ -225,23 +232,6 @@ def _vhost_entry(vhost: VHost, users: Users) -> VHostEntry:
 def _user_entry(user: User, users: Users) -> UserEntry:
     limits = limits_by_name(users.user_limits(user.name))
     return _entry(UserEntry, user, password=msgspec.UNSET, tags=list(user.tags), limits=limits)
-
-
-def _policies(found: Sequence[Sequence[Policy]]) -> Iterator[PolicyEntry]:
-    for policy in chain.from_iterable(found):
-        yield _entry(PolicyEntry, policy, definition=dict(policy.definition))
-
-
-def _exchanges(vhosts: Sequence[VHost], found: Sequence[Sequence[Exchange]]) -> Iterator[ExchangeEntry]:
-    for vhost, exchanges in zip(vhosts, found, strict=True):
-        for each in exchanges:
-            if each.name and not each.name.startswith(RESERVED):
-                yield _entry(ExchangeEntry, each, vhost=vhost.name, arguments=plain_arguments(each.arguments))
-
-
-def _queues(found: Sequence[Sequence[Queue]]) -> Iterator[QueueEntry]:
-    for queue in chain.from_iterable(found):
-        yield _entry(QueueEntry, queue, arguments=plain_arguments(queue.arguments))
 
 
 def _bindings(vhosts: Sequence[VHost], ends: Sequence[Collection[object]]) -> Iterator[BindingEntry | None]:

@@ -230,7 +230,9 @@ class Transfers(Group):
         if wish.source.type == STREAM and wish.action is not Action.COPY:
             what = resource("queue", wish.source.name, wish.source.vhost)
             raise BadRequestError(f"{what} is a stream, which keeps its messages: they can be copied only")
-        condition = _both(also, _condition(self._broker, wish.source, chosen.where))
+        both = [
+            each for each in (also, _condition(self._broker, wish.source, chosen.where)) if each is not None
+        ]
         if chosen.limit is not None and chosen.limit < 0:
             raise BadRequestError("'limit' must not be negative")
         if chosen.rate < 0:
@@ -240,7 +242,7 @@ class Transfers(Group):
         self._forget()
         number = next(self._numbers)
         wish = wish._replace(
-            where=condition,
+            where=(lambda peeked: all(meets(peeked) for meets in both)) if both else None,
             limit=chosen.limit,
             rate=chosen.rate,
             is_dry=chosen.is_dry,
@@ -294,15 +296,6 @@ def _condition(broker: AdministeredBroker, queue: Queue, where: str) -> Callable
         return None
     matches = condition.matches
     return lambda peeked: matches(facts_of(queue, peeked, broker.now(), broker.wall_clock()))
-
-
-def _both(
-    one: Callable[[Peeked], bool] | None, other: Callable[[Peeked], bool] | None
-) -> Callable[[Peeked], bool] | None:
-    """Return a condition that is met if both are; None is always met."""
-    if one is None or other is None:
-        return one or other
-    return lambda peeked: one(peeked) and other(peeked)
 
 
 def _died_of(reason: str) -> Callable[[Peeked], bool]:

@@ -17,6 +17,7 @@ import msgspec
 from leveret.broker.process.resource_alarms import raised
 
 Kind = Literal["key", "info", "gauge", "counter", "area", "sum"]
+AREAS: Final = ("ready", "unacked", "alpha", "beta", "gamma", "delta")
 AREA_MODULUS: Final = 2**62
 """Areas are counted modulo this, so that they fit into 64 bits everywhere: differences must be taken modulo it, too."""
 
@@ -175,12 +176,7 @@ QUEUE: Final = Table(
     counter("refused", "Publishes nacked because their copy in this queue was discarded, in a consumer-ack mode",
             lambda each: 0 if each.queue.awaiting is None else each.queue.awaiting.refused),
     counter("damaged", "Messages or blocks that could not be read from disk", "queue.backing.damaged", unit=""),
-    area("area_ready", "Time integral of `ready`"),
-    area("area_unacked", "Time integral of `unacked`"),
-    area("area_alpha", "Time integral of `alpha`"),
-    area("area_beta", "Time integral of `beta`"),
-    area("area_gamma", "Time integral of `gamma`"),
-    area("area_delta", "Time integral of `delta`"),
+    *(area(f"area_{name}", f"Time integral of `{name}`") for name in AREAS),
     counter("t_ab", "Transitions from alpha to beta", _moved("alpha_to_beta")),
     counter("t_ag", "Transitions from alpha to gamma", _moved("alpha_to_gamma")),
     counter("t_to_delta", "Transitions from beta or gamma to delta", _moved("to_delta")),
@@ -374,14 +370,11 @@ BENCH_SAMPLE: Final = Table(
     interval("returned", "Messages returned", unit="messages/s", of=float),
     interval("nacked", "Publishes nacked", unit="messages/s", of=float),
     interval("received", "Messages received by consumers", unit="messages/s", of=float),
-    interval("c_p50", "Latency from publish to confirm, median", unit="µs"),
-    interval("c_p75", "Latency from publish to confirm, 75th percentile", unit="µs"),
-    interval("c_p95", "Latency from publish to confirm, 95th percentile", unit="µs"),
-    interval("c_p99", "Latency from publish to confirm, 99th percentile", unit="µs"),
-    interval("l_p50", "Latency from publish to consumer, median", unit="µs"),
-    interval("l_p75", "Latency from publish to consumer, 75th percentile", unit="µs"),
-    interval("l_p95", "Latency from publish to consumer, 95th percentile", unit="µs"),
-    interval("l_p99", "Latency from publish to consumer, 99th percentile", unit="µs"),
+    *(
+        interval(f"{letter}_p{share}", f"Latency from publish to {end}, {name}", unit="µs")
+        for letter, end in (("c", "confirm"), ("l", "consumer"))
+        for share, name in ((50, "median"), *((each, f"{each}th percentile") for each in (75, 95, 99)))
+    ),
     is_ours=False,
 )  # fmt: skip
 BENCH_COST: Final = Table(
