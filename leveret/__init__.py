@@ -11,13 +11,12 @@ import importlib
 __version__ = "0.2.0"
 _MODULES = {
     "administration.messages": ("MessageView",),
-    "embedded.async_broker": ("AsyncBroker",),
     "embedded.errors": (
         "CallTimeoutError", "ClosedBrokerError", "ConfigurationError", "DataDirectoryError", "LeveretError",
         "NackedError", "NotIdleError", "NotRecordedError", "PortInUseError", "RefusedError", "UnroutableError",
     ),
     "embedded.synchronous": ("Broker", "QueueView", "VHost"),
-    "embedded.vhost": ("AsyncQueueView", "AsyncVHost"),
+    "embedded.vhost": ("AsyncBroker", "AsyncQueueView", "AsyncVHost"),
 }  # fmt: skip
 _PUBLIC = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - names of strings

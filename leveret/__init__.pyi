@@ -1,5 +1,4 @@
 from leveret.broker.administration.messages import MessageView as MessageView
-from leveret.broker.embedded.async_broker import AsyncBroker as AsyncBroker
 from leveret.broker.embedded.errors import (
     CallTimeoutError as CallTimeoutError,
     ClosedBrokerError as ClosedBrokerError,
@@ -14,7 +13,11 @@ from leveret.broker.embedded.errors import (
     UnroutableError as UnroutableError,
 )
 from leveret.broker.embedded.synchronous import Broker as Broker, QueueView as QueueView, VHost as VHost
-from leveret.broker.embedded.vhost import AsyncQueueView as AsyncQueueView, AsyncVHost as AsyncVHost
+from leveret.broker.embedded.vhost import (
+    AsyncBroker as AsyncBroker,
+    AsyncQueueView as AsyncQueueView,
+    AsyncVHost as AsyncVHost,
+)
 
 __version__: str
 __all__ = [

@@ -87,7 +87,6 @@ DRIVERS = (
     "broker.auth.backends.http",
     "broker.auth.backends.ldap",
     "broker.cli.*",
-    "broker.embedded.async_broker",
     "broker.embedded.clock",
     "broker.embedded.embedded_server",
     "broker.embedded.core",

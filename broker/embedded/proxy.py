@@ -19,12 +19,12 @@ from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 from leveret.broker.administration.messages import MessageView
-from leveret.broker.embedded.async_broker import AsyncBroker
 from leveret.broker.embedded.core import Core
 from leveret.broker.embedded.embedded_server import STOPPED
 from leveret.broker.embedded.errors import CallTimeoutError, ClosedBrokerError, LeveretError
 from leveret.broker.embedded.faults import Faults
 from leveret.broker.embedded.tails import LOOK_SECONDS, AsyncTail
+from leveret.broker.embedded.vhost import AsyncBroker
 
 C = TypeVar("C", bound=type)
 S = TypeVar("S")

@@ -4,11 +4,10 @@ Their types are in `synchronous.pyi`, which `tests/broker/embedded/test_synchron
 """
 
 from leveret.broker.administration.messages import MessageView
-from leveret.broker.embedded.async_broker import AsyncBroker
 from leveret.broker.embedded.clock import Clock
 from leveret.broker.embedded.proxy import Proxy, TailProxy, ThreadProxy, made_from
 from leveret.broker.embedded.tails import AsyncTail
-from leveret.broker.embedded.vhost import AsyncQueueView, AsyncVHost
+from leveret.broker.embedded.vhost import AsyncBroker, AsyncQueueView, AsyncVHost
 
 
 @made_from(Clock)
