@@ -79,21 +79,7 @@ OPTIONS = [
     "perf --uri amqp://ann:secret@broker.example/shop --rate 2000 --json",
     "perf --uri amqps://broker.example --cacert ca.pem",
 )
-def perf(
-    uri: str | None,
-    *,
-    as_json: bool,
-    cacert: str | None,
-    cert: str | None,
-    key: str | None,
-    insecure: bool,
-    autoack: bool,
-    persistent: bool,
-    flags: tuple[str, ...],
-    rate: float | None,
-    ack_every: int,
-    **options: Any,
-) -> None:
+def perf(uri: str | None, *, as_json: bool, autoack: bool, flags: tuple[str, ...], **options: Any) -> None:
     """Publish and consume at a broker, and measure rates and latencies.
 
     Short options are those of RabbitMQ's PerfTest. Queues and exchanges that do not exist are created, and
@@ -104,14 +90,12 @@ def perf(
         address = parse(uri or _found())
     except UriError as error:
         raise click.BadParameter(str(error), param_hint="--uri") from None
-    tls = _tls(address, cacert=cacert, cert=cert, key=key, insecure=insecure)
-    load = Load(
-        persistent=persistent or "persistent" in flags,
-        mandatory="mandatory" in flags,
-        rate=rate or 0.0,
-        ack_every=0 if autoack else ack_every,
-        **options,
-    )
+    tls = _tls(address, **{name: options.pop(name) for name in ("cacert", "cert", "key", "insecure")})
+    options["persistent"] |= "persistent" in flags
+    options["rate"] = options["rate"] or 0.0
+    if autoack:
+        options["ack_every"] = 0
+    load = Load(mandatory="mandatory" in flags, **options)
     try:
         load.check()
     except LoadError as error:

@@ -114,30 +114,19 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of a source.
+    """The options of a source."""
 
-    Attributes:
-        broker: to connect to.
-        stream, queue: name of one of them; '' for the other.
-        start, end: an offset, `earliest` or `latest`; the end is exclusive.
-        start_time, end_time: seconds since 1970, which take precedence over these; None if not given.
-        most: maximum number of messages of a micro-batch; 0 for no limit.
-        share: number of offsets of a partition.
-        fails_on_loss: whether offsets that the stream no longer has are an error.
-        body_format: `binary`, `text` or `json`.
-    """
-
-    broker: Broker
-    stream: str
+    broker: Broker  # to connect to
+    stream: str  # the stream or the queue: '' for the other one
     queue: str
-    start: str | int
-    end: str | int
-    start_time: int | None
+    start: str | int  # an offset, `earliest` or `latest`
+    end: str | int  # the same; exclusive
+    start_time: int | None  # seconds since 1970, which take precedence over these; None if not given
     end_time: int | None
-    most: int
-    share: int
-    fails_on_loss: bool
-    body_format: str
+    most: int  # maximum number of messages of a micro-batch; 0 for no limit
+    share: int  # number of offsets of a partition
+    fails_on_loss: bool  # whether offsets that the stream no longer has are an error
+    body_format: str  # `binary`, `text` or `json`
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, is_stream: bool) -> "SourceOptions":
@@ -183,21 +172,13 @@ def body_of(given: Given) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options of a sink.
+    """The options of a sink."""
 
-    Attributes:
-        broker: to connect to.
-        exchange: to publish to.
-        routing_key: of all messages; None for that of column `key`.
-        job: id of a job that is not a streaming query; '' for a new one each time.
-        is_mandatory: whether a message that no queue takes is an error.
-    """
-
-    broker: Broker
-    exchange: str
-    routing_key: str | None
-    job: str
-    is_mandatory: bool
+    broker: Broker  # to connect to
+    exchange: str  # to publish to
+    routing_key: str | None  # of all messages; None for that of column `key`
+    job: str  # id of a job that is not a streaming query; '' for a new one each time
+    is_mandatory: bool  # whether a message that no queue takes is an error
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "SinkOptions":
