@@ -15,6 +15,7 @@ from leveret.broker.administration.access import (
 )
 from leveret.broker.administration.detached_channel import check_permission
 from leveret.broker.administration.messages import Steps, condition_of, found_queue, next_piece
+from leveret.broker.administration.transfers import EVERYTHING, Chosen
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
 from leveret.broker.message_filter.message_facts import MessageFacts
@@ -27,17 +28,6 @@ from leveret.storage.message import Message
 
 Act = Literal["release", "cancel", "reschedule", "move", "copy"]
 ACTS: Final[tuple[Act, ...]] = ("release", "cancel", "reschedule", "move", "copy")
-
-
-class Choice(NamedTuple):
-    """The held messages that an operation concerns."""
-
-    where: str = ""  # condition that they meet (`broker.message_filter`); '' for all
-    limit: int | None = None  # maximum number of them, those that are due first; None for no limit
-    is_dry: bool = False  # True to count only
-
-
-ALL: Final = Choice()
 
 
 class Acted(NamedTuple):
@@ -60,7 +50,7 @@ class HeldMessages(Group):
         *,
         to: int | None = None,
         destination: str = "",
-        choice: Choice = ALL,
+        chosen: Chosen = EVERYTHING,
     ) -> Steps[Acted]:
         """Act on messages that a queue holds; the user needs read and configure on it, and write on a `destination`.
 
@@ -83,7 +73,7 @@ class HeldMessages(Group):
         if destination:
             check_permission(self._broker, actor, place, "write", "queue", destination)
             _check_destination(queue, other)
-        matches = condition_of(choice.where).matches
+        matches = condition_of(chosen.where).matches
         if queue.hold is None:
             return _nothing()
         if queue.hold.is_busy:
@@ -93,7 +83,7 @@ class HeldMessages(Group):
         if destination:
             do = partial(_give, queue.hold, other, is_copy=act == "copy")
         return _act(
-            queue.hold, do, choice, lambda due, message: matches(MessageFacts(message, now=now, due=due[0]))
+            queue.hold, do, chosen, lambda due, message: matches(MessageFacts(message, now=now, due=due[0]))
         )
 
 
@@ -125,7 +115,7 @@ def _give(hold: Hold, other: Queue, messages: dict[Due, Message], *, is_copy: bo
     return hold.give(chosen, target, is_copy=is_copy)
 
 
-def _act(hold: Hold, do: Any, choice: Choice, matches: Any) -> Steps[Acted]:
+def _act(hold: Hold, do: Any, choice: Chosen, matches: Any) -> Steps[Acted]:
     examined = matched = done = 0
     snapshots: list[Any] = []
     pieces, window = hold.pieces(snapshots), hold.window

@@ -3,13 +3,14 @@
 from typing import Any
 
 from leveret.broker.administration.access import Right
-from leveret.broker.administration.held import ACTS, Choice
+from leveret.broker.administration.held import ACTS
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, signal
 from leveret.broker.http.errors import ApiError, bad_request, not_found
 from leveret.broker.http.listing import RANGES
 from leveret.broker.http.route import Key, Routes, Scope, Work, exact_body, required
 from leveret.broker.management.clients import consumer_fields, shown
 from leveret.broker.management.queue_fields import queue_fields
+from leveret.broker.management.transfers import chosen_by
 from leveret.broker.queue.arguments import QUORUM
 from leveret.broker.queue.queue import Queue
 
@@ -194,8 +195,8 @@ def act_on_held(call: Call, vhost: str, queue: str) -> Steps:
     action = body.text("action")
     if action not in ACTS:
         raise bad_request(f"action must be one of {', '.join(ACTS)}")
-    limit = body.number_or_none("limit")
-    if limit is not None and limit < 1:
+    chosen = chosen_by(body)
+    if chosen.limit is not None and chosen.limit < 1:
         raise bad_request("limit must be at least 1")
     with call.changing():
         found = yield from call.administration.held.act(
@@ -205,7 +206,7 @@ def act_on_held(call: Call, vhost: str, queue: str) -> Steps:
             action,
             to=body.number_or_none("to"),
             destination=body.text("destination"),
-            choice=Choice(body.text("where"), limit, body.flag("dry_run")),
+            chosen=chosen,
         )
     return Item(found._asdict())
 

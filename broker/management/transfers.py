@@ -45,7 +45,8 @@ def _place(call: Call) -> tuple[User | None, str, str]:
     return call.actor, call.names["vhost"], call.names["queue"]
 
 
-def _chosen(body: Values) -> Chosen:
+def chosen_by(body: Values) -> Chosen:
+    """Return the messages that a body chooses; raises ApiError."""
     return Chosen(
         where=body.text("where"),
         limit=body.number_or_none("limit"),
@@ -58,7 +59,7 @@ def _chosen(body: Values) -> Chosen:
 def move(call: Call, body: Values, *, is_copy: bool = False) -> int:
     """Begin to move messages; needs read on the queue and write on the destination."""
     return call.administration.transfers.start_move(
-        *_place(call), body.text("destination"), is_copy=is_copy, chosen=_chosen(body)
+        *_place(call), body.text("destination"), is_copy=is_copy, chosen=chosen_by(body)
     )
 
 
@@ -71,7 +72,7 @@ def copy(call: Call, body: Values) -> int:
 @_begins("discard")
 def discard(call: Call, body: Values) -> int:
     """Begin to discard messages; needs read and configure on the queue."""
-    return call.administration.transfers.start_discard(*_place(call), _chosen(body))
+    return call.administration.transfers.start_discard(*_place(call), chosen_by(body))
 
 
 @_begins(
@@ -89,7 +90,7 @@ def retry(call: Call, body: Values) -> int:
         first=body.flag("first"),
         reason=body.text("reason"),
         most_retries=body.number("max_retries", MOST_RETRIES),
-        chosen=_chosen(body),
+        chosen=chosen_by(body),
     )
 
 
@@ -106,7 +107,7 @@ def replay(call: Call, body: Values) -> int:
         body.text("destination"),
         since=_moment(body, "since") or 0,
         until=_moment(body, "until"),
-        chosen=_chosen(body),
+        chosen=chosen_by(body),
     )
 
 
