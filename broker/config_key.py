@@ -48,8 +48,7 @@ class Prefix(msgspec.Struct, frozen=True):
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A section of docs/configuration.md: the keys of the fields below it; ``intro`` is Markdown, or empty."""
+    """A section of docs/configuration.md: the keys of the fields below it."""
 
     title: str
-    intro: str = ""
     keys: tuple[Key, ...] = ()

@@ -262,8 +262,7 @@ class PrometheusConfig(msgspec.Struct, frozen=True):
     has_plain: bool = True
     usual_port: int = METRICS_PORT
 
-    _tls: ClassVar[Topic] = Topic("TLS of the metrics listener",
-        "A second listener, or the only one if no `prometheus.tcp` key is set.")
+    _tls: ClassVar[Topic] = Topic("TLS of the metrics listener")
     tls: Annotated[HTTPTLSConfig | None, Prefix("prometheus.ssl", (("$port", str(METRICS_TLS_PORT)),))] = None
 
     @property
@@ -309,10 +308,7 @@ class ManagementConfig(msgspec.Struct, frozen=True):
     has_plain: bool = True
     usual_port: int = MANAGEMENT_PORT
 
-    _tls: ClassVar[Topic] = Topic("TLS of the management API",
-        "A second listener, or the only one if no `management.tcp` key is set. RabbitMQ's older names of one listener "
-        "(`management.listener.port`, `.ip`, `.ssl`, `.ssl_opts.*`) set `management.tcp`, or `management.ssl` if "
-        "`management.listener.ssl` is true.")
+    _tls: ClassVar[Topic] = Topic("TLS of the management API")
     tls: Annotated[HTTPTLSConfig | None, Prefix("management.ssl", (("$port", str(MANAGEMENT_TLS_PORT)),))] = None
 
     @property
@@ -345,8 +341,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     that set something, ``warnings`` are to be logged once logging is set up.
     """
 
-    _listeners_and_sockets: ClassVar[Topic] = Topic("Listeners and sockets",
-        "Where clients connect, and options of their TCP connections.")
+    _listeners_and_sockets: ClassVar[Topic] = Topic("Listeners and sockets")
     listeners: Annotated[tuple[Listener, ...],
         Key("listeners.tcp", "choice", choices=("none",), doc="`none` disables all AMQP listeners."),
         Key("listeners.tcp.$name", "listener", default="127.0.0.1:5672",
@@ -376,9 +371,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     send_timeout_close: Annotated[bool, Key("tcp_listen_options.send_timeout_close",
         doc="`false`: do not disconnect such clients.")] = True
 
-    _tls: ClassVar[Topic] = Topic("TLS",
-        "AMQP over TLS 1.2 and 1.3 ([how to](howto/tls.md)). Files are PEM; they are loaded again when they have "
-        "changed, on SIGHUP, and by `leveret ctl reload_tls`.")
+    _tls: ClassVar[Topic] = Topic("TLS")
     tls_listeners: Annotated[tuple[Listener, ...],
         Key("listeners.ssl", "choice", choices=("none",), doc="`none` disables all TLS listeners."),
         Key("listeners.ssl.$name", "listener",
@@ -392,8 +385,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         "takes about a millisecond of the processor; further ones wait to be accepted.")] = 500
     certificate_login: CertificateLogin = CertificateLogin()
 
-    _connections_and_channels: ClassVar[Topic] = Topic("Connections and channels",
-        "The handshake, what the server proposes in `connection.tune`, and acknowledgement timeouts.")
+    _connections_and_channels: ClassVar[Topic] = Topic("Connections and channels")
     handshake_timeout: Annotated[float, Key("handshake_timeout", "duration", unit="ms", low=0,
         doc="Time limit from the TCP connection to `connection.open`.")] = 10.0
     max_half_open: Annotated[int, Key("max_half_open", low=2, own=True,
@@ -414,11 +406,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         doc="Close a channel with 406 PRECONDITION_FAILED if a delivery is not acknowledged within this time; `0` for "
         "no limit. The argument `x-consumer-timeout` of a queue or a consumer overrides it.")] = 1800.0
 
-    _limits: ClassVar[Topic] = Topic("Limits", "How much clients may use. `infinity` means no limit.")
+    _limits: ClassVar[Topic] = Topic("Limits")
     limits: Limits = Limits()
 
-    _users_virtual_hosts_and_definitions: ClassVar[Topic] = Topic("Users, virtual hosts and definitions",
-        "The first user and virtual host are created when the data directory is empty, unless definitions are loaded.")
+    _users_virtual_hosts_and_definitions: ClassVar[Topic] = Topic("Users, virtual hosts and definitions")
     users: Annotated[tuple[UserConfig, ...],
         Key("default_user", default="guest", doc="Name of the first user."),
         Key("default_pass", default="guest", secret=True, doc="Password of the first user."),
@@ -500,21 +491,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         doc="Default queue type of new virtual hosts for which none is given: the type of queues that are declared "
         "without one there.")] = ""
 
-    _authentication_backends: ClassVar[Topic] = Topic("Authentication backends",
-        "Who lets users in and decides about their permissions, beside the internal database ([authentication "
-        "backends](howto/authentication-backends.md)).")
+    _authentication_backends: ClassVar[Topic] = Topic("Authentication backends")
     backends: BackendSettings = BackendSettings()
 
-    _shovels_and_policies_of_users: ClassVar[Topic] = Topic("Shovels and policies of users",
-        "What the broker does for users who are no administrators ([shovels](howto/shovels.md)).")
+    _shovels_and_policies_of_users: ClassVar[Topic] = Topic("Shovels and policies of users")
     shovel: ShovelConfig = ShovelConfig()
     rerouting: Annotated[Literal["policymaker", "administrator"], Key("policies.rerouting", own=True,
         doc="Tag that a user needs to set policies with `dead-letter-exchange`, `dead-letter-routing-key` or "
         "`alternate-exchange`, which send messages elsewhere whatever the user may read ([security](security.md)).")
     ] = "policymaker"
 
-    _publisher_confirms: ClassVar[Topic] = Topic("Publisher confirms",
-        "When a publish is confirmed ([confirm modes](howto/choose-a-confirm-mode.md)).")
+    _publisher_confirms: ClassVar[Topic] = Topic("Publisher confirms")
     confirm_mode: Annotated[Literal["standard", "consumer-ack", "consumer-ack-light"], Key("confirm.mode", own=True,
         doc="Confirm mode of queues that have neither the argument `x-confirm-mode` nor a policy with `confirm-mode`. "
         "`standard`: confirm when the broker has the message; the other two: when a consumer has acknowledged it "
@@ -527,8 +514,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         doc="Send `basic.nack` for a publish that is not confirmed within this time; `0` for no limit. Checked about "
         "once a second. The message itself stays in its queues.")] = 0.0
 
-    _memory_and_disk_alarms: ClassVar[Topic] = Topic("Memory and disk alarms",
-        "While an alarm is in effect, publishers are blocked (`connection.blocked`).")
+    _memory_and_disk_alarms: ClassVar[Topic] = Topic("Memory and disk alarms")
     memory_relative: Annotated[float, Key("vm_memory_high_watermark.relative", "fraction",
         doc="Fraction of the memory of the machine (or container) that the broker may use before it blocks publishers; "
         "0 blocks them at once.")] = 0.4
@@ -541,31 +527,25 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     disk_free_relative: Annotated[float | None, Key("disk_free_limit.relative", "fraction", high=1000,
         doc="The same limit as a multiple of the machine's memory.")] = None
 
-    _message_storage: ClassVar[Topic] = Topic("Message storage",
-        "Commits, paging and the data files ([storage](storage.md)).")
+    _message_storage: ClassVar[Topic] = Topic("Message storage")
     storage: StorageConfig = StorageConfig()
 
-    _replication: ClassVar[Topic] = Topic("Replication",
-        "Several nodes with one log in PostgreSQL, of which one leads and the others wait (preview: [how "
-        "to](howto/replicate.md)).")
+    _replication: ClassVar[Topic] = Topic("Replication")
     replication: ReplicationConfig = ReplicationConfig()
 
-    _interceptors: ClassVar[Topic] = Topic("Message interceptors", "As those of RabbitMQ for incoming messages.")
+    _interceptors: ClassVar[Topic] = Topic("Message interceptors")
     interceptors: Interceptors = Interceptors()
 
-    _compatibility: ClassVar[Topic] = Topic("Compatibility",
-        "Switches between the behaviour of RabbitMQ 3 and 4 ([compatibility](compatibility.md)).")
+    _compatibility: ClassVar[Topic] = Topic("Compatibility")
     compatibility: Compatibility = Compatibility()
 
-    _metrics_and_health_checks: ClassVar[Topic] = Topic("Metrics and health checks",
-        "The HTTP endpoints for Prometheus and for probes ([metrics](metrics.md)).")
+    _metrics_and_health_checks: ClassVar[Topic] = Topic("Metrics and health checks")
     prometheus: PrometheusConfig = PrometheusConfig()
 
-    _management: ClassVar[Topic] = Topic("Management", "The HTTP API for administrators ([management](management.md)).")
+    _management: ClassVar[Topic] = Topic("Management")
     management: ManagementConfig = ManagementConfig()
 
-    _export_for_analysis: ClassVar[Topic] = Topic("Export for analysis",
-        "JSON Lines files of what happens in the broker ([exported tables](export.md)).")
+    _export_for_analysis: ClassVar[Topic] = Topic("Export for analysis")
     export: ExportConfig = ExportConfig()
 
     _process: ClassVar[Topic] = Topic("Process")
@@ -586,14 +566,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     slow_step: Annotated[float, Key("debug.slow_step", "duration", unit="ms", low=0, own=True,
         doc="Log what a step of the event loop did that took this processor time: others wait. `0`: none.")] = 0.05
 
-    _logging: ClassVar[Topic] = Topic("Logging", "The console, and one file.")
+    _logging: ClassVar[Topic] = Topic("Logging")
     log: LogConfig = LogConfig()
 
-    _events: ClassVar[Topic] = Topic("Events", "Messages about queues, connections, users and others, as they change.")
+    _events: ClassVar[Topic] = Topic("Events")
     events: EventsConfig = EventsConfig()
 
-    _audit_log: ClassVar[Topic] = Topic("Audit log",
-        "JSON Lines about logins and changes: who, from where, what ([limits and audit](howto/limits-and-audit.md)).")
+    _audit_log: ClassVar[Topic] = Topic("Audit log")
     audit: AuditConfig = AuditConfig()
 
     files: tuple[Path, ...] = ()

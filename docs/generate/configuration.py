@@ -1,4 +1,5 @@
 """The page of the configuration keys, and the example file, from the declarations of the keys."""
+# ruff: noqa: E501 - texts of a page, in lines as docs have them
 
 from collections.abc import Iterable, Iterator
 
@@ -89,6 +90,31 @@ log.file.rotation.count = 10
 """
 
 
+_INTRODUCTIONS = {  # by the titles of topics
+    "Listeners and sockets": "Where clients connect, and options of their TCP connections.",
+    "TLS": "AMQP over TLS 1.2 and 1.3 ([how to](howto/tls.md)). Files are PEM; they are loaded again when they have changed, on SIGHUP, and by `leveret ctl reload_tls`.",
+    "Connections and channels": "The handshake, what the server proposes in `connection.tune`, and acknowledgement timeouts.",
+    "Limits": "How much clients may use. `infinity` means no limit.",
+    "Users, virtual hosts and definitions": "The first user and virtual host are created when the data directory is empty, unless definitions are loaded.",
+    "Authentication backends": "Who lets users in and decides about their permissions, beside the internal database ([authentication backends](howto/authentication-backends.md)).",
+    "Shovels and policies of users": "What the broker does for users who are no administrators ([shovels](howto/shovels.md)).",
+    "Publisher confirms": "When a publish is confirmed ([confirm modes](howto/choose-a-confirm-mode.md)).",
+    "Memory and disk alarms": "While an alarm is in effect, publishers are blocked (`connection.blocked`).",
+    "Message storage": "Commits, paging and the data files ([storage](storage.md)).",
+    "Replication": "Several nodes with one log in PostgreSQL, of which one leads and the others wait (preview: [how to](howto/replicate.md)).",
+    "Message interceptors": "As those of RabbitMQ for incoming messages.",
+    "Compatibility": "Switches between the behaviour of RabbitMQ 3 and 4 ([compatibility](compatibility.md)).",
+    "Metrics and health checks": "The HTTP endpoints for Prometheus and for probes ([metrics](metrics.md)).",
+    "TLS of the metrics listener": "A second listener, or the only one if no `prometheus.tcp` key is set.",
+    "Management": "The HTTP API for administrators ([management](management.md)).",
+    "TLS of the management API": "A second listener, or the only one if no `management.tcp` key is set. RabbitMQ's older names of one listener (`management.listener.port`, `.ip`, `.ssl`, `.ssl_opts.*`) set `management.tcp`, or `management.ssl` if `management.listener.ssl` is true.",
+    "Export for analysis": "JSON Lines files of what happens in the broker ([exported tables](export.md)).",
+    "Logging": "The console, and one file.",
+    "Events": "Messages about queues, connections, users and others, as they change.",
+    "Audit log": "JSON Lines about logins and changes: who, from where, what ([limits and audit](howto/limits-and-audit.md)).",
+}
+
+
 def render() -> str:
     """Return the whole page, Markdown."""
     return "\n".join(_lines()) + "\n"
@@ -100,8 +126,8 @@ def _lines() -> Iterator[str]:
     for topic in TOPICS:
         yield f"## {topic.title}"
         yield ""
-        if topic.intro:
-            yield topic.intro
+        if topic.title in _INTRODUCTIONS:
+            yield _INTRODUCTIONS[topic.title]
             yield ""
         yield "| Key | Value | Default | Description |"
         yield "|---|---|---|---|"
