@@ -104,12 +104,6 @@ class _Channel(Channel):
         del queue
         self.last_reply = methods[0]
 
-    def await_exact(self, queue: Queue) -> None:
-        pass
-
-    def await_name(self, name: str) -> None:
-        """Do not wait: the name is taken from a queue that still discards messages."""
-
 
 def execute(broker: AdministeredBroker, actor: User | None, vhost: VHost, method: Any) -> Any:
     """Execute a method of the classes queue and exchange for a user; returns its reply. Raises AdministrationError."""

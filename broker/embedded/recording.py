@@ -233,13 +233,6 @@ def check_published(
     raise AssertionError(f"exchange {exchange!r}: {text} published{expected}{listed(messages)}")
 
 
-def check_acked(queue: str, acked: int, expected: int) -> None:
-    """Check the number of acknowledged messages of a queue."""
-    __tracebackhide__ = True
-    if acked != expected:
-        raise AssertionError(f"queue {queue!r}: {acked} messages acknowledged, expected {expected}")
-
-
 def check_no_unroutable(recorded: Sequence[tuple[str, Record]]) -> None:
     """Check that every recorded message has reached a queue, given exchanges with their records."""
     __tracebackhide__ = True

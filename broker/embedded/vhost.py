@@ -20,7 +20,7 @@ from leveret.broker.embedded.errors import (
     UnroutableError,
 )
 from leveret.broker.embedded.faults import Faults
-from leveret.broker.embedded.recording import Record, check_acked, check_no_unroutable, check_published
+from leveret.broker.embedded.recording import Record, check_no_unroutable, check_published
 from leveret.broker.embedded.tails import AsyncTail
 from leveret.broker.transfer.retry import MOST_RETRIES
 from leveret.broker.vhost.tail import EVERYTHING
@@ -445,8 +445,9 @@ class AsyncVHost:
             RefusedError: there is no such queue.
         """
         __tracebackhide__ = True
-        details = await self.queue(queue).details()
-        check_acked(queue, details["message_stats"]["ack"], n)
+        acked = (await self.queue(queue).details())["message_stats"]["ack"]
+        if acked != n:
+            raise AssertionError(f"queue {queue!r}: {acked} messages acknowledged, expected {n}")
 
     async def assert_no_unroutable(self) -> None:
         """Check that every recorded message has reached a queue.

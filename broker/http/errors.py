@@ -1,6 +1,5 @@
 """Errors of the API: a status, and RabbitMQ's JSON body for it."""
 
-from math import ceil
 from typing import Any
 
 from leveret.broker.administration import (
@@ -67,12 +66,6 @@ def not_authorized(delay: float = 0.0) -> ApiError:
 def basic_disabled() -> ApiError:
     """Return the error for a name and a password where only tokens are taken."""
     return not_authorised("HTTP access denied: basic auth disabled")
-
-
-def too_many_logins(seconds: float) -> ApiError:
-    """Return the error for a login from an address from which too many have failed; for how long it is refused."""
-    reason = "too many logins from this address have failed"
-    return ApiError(429, "too_many_requests", reason, headers={"retry-after": str(ceil(seconds))})
 
 
 def login_required() -> ApiError:

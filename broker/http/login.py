@@ -15,6 +15,7 @@ import ipaddress
 import logging
 from collections.abc import Generator, Iterable, Mapping
 from functools import partial
+from math import ceil
 from typing import Any
 
 from leveret.broker.administration.access import AdministeredBroker
@@ -30,7 +31,6 @@ from leveret.broker.http.errors import (
     login_required,
     not_authorised,
     not_authorized,
-    too_many_logins,
 )
 
 log = logging.getLogger("leveret.management")
@@ -186,7 +186,8 @@ def judged(broker: AdministeredBroker, name: str, peer: str, verdict: User | Log
     if broker.logins.refusal_log.admit(peer, now):
         log.warning("HTTP request from %s: login refused: %s", peer, text)
     if isinstance(verdict, TooManyFailuresError):
-        raise too_many_logins(verdict.seconds)
+        reason, after = "too many logins from this address have failed", str(ceil(verdict.seconds))
+        raise ApiError(429, "too_many_requests", reason, headers={"retry-after": after})
     if isinstance(verdict, LoopbackOnlyError):
         raise not_authorised("User can only log in via localhost")
     raise not_authorized(broker.config.auth_failure_delay * times)

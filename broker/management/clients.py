@@ -200,16 +200,6 @@ def consumer_fields(call: Call) -> Fields:
     }
 
 
-def consumer_counts(consumer: Consumer) -> dict[str, int]:
-    """Return the counts of a consumer, which the API does not show, as RabbitMQ's does not."""
-    return {
-        "deliver": consumer.delivered,
-        "redeliver": consumer.redelivered,
-        "ack": consumer.acked,
-        "returned": consumer.returned,
-    }
-
-
 def shown(fields: Fields, row: Any) -> dict[str, Any]:
     """Return the item of a row."""
     return {name: value for name, compute in fields.items() if (value := compute(row)) is not ABSENT}
@@ -224,7 +214,12 @@ def queue_row(broker: Any, vhost: str, name: str) -> dict[str, Any]:
 def consumer_rows(broker: Any, vhost: str, name: str) -> list[dict[str, Any]]:
     """Return the rows of the consumers of a queue, with their counts, which RabbitMQ has not. Raises as `queue_row`."""
     _, queue = found_queue(broker, None, vhost, name)
-    fields = {**consumer_fields(Call(broker, None)), "message_stats": consumer_counts}
+    names = {"deliver": "delivered", "redeliver": "redelivered", "ack": "acked", "returned": "returned"}
+
+    def counts(consumer: Consumer) -> dict[str, int]:
+        return {name: getattr(consumer, counter) for name, counter in names.items()}
+
+    fields = {**consumer_fields(Call(broker, None)), "message_stats": counts}
     return [shown(fields, consumer) for consumer in tuple(queue.consumers)]
 
 

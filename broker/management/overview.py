@@ -18,7 +18,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics import families
 from leveret.broker.statistics.node_figures import disk_counts, node_counts, node_facts
 from leveret.broker.statistics.series import NO_RATE, Row
-from leveret.broker.statistics.statistics import named, summed
+from leveret.broker.statistics.statistics import BROKER, NODE, named, summed
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.router import EXCHANGE_TYPES
 
@@ -111,7 +111,7 @@ def get_overview(call: Call) -> Steps:
     everything = sees_all(call.actor)
     queues = chain.from_iterable([vhost.queues.values() for vhost in vhosts])
     *lengths, consumers = yield from summed(queues, levels, (0, 0, 0))
-    series = statistics.broker if everything else None
+    series = statistics.series(BROKER) if everything else None
     totals = named(families.BROKER, families.LENGTHS, lengths)
     overview["queue_totals"] = statistics.stats(series, families.BROKER, totals, ranges.lengths)
     overview["object_totals"] = _objects(call, vhosts, consumers)
@@ -221,10 +221,10 @@ def _shown(call: Call) -> dict[str, Any]:
         "cluster_links": [],
         "metrics_gc_queue_length": dict.fromkeys(_COLLECTED.split(), 0),
     }  # fmt: skip
-    shown |= statistics.stats(statistics.node, families.NODE, node_counts(broker), span)
+    shown |= statistics.stats(statistics.series(NODE), families.NODE, node_counts(broker), span)
     for name in _ALWAYS_ZERO.split():
         shown |= {name: 0, f"{name}_details": NO_RATE}
-    shown |= statistics.stats(statistics.broker, families.BROKER, statistics.churn(), span)
+    shown |= statistics.stats(statistics.series(BROKER), families.BROKER, statistics.churn(), span)
     return shown
 
 

@@ -22,7 +22,7 @@ Read = Callable[[Sequence[int]], int]
 Totals = Generator[None, None, Row]
 _LENGTHS = slice(families.VHOSTS.columns.index(families.LENGTHS[0]), -len(families.OCTETS))
 """Place of the lengths in the row of a vhost."""
-_BROKER, _NODE = "broker", "node"
+BROKER, NODE = "broker", "node"  # stand for the objects that have the series of the broker, and of the node
 NOTHING: Mapping[Any, Series] = {}
 
 
@@ -70,8 +70,8 @@ class Statistics:
             self._add(found, vhost, families.VHOSTS, row)
         stats = yield from self.channel_totals(None, found)
         row = (*stats, *lengths, *disk_counts(broker), *families.churn(broker))
-        self._add(found, _BROKER, families.BROKER, row)
-        self._add(found, _NODE, families.NODE, tuple(node_counts(broker).values()))
+        self._add(found, BROKER, families.BROKER, row)
+        self._add(found, NODE, families.NODE, tuple(node_counts(broker).values()))
         self._series = found if resets == self._resets else {}
         self._forgotten = {
             each: rows for each, rows in self._forgotten.items() if each is None or each in found
@@ -153,7 +153,7 @@ class Statistics:
     # -- what the samples say ---------------------------------------------------------------------------------------
 
     def series(self, each: Any) -> Series | None:
-        """Return the samples of a queue, channel, connection, exchange or vhost; None before the first."""
+        """Return the samples of an object, or of `BROKER` or `NODE`; None before the first."""
         return self._series.get(each)
 
     def past(self, each: Any, seconds: float, family: Family) -> Sequence[int] | None:
@@ -163,16 +163,6 @@ class Statistics:
             return None
         number = ticks.number - max(1, round(seconds / ticks.interval))
         return series.at(number, ticks, seconds, family.tiers)
-
-    @property
-    def broker(self) -> Series | None:
-        """The samples of the broker; None before the first."""
-        return self._series.get(_BROKER)
-
-    @property
-    def node(self) -> Series | None:
-        """The samples of the node; None before the first."""
-        return self._series.get(_NODE)
 
     def detail(
         self, series: Series | None, family: Family, name: str, span: Span | None = None
