@@ -43,11 +43,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not are_long[item.path])
 
 
+@pytest.hookimpl
+def pytest_collection() -> None:
+    """Collect no garbage meanwhile: nearly all objects that are made then stay, and each pass looks at all of them."""
+    gc.disable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from looking at the collected tests: they are millions of objects that stay."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
