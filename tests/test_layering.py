@@ -5,7 +5,9 @@ know the event loop, only the wire layer knows pamqp, and everything is imported
 """
 
 import ast
+import functools
 import graphlib
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -18,6 +20,8 @@ NAME = "leveret"
 APART = "analytics"
 """A process of its own: it imports nothing of ours, and nothing of ours imports it."""
 OURS = ("exchanges", "storage", "confirm", "broker", APART)
+MISNAMED = re.compile(rf"\b(?:from|import)\b.*(?<!\.)\b(?:{'|'.join(OURS)})\b")
+"""A line that may import a folder of ours by its own name: most files have none, and need no parsing."""
 NEVER_IMPORTED = {"analytics", "bench", "tests", "docs", "docker"}
 
 # From the ground up. A module imports from its own folder and from those above this line of it; within a folder
@@ -247,14 +251,17 @@ def sources(root: Path) -> Mapping[str, Path]:
     return found
 
 
-def names_in(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the imports of a file, at any depth: the module, and for `from` the module with the name."""
+@functools.cache
+def names_in(path: Path) -> list[tuple[str, str]]:
+    """Return the imports of a file, at any depth: the module, and for `from` the module with the name."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, alias.name) for alias in node.names)
+            found += [(alias.name, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
-            yield from ((base, f"{base}.{alias.name}") for alias in node.names)
+            found += [(base, f"{base}.{alias.name}") for alias in node.names]
+    return found
 
 
 def imported(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
@@ -289,6 +296,7 @@ def violations(root: Path) -> list[str]:
         f"{path.relative_to(root)} imports {base}: it is called {NAME}.{base}"
         for top in (*OURS, NAME, "tests", "bench", "docs", "docker")
         for path in sorted((root / top).rglob("*.py"))
+        if MISNAMED.search(path.read_text(encoding="utf-8"))
         for base in {base for base, _ in names_in(path) if base.partition(".")[0] in OURS}
     ]
     try:

@@ -33,14 +33,25 @@ def docstrings(tree: ast.Module) -> Iterator[str]:
 
     Those of handlers are not among them: they are the texts of the reference beside the paths of the routes.
     """
-    for node in ast.walk(tree):
-        if any("ROUTES" in ast.unparse(each) for each in getattr(node, "decorator_list", ())):
-            continue
-        body = getattr(node, "body", ())
-        for statement in body if isinstance(body, list) else ():
-            match statement:
-                case ast.Expr(value=ast.Constant(value=str(text))):
-                    yield text
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        is_handler = any(isinstance(each, ast.Name) and "ROUTES" in each.id for each in heads(node))
+        for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+            for statement in getattr(node, field, ()):
+                match statement:
+                    case ast.Expr(value=ast.Constant(value=str(text))) if field == "body" and not is_handler:
+                        yield text
+                pending.append(statement)
+
+
+def heads(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield the object whose method decorates a function, for each decorator."""
+    for decorator in getattr(node, "decorator_list", ()):
+        head = decorator
+        while isinstance(head, ast.Call | ast.Attribute):
+            head = head.func if isinstance(head, ast.Call) else head.value
+        yield head
 
 
 def asks(text: str) -> bool:
