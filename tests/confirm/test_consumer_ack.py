@@ -508,7 +508,7 @@ def run(machine: Callable[[], Machine], examples: int, steps: int) -> None:
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__)
 def test_each_promise_has_one_verdict_when_it_is_due(machine: type[Machine]) -> None:
     """Promises, counts, order and flags of a queue in either mode are those of a plain list after any operations."""
-    run(machine, 60, 40)
+    run(machine, 25, 40)
 
 
 def main(examples: int, steps: int) -> None:
