@@ -36,7 +36,7 @@ def before(seq_id: int) -> Callable[[Item], bool]:
 @patch.object(returned_module, "CHUNK", 3)
 @given(st.data())
 def test_returned_is_a_sorted_list(data: st.DataObject) -> None:
-    """Requeued messages, after any takes and removals in any order, are those of a sorted list."""
+    """Requeued messages, after any takes, pops and removals in any order, are those of a sorted list."""
     returned = Requeued()
     expected: dict[int, Message] = {}
     for _ in range(data.draw(st.integers(1, 8))):
@@ -56,6 +56,8 @@ def test_returned_is_a_sorted_list(data: st.DataObject) -> None:
         first = [seq_id for seq_id in sorted(expected)[:most] if seq_id < below]
 
         assert [(seq_id, expected.pop(seq_id)) for seq_id in first] == taken
+        if expected and data.draw(st.booleans()):
+            assert returned.pop() is expected.pop(max(expected))
         assert [(seq_id, expected[seq_id]) for seq_id in sorted(expected)] == list(returned)
         assert len(expected) == len(returned)
         assert bool(expected) is bool(returned)
