@@ -5,7 +5,7 @@ import uvloop
 from churn.memory import MEBI, Sample, growth, judged, slope
 from churn.rounds import churn
 
-SECONDS = 12.0
+SECONDS = 6.0
 """Seconds after which the last round is finished."""
 ALLOWED = 64 * MEBI
 """Growth allowed in a run that is all warm-up: only a flood is noticed."""

@@ -1,14 +1,14 @@
 import pytest
 from fuzz.run import attack
 
-CASES = 5_000
-"""A quarter of `make campaign NAME=fuzz`."""
+CASES = 2_500
+"""An eighth of `make campaign NAME=fuzz`."""
 
 
 @pytest.mark.timeout(300)
 def test_mutated_sessions_disturb_nobody():
-    """5,000 hostile sessions reach every method and leave the broker, its log and the canary as they were."""
+    """2,500 hostile sessions reach every method and leave the broker, its log and the canary as they were."""
     result = attack(seed=1, cases=CASES)
     assert [] == result.problems, "\n".join(result.lines())
     assert CASES == result.mutated
-    assert result.rounds > 25
+    assert result.rounds > 12

@@ -194,7 +194,7 @@ class Schedule(RuleBasedStateMachine):
 
 
 TestSchedule = Schedule.TestCase
-TestSchedule.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestSchedule.settings = settings(max_examples=80, stateful_step_count=60, deadline=None)
 
 
 def small_window() -> Window:

@@ -536,7 +536,7 @@ def limits_of_sizes(*, small: bool) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 1 << 32), phases=st.integers(1, 4), size=st.integers(1, 24), small=st.booleans())
 def test_the_split_of_a_stream_does_not_matter(seed, phases, size, small):
     """A valid stream has the effects of the reference, whatever reads it arrives in and however short steps are."""
@@ -557,7 +557,7 @@ def test_the_split_of_a_stream_does_not_matter(seed, phases, size, small):
                 assert expected == session.seen()
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 1 << 32), size=st.integers(1, 12), faults=st.integers(1, 3), small=st.booleans())
 def test_an_invalid_stream_fails_the_same_way(seed, size, faults, small):
     """Frames lost, doubled, swapped or garbled end a connection in the same way, whatever reads they arrive in."""

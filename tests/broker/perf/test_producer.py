@@ -1,7 +1,7 @@
 """Producers without sockets: frames, pacing, windows, confirms and their latencies."""
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.codec import decode_method
 from leveret.broker.amqp.fastpath import unpack_frame
@@ -74,6 +74,7 @@ def test_large_messages_are_sent_one_at_a_time():
     assert 1 == len(messages(Producer([one(100_000)], Tally()).take(1)))
 
 
+@settings(max_examples=40)
 @given(
     st.floats(min_value=0.5, max_value=200_000),
     st.floats(min_value=0.1, max_value=5),

@@ -292,6 +292,6 @@ class Once(RuleBasedStateMachine):
 
 
 Once.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, report_multiple_bugs=False, database=None
+    max_examples=20, stateful_step_count=40, deadline=None, report_multiple_bugs=False, database=None
 )
 TestOnce = Once.TestCase

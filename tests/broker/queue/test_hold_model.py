@@ -235,7 +235,7 @@ def run(examples: int, steps: int) -> None:
 
 def test_a_hold_is_as_its_model():
     """Whatever happens in whatever order, no message is early, lost or delivered twice."""
-    run(60, 30)
+    run(25, 30)
 
 
 if __name__ == "__main__":

@@ -352,7 +352,7 @@ class Machine(RuleBasedStateMachine):
 def test_priority_queue_does_what_a_sorted_list_would() -> None:
     """A queue gives messages by priority and then by age, after any operations and across restarts."""
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=150, stateful_step_count=40, deadline=None)
+        Machine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
     )
 
 

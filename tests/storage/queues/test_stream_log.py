@@ -243,7 +243,7 @@ class StreamMachine(RuleBasedStateMachine):
 
 
 TestModel = StreamMachine.TestCase
-TestModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestModel.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 
 
 @pytest.fixture

@@ -1572,7 +1572,7 @@ MACHINES = [Machine, LateMachine, LoggedMachine, LateLoggedMachine, RedoMachine,
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_queue_does_what_a_list_would(machine: type[Machine]) -> None:
     """Content, order and flags of queues, and what a crash leaves, are those of a plain list after any operations."""
-    run(machine, 40 if machine.late else 60, 50)
+    run(machine, 30, 50)
 
 
 def _emptied(machine: type[Machine] = Machine, segment: int = 16) -> Machine:
