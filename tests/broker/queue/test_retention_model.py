@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from doubles.fakes import Client, DiskNode, queue_declare
-from hypothesis import example, given, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from samples.retained import commit, queue, read, ready, retained, write_files
 
 from leveret.broker.amqp.commands import Basic, Queue as Wire, make
@@ -286,6 +286,7 @@ def run(kind: str, operations: list[tuple[str, int, bool]], *, early: bool) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=40)
 @given(operations=OPERATIONS, early=st.booleans())
 @example(operations=[("very large", 0, False), ("torn", 1, True)], early=True)
 @example(
