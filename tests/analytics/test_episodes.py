@@ -56,61 +56,6 @@ def found(spark, rows, **more):
     return compute(Made(spark, {"queue_interval": rows, **more}))["episodes"].collect()
 
 
-def test_seven_minutes_of_falling_behind_are_found_in_an_hour(spark):
-    """Consumers that were slow for seven minutes have an episode: when, how long the backlog was, who consumed.
-
-    What was worked off later is not hidden by the end of the range, at which all is well.
-    """
-    rows = [
-        *queue("emails", came=10, took=lambda second: 4 if wrong(second) else 20),
-        *queue("orders", came=10, took=20),
-    ]
-    names = {"name": "emails", "vhost": ""}
-    worker, other = ({"user": user, "connection": f"10.0.0.{user[-1]}:4711"} for user in ("w1", "w2"))
-    events = [
-        row("event", 0, kind="consumer_added", **names, detail=worker),
-        row("event", 100, kind="consumer_added", **names, detail=other),
-        row("event", 900, kind="consumer_removed", **names, detail=other),
-        row("event", 0, kind="consumer_added", vhost="", name="orders", detail=other),
-    ]
-
-    (episode,) = found(spark, rows, event=events)
-
-    assert ("emails", BEHIND, 6 * (UNTIL - FROM)) == (episode["queue"], episode["what"], episode["worst"])
-    assert (FROM, UNTIL, UNTIL) == (
-        seconds(episode, "start"),
-        seconds(episode, "end"),
-        seconds(episode, "worst_at"),
-    )
-    assert (1, 1, "w1 10.0.0.1:4711") == (episode["fewest"], episode["consumers"], episode["who"])
-
-
-def test_consumers_that_hang_or_are_missing_have_episodes(spark):
-    """Minutes without a consumer, and minutes in which consumers settle nothing, are told apart."""
-    rows = [
-        *queue(
-            "reports",
-            came=1,
-            took=lambda second: 0 if wrong(second) else 5,
-            consumers=lambda second: 0 if wrong(second) else 2,
-        ),
-        *queue(
-            "hanging",
-            came=1,
-            took=lambda second: 0 if wrong(second) else 5,
-            held=lambda second: 5 if wrong(second) else 0,
-        ),
-    ]
-
-    episodes = {(each["queue"], each["what"]): each for each in found(spark, rows)}
-
-    assert {("reports", UNSERVED), ("hanging", STALLED)} == episodes.keys()
-    alone = episodes["reports", UNSERVED]
-    assert pytest.approx(7, abs=1.5) == alone["minutes"]
-    assert (420, 0) == (alone["worst"], alone["fewest"])
-    assert alone["who"] is None
-
-
 LOADS = random.Random(7).choices(range(5, 16), k=HOUR // INTERVAL + 2)
 HARMLESS = {
     "burst": {"came": lambda second: 200 if second == FROM else 1, "took": 3},
@@ -122,27 +67,80 @@ HARMLESS = {
     "batches": {"came": 10, "took": lambda second: 0 if second % 60 else 1000},
     "empty": {"came": 10, "took": 10},
     "idle": {"came": 0, "took": 0, "consumers": 0},
+    "orders": {"came": 10, "took": 20},
+}
+TROUBLES = {
+    "emails": {"came": 10, "took": lambda second: 4 if wrong(second) else 20},
+    "reports": {
+        "came": 1,
+        "took": lambda second: 0 if wrong(second) else 5,
+        "consumers": lambda second: 0 if wrong(second) else 2,
+    },
+    "hanging": {
+        "came": 1,
+        "took": lambda second: 0 if wrong(second) else 5,
+        "held": lambda second: 5 if wrong(second) else 0,
+    },
+    "alone": {"came": 1, "took": 0, "consumers": 0},
 }
 
 
-def test_what_is_no_trouble_has_no_episode(spark):
-    """Bursts, fluctuations, batches every minute, and queues without messages are no episodes."""
-    rows = [each for name, life in HARMLESS.items() for each in queue(name, **life)]
-
-    assert [] == [(each["queue"], each["what"], each["minutes"]) for each in found(spark, rows)]
-
-
-def test_a_retry_queue_has_lost_no_consumers(spark):
-    """Its messages wait, expire and are dead-lettered; a queue whose messages only wait has an episode."""
-    growing = {name: lambda second: second for name in ("expired", "dead_lettered")}
-    rows = [
-        {**each, **{name: value(at * INTERVAL) for name, value in growing.items()}}
+@pytest.fixture(scope="module")
+def hour(spark):
+    """The episodes of queues of one hour that are alone in something, by queue; they are searched together."""
+    rows = [each for name, life in (HARMLESS | TROUBLES).items() for each in queue(name, **life)]
+    rows += [
+        each | {"expired": at * INTERVAL, "dead_lettered": at * INTERVAL}
         for at, each in enumerate(queue("retry", came=1, took=0, consumers=0))
     ]
-
-    assert ["alone"] == [
-        each["queue"] for each in found(spark, [*rows, *queue("alone", came=1, took=0, consumers=0)])
+    rows += [
+        made | {"t_from_delta": each * made["delivered"]}
+        for each, name in ((5, "elastic"), (1, "steady"))
+        for made in queue(name, came=10, took=10)
     ]
+    names = {"name": "emails", "vhost": ""}
+    worker, other = ({"user": user, "connection": f"10.0.0.{user[-1]}:4711"} for user in ("w1", "w2"))
+    events = [
+        row("event", 0, kind="consumer_added", **names, detail=worker),
+        row("event", 100, kind="consumer_added", **names, detail=other),
+        row("event", 900, kind="consumer_removed", **names, detail=other),
+        row("event", 0, kind="consumer_added", vhost="", name="orders", detail=other),
+    ]
+    episodes = found(spark, rows, event=events)
+    by_queue = {each["queue"]: each for each in episodes}
+    assert len(episodes) == len(by_queue)  # none has two
+    return by_queue
+
+
+def test_seven_minutes_of_falling_behind_are_found_in_an_hour(hour):
+    """Consumers that were slow for seven minutes have an episode: when, how long the backlog was, who consumed.
+
+    What was worked off later is not hidden by the end of the range, at which all is well.
+    """
+    episode = hour["emails"]
+
+    assert (BEHIND, 6 * (UNTIL - FROM)) == (episode["what"], episode["worst"])
+    assert (FROM, UNTIL, UNTIL) == (
+        seconds(episode, "start"),
+        seconds(episode, "end"),
+        seconds(episode, "worst_at"),
+    )
+    assert (1, 1, "w1 10.0.0.1:4711") == (episode["fewest"], episode["consumers"], episode["who"])
+
+
+def test_consumers_that_hang_or_are_missing_have_episodes(hour):
+    """Minutes without a consumer, and minutes in which consumers settle nothing, are told apart."""
+    assert (UNSERVED, STALLED) == (hour["reports"]["what"], hour["hanging"]["what"])
+    assert pytest.approx(7, abs=1.5) == hour["reports"]["minutes"]
+    assert (420, 0, None) == tuple(hour["reports"][name] for name in ("worst", "fewest", "who"))
+
+
+def test_what_is_no_trouble_has_no_episode(hour):
+    """Bursts, fluctuations, batches every minute, retry queues and queues without messages are no episodes.
+
+    The messages of a retry queue wait, expire and are dead-lettered; a queue whose messages only wait has an episode.
+    """
+    assert {*TROUBLES, "elastic"} == hour.keys()
 
 
 def test_slow_growth_below_the_fluctuations_of_minutes_is_found(spark):
@@ -192,17 +190,9 @@ def test_an_episode_goes_on_across_a_restart(spark):
     assert pytest.approx((HOUR - FROM) / 60) == episodes["reports"]["minutes"]
 
 
-def test_a_queue_that_reads_from_disk_more_than_it_delivers_thrashes(spark):
+def test_a_queue_that_reads_from_disk_more_than_it_delivers_thrashes(hour):
     """Five messages read back for each one delivered are a trouble with its time; one is none."""
-    rows = [
-        made | {"t_from_delta": each * made["delivered"]}
-        for each, name in ((5, "elastic"), (1, "steady"))
-        for made in queue(name, came=10, took=10)
-    ]
-
-    (episode,) = found(spark, rows)
-
-    assert ("elastic", THRASH, None) == (episode["queue"], episode["what"], episode["end"])
+    assert (THRASH, None) == (hour["elastic"]["what"], hour["elastic"]["end"])
 
 
 def test_publishers_that_wait_for_a_consumer_are_told(spark, tmp_path):
