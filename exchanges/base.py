@@ -138,6 +138,7 @@ class Exchange:
         "lookups",
         "name",
         "number",
+        "repeated",
         "returned",
         "tallies",
     )
@@ -179,6 +180,7 @@ class Exchange:
         """Tallies removed the last time: a message in progress then may have counted on one."""
         # messages without a queue that were returned. lookups: routes that had to be computed
         self.returned = 0
+        self.repeated = 0  # publishes dropped because the exchange knew their ids
         self.lookups = 0
         # the exchanges bound to this one as destinations, None while there are none
         self.exchange_destinations: dict[Exchange, None] | None = None

@@ -57,8 +57,8 @@ from leveret.broker.auth.passwords import SHA256, Password, check_password
 from leveret.broker.auth.users import USER_LIMITS, VHOST_LIMITS, Users, limits_by_name
 from leveret.broker.errors import AMQPError, resource
 from leveret.broker.queue.arguments import (
-    check_alternate_exchange_type,
     check_dead_letter_exchange_type,
+    check_exchange_arguments,
     check_locator,
     check_queue_arguments,
     check_queue_properties,
@@ -438,7 +438,7 @@ class Checks:
         for kind in (entry.type, inner):
             if isinstance(kind, str) and kind not in EXCHANGE_TYPES:
                 raise UnsupportedError(f"unknown exchange type '{kind}'")
-        check_alternate_exchange_type(entry.name, entry.vhost, arguments)
+        check_exchange_arguments(entry.name, entry.vhost, arguments)
         tried = Router().declare(entry.name, entry.type, arguments=arguments)
         self._exchanges.setdefault((entry.vhost, entry.name), tried)
         flags = {"internal": entry.internal, "durable": entry.durable, "auto_delete": entry.auto_delete}

@@ -40,7 +40,7 @@ from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
-from leveret.broker.queue.arguments import ID_KEYS
+from leveret.broker.queue.arguments import HEADER, ID_KEYS
 from leveret.broker.queue.backoff import KEYS as RETRY_KEYS
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
@@ -86,7 +86,7 @@ class Explaining(Group):
             "settings": settings_of(queue, applied),
             "dead_letters": letters,
             "retention": retention_of(queue),
-            "ids": None if queue.settings.deduplicate is None else ids_row(queue),
+            "ids": None if (ids := queue.ids) is None or queue.settings.deduplicate is None else ids_row(ids),
             "promises": promises_of(queue),
             "holders": holders,
             "warnings": warnings(queue, letters),
@@ -122,6 +122,7 @@ class Explaining(Group):
         self, place: VHost, exchange: Exchange, routing_key: str, demands: PropertyDemands
     ) -> Steps[dict[str, Any]]:
         facts = yield from route_of(place, exchange, routing_key, demands)
+        facts["ids"], facts["duplicate_of"] = _first_of(place, exchange, demands)
         alarm = self._broker.alarm
         if alarm:
             facts["blocked"] = alarm
@@ -150,6 +151,19 @@ class Explaining(Group):
         (view,) = found.messages
         lines = lines_of_message(self._broker, place, queue, view, number)
         return {"number": number, "state": state, "message": view, "lines": lines}
+
+
+def _first_of(
+    place: VHost, exchange: Exchange, demands: PropertyDemands
+) -> tuple[dict[str, Any] | None, int | None]:
+    """Return what an exchange knows of ids, and when (epoch ms) it took the message with the id in these headers."""
+    ids = place.once.get(exchange.name)
+    if ids is None:
+        return None, None
+    kind, _, name = str(ids.settings.deduplicate).partition(":")
+    field = demands.headers.get(name) if f"{kind}:" == HEADER else None
+    until = None if field is None else ids.known_until(str(field[1]))
+    return ids_row(ids), None if until is None else until - ids.settings.deduplicate_for
 
 
 def policies_without_effect(vhost: VHost, queue: Queue) -> Steps[list[dict[str, Any]]]:

@@ -1,6 +1,7 @@
 """The way of a message from an exchange to its queues, each step with the bindings that match."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
@@ -212,6 +213,12 @@ def lines_of_publish(facts: Mapping[str, Any], exchange: Exchange) -> Iterator[s
         yield f"  publishers are blocked now: {facts['blocked']}"
     if exchange.internal:
         yield "  clients may not publish to this exchange: it is internal"
+    if facts["duplicate_of"] is not None:
+        first = datetime.fromtimestamp(facts["duplicate_of"] / 1000, UTC)
+        yield f"  not routed: duplicate of a message of {first:%Y-%m-%dT%H:%M:%SZ}; the first one was routed so:"
+    elif (ids := facts["ids"]) is not None:
+        known, repeated = counted(ids["ids"], "id"), counted(ids["repeated"], "repeat")
+        yield f"  the exchange takes each message once ({ids['deduplicate']}): knows {known}, dropped {repeated}"
     for step in facts["steps"]:
         yield from _lines_of_step(step, 1 + len(facts["extra_keys"]))
     count = facts["queue_count"]

@@ -82,12 +82,12 @@ SETTINGS: Final = (
     Setting("allow-hold", _BOOLEAN, "Messages with the header x-deliver-at or x-delay are held until then."),
     Setting("hold-until-header", _TEXT, "Name of another header that says until when a message is held."),
     Setting("max-held", _INTEGER, "Number of messages that are held at most.", unit="messages"),
-    Setting("deduplicate", _TEXT, "The id of a message, so that the queue takes each once: message_id, body, or "
-            "header:NAME."),
+    Setting("deduplicate", _TEXT, "The id of a message, so that the queue or exchange takes each once: message_id, "
+            "body, or header:NAME.", (*QUEUES, EXCHANGES)),
     Setting("deduplicate-mode", _CHOICE, "How long an id is known: a time from the publish, while the message is "
             "queued, or until it is settled.", choices=DEDUPLICATE_MODES),
     Setting("deduplicate-for", _INTEGER, "Time for which an id is known, from the publish or, in the mode running, "
-            "from the end of its message.", most=MOST_WINDOW_MS, unit="ms"),
+            "from the end of its message.", (*QUEUES, EXCHANGES), most=MOST_WINDOW_MS, unit="ms"),
     Setting("queue-mode", _CHOICE, "lazy keeps as few messages as possible in memory.", _CLASSIC,
             choices=("default", "lazy")),
     Setting("alternate-exchange", _TEXT, "Exchange that gets the messages that an exchange can route to no queue.",

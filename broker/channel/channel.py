@@ -43,6 +43,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute, distribute_all
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, is_reply_address
+from leveret.broker.vhost.exchange_ids import ExchangeIds
 from leveret.broker.vhost.once_route import OnceRoute
 from leveret.broker.vhost.publish_route import AwaitedRoute, PropertyDemands, Route
 from leveret.confirm.channel_confirms import ChannelConfirms, ConfirmTimeouts
@@ -334,9 +335,15 @@ class Channel:
         taps = self.vhost.taps.on(exchange)
         plain = plain and not taps and self.vhost.intercept is None
         kind = AwaitedRoute if waits == {True} else Route
-        if plain and any(queue.settings.deduplicate is not None for queue in queues):
+        takes_once = any(queue.settings.deduplicate is not None for queue in queues)
+        once = self.vhost.once.get(exchange_name)
+        if once is not None:  # what a queue may do to a message matters to its id
+            plain = plain and bool(queues) and once.sifts and not (takes_once or bits & 1 or True in waits)
+        if plain and (takes_once or once is not None):
             kind = OnceRoute
         route = kind(address, bits, exchange, routing_key, queues, plain=plain, generation=now)
+        if isinstance(route, OnceRoute):
+            route.ids = once
         route.taps = taps
         return route
 
@@ -383,15 +390,15 @@ class Channel:
                 if queue.limits is not None and queue.limits.hold is not None:
                     queue.limits.hold.check(content, demands.headers)
         if len(content) > MOST_HASHED:
-            for queue in queues:
-                if queue.ids is not None:
-                    queue.ids.check(message)
+            for ids in (self.vhost.once.get(exchange.name), *[queue.ids for queue in queues]):
+                if ids is not None:
+                    ids.check(message)
         if demands is not None and not demands.plain_route:
             message = self._rewritten(message, demands, queues)
         if self.vhost.intercept is not None:
             message = self.vhost.intercept(message)
         exchange.tally(len(queues), route.routing_key).published += 1
-        if route.taps:
+        if route.taps and not (self.vhost.once and self._is_known(exchange, message)):
             self._tap(route, exchange, demands, message, queues)
         if route.mandatory and not queues:
             exchange.returned += 1
@@ -426,6 +433,12 @@ class Channel:
                 raise NotYet(
                     wait.subscribe, partial(Channel.publish, self, route, demands, content)
                 ) from None
+
+    def _is_known(self, exchange: Exchange, message: Message) -> bool:
+        """Return whether a message is a repeat for its exchange, which drops it before it goes anywhere."""
+        ids = self.vhost.once.get(exchange.name)
+        mark = None if ids is None else ids.mark_of(message)
+        return ids is not None and mark is not None and ids.knows(mark)
 
     def _tap(
         self,
@@ -480,9 +493,19 @@ class Channel:
 
         A mandatory one is returned then, and also if it is a repeat for all of its queues, up to `AT_ONCE`.
         """
+        ids = self.vhost.once.get(split_address(message.address)[0]) if self.vhost.once else None
+        mark = None if ids is None else ids.mark_of(message)
+        if ids is not None and mark is not None:
+            turned_away = self._turn_away(ids, mark, queues, message, persistent=persistent)
+            if turned_away is not None:
+                if mandatory and turned_away.is_taken:
+                    self._return(message, "DUPLICATE")
+                return turned_away
         if queues:
             before = _repeated(queues) if mandatory else 0
             copies = distribute(self.outbox.turn, queues, message, self.confirms, persistent=persistent)
+            if ids is not None and mark is not None:
+                ids.taken(mark, copies)
             if mandatory and copies.is_finished and _repeated(queues) - before == len(queues):
                 self._return(message, "DUPLICATE")
             return copies
@@ -491,6 +514,25 @@ class Channel:
         else:
             self.dropped += 1
         return None
+
+    def _turn_away(
+        self, ids: ExchangeIds, mark: bytes, queues: Sequence[Queue], message: Message, *, persistent: bool
+    ) -> Copies | None:
+        """Return the copies of a repeat, which has none, or of what an exchange has no room for; None for others."""
+        confirms, copies = self.confirms, Copies(message, (), persistent=False)
+        copies.finish()
+        if ids.knows(mark):
+            if confirms is not None and not queues:
+                self.number_publishes(self.numbered)  # type: ignore[arg-type] # `publish` has set it
+            if ids.drops(mark, message, queues, confirms, persistent=persistent):
+                return copies
+        if not queues or ids.has_room():
+            return None
+        ids.refused()
+        copies.refuse()
+        if confirms is not None:
+            confirms.refused(confirms.seq_no)
+        return copies
 
     def enqueue_all(self, queues: Sequence[Queue], messages: Sequence[Message], *, persistent: bool) -> None:
         """Pass messages of a transaction to the same queues, which have no limits."""

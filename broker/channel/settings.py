@@ -63,8 +63,9 @@ class Limits(msgspec.Struct, frozen=True):
         "number of its routing keys; a publish that would exceed it closes its channel with 406 PRECONDITION_FAILED.")
     ] = 10_000
     message_ids: Annotated[int, Key("limits.message_ids", low=0, own=True,
-        doc="Ids of messages that all queues with `x-deduplicate` know together, some 18 bytes each. A queue may know "
-        "as many as there is room for, alone half of them; it refuses publishes with others.")] = MOST_IDS
+        doc="Ids of messages that all with `x-deduplicate` know together, some 18 bytes each. A queue or "
+        "exchange may know as many as there is room for, alone half of them; it refuses publishes with others.")
+    ] = MOST_IDS
     most_deaths: Annotated[int, Key("limits.deaths", low=100, own=True,
         doc="Entries of the header `x-death` in a dead letter; only the newest are kept. A dead-letter cycle of more "
         "queues than that, or than 255, is not detected.")] = 256

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
+from leveret.broker.amqp.fastpath import split_address
 from leveret.broker.amqp.properties import may_expire
 from leveret.broker.channel.interfaces import FAILED, Outcome, Record, SettlingChannel
 from leveret.broker.channel.settlement import PIECE, settle_records
@@ -223,7 +224,9 @@ class Transaction:
     def _publish_run(self, channel: SettlingChannel) -> bool:
         """Put what goes next to the same queues into them at once; false if the first message has to be looked at."""
         publishes = self.publishes
-        queues, _, _, persistent = publishes[-1]
+        queues, last, _, persistent = publishes[-1]
+        if channel.vhost.once and split_address(last.address)[0] in channel.vhost.once:
+            return False
         if not queues or len(queues) > AT_ONCE or not all(map(_takes_all, queues)):
             return False
         count = 0

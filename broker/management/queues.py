@@ -4,6 +4,7 @@ from typing import Any
 
 from leveret.broker.administration.access import Right
 from leveret.broker.administration.held import ACTS
+from leveret.broker.administration.known_ids import Kind
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, signal
 from leveret.broker.http.errors import ApiError, bad_request, not_found
 from leveret.broker.http.listing import RANGES
@@ -211,7 +212,7 @@ def act_on_held(call: Call, vhost: str, queue: str) -> Steps:
     return Item(found._asdict())
 
 
-# -- ids that queues know ---------------------------------------------------------------------------------------------
+# -- ids that queues and exchanges know ------------------------------------------------------------------------------
 
 
 ID_ROUTES = Routes("ids")
@@ -219,19 +220,20 @@ _ID = Key("id", doc="the id; of a body its SHA-256 in hexadecimal digits")
 
 
 @ID_ROUTES.list(
-    "leveret/ids", doc="The queues that take each message once (`x-deduplicate`), of all virtual hosts."
+    "leveret/ids",
+    doc="The exchanges and queues that take each message once (`x-deduplicate`), of all virtual hosts.",
 )
 @ID_ROUTES.list(
     "leveret/ids/{vhost}",
-    doc="The queues of a virtual host that take each message once. `ids`: how many they know, some of which may have "
-    "expired; `repeated`: publishes that were dropped.",
+    doc="The exchanges and queues of a virtual host that take each message once. `ids`: how many they know, some of "
+    "which may have expired; `repeated`: publishes that were dropped.",
     scope=Scope.VISIBLE,
 )
 def list_ids(call: Call) -> Steps:
-    """The queues that take each message once."""
+    """The exchanges and queues that take each message once."""
     vhost = call.asked_vhost
     rows = yield from call.administration.known_ids.listing(call.actor, vhost)
-    return Listing(rows, sort=("vhost", "queue"))
+    return Listing(rows, sort=("vhost", "exchange", "queue"))
 
 
 @ID_ROUTES.get("leveret/queues/{vhost}/{queue}/ids", scope=Scope.CLIENT, query=(_ID,))
@@ -239,11 +241,21 @@ def look_up_id(call: Call, vhost: str, queue: str) -> Item:
     """The knowledge of a queue about an `id`: `known`, and `until` when (milliseconds since 1970; null: as long as its
     message is there); needs read on the queue.
     """
+    return _look_up_id(call, vhost, queue, "queue")
+
+
+@ID_ROUTES.get("leveret/exchanges/{vhost}/{exchange}/ids", scope=Scope.CLIENT, query=(_ID,))
+def look_up_id_of_exchange(call: Call, vhost: str, exchange: str) -> Item:
+    """The knowledge of an exchange about an `id`, as of a queue; needs read on it."""
+    return _look_up_id(call, vhost, exchange, "exchange")
+
+
+def _look_up_id(call: Call, vhost: str, name: str, kind: Kind) -> Item:
     asked = call.query.text("id")
     if not asked:
         raise bad_request("'id' is the id to look for")
     with call.changing():
-        return Item(call.administration.known_ids.look(call.actor, vhost, queue, asked))
+        return Item(call.administration.known_ids.look(call.actor, vhost, name, asked, kind))
 
 
 @ID_ROUTES.delete("leveret/queues/{vhost}/{queue}/ids", scope=Scope.CLIENT, query=(_ID,))
@@ -251,6 +263,16 @@ def forget_ids(call: Call, vhost: str, queue: str) -> Item:
     """Forget an `id`, or all ids, of a queue, which takes such messages again; needs read and configure on it. The
     answer has the number of ids that were known: `forgotten`.
     """
+    return _forget_ids(call, vhost, queue, "queue")
+
+
+@ID_ROUTES.delete("leveret/exchanges/{vhost}/{exchange}/ids", scope=Scope.CLIENT, query=(_ID,))
+def forget_ids_of_exchange(call: Call, vhost: str, exchange: str) -> Item:
+    """Forget an `id`, or all ids, of an exchange, as of a queue; needs configure on it."""
+    return _forget_ids(call, vhost, exchange, "exchange")
+
+
+def _forget_ids(call: Call, vhost: str, name: str, kind: Kind) -> Item:
     asked = call.query.text("id") or None
     with call.changing():
-        return Item({"forgotten": call.administration.known_ids.forget(call.actor, vhost, queue, asked)})
+        return Item({"forgotten": call.administration.known_ids.forget(call.actor, vhost, name, asked, kind)})

@@ -7,7 +7,7 @@ from leveret.broker.amqp.tables import Table
 from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import access_refused, not_found, precondition_failed, resource
 from leveret.broker.queue.arguments import (
-    check_alternate_exchange_type,
+    check_exchange_arguments,
     check_exchange_equivalence,
 )
 from leveret.broker.queue.queue import Queue
@@ -100,7 +100,7 @@ def _declare(channel: Channel, name: str, method: Wire.Declare) -> Exchange:
         )
         return existing
     check_name("exchange", name)
-    check_alternate_exchange_type(name, vhost.name, arguments)
+    check_exchange_arguments(name, vhost.name, arguments)
     if "alternate-exchange" in arguments:
         channel.check_permission("read", "exchange", name)
         channel.check_permission("write", "exchange", str(arguments["alternate-exchange"][1]))

@@ -189,6 +189,10 @@ EXCHANGES: tuple[Group, ...] = (
         counter("exchange_messages_unroutable_dropped_total", "Unroutable messages dropped",
                 lambda x: x.unroutable - x.returned),
     )),
+    Group("exchange_discards", EXCHANGE_LABELS, (
+        counter("exchange_messages_repeated_total",
+                "Publishes dropped because the exchange knew their ids (x-deduplicate)", "repeated"),
+    ), prefix="leveret_"),
     Group("exchange_names", TYPED_EXCHANGE_LABELS, (
         gauge("exchange_name", "1 for each exchange except internal ones and the default exchange", lambda _: 1),
     ), prefix="rabbitmq_cluster_", always=False),

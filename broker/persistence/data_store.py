@@ -28,6 +28,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.delayed_delivery import DelayLine
+from leveret.broker.vhost.exchange_ids import ExchangeIds
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.damage import TEXTS, Damage, Damages
 from leveret.storage.delayed import TABLE as DELAYED, DelayedRows, Due, Start, queue_of
@@ -364,11 +365,15 @@ class DataStore:
         """Recover delayed and held messages and known ids, and delete other rows; returns the number of messages."""
         lines: dict[int, DelayLine] = {}
         queues: dict[int, Queue] = {}
+        exchanges: dict[int, ExchangeIds] = {}
         for vhost in vhosts:
             lines |= {line.number: line for line in vhost.delay_lines() if line.number}
             queues |= {queue.qid: queue for queue in vhost.queues.values() if queue.qid}
-        for number, value in self.environment.recover_ids(queues).items():
-            queues[queue_of(number)].recover_ids(number, value, partial(self._rows_of, number, IDS))
+            exchanges |= {ids.identify(): ids for ids in vhost.once.values() if ids.exchange.number}
+        for number, value in self.environment.recover_ids({*queues, *exchanges}).items():
+            owner = queue_of(number)
+            recover = exchanges[owner].recover if owner in exchanges else queues[owner].recover_ids
+            recover(number, value, partial(self._rows_of, number, IDS))
         found = self.environment.recover_delayed(lines, {*queues, *map(retained_qid, queues)})
         for number, messages in found.items():
             if number in lines:

@@ -50,10 +50,8 @@ STREAM = "stream"
 TYPES: Final = (CLASSIC, QUORUM, STREAM)
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")  # of `x-overflow`, the default first
 
-MESSAGE_ID, BODY, HEADER = "message_id", "body", "header:"
-"""Values of `x-deduplicate`; the last is the beginning of those that name a header."""
-DEDUPLICATE_MODES = WINDOW, QUEUED, RUNNING = "window", "queued", "running"
-"""Values of `x-deduplicate-mode` (`broker.queue.deduplication`)."""
+MESSAGE_ID, BODY, HEADER = "message_id", "body", "header:"  # of `x-deduplicate`; a name follows the last
+DEDUPLICATE_MODES = WINDOW, QUEUED, RUNNING = "window", "queued", "running"  # of `x-deduplicate-mode`
 MOST_WINDOW_MS = 30 * 24 * 60 * 60 * 1000  # thirty days: the maximum of `x-deduplicate-for`
 
 AGES: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}  # seconds of each
@@ -286,20 +284,19 @@ _CONSUME_VALIDATORS_4: Mapping[str, _Validator] = {
 
 _DELAYED_RETRY = tuple(f"x-{key}" for key in RETRY_KEYS)
 _OF_HOLDS = ("x-allow-hold", "x-hold-until-header", "x-max-held", *_DELAYED_RETRY)
-ID_KEYS = ("deduplicate", "deduplicate-mode", "deduplicate-for")
-"""The keys of policies for deduplication; arguments have `x-` before them."""
-_OF_IDS = tuple(f"x-{key}" for key in ID_KEYS)
+ID_KEYS = ("deduplicate", "deduplicate-mode", "deduplicate-for")  # of policies; arguments have `x-` before
+OF_IDS = tuple(f"x-{key}" for key in ID_KEYS)
 _OF_CLASSIC = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-max-length", "x-max-length-bytes",
     "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version", "x-single-active-consumer",
     "x-queue-type", "x-queue-master-locator", "x-delivery-limit", "x-confirm-mode", "x-retain-for", "x-retain-bytes",
-    *_OF_HOLDS, *_OF_IDS,
+    *_OF_HOLDS, *OF_IDS,
 )  # fmt: skip
 _OF_QUORUM = (
     "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-dead-letter-strategy", "x-expires", "x-max-length",
     "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-overflow", "x-single-active-consumer",
     "x-queue-type", "x-quorum-initial-group-size", "x-delivery-limit", "x-message-ttl", "x-queue-leader-locator",
-    "x-retain-for", "x-retain-bytes", *_OF_HOLDS, *_OF_IDS,
+    "x-retain-for", "x-retain-bytes", *_OF_HOLDS, *OF_IDS,
 )  # fmt: skip
 # `x-stream-filter-size-bytes` is not among them in RabbitMQ either.
 _OF_STREAMS = (
@@ -441,9 +438,13 @@ def check_dead_letter_exchange_type(name: str, vhost: str, arguments: Table) -> 
     _check_name_argument("x-dead-letter-exchange", resource("queue", name, vhost), arguments)
 
 
-def check_alternate_exchange_type(name: str, vhost: str, arguments: Table) -> None:
-    """Check that `alternate-exchange`, if given, is a string; for a new exchange, before permissions."""
-    _check_name_argument("alternate-exchange", resource("exchange", name, vhost), arguments)
+def check_exchange_arguments(name: str, vhost: str, arguments: Table) -> None:
+    """Check that `alternate-exchange`, if given, is a string, and our own arguments; before permissions."""
+    what = resource("exchange", name, vhost)
+    _check_name_argument("alternate-exchange", what, arguments)
+    validators = {**_QUEUE_VALIDATORS, "x-deduplicate-mode": _one_of("invalid_deduplicate_mode", WINDOW)}
+    for key in OF_IDS:
+        _validate(key, validators[key], what, arguments)
 
 
 def check_queue_arguments(name: str, vhost: str, arguments: Table, release: str = "3.13") -> None:

@@ -33,7 +33,6 @@ from itertools import repeat
 from typing import Protocol
 
 from leveret.broker.amqp.properties import is_persistent
-from leveret.broker.counters.totals import QueueTally
 from leveret.broker.errors import resource
 from leveret.broker.queue.arguments import BODY, QUEUED, RUNNING, WINDOW
 from leveret.broker.queue.due_line import LONGEST_TIMER, DelayDisk
@@ -52,8 +51,14 @@ from leveret.storage.queues.backing_queue import Fetched
 log = logging.getLogger("leveret.queue")
 
 
+class Counted(Protocol):
+    """Counter of repeats."""
+
+    repeated: int
+
+
 class TakingQueue(Protocol):
-    """The queue, as its deduplication sees it."""
+    """The queue, or the exchange, as its deduplication sees it."""
 
     name: str
     vhost: str
@@ -61,7 +66,10 @@ class TakingQueue(Protocol):
     saves_all: bool
     qid: int
     awaits_consumers: bool
-    tally: QueueTally
+
+    @property
+    def tally(self) -> Counted:
+        """Return the counter of its repeats."""
 
     def touch(self) -> None:
         """Run at the end of this turn."""
@@ -78,8 +86,12 @@ _GONE: Away = (b"", False, None)
 class Deduplication:
     """The ids that one queue knows. Everything is without effect while its settings ask for no deduplication."""
 
-    def __init__(self, queue: TakingQueue, context: NodeContext, disk: DelayDisk | None) -> None:
-        self._queue = queue
+    def __init__(
+        self, queue: TakingQueue, context: NodeContext, disk: DelayDisk | None, kind: str = "queue"
+    ) -> None:
+        self.owner = queue
+        self.kind = kind
+        self._where = resource(kind, queue.name, queue.vhost)
         self._context = context
         self._disk = disk if queue.durable else None
         self._settings = NO_SETTINGS
@@ -102,12 +114,17 @@ class Deduplication:
         self._has_warned = False
 
     def __repr__(self) -> str:
-        return f"<ids of queue {self._queue.name!r}>"
+        return f"<ids of {self._where}>"
 
     @property
     def count(self) -> int:
         """Number of ids that are known, of which some may have expired."""
         return self._ids.count
+
+    @property
+    def settings(self) -> QueueSettings:
+        """The settings, of which those of deduplication count."""
+        return self._settings
 
     def configure(self, settings: QueueSettings) -> None:
         """Apply changed settings. All ids are forgotten if they are now those of something else, or in another mode."""
@@ -131,7 +148,7 @@ class Deduplication:
 
     def check(self, message: Message) -> None:
         """Raise 406 if the body of a message that is published is its id, and too large for that."""
-        self._source.check(message, resource("queue", self._queue.name, self._queue.vhost))
+        self._source.check(message, self._where)
 
     def mark_of_id(self, text: str) -> bytes:
         """Return what stands for an id: of a body it is the SHA-256, in hexadecimal digits."""
@@ -140,7 +157,7 @@ class Deduplication:
     @property
     def sifts(self) -> bool:
         """True if `sift` does what is to be done: bodies are large, and consumers confirm one by one."""
-        return self._settings.deduplicate not in {None, BODY} and not self._queue.awaits_consumers
+        return self._settings.deduplicate not in {None, BODY} and not self.owner.awaits_consumers
 
     def sift(self, messages: Sequence[Message], largest: int) -> tuple[Sequence[Message], Sequence[int]]:
         """Know the ids of publishes, all of which are stored or none, and return those that the queue takes.
@@ -152,7 +169,7 @@ class Deduplication:
         is_small = self._disk is None or largest < self._disk.blob_threshold
         is_known = self._ids.knows_any(texts)
         if is_known:
-            self._queue.end_first()
+            self.owner.end_first()
             is_known = self._ids.knows_any(texts)
         if is_small and not is_known and len(set(texts)) == len(texts) and self._ids.has_room(len(texts)):
             self._take_all(texts, messages)
@@ -176,7 +193,7 @@ class Deduplication:
         until = FREE if self._keeps_present else self._until(self._context.clock())
         self._ids.take_all(marks, until, is_stored=self._notes.stores(messages[0]))
         self._notes.add_all(marks, until, messages, is_timed=self._settings.deduplicate_for > 0)
-        self._queue.touch()
+        self.owner.touch()
 
     def knows(self, mark: bytes) -> bool:
         """Return whether an id is known."""
@@ -191,9 +208,9 @@ class Deduplication:
             if ids.is_in_memory(mark):
                 return False
             ids.keep(mark)  # a consumer has settled the first one
-        self._queue.tally.repeated += 1
+        self.owner.tally.repeated += 1
         self._notes.add_repeat(mark, message)
-        self._queue.touch()
+        self.owner.touch()
         return True
 
     def has_room(self) -> bool:
@@ -214,7 +231,7 @@ class Deduplication:
             )
             log.warning(
                 text,
-                resource("queue", self._queue.name, self._queue.vhost),
+                self._where,
                 self.count,
                 room.count,
                 room.most,
@@ -222,7 +239,7 @@ class Deduplication:
 
     def take(self, mark: bytes, message: Message) -> None:
         """Know the id of a message that the queue has taken."""
-        queue, is_stored = self._queue, self._notes.stores(message)
+        queue, is_stored = self.owner, self._notes.stores(message)
         if is_stored and self._ids.is_in_memory(mark):
             self._replaced[mark] = False
         else:
@@ -257,7 +274,7 @@ class Deduplication:
         now = self._context.clock()
         if now > self._latest and self.count:
             self.forget_all()
-            self._queue.touch()
+            self.owner.touch()
         elif self.count:
             until = min(self._latest, now + LONGEST_TIMER)
             self._timer = self._context.timers.at(until + 1000, self._wake)
@@ -278,7 +295,7 @@ class Deduplication:
         return self._settings.deduplicate is not None and bool(
             self._keeps_present
             or self._open
-            or self._queue.awaits_consumers
+            or self.owner.awaits_consumers
             or (
                 self._disk is not None
                 and (self._ids.has_volatile or self._replaced or self._notes.awaits_files)
@@ -320,7 +337,7 @@ class Deduplication:
                 self._away[seq_id] = mark, is_stored, waiting
             else:
                 self._left((mark, is_stored, waiting))
-        self._queue.tally.repeated += len(replaced)
+        self.owner.tally.repeated += len(replaced)
         return replaced
 
     def _follow_all(self, batch: Fetched, marks: Sequence[bytes], *, is_queued: bool) -> None:
@@ -333,7 +350,7 @@ class Deduplication:
         """Return whether a message that was in the queue is stored, by what it says."""
         if self._disk is None:
             return False
-        return message.persistent or self._queue.saves_all or is_persistent(message.content)
+        return message.persistent or self.owner.saves_all or is_persistent(message.content)
 
     def requeued(self, seq_ids: Collection[int]) -> None:
         """Follow messages that are ready again."""
@@ -457,8 +474,12 @@ class Deduplication:
         """Forget an id; return whether it was known."""
         mark = self.mark_of_id(text)
         was_known = self.knows(mark)
-        self._ids.free(mark)
+        self.free(mark)
         return was_known
+
+    def free(self, mark: bytes) -> None:
+        """Forget an id, given by what stands for it."""
+        self._ids.free(mark)
 
     def forget_all(self) -> int:
         """Forget all ids; return how many there were, at most."""

@@ -53,7 +53,8 @@ class IdLog:
         """Ids that no batch had before one that has found the disk full, or is being committed."""
         self._commits = 0
         """Number of commits of the journal when they were written."""
-        self._line = qid
+        self.line = qid
+        """The line of its rows; 0 of what is not durable, which has none."""
         self._is_stored = False
         """True if there is a row of the line."""
         self._first = self._next = 1
@@ -131,8 +132,8 @@ class IdLog:
         self._new.clear()
         self._unsafe.clear()
         if self._disk is not None and self._is_stored:
-            self._disk.journal.delete(TABLE, pack_line(self._line))
-            self._line = next_line(self._line)
+            self._disk.journal.delete(TABLE, pack_line(self.line))
+            self.line = next_line(self.line)
             self._is_stored = False
         self._first = self._next = 1
         self._logged = self._old = 0
@@ -143,7 +144,7 @@ class IdLog:
         ended, self._ended = self._ended, {}
         new, self._new = self._new, set()
         count = len(changed) + len(ended)
-        if not count or self._disk is None:
+        if not count or self._disk is None or not self.line:
             return
         commits = self._disk.journal.commits
         if commits == self._commits:
@@ -166,8 +167,8 @@ class IdLog:
         journal = disk.journal
         if not self._is_stored:
             self._is_stored = True
-            journal.put(TABLE, pack_line(self._line), pack_count(self._line, self.key))
-        journal.put(TABLE, *pack_ids(self._line, 2 * self._next + kind, entries))
+            journal.put(TABLE, pack_line(self.line), pack_count(self.line, self.key))
+        journal.put(TABLE, *pack_ids(self.line, 2 * self._next + kind, entries))
         self._next += 1
 
     def _rewrite(self, disk: DelayDisk, most: int) -> None:
@@ -180,8 +181,8 @@ class IdLog:
             self._put_rows(disk, entries)
         elif self._first < self._old:
             for number in range(self._first, min(self._first + FEW_ROWS, self._old)):
-                disk.journal.delete(TABLE, pack_key(self._line, (0, 2 * number)))
-                disk.journal.delete(TABLE, pack_key(self._line, (0, 2 * number + 1)))
+                disk.journal.delete(TABLE, pack_key(self.line, (0, 2 * number)))
+                disk.journal.delete(TABLE, pack_key(self.line, (0, 2 * number + 1)))
                 self._first = number + 1
         elif self._logged > 2 * self.known.count + FEW_CHANGES:
             self._rewritten, self._old, self._logged = 0, self._next, self.known.count
@@ -194,7 +195,7 @@ class IdLog:
         is_ours: Callable[[int], bool],
     ) -> None:
         """Take over the ids of an earlier run; none if the key of their hash is not `is_ours`. A turn must run then."""
-        self._line, self._is_stored = line, True
+        self.line, self._is_stored = line, True
         try:
             key = unpack_count(line, value)
         except DamagedError:
@@ -220,4 +221,4 @@ class IdLog:
 
     def _note_damage(self) -> None:
         if self._disk is not None:
-            self._disk.damages.note((self._line, 0), IDS)
+            self._disk.damages.note((self.line, 0), IDS)

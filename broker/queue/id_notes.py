@@ -32,6 +32,11 @@ class IdNotes:
         """True if ids of messages that may be in the queue wait, or are about to, for the files of bodies."""
         return bool(self._fresh) or self._filing > 0
 
+    @property
+    def has_any(self) -> bool:
+        """True if the next run has something to note."""
+        return bool(self._fresh or self._runs or self._repeats)
+
     def add(self, mark: bytes, message: Message, value: int, waiting: Awaited | None) -> None:
         """Note an id that was taken, and notify who waits."""
         self._fresh.append((mark, message, value, waiting))

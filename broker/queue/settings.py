@@ -14,7 +14,9 @@ from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.arguments import (
     BODY,
     CLASSIC,
+    ID_KEYS,
     MAX_EXPIRY_MS,
+    OF_IDS,
     OVERFLOWS,
     QUORUM,
     RUNNING,
@@ -219,6 +221,16 @@ def queue_settings(
         max_age=None if (age := either("max-age")) is None else age_ms(age),
         segment_octets=smaller("stream-max-segment-size-bytes"),
     )
+
+
+def exchange_settings(arguments: Table, definition: Mapping[str, Any]) -> QueueSettings:
+    """Return the settings of an exchange, for a time after the publish: policies with another mode are for queues."""
+    if definition.get("deduplicate-mode", WINDOW) != WINDOW:
+        definition = {}
+    own = {key: field for key, field in arguments.items() if key in OF_IDS}
+    own["x-deduplicate-mode"] = "longstr", WINDOW
+    settings = queue_settings(own, {key: definition[key] for key in ID_KEYS if key in definition})
+    return NO_SETTINGS if settings.deduplicate is None else settings
 
 
 def delays_nothing(arguments: Table, settings: QueueSettings) -> bool:

@@ -10,12 +10,19 @@ from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Final, NamedTuple
 
-from leveret.broker.queue.arguments import FILTER_SIZE, OF_QUEUES
+from leveret.broker.queue.arguments import FILTER_SIZE, OF_IDS, OF_QUEUES
 
 log = logging.getLogger("leveret.queue")
 
 OF_EXCHANGES: Final = frozenset(
-    ("alternate-exchange", "hash-header", "hash-property", "x-delayed-type", "x-recent-history-length")
+    (
+        "alternate-exchange",
+        "hash-header",
+        "hash-property",
+        "x-delayed-type",
+        "x-recent-history-length",
+        *OF_IDS,
+    )
 )
 OF_OTHERS: Final = {FILTER_SIZE: "streams of RabbitMQ"}
 """Arguments that other brokers' queues have and ours do not, and whose they are; RabbitMQ 3.13 refuses none of them."""

@@ -60,6 +60,9 @@ async def close_store(host: AdministeredBroker, disk: "DataStore", stored: Store
     await host.loop.finish_jobs()
     await _publish_dead_letters(host, disk)
     disk.commits.prepare_stop()
+    for vhost in host.vhosts.values():
+        for ids in vhost.once.values():
+            ids.save()
     lost = await _flush_promised(host, disk, stored)
     if lost:
         text = "disk full at shutdown: messages=%d not written; publishers must resend the unconfirmed ones"

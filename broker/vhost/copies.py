@@ -66,7 +66,17 @@ def is_stored_by(queues: Sequence[Queue], *, persistent: bool) -> bool:
 class Copies:
     """The copies of one message. The caller must `put` it into each of its queues, and then call `finish`."""
 
-    __slots__ = ("_awaits", "_nacks", "_promise", "_promised", "_saved", "is_finished", "is_taken", "message")
+    __slots__ = (
+        "_awaits",
+        "_nacks",
+        "_promise",
+        "_promised",
+        "_saved",
+        "is_finished",
+        "is_taken",
+        "message",
+        "on_refused",
+    )
 
     def __init__(
         self,
@@ -92,6 +102,7 @@ class Copies:
         self._nacks = nacks
         self.is_finished = False  # True if no further queue gets it
         self.is_taken = True  # True while no queue has refused it
+        self.on_refused: Callable[[], object] | None = None  # called when a queue refuses it
         others = [queue for queue in queues if not queue.awaits_consumers] if self._awaits else queues
         if is_stored_by(others, persistent=persistent):
             if isinstance(message, Persistent):
@@ -107,6 +118,11 @@ class Copies:
     def is_stored(self) -> bool:
         """True if queues write the message to disk."""
         return self._saved is not None
+
+    @property
+    def awaited(self) -> Promise | None:
+        """The promise to its publisher if consumers answer that."""
+        return None if self._promised is None else self._promise
 
     @property
     def stays(self) -> bool:
@@ -141,6 +157,8 @@ class Copies:
     def refuse(self) -> None:
         """Break the promise to the publisher: the message has not reached a queue."""
         self.is_taken = False
+        if self.on_refused is not None:
+            self.on_refused()
         if self._promise is not None and self._nacks:
             self._promise.refused()
 

@@ -7,24 +7,33 @@ from collections.abc import Sequence
 
 from leveret.broker.queue.interfaces import ClientChannel
 from leveret.broker.queue.queue import SMALL
+from leveret.broker.vhost.exchange_ids import ExchangeIds
 from leveret.broker.vhost.publish_route import Route
 from leveret.storage.message import Message, Persistent
 
 
 class OnceRoute(Route):
-    """The route to queues of which some take each message once (`broker.queue.deduplication.Deduplication.sifts`)."""
+    """The route to queues, or of an exchange, that take each message once (`Deduplication.sifts`)."""
 
-    __slots__ = ()
+    __slots__ = ("ids",)
+
+    ids: ExchangeIds | None
+    """The ids that the exchange knows, which come first; None if only queues take each message once."""
 
     def put(self, channel: ClientChannel, messages: Sequence[Message], largest: int) -> None:
         """Put the next messages of a channel into the inboxes of its queues, but for repeats; see `Route.put`."""
-        count = len(messages)
+        count, once = len(messages), self.ids
+        if once is not None:
+            taken, refused = once.sift(messages, largest)
+            for at in refused:
+                _refuse(channel, messages[at], at, copies=len(self.durable))
+            messages = taken
         for queue in self.queues:
             taken = messages
             if (ids := queue.ids) is not None and ids.sifts:
                 taken, refused = ids.sift(messages, largest)
                 for at in refused:
-                    _refuse(channel, messages[at], at, is_durable=queue.durable)
+                    _refuse(channel, messages[at], at, copies=queue.durable)
             queue.inbox += taken
             queue.touch()
             if not queue.inbox:
@@ -37,11 +46,11 @@ class OnceRoute(Route):
             channel.number_publishes(self, count)
 
 
-def _refuse(channel: ClientChannel, message: Message, at: int, *, is_durable: bool) -> None:
-    """Nack the publish that is `at` a place in the run that follows; the queue has no copy of its message."""
+def _refuse(channel: ClientChannel, message: Message, at: int, *, copies: int) -> None:
+    """Nack the publish that is `at` a place in the run that follows; so many of its stored copies are not there."""
     if isinstance(message, Persistent):
         message.refused()
-        if is_durable:
+        for _ in range(copies):
             message.copies -= 1
             message.accepted()
     elif channel.confirms is not None:

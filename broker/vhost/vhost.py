@@ -5,6 +5,7 @@ import secrets
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Protocol
 
@@ -25,13 +26,14 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.retained_queue import RetainedQueue
 from leveret.broker.queue.retention import Retention
 from leveret.broker.queue.retries import Retries
-from leveret.broker.queue.settings import QueueSettings, delays_nothing, queue_settings
+from leveret.broker.queue.settings import QueueSettings, delays_nothing, exchange_settings, queue_settings
 from leveret.broker.queue.unknown_arguments import warn_of_unknown
 from leveret.broker.scheduling.node_context import INTERNAL, NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.dead_lettering import MOST_DEATHS, DeadLettering
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.direct_reply_to import ReplyQueues
+from leveret.broker.vhost.exchange_ids import ExchangeIds, configure_ids
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import VHostParameters
 from leveret.broker.vhost.policies import EXCHANGES, Applied, Policies, PolicyRecord, queue_kind
@@ -124,6 +126,8 @@ class VHost:
         router.work = self._work
         router.predeclare()
         self.queues: dict[str, Queue] = {}
+        self.once: dict[str, ExchangeIds] = {}
+        """The ids that exchanges know which take each message once, by the exchange's name."""
         self.ending: dict[Queue, None] = {}  # deleted queues with messages to discard (`Queue.delete`)
         self._ending_names: dict[str, Queue] = {}
         """Those of them that stay recorded under their names until they have discarded their messages."""
@@ -180,7 +184,7 @@ class VHost:
         exchange = self.router.declare(
             name, type_name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments
         )
-        if self.policies:
+        if self.policies or exchange.arguments:
             self._configure_exchange(exchange)
         self.histories.declared(exchange)
         self.context.note("exchange_created", self.name, name, exchange, type=type_name)
@@ -196,6 +200,8 @@ class VHost:
 
     def _exchange_deleted(self, exchange: Exchange) -> None:
         self.context.note("exchange_deleted", self.name, exchange.name)
+        if (ids := self.once.pop(exchange.name, None)) is not None:
+            ids.forget_all()
         self.histories.deleted(exchange)
 
     def _make_line(self, exchange: Exchange) -> DelayLine:
@@ -570,10 +576,16 @@ class VHost:
         queue.configure(settings)
 
     def _configure_exchange(self, exchange: Exchange) -> None:
-        """Set the alternate exchange; an argument takes precedence over policies. The default exchange has none."""
-        if exchange.name and "alternate-exchange" not in exchange.arguments:
-            definition = self.exchange_policies(exchange).definition
+        """Set alternate exchange and deduplication; arguments go before policies. The default exchange has none."""
+        if not exchange.name:
+            return
+        definition = self.exchange_policies(exchange).definition
+        if "alternate-exchange" not in exchange.arguments:
             self.router.set_alternate(exchange, definition.get("alternate-exchange"))
+        settings = exchange_settings(exchange.arguments, definition)
+        make = partial(ExchangeIds, exchange, self.name, self._turn, self.context, self.disk)
+        if configure_ids(self.once, exchange.name, settings, make):
+            self.router.generation += 1  # routes cache which exchanges take each message once
 
     # -- direct reply-to ------------------------------------------------------------------------------------------
 

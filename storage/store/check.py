@@ -537,7 +537,7 @@ class Check:
         self._delayed = sum(lines.values())
 
     def _check_ids(self) -> None:
-        queues = self._ids_of(QueueRow)
+        owners = self._ids_of(QueueRow) | self._ids_of(ExchangeRow)
         for key, value in self._table(message_ids.TABLE):
             with self._reporting(f"{message_ids.TABLE} {key.hex()}"):
                 line = int.from_bytes(key[: delayed.LINE_SIZE], "big")
@@ -546,8 +546,8 @@ class Check:
                 else:
                     delayed.unpack_key(key)
                     delayed.checked(key, value, "row")
-                if delayed.queue_of(line) not in queues:
-                    text = "ids of messages of a queue that does not exist"
+                if delayed.queue_of(line) not in owners:
+                    text = "ids of messages of a queue or exchange that does not exist"
                     self._report(f"{message_ids.TABLE} {line}", text, damage=False)
 
     def _check_segments(self) -> None:

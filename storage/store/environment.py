@@ -536,11 +536,11 @@ class Environment:
         self._give_back()
         return found
 
-    def recover_ids(self, queues: Collection[int]) -> dict[int, bytes]:
-        """Return the line of ids of each queue (by id) that has any, with its row; the next commits delete others."""
+    def recover_ids(self, owners: Collection[int]) -> dict[int, bytes]:
+        """Return the lines of ids of queues and exchanges (by id), with their rows; the next commits delete others."""
         with self.store.env.begin() as txn:
             found = delayed.stored_lines(txn.cursor(self.store.db[message_ids.TABLE]))
-        known = delayed.current_lines(found, (), queues)
+        known = delayed.current_lines(found, (), owners)
         self._gone_lines += [(message_ids.TABLE, line) for line in found if line not in known]
         return {line: value for line, value in found.items() if line in known}
 

@@ -48,7 +48,7 @@ IDLE_SECONDS = 20.0
 MOST_LEFT = 2000
 """Inputs that stay in a queue after a start: looking at more takes long."""
 TAKEN_ONCE = {"x-deduplicate": "message_id", "x-deduplicate-for": 24 * 60 * 60 * 1000}
-WINDOW, RUNNING = "window", "running"
+WINDOW, RUNNING, EXCHANGE = "window", "running", "exchange"
 REPEATED = 0.1
 """Share of inputs that are repeated for no reason."""
 _INPUT, _OUTPUT = 0, 1
@@ -72,7 +72,8 @@ class Line(NamedTuple):
     gets: bool = False
     """True for basic.get instead of a consumer."""
     once: str = ""
-    """The mode of a queue that takes each input once, with a feeder that repeats what was not confirmed."""
+    """The mode of a queue that takes each input once, with a feeder that repeats what was not confirmed; or that an
+    exchange before the queue, and a transient one, does."""
     ahead: int = 8
     """Inputs that wait beside those of one transaction, at most; with 0 each is published after the last commit."""
 
@@ -97,6 +98,8 @@ ONCE = (
     Line("tx.once.fresh", once=WINDOW, ahead=0),
     Line("tx.once.running", once=RUNNING, ahead=0),
     Line("tx.once.consumer", "consumer-ack", sizes=(SMALL, THRESHOLD), once=WINDOW),
+    Line("tx.once.exchange", most=3, sizes=(SMALL, THRESHOLD), once=EXCHANGE),
+    Line("tx.once.exchange.fresh", once=EXCHANGE, ahead=0),
     Line("tx.once.many", least=50, most=500, once=RUNNING),
 )
 """Lines of which each input has one output, however often it is published."""
@@ -260,7 +263,8 @@ class Feeder(Windowed):
         size = SMALL if self.line.most > 1 or self.rng.random() < small else around(THRESHOLD, self.rng)
         properties = b"".join([_WITH_ID, _NUMBER.pack(number)]) if self.line.once else b""
         body = make_body(Id(_INPUT, 0, number), fill(size, number))
-        return publish_frames(self.line.name, body, properties=properties)
+        exchange = self.line.name if self.line.once == EXCHANGE else ""
+        return publish_frames(self.line.name, body, exchange=exchange, properties=properties)
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
         """Take a confirm."""
@@ -445,9 +449,19 @@ async def declare(port: int, lines: Sequence[Line] = FEW) -> None:
         *((line.name, line.mode, line.once) for line in lines),
     ]:
         arguments: Any = {"x-confirm-mode": mode}
-        if once:
+        if once and once != EXCHANGE:
             arguments |= {**TAKEN_ONCE, "x-deduplicate-mode": once}
         await link.call(commands.Queue.Declare(queue=name, durable=True, arguments=arguments))
+        if once == EXCHANGE:
+            exchange = commands.Exchange.Declare(
+                exchange=name, exchange_type="fanout", durable=True, arguments=TAKEN_ONCE
+            )
+            beside = f"{name}.beside"
+            limited = {"x-max-length": 10}
+            await link.call(exchange)
+            await link.call(commands.Queue.Declare(queue=beside, arguments=limited))
+            for queue in (name, beside):
+                await link.call(commands.Queue.Bind(queue=queue, exchange=name))
     await link.close()
 
 

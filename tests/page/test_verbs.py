@@ -66,8 +66,8 @@ NOT_FOR_A_PAGE = {
         "topic-permissions/{vhost}/{user}/{exchange}"
     ),
     "rare, and done by a command": (
-        "global-parameters/{name} leveret/queues/{vhost}/{queue}/replay leveret/queues/{vhost}/{queue}/ids auth/attempts/{node} "
-        "auth/attempts/{node}/source reset reset/{node}"
+        "global-parameters/{name} leveret/queues/{vhost}/{queue}/replay leveret/queues/{vhost}/{queue}/ids "
+        "leveret/exchanges/{vhost}/{exchange}/ids auth/attempts/{node} auth/attempts/{node}/source reset reset/{node}"
     ),
     "a limit or parameter is set to -1, or ended where it is shown": (
         "user-limits/{user}/{limit} vhost-limits/{vhost}/{limit} parameters/{component}/{vhost}/{name}"
@@ -103,7 +103,7 @@ NOT_LISTED = {
     "feature-flags": "all are always enabled",
     "federation-links": "there is no federation",
     "global-parameters": "rare, and listed by a command",
-    "leveret/ids": "on the page of each queue",
+    "leveret/ids": "on the page of each queue; those of exchanges by a command",
     "queues/detailed": "the list of queues has its columns",
     "users/without-permissions": "the matrix of permissions shows them",
 }

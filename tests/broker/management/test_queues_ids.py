@@ -7,6 +7,8 @@ import pytest
 from doubles.fakes import Client, Node, node_in, settle
 from services.api import OPERATOR, Api
 
+from leveret.broker.amqp.commands import Exchange, Queue, make
+
 IDS = "leveret/queues/%2F/q/ids"
 
 
@@ -34,6 +36,7 @@ def test_the_queues_are_listed(node):
         {
             "vhost": "/",
             "queue": name,
+            "exchange": "",
             "deduplicate": "message_id",
             "mode": mode,
             "for": time,
@@ -80,3 +83,30 @@ def test_who_may_do_what(node):
     assert 200 == other.request("GET", f"{IDS}?id=1").status
     assert 401 == other.delete(IDS)
     assert [2, 2] == [row["ids"] for row in api.get("leveret/ids")]
+
+
+def test_the_ids_of_an_exchange(node):
+    """An exchange is listed, asked and told like a queue, and explained where a publish to it is."""
+    client, api = Client(node), Api(node, OPERATOR)
+    arguments = {"x-deduplicate": ("longstr", "header:task")}
+    client.send(make(Exchange.Declare, 0, "e", "fanout", False, True, False, False, False, arguments))
+    settle(node)
+    client.send(make(Queue.Bind, 0, "plain", "e", "", False, {}))
+    settle(node)
+    for text in "121":
+        client.publish("", b"m", exchange="e", headers={"task": ("longstr", text)}, delivery_mode=2)
+    settle(node)
+    (row,) = [row for row in api.get("leveret/ids/%2F") if row["exchange"]]
+    assert ("e", "", "window", 2, 1) == tuple(
+        row[key] for key in ("exchange", "queue", "mode", "ids", "repeated")
+    )
+    path = "leveret/exchanges/%2F/e/ids"
+    assert api.get(f"{path}?id=1")["known"]
+    explain = "leveret/explain/publish/%2F/e"
+    lines = api.post(explain, {"routing_key": "", "headers": {"task": "1"}}).body["lines"]
+    assert any("not routed: duplicate of a message of " in line for line in lines)
+    assert {"forgotten": 1} == api.request("DELETE", f"{path}?id=1").body
+    lines = api.post(explain, {"routing_key": "", "headers": {"task": "1"}}).body["lines"]
+    assert "  the exchange takes each message once (header:task): knows 1 id, dropped 1 repeat" in lines
+    assert 400 == api.request("GET", "leveret/exchanges/%2F/amq.fanout/ids?id=1").status
+    assert 404 == api.request("GET", "leveret/exchanges/%2F/none/ids?id=1").status

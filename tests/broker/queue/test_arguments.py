@@ -9,9 +9,9 @@ from leveret.broker.amqp.tables import Field, Table
 from leveret.broker.errors import AMQPError, ReplyCode
 from leveret.broker.queue.arguments import (
     MAX_EXPIRY_MS,
-    check_alternate_exchange_type,
     check_consume_arguments,
     check_dead_letter_exchange_type,
+    check_exchange_arguments,
     check_exchange_equivalence,
     check_may_be_generated,
     check_queue_arguments,
@@ -207,11 +207,11 @@ def test_exchange_names_in_arguments_must_be_strings():
         == "invalid type 'signedint' for arg 'x-dead-letter-exchange' in queue 'q' in vhost 'v'"
     )
     assert (
-        refusal(check_alternate_exchange_type, "e", "/", {"alternate-exchange": ("void", None)})
+        refusal(check_exchange_arguments, "e", "/", {"alternate-exchange": ("void", None)})
         == "invalid type 'void' for arg 'alternate-exchange' in exchange 'e' in vhost '/'"
     )
     check_dead_letter_exchange_type("q", "/", {"x-dead-letter-exchange": text("")})
-    check_alternate_exchange_type("e", "/", {})
+    check_exchange_arguments("e", "/", {})
 
 
 @pytest.mark.parametrize(

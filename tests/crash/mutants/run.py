@@ -182,6 +182,7 @@ MUTANTS: dict[str, tuple[Callable[[Path, str], Totals], Callable[[], str]]] = {
     "id_unwritten": (_repeated, str),
     "id_lost_when_rewritten": (_repeated, str),
     "id_of_others": (_repeated, str),
+    "id_of_another_scope": (_repeated, str),
     "repeat_confirmed_early": (_repeated, str),
     "open_reader": (_filled, why_no_small_disks),
 }

@@ -1,0 +1,178 @@
+"""Exchanges that take each message once: an id is answered once, whatever queues its message is routed to.
+
+Theory. An exchange with `x-deduplicate` keeps ids as a queue does (`broker.queue.deduplication`), for a time from the
+publish, and does not follow what becomes of the messages. It is asked before a message goes to any queue; a repeat
+goes to none. The first one is known once all its queues have it: one that a queue refuses, or that has no queue, leaves
+no id. No commit begins between the first queue's run and the last one's (`Turn.is_split`), nor before the run of this:
+so an id is on disk if and only if all copies of its message are.
+
+Only publishes to the exchange itself count: not what it gets by bindings, as an alternate or dead letter exchange.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from leveret.broker.queue.deduplication import Deduplication
+from leveret.broker.queue.due_line import DelayDisk
+from leveret.broker.queue.id_notes import told
+from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
+from leveret.broker.scheduling.node_context import NodeContext
+from leveret.broker.scheduling.turn import Turn
+from leveret.broker.vhost.copies import Copies, is_stored_by
+from leveret.confirm.channel_confirms import ChannelConfirms
+from leveret.confirm.promise import Promise
+from leveret.exchanges.base import Exchange
+from leveret.storage.message import Awaited, Message, Persistent, Promised, Publisher
+
+
+class ExchangeIds(Deduplication):
+    """The ids that one exchange knows; it notes them in each turn, as a queue among those that were touched."""
+
+    durable = True  # its ids wait for the commits of messages, even if it is transient
+    saves_all = awaits_consumers = False
+
+    def __init__(
+        self, exchange: Exchange, vhost: str, turn: Turn, context: NodeContext, disk: DelayDisk | None
+    ) -> None:
+        self.exchange = exchange
+        self.name = exchange.name
+        self.vhost = vhost
+        self.qid = exchange.number
+        self.tally = exchange
+        self.touched = False
+        self._turn = turn
+        super().__init__(self, context, disk, kind="exchange")
+
+    def identify(self) -> int:
+        """Take over the number that the exchange of an earlier run has, and return it."""
+        self._ids.log.line = self.exchange.number
+        return self.exchange.number
+
+    # -- publishes ----------------------------------------------------------------------------------------------------
+
+    def drops(
+        self,
+        mark: bytes,
+        message: Message,
+        queues: Sequence[Queue],
+        confirms: ChannelConfirms | None,
+        *,
+        persistent: bool,
+    ) -> bool:
+        """Return whether a message for these queues is a repeat; its channel's `confirms` have just numbered it."""
+        content = message.address, message.content, message.channel_id
+        if is_stored_by(queues, persistent=persistent):
+            message = Persistent(*content, confirms, 0 if confirms is None else confirms.seq_no, 1)
+        elif confirms is not None:
+            message = Promised(*content, Promise(confirms, confirms.seq_no, 1))
+        if not self.is_repeat(mark, message):
+            return False
+        if confirms is not None:
+            confirms.hold(confirms.seq_no)
+        return True
+
+    def is_repeat(self, mark: bytes, message: Message) -> bool:
+        """Return whether a message is a repeat, of which no queue has a copy; see `Deduplication.is_repeat`."""
+        if not super().is_repeat(mark, message):
+            return False
+        if isinstance(message, Persistent):
+            message.copies = message.open_copies = 1
+        return True
+
+    def taken(self, mark: bytes, copies: Copies) -> None:
+        """Know the id of a message that its queues have taken, or are taking."""
+        if not copies.is_taken:
+            return
+        self.take(mark, copies.message)
+        copies.on_refused = partial(self.free, mark)
+        promise = copies.awaited
+        if promise is not None and promise.publisher is not None:
+            self._open[mark] = []
+            promise.publisher = _Verdict(self, mark, promise.publisher)
+
+    def take(self, mark: bytes, message: Message) -> None:
+        """Know the id of a message; one whose body has a file is noted once that is written."""
+        super().take(mark, message)
+        self._replaced.clear()  # nothing tells when the first of the two is gone
+        disk = self._disk
+        if (
+            disk is not None
+            and isinstance(message, Persistent)
+            and len(message.content) >= disk.blob_threshold
+            and not message.msg_id
+        ):
+            disk.journal.write_file(message, lambda _is_written: False)
+
+    def heard(self, mark: bytes, first: Awaited, *, is_accepted: bool) -> None:
+        """Tell the publishers of a message, and of its repeats, what its consumers have answered."""
+        waiting = [first, *self._open.pop(mark, ())]
+        if not is_accepted:
+            self.free(mark)
+            told(waiting, False)
+            return
+        if self._disk is not None:
+            self._ids.keep(mark)
+        self._notes.tell(waiting)
+
+    def save(self) -> None:
+        """Have the next commit write the ids of messages that wait for consumers, and that a stop writes."""
+        for mark in self._open:
+            self._ids.keep(mark)
+
+    # -- a runnable of the turn ---------------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Run at the end of this turn."""
+        if not self.touched:
+            self.touched = True
+            self._turn.queues.append(self)
+
+    def end_first(self) -> None:
+        """Do nothing: no message ends here."""
+
+    @property
+    def has_input(self) -> bool:
+        """True if ids wait for the next run."""
+        return self._notes.has_any
+
+    stores_input = has_input
+
+    def run(self) -> bool:
+        """Note the ids that this turn has taken."""
+        self.note()
+        return False
+
+
+def configure_ids(
+    known: dict[str, ExchangeIds], name: str, settings: QueueSettings, make: Callable[[], ExchangeIds]
+) -> bool:
+    """Make, change or remove the ids that an exchange knows, among those of others; return whether they changed."""
+    ids = known.get(name)
+    if settings == (NO_SETTINGS if ids is None else ids.settings):
+        return False
+    if ids is None:
+        ids = known[name] = make()
+    ids.configure(settings)
+    if settings.deduplicate is None:
+        del known[name]
+    return True
+
+
+class _Verdict:
+    """The publisher of a message that consumers confirm: it hears what they say once the id is safe."""
+
+    __slots__ = ("_ids", "_mark", "_publisher")
+
+    def __init__(self, ids: ExchangeIds, mark: bytes, publisher: Publisher) -> None:
+        self._ids = ids
+        self._mark = mark
+        self._publisher = publisher
+
+    def accepted(self, seq_no: int) -> None:
+        """Confirm the message, and its repeats."""
+        self._ids.heard(self._mark, Promise(self._publisher, seq_no, 1), is_accepted=True)
+
+    def refused(self, seq_no: int) -> None:
+        """Nack them."""
+        self._ids.heard(self._mark, Promise(self._publisher, seq_no, 1), is_accepted=False)
