@@ -75,6 +75,13 @@ def publish(client: Client, text: str = "1", key: str = "q", body: bytes = b"m",
     client.publish(key, body, message_id=text, delivery_mode=options.pop("mode", 2), **options)
 
 
+def published(client: Client, *texts: str) -> None:
+    """Publish a message with each of these ids, `1` by default, and let turns and commits end."""
+    for text in texts or ("1",):
+        publish(client, text)
+    settle(client.node)
+
+
 def queue(node: Node, name: str = "q") -> Any:
     """Return a queue of the vhost /."""
     return node.vhosts["/"].queues[name]
@@ -194,8 +201,7 @@ class TestIds:
         assert logging.WARNING == record.levelno
         assert 2 == node.context.ids.refused
         node.pass_time(MINUTE + 20)
-        publish(client, "3")
-        settle(node)
+        published(client, "3")
         assert 3 == count(node)
 
 
@@ -308,16 +314,13 @@ class TestModes:
     def test_a_window_is_a_time_after_the_publish(self, node):
         """In a window an id is known for its time, whether or not the message was consumed."""
         client = ready(node, WINDOW)
-        publish(client)
-        settle(node)
+        published(client)
         get(client)
         node.pass_time(MINUTE - 1)
-        publish(client)
-        settle(node)
+        published(client)
         assert 0 == count(node)
         node.pass_time(20)
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == count(node)
 
     def test_a_window_without_a_time_is_one_of_ten_minutes(self, node):
@@ -325,62 +328,50 @@ class TestModes:
         client = ready(node, once(mode="window"))
         publish(client)
         node.pass_time(10 * MINUTE - 1)
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == count(node)
 
     def test_while_it_is_queued_an_id_is_known_until_the_delivery(self, node):
         """A message that is delivered makes room for another one, before it is acked, and when it comes back."""
         client = ready(node, QUEUED)
-        publish(client)
-        publish(client)
-        settle(node)
+        published(client, "1", "1")
         assert 1 == count(node)
         tag = get(client, settled=False)
-        publish(client)
-        publish(client)
-        settle(node)
+        published(client, "1", "1")
         assert 1 == count(node)
         client.send(make(Basic.Nack, tag, False, True))
         settle(node)
         assert 2 == count(node)
         get(client)
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == count(node)
         get(client)
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == count(node)
 
     @pytest.mark.parametrize("end", ["ack", "reject"])
     def test_while_it_runs_an_id_is_known_until_it_is_settled(self, node, end):
         """A message that is unacked, or was requeued, is the only one of its id; after its end there may be another."""
         client = ready(node, RUNNING)
-        publish(client)
-        settle(node)
+        published(client)
         for _ in range(2):
             tag = get(client, settled=False)
-            publish(client)
-            settle(node)
+            published(client)
             assert 0 == count(node)
             client.send(make(Basic.Nack, tag, False, True))
-            publish(client)
-            settle(node)
+            published(client)
             assert 1 == count(node)
         tag = get(client, settled=False)
         client.send(make(Basic.Ack, tag, False) if end == "ack" else make(Basic.Reject, tag, False))
         settle(node)
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == count(node)
 
     @pytest.mark.parametrize("end", [make(Basic.Ack, 1, False), make(Basic.Reject, 1, False)])
     def test_a_publish_after_an_ack_is_no_repeat_in_the_same_read_either(self, node, end):
         """A task that settles its message and publishes it again at once is queued again."""
         client = ready(node, RUNNING)
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == get(client, settled=False)
         again = publish_frames("q", b"m", message_id="1", delivery_mode=2)
         client.receive(encode_method(1, end) + again + again)
@@ -390,18 +381,15 @@ class TestModes:
     def test_an_id_may_be_known_for_a_time_after_the_end(self, node):
         """With a time too, it begins when the message is settled."""
         client = ready(node, once(mode="running", time=MINUTE))
-        publish(client)
-        settle(node)
+        published(client)
         node.pass_time(5 * MINUTE)
         publish(client)
         get(client)
         node.pass_time(MINUTE - 1)
-        publish(client)
-        settle(node)
+        published(client)
         assert 0 == count(node)
         node.pass_time(20)
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == count(node)
 
     @pytest.mark.parametrize("arguments", [QUEUED, RUNNING])
@@ -412,9 +400,7 @@ class TestModes:
         publish(client)
         client.send(basic_consume("q", "c", no_ack=True))
         settle(node)
-        publish(client)
-        publish(client)
-        settle(node)
+        published(client, "1", "1")
         assert 3 == sum(isinstance(item.method, Basic.Deliver) for item in client.take())
 
     def test_another_mode_or_source_forgets_all_ids_and_another_time_none(self, node):
@@ -430,16 +416,12 @@ class TestModes:
         ):
             policies.set("p", "^q$", definition)
             node.run_turn()
-            publish(client)
-            publish(client)
-            settle(node)
+            published(client, "1", "1")
             expected += is_new
             assert expected == count(node)
         policies.clear("p")
         node.run_turn()
-        publish(client)
-        publish(client)
-        settle(node)
+        published(client, "1", "1")
         assert expected + 2 == count(node)
 
     def test_ids_that_have_all_expired_are_forgotten_without_another_publish(self, node):
@@ -528,21 +510,17 @@ class TestAnswers:
         client = ready(
             node, once(time=MINUTE, **{"x-confirm-mode": ("longstr", "consumer-ack")}), confirms=True
         )
-        publish(client)
-        publish(client)
-        settle(node)
+        published(client, "1", "1")
         assert [] == acks(client)
         other = Client(node)
         tag = get(other, settled=False)
-        publish(client)
-        settle(node)
+        published(client)
         assert [] == acks(client)
         other.send(make(Basic.Ack, tag, False))
         settle(node)
         (line,) = acks(client)
         assert "delivery_tag=3" in line
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == len(acks(client))
         assert 0 == count(node)
 
@@ -552,9 +530,7 @@ class TestAnswers:
         client = ready(
             node, {**arguments, "x-confirm-mode": ("longstr", "consumer-ack-light")}, confirms=True
         )
-        publish(client)
-        publish(client)
-        settle(node)
+        published(client, "1", "1")
         queue(node).purge()
         node.run_turn()
         assert ["basic.nack" in line for line in acks(client)] == [True]
@@ -580,8 +556,7 @@ class TestAnswers:
     def test_a_transaction_that_ends_a_message_may_publish_it_again(self, node, arguments, is_first, outcome):
         """Its publish is new in whatever order the two come, and a second one is a repeat; after a requeue all are."""
         client = ready(node, arguments)
-        publish(client)
-        settle(node)
+        published(client)
         tag = get(client, settled=False)
         client.send(Tx.Select())
         end = (
@@ -604,8 +579,7 @@ class TestAnswers:
             node = node.killed()
             client = Client(node)
             assert 1 + is_free == count(node)
-            publish(client)
-            settle(node)
+            published(client)
             assert 1 + is_free == count(node)
         for _ in range(1 + is_free):
             get(Client(node))
@@ -616,9 +590,7 @@ class TestAnswers:
     def test_a_transaction_may_publish_what_it_ends_where_consumers_confirm(self, node):
         """Publishers of the first message hear with the transaction, and those of the second from its consumer."""
         client = ready(node, {**RUNNING, "x-confirm-mode": ("longstr", "consumer-ack")}, confirms=True)
-        publish(client)
-        publish(client)
-        settle(node)
+        published(client, "1", "1")
         other = Client(node)
         tag = get(other, settled=False)
         other.send(Tx.Select())
@@ -627,8 +599,7 @@ class TestAnswers:
         other.send(Tx.Commit())
         settle(node)
         assert any("delivery_tag=2" in line for line in acks(client))
-        publish(client)
-        settle(node)
+        published(client)
         assert (1, []) == (count(node), acks(client))
         tag = get(other, settled=False)
         other.send(make(Basic.Ack, tag, False))
@@ -639,8 +610,7 @@ class TestAnswers:
     def test_a_publish_after_a_reject_is_no_repeat_while_the_dead_letter_waits(self, node):
         """A message that was rejected in the same read is on its way elsewhere: its id is free."""
         client = ready(node, {**RUNNING, "x-dead-letter-exchange": ("longstr", "amq.fanout")})
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == get(client, settled=False)
         again = publish_frames("q", b"m", message_id="1", delivery_mode=2)
         client.receive(encode_method(1, make(Basic.Reject, 1, False)) + again)
@@ -652,12 +622,9 @@ class TestAnswers:
         """Publishers of messages that come back, and of repeats, hear from the consumer that acks at last."""
         client = ready(node, {**arguments, "x-confirm-mode": ("longstr", "consumer-ack")}, confirms=True)
         other = Client(node)
-        publish(client)
-        publish(client)
-        settle(node)
+        published(client, "1", "1")
         tag = get(other, settled=False)
-        publish(client)
-        settle(node)
+        published(client)
         other.send(make(Basic.Nack, tag, False, True))
         settle(node)
         assert [] == acks(client)
@@ -679,9 +646,7 @@ class TestAnswers:
         client = ready(node, more, confirms=True)
         node.vhosts["/"].policies.set("p", "^q$", definition)
         node.run_turn()
-        publish(client)
-        publish(client)
-        settle(node)
+        published(client, "1", "1")
         other = Client(node)
         tag = get(other, settled=False)
         if way == "policy":
@@ -708,16 +673,13 @@ class TestAnswers:
     def test_where_consumers_confirm_a_purge_frees_the_second_of_an_id(self, node):
         """In the mode `queued` an unacked message keeps no id of a purged one."""
         client = ready(node, {**QUEUED, "x-confirm-mode": ("longstr", "consumer-ack")}, confirms=True)
-        publish(client)
-        settle(node)
+        published(client)
         get(Client(node), settled=False)
-        publish(client)
-        settle(node)
+        published(client)
         queue(node).purge()
         node.run_turn()
         assert "basic.nack" in acks(client)[-1]
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == count(node)
 
 
@@ -739,8 +701,7 @@ class TestOtherWays:
             "x-message-ttl": ("signedint", 100),
         }
         ready(node, back, "wait")
-        publish(client)
-        settle(node)
+        published(client)
         for _ in range(2):
             tag = get(client, settled=False)
             client.send(make(Basic.Reject, tag, False))
@@ -749,8 +710,7 @@ class TestOtherWays:
             node.pass_time(100)
             settle(node)
             assert (1, 0) == (count(node), count(node, "wait"))
-            publish(client)
-            settle(node)
+            published(client)
             assert 1 == count(node)
 
     def test_of_two_messages_with_an_id_the_last_one_frees_it(self, node):
@@ -768,12 +728,10 @@ class TestOtherWays:
         settle(node)
         assert 2 == count(node)
         get(client)
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == count(node)
         get(client)
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == count(node)
 
     def test_a_dropped_message_frees_its_id_with_all_that_is_known_of_it(self, node):
@@ -788,8 +746,7 @@ class TestOtherWays:
         for _ in range(2):
             get(client)
         for _ in range(2):
-            publish(client)
-            settle(node)
+            published(client)
             assert 1 == count(node)
             get(client)
 
@@ -858,29 +815,22 @@ class TestOtherWays:
     def test_a_purge_frees_ids_that_depend_on_the_queue_but_those_of_unacked_messages(self, node):
         """After a purge the purged messages may be published again, and an unacked one may not."""
         client = ready(node, RUNNING)
-        publish(client, "1")
-        publish(client, "2")
-        settle(node)
+        published(client, "1", "2")
         tag = get(client, settled=False)
         queue(node).purge()
         settle(node)
-        publish(client, "1")
-        publish(client, "2")
-        settle(node)
+        published(client, "1", "2")
         assert 1 == count(node)
         client.send(make(Basic.Ack, tag, False))
-        publish(client, "1")
-        settle(node)
+        published(client)
         assert 2 == count(node)
 
     def test_a_purge_ends_no_window(self, node):
         """In a window an id is known for its time."""
         client = ready(node, WINDOW)
-        publish(client)
-        settle(node)
+        published(client)
         queue(node).purge()
-        publish(client)
-        settle(node)
+        published(client)
         assert 0 == count(node)
 
     def test_a_retry_that_waits_is_in_the_queue(self, node):
@@ -890,14 +840,12 @@ class TestOtherWays:
             "x-delayed-retry-min": ("signedint", 100),
         }
         client = ready(node, {**RUNNING, **delays})
-        publish(client)
-        settle(node)
+        published(client)
         tag = get(client, settled=False)
         client.send(make(Basic.Nack, tag, False, True))
         settle(node)
         assert 1 == queue(node).held_count
-        publish(client)
-        settle(node)
+        published(client)
         assert 0 == count(node)
         node.pass_time(100)
         settle(node)
@@ -907,8 +855,7 @@ class TestOtherWays:
         settle(node)
         assert 1 == queue(node).held_count
         queue(node).purge()
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == count(node)
 
     def test_a_held_message_is_in_the_queue(self, node):
@@ -922,8 +869,7 @@ class TestOtherWays:
         assert (1, 0) == (queue(node).held_count, count(node))
         node.pass_time(500)
         settle(node)
-        publish(client)
-        settle(node)
+        published(client)
         assert (0, 1) == (queue(node).held_count, count(node))
         get(client)
         publish(client, headers=later)
@@ -931,8 +877,7 @@ class TestOtherWays:
         steps = node.administration.held.act(None, "/", "q", "cancel")
         for _ in steps:
             pass
-        publish(client)
-        settle(node)
+        published(client)
         assert (0, 1) == (queue(node).held_count, count(node))
 
     def test_a_held_message_that_moves_takes_its_id_along(self, node):
@@ -962,8 +907,7 @@ class TestOtherWays:
             node, {**RUNNING, "x-allow-hold": ("bool", True), "x-max-held": ("signedint", 0)}, confirms=True
         )
         publish(client, headers={"x-delay": ("signedint", 500)})
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == count(node)
 
     def test_a_delayed_message_is_a_repeat_when_it_is_due(self, node):
@@ -1026,8 +970,7 @@ class TestOtherWays:
     def test_a_channel_that_closes_gives_its_messages_back(self, node):
         """Unacked messages of a closed channel are queued again, each once."""
         client = ready(node, RUNNING)
-        publish(client)
-        settle(node)
+        published(client)
         get(client, settled=False)
         client.send(make(Channel.Close, 200, "", 0, 0))
         settle(node)
@@ -1042,8 +985,7 @@ class TestOtherWays:
         with monkeypatch.context() as patch:
             patch.setattr(type(backing), "publish", lambda *_args, **_options: 1 / 0)
             publish(client)
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == count(node)
 
 
@@ -1107,8 +1049,7 @@ class TestReplaced:
             publish(client, mode=1)
             settle(disk_node)
             get(client, settled=False)
-            publish(client)
-            settle(disk_node)
+            published(client)
             assert 1 == count(disk_node)
             client.send(end)
             settle(disk_node)
@@ -1144,8 +1085,7 @@ class TestReplaced:
         client = ready(disk_node, {**RUNNING, "x-max-length": ("signedint", 2)})
         options = {"expiration": "10"} if way == "expired" else {}
         publish(client, mode=1, **options)
-        publish(client)
-        settle(disk_node)
+        published(client)
         if way == "expired":
             disk_node.pass_time(20)
         elif way == "dropped":
@@ -1156,12 +1096,10 @@ class TestReplaced:
         settle(disk_node)
         disk_node = disk_node.killed()
         client = Client(disk_node)
-        publish(client)
-        settle(disk_node)
+        published(client)
         assert 1 + (way == "dropped") == count(disk_node)
         get(client)
-        publish(client)
-        settle(disk_node)
+        published(client)
         assert 1 + (way == "dropped") == count(disk_node)
         disk_node.disk.close()
 
@@ -1170,8 +1108,7 @@ class TestReplaced:
         client = Client(node)
         client.declare("q", arguments=RUNNING)
         publish(client, mode=1)
-        publish(client)
-        settle(node)
+        published(client)
         assert 1 == count(node)
 
 
@@ -1186,8 +1123,7 @@ class TestRecovery:
         publish(client)
         disk_node.commit()
         get(client)
-        publish(client)
-        settle(disk_node)
+        published(client)
         start = id_log.IdLog.start_anew
         with pytest.MonkeyPatch.context() as patch:
             if is_cut:  # the change of the rows is in a later commit, which never comes
@@ -1216,13 +1152,11 @@ class TestRecovery:
             disk_node = disk_node.killed()
             client = Client(disk_node)
             assert left + 1 == count(disk_node)
-            publish(client)
-            settle(disk_node)
+            published(client)
             assert left + 1 == count(disk_node)
             get(client)
             settle(disk_node)
-        publish(client)
-        settle(disk_node)
+        published(client)
         assert 1 == count(disk_node)
         disk_node.disk.close()
 
@@ -1230,25 +1164,21 @@ class TestRecovery:
     def test_while_queued_a_message_that_comes_back_after_a_kill_frees_no_other(self, disk_node, when):
         """The id is that of the message which was never delivered, whether it came before the kill or after it."""
         client = ready(disk_node, QUEUED)
-        publish(client)
-        settle(disk_node)
+        published(client)
         get(client, settled=False)
         if when == "before":
             publish(client)
         settle(disk_node)
         disk_node = disk_node.killed()
         client = Client(disk_node)
-        publish(client)
-        settle(disk_node)
+        published(client)
         assert 2 == count(disk_node)
         get(client)
-        publish(client)
-        settle(disk_node)
+        published(client)
         assert 1 == count(disk_node), "the other is queued still"
         get(client)
         assert 0 == queue(disk_node).ids.count
-        publish(client)
-        settle(disk_node)
+        published(client)
         assert 1 == count(disk_node)
         disk_node.disk.close()
 
@@ -1256,11 +1186,9 @@ class TestRecovery:
         """The stored message of an id frees it on disk, although another one that a kill loses has it."""
         client = ready(disk_node, RUNNING)
         publish(client, "1", mode=1)
-        publish(client, "2")
-        settle(disk_node)
+        published(client, "2")
         tag = get(client, settled=False)
-        publish(client, "1")
-        settle(disk_node)
+        published(client)
         get(client)
         get(client)
         assert tag == 1
@@ -1281,36 +1209,28 @@ class TestOperators:
         tags = [get(client, settled=False) for _ in range(2)]
         queue(node).ids.forget("1")
         client.send(make(Basic.Ack, tags[0], False))
-        publish(client, "1")
-        settle(node)
+        published(client)
         assert 2 == count(node)
         queue(node).ids.forget_all()
         client.send(make(Basic.Ack, tags[1], False))
-        publish(client, "2")
-        publish(client, "2")
-        settle(node)
+        published(client, "2", "2")
         assert 3 == count(node)
 
     def test_an_id_can_be_looked_up_and_forgotten(self, node):
         """Whoever asks learns until when an id is known; a forgotten one is taken again, also after a kill."""
         client = ready(node, WINDOW)
-        publish(client)
-        publish(client, "2")
-        settle(node)
+        published(client, "1", "2")
         ids = queue(node).ids
         assert 0 <= ids.known_until("1") - node.wall_clock() - MINUTE < 16
         assert ids.known_until("3") is None
         assert ids.forget("1")
         assert not ids.forget("1")
         settle(node)
-        publish(client)
-        publish(client, "2")
-        settle(node)
+        published(client, "1", "2")
         assert 3 == count(node)
         assert 2 == ids.forget_all()
         settle(node)
-        publish(client, "2")
-        settle(node)
+        published(client, "2")
         assert 4 == count(node)
 
 
@@ -1325,9 +1245,7 @@ class TestDisk:
     def test_ids_survive_a_kill_and_a_restart(self, disk_node, arguments, end):
         """After either the queue knows the ids of its messages, and a check finds nothing."""
         client = ready(disk_node, arguments)
-        publish(client, "1")
-        publish(client, "2")
-        settle(disk_node)
+        published(client, "1", "2")
         get(client)
         again = getattr(disk_node, end)()
         client = Client(again)
@@ -1611,8 +1529,7 @@ class TestDisk:
     ):
         """A kill after a commit that found space for deletions only leaves no id without a message."""
         client = ready(disk_node, arguments)
-        publish(client)
-        settle(disk_node)
+        published(client)
         client.send(make(Basic.Get, 0, "q", True))
         environment = disk_node.disk.environment
         whole = environment._put_rows
@@ -1657,8 +1574,7 @@ class TestDisk:
     def test_what_a_stop_writes_of_promised_messages_has_its_ids(self, disk_node):
         """A graceful stop writes persistent messages whose consumers have not acked, with their ids."""
         client = ready(disk_node, {**RUNNING, "x-confirm-mode": ("longstr", "consumer-ack")}, confirms=True)
-        publish(client)
-        settle(disk_node)
+        published(client)
         for flush in ShutdownFlush.all_of(queue(disk_node), disk_node.disk.blob_threshold):
             while flush.left:
                 flush.step()
