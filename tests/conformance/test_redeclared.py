@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from conformance import redeclared
-from conformance.brokers import Broker, SetUp, rabbitmq_server, start_rabbitmq
+from conformance.brokers import Broker
 
 from leveret.broker.queue.unknown_arguments import OF_OTHERS
 
@@ -54,19 +54,6 @@ def test_what_releases_take_differently_is_told(argument: str) -> None:
     differs = any(RECORDED["3.10"][case] != RECORDED["4.3"][case] for case in cases)
 
     assert differs == (argument in OF_OTHERS or argument in KNOWN_DIFFERENCES)
-
-
-@pytest.mark.skipif(rabbitmq_server() is None, reason="needs rabbitmq-server")
-@pytest.mark.timeout(180)
-def test_the_record_is_true() -> None:
-    """RabbitMQ 3.10 answers now what was recorded."""
-    broker = start_rabbitmq(SetUp("main"))
-    try:
-        found = dict(redeclared.outcomes(broker.address))
-    finally:
-        broker.stop()
-
-    assert {case: answer for case, answer in RECORDED["3.10"].items() if answer != "-"} == found
 
 
 @pytest.mark.parametrize("argument", ["x-consumer-timeout", "x-consumer-disconnected-timeout"])
