@@ -93,6 +93,7 @@ _Content = tuple[bytes | tuple[()], int, int, int, PropertyDemands | None, bool,
 its channel (-1 in that case), its body size, what it requires, whether that is at most persistence, whether it is
 persistent."""
 _NO_CONTENT: _Content = (_NEVER, 0, -1, 0, None, False, False)
+_ACK_OCTETS = 13 + FRAME_OVERHEAD  # size in bytes of the frame of an ack
 STALL_OCTETS = 1024 * 1024  # content sent in answer to one read, after which reading pauses
 BODY_LIMIT = 536870912  # no configuration allows a larger body
 
@@ -520,22 +521,40 @@ class ReceiveLoop:
                     at = end
                     if not multiple and acking.tx is None:
                         record = acking.unacked.pop(tag, None)
+                        is_other = True
+                        while is_other and record is not None:
+                            consumer, seq_id = record
+                            acked = consumer.queue
+                            acked.acks.append(seq_id)
+                            count, is_other = 1, False
+                            if not acking.global_prefetch and size - at > 20 and data[at + 2] == number & 255:
+                                # acks of the same channel that follow differ in their tags only
+                                ack = data[end - _ACK_OCTETS : end - 10]
+                                pop, settle = acking.unacked.pop, acked.acks.append
+                                while startswith(ack, at) and size - at >= _ACK_OCTETS:
+                                    tag, multiple, last = unpack_ack(data, at + 11)
+                                    if multiple or last != FRAME_END:
+                                        break
+                                    at += _ACK_OCTETS
+                                    record = pop(tag, None)
+                                    if record is None or record[0] is not consumer:
+                                        is_other = True
+                                        break
+                                    settle(record[1])
+                                    count += 1
+                            consumer.unacked -= count
+                            acking.acked += count
+                            if acking.global_prefetch:
+                                acking.credit_global(consumer)  # before the touch: first woken, first served
+                            elif consumer.parked:
+                                consumer.wake()
+                            if not acked.touched:
+                                acked.touched = True
+                                turn.queues.append(acked)
                         if record is None:
-                            self._resume_at = end
+                            self._resume_at = at
                             self._number = number
                             raise _unknown_tag(tag)
-                        consumer, seq_id = record
-                        consumer.unacked -= 1
-                        acking.acked += 1
-                        acked = consumer.queue
-                        acked.acks.append(seq_id)
-                        if acking.global_prefetch:
-                            acking.credit_global(consumer)  # before the touch: first woken, first served
-                        elif consumer.parked:
-                            consumer.wake()
-                        if not acked.touched:
-                            acked.touched = True
-                            turn.queues.append(acked)
                         continue
                     self._resume_at = end
                     self._number = number

@@ -979,3 +979,22 @@ def test_the_size_of_the_last_message_is_known():
 
     content = publish[unpack_frame(publish, 0)[2] + FRAME_OVERHEAD :]
     assert len(content) == session.client.connection.message_size
+
+
+def test_acks_in_a_row_count_for_their_consumers():
+    """Acks of one read settle the messages of each consumer of the channel, up to one with an unknown tag."""
+    session = Session(whole)
+    client, queues = session.client, session.node.vhosts["/"].queues
+    for name in ("q1", "q2"):
+        client.send(make(Basic.Consume, 0, name, f"of-{name}", False, False, False, False, {}))
+    session.feed([publish_frames(name, b"body") for name in ("q1", "q2") for _ in range(4)])
+    acks = [encode_method(1, Basic.Ack(tag, False)) for tag in (1, 2, 5, 3, 6, 99, 7)]
+    channel = client.connection.channels[1]
+    session.feed([b"".join(acks[:5])])
+    assert (5, 3) == (channel.acked, len(channel.unacked))
+    assert {"q1": (3, 1), "q2": (2, 2)} == {
+        name: (queues[name].acked, next(iter(queues[name].consumers)).unacked) for name in ("q1", "q2")
+    }
+    session.feed([b"".join(acks[3:])])
+
+    assert "unknown delivery tag 3" in session.ordered[1][-1]
