@@ -15,7 +15,7 @@ from leveret.storage.message import Message
 UNLIMITED = 1 << 60
 _NONE: tuple[None, bytes, bytes] = (None, b"", b"")
 INLINE_LIMIT = (
-    4096  # content up to here is copied into one frame string, larger content is passed by reference
+    512  # content up to here is copied into one frame string, larger content is passed by reference
 )
 _START_LIMIT = 512  # bytes before a body that are remembered
 _NO_START: tuple[tuple[()] | bytes, bytes, int] = ((), b"", 0)
@@ -144,6 +144,7 @@ class Consumer:
         first = tag = channel.delivery_tag
         size = 0
         heads = self._heads
+        old, new, total = self._start
         address, head, tail = latest = _NONE if redelivered else self._latest
         for message in messages:
             tag += 1
@@ -154,17 +155,19 @@ class Consumer:
             content = message.content
             length = len(content)
             if message.channel_id != number or length > frame_max:
+                if length == total and content.startswith(old):
+                    size += length
+                    append(head + pack(tag) + tail + new)
+                    append(content[len(new) :])
+                    continue
                 if length > SPLIT_LIMIT:
                     size += length
                     append(head + pack(tag) + tail)
                     outbox.frames += reframed(content, number, frame_max)
                     continue
+                content = self._reframe(content)
                 old, new, total = self._start
-                if length == total and content.startswith(old):
-                    content = new + content[len(old) :]
-                else:
-                    content = self._reframe(content)
-                    length = len(content)
+                length = len(content)
             size += length
             if length > inline:
                 append(head + pack(tag) + tail)
@@ -187,7 +190,10 @@ class Consumer:
         self.delivered += count
         if not self.no_ack:
             unacked = channel.unacked
-            unacked.update(zip(range(first, last + 1), zip(repeat(self), seq_ids), strict=True))
+            if count == 1:
+                unacked[last] = self, seq_ids[0]
+            else:
+                unacked.update(zip(range(first, last + 1), zip(repeat(self), seq_ids), strict=True))
             if len(unacked) > MANY:
                 channel.unacked = fitting(unacked)
             self.unacked += count
