@@ -12,7 +12,7 @@ from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.locations import has_files, source, url
 from leveret.analytics.reading import Input, InputError
 from leveret.analytics.schemas import Table, tables
-from leveret.analytics.series import BEFORE, counted, with_before
+from leveret.analytics.series import contradictions
 
 TABLES: Final = "tables"  # directory of the output that serves as input of the other jobs
 WRITTEN: Final = "written"
@@ -161,10 +161,8 @@ def validate(data: Input) -> dict[str, DataFrame]:
         (name, count.lines, count.rows, sum(count.aside.values()))
         for name, count in sorted(data.counted.items())
     ]
-    result = {
-        "tables": _made(data.spark, counted, _COUNTS),
-        "findings": reduce(DataFrame.unionByName, found).filter(F.col("rows") > 0).orderBy("table", "what"),
-    }
+    each = reduce(DataFrame.unionByName, found).groupBy("table", "what").agg(F.sum("rows").alias("rows"))
+    result = {"tables": _made(data.spark, counted, _COUNTS), "findings": each.orderBy("table", "what")}
     if waits is not None:
         result["waits"] = waits.orderBy(F.desc("gap"), "node", "vhost", "queue")
     if data.has("node_interval"):
@@ -173,20 +171,17 @@ def validate(data: Input) -> dict[str, DataFrame]:
 
 
 def findings(rows: DataFrame, table: Table) -> DataFrame:
-    """Return the number of rows of a table that contradict others or themselves, by kind; zeros included."""
+    """Return the rows of a table that contradict others or themselves, as `series.contradictions` does."""
     checks: dict[str, Column] = {what: F.expr(text) for what, text in INVARIANTS.get(table.name, {}).items()}
-    counters = table.of_kind("counter")
     if table.has_clock and table.name != "event":
-        others = [name for name in table.schema.names if name not in table.of_kind("key")]
-        rows = with_before(rows, table.name, ("ts", "mono_us", *counters), others)
-        moved = (F.col("ts") - F.col(f"{BEFORE}ts")) * 1000 - (F.col("mono_us") - F.col(f"{BEFORE}mono_us"))
-        checks |= {f"{name} decreased": F.col(name) < F.col(f"{BEFORE}{name}") for name in counters}
-        checks["duplicate row"] = F.col("mono_us") == F.col(f"{BEFORE}mono_us")
+        counters = table.of_kind("counter")
+        order = Window.partitionBy(*table.of_kind("key")).orderBy("mono_us")
+        rows = rows.withColumn("before", F.lag(F.struct("ts", "mono_us", *counters)).over(order))
+        moved = (F.col("ts") - F.col("before.ts")) * 1000 - (F.col("mono_us") - F.col("before.mono_us"))
+        checks |= {f"{name} decreased": F.col(name) < F.col(f"before.{name}") for name in counters}
+        checks["duplicate row"] = F.col("mono_us") == F.col("before.mono_us")
         checks["wall clock was changed"] = F.abs(moved) > CLOCK_US
-    if not checks:
-        checks = {"no check": F.lit(False)}
-    counts = counted(rows, {what: F.count_if(check) for what, check in checks.items()})
-    return counts.select(F.lit(table.name).alias("table"), "what", "rows")
+    return contradictions(rows, checks).select(F.lit(table.name).alias("table"), "what", "rows")
 
 
 def gaps(nodes: DataFrame) -> DataFrame:

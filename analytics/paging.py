@@ -17,7 +17,16 @@ from leveret.analytics.figures import Bars, Panel, panels, series_of, with_gaps
 from leveret.analytics.findings import duration
 from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import FULL_US, MOST_BINS, OBJECT, QUEUE, counted, last, start_of_bin, steps
+from leveret.analytics.series import (
+    FULL_US,
+    MOST_BINS,
+    OBJECT,
+    QUEUE,
+    contradictions,
+    last,
+    start_of_bin,
+    steps,
+)
 
 STATES: Final = ("alpha", "beta", "gamma", "delta")
 LEVELS: Final = (*STATES, "unacked")
@@ -179,9 +188,13 @@ def by_queue(lives: DataFrame) -> DataFrame:
 
 
 def broken(rows: DataFrame, parts: DataFrame) -> DataFrame:
-    """Return the number of rows that meet each of `BROKEN` and `BROKEN_STEPS`; zeros included."""
-    of_rows = counted(rows, {what: F.count_if(F.expr(condition)) for what, condition in BROKEN.items()})
-    return of_rows.unionByName(counted(parts, {what: F.sum(F.col(f"`{what}`")) for what in BROKEN_STEPS}))
+    """Return the rows that meet one of `BROKEN` or `BROKEN_STEPS`, as `series.contradictions` does."""
+    of_steps = [
+        F.struct(F.lit(what).alias("what"), F.col(f"`{what}`").alias("rows")) for what in BROKEN_STEPS
+    ]
+    return contradictions(rows, {what: F.expr(condition) for what, condition in BROKEN.items()}).unionByName(
+        parts.select(F.inline(F.array(*of_steps))).filter(F.col("rows") > 0)
+    )
 
 
 def with_measured(queues: DataFrame, histograms: DataFrame) -> DataFrame:

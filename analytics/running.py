@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -63,7 +63,7 @@ def once(asked: Asked, spark: SparkSession, report_progress: Callable[[str], Non
     answers.note(asked, question)
 
 
-def judged(work: Callable[[], None], stopping: "Stopping | None" = None) -> tuple[str, int] | None:
+def judged(work: Callable[[], None], stopping: threading.Event | None = None) -> tuple[str, int] | None:
     """Do work; return what went wrong, with the code to exit with, or None.
 
     `work`: runs jobs; `stopping`: set if the process has to end.
@@ -242,16 +242,6 @@ class Stopped(Exception):  # noqa: N818 - not an error
     """Raised between two steps of a round that is not to be finished."""
 
 
-class Stopping(Protocol):
-    """A stop signal that can be polled and waited for: a `threading.Event`."""
-
-    def is_set(self) -> bool:
-        """Return whether to stop."""
-
-    def wait(self, timeout: float) -> bool:
-        """Wait for the signal, at most `timeout` seconds."""
-
-
 def keep_looking(
     asked: Asked,
     follower: Follower,  # reads the new files
@@ -259,7 +249,7 @@ def keep_looking(
     seconds: float,  # pause between the end of a round and the next
     report_progress: Callable[[str], None],  # called with progress messages
     # checked before each step of a round: pages are those of this round or of the one before
-    stopping: Stopping,
+    stopping: threading.Event,
 ) -> None:
     """Run jobs repeatedly on all data written so far, with a pause between rounds, until stopped."""
     wanted = [

@@ -6,6 +6,7 @@ includes them. Where the broker wrote no row nothing had changed.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from operator import or_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
@@ -150,10 +151,13 @@ def last(rows: DataFrame, name: str, by: Sequence[str], columns: Iterable[str]) 
     return ends.groupBy(*by).agg(*[F.sum(column).alias(column) for column in columns])
 
 
-def counted(rows: DataFrame, counts: Mapping[str, Column]) -> DataFrame:
-    """Return a row for each of these counts over all rows: its name `what` and the number of `rows`; zeros included."""
-    each = [
-        F.struct(F.lit(what).alias("what"), F.coalesce(count, F.lit(0)).cast("bigint").alias("rows"))
-        for what, count in counts.items()
-    ]
-    return rows.agg(F.array(*each).alias("each")).select(F.inline("each"))
+def contradictions(rows: DataFrame, checks: Mapping[str, Column]) -> DataFrame:
+    """Return each contradiction in rows: its name `what`, and the number of `rows`, 1. They are to be added up.
+
+    `checks`: conditions that no row may meet, by name. They are not counted by an aggregate each, as there are many.
+    """
+    each = [F.when(check, F.lit(what)) for what, check in checks.items()]
+    found = rows.filter(reduce(or_, checks.values(), F.lit(False))).select(
+        F.explode(F.array(*each)).alias("what")
+    )
+    return found.filter(F.col("what").isNotNull()).select("what", F.lit(1).cast("bigint").alias("rows"))

@@ -14,13 +14,14 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from aiohttp import web
 
 from leveret.analytics.asked import Asked, RequestError, from_json, to_json
 from leveret.analytics.asking import ROUTE, SOCKET, reachable
 from leveret.analytics.served_files import HEADERS, TYPES, file_of, is_welcome
+from leveret.analytics.warm import WarmSession
 
 LOCK: Final = ".serve.lock"
 LARGEST_REQUEST: Final = 1 << 20  # bytes of a request over the Unix socket
@@ -30,28 +31,6 @@ Failure = tuple[str, int] | None
 
 class ServeError(Exception):
     """Raised when an output cannot be served; the text says why."""
-
-
-class Worker(Protocol):
-    """Runs jobs; its methods are called in one thread, `cancel` in another."""
-
-    def start(self) -> None:
-        """Start Spark."""
-
-    def takes(self, asked: Asked) -> str:
-        """Return why it does not take a request; empty if it does."""
-
-    def run(self, asked: Asked, report_progress: Callable[[str], None]) -> Failure:
-        """Run jobs; return what went wrong, with an exit code."""
-
-    def is_alive(self) -> bool:
-        """Return whether Spark can run more jobs."""
-
-    def cancel(self) -> None:
-        """Have jobs that run fail soon."""
-
-    def stop(self) -> None:
-        """Stop Spark."""
 
 
 @contextlib.contextmanager
@@ -74,7 +53,7 @@ class Server:
     def __init__(
         self,
         output: Path,  # the output directory; it exists
-        worker: Worker,  # runs the jobs
+        worker: WarmSession,  # runs the jobs; in one thread, but for `cancel`
         host: str | None,  # address to serve pages on; None to serve none
         port: int,  # its port; 0 for any
         report_progress: Callable[[str], None],  # called with messages for the user's terminal
