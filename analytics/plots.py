@@ -14,6 +14,7 @@ from leveret.analytics.figures import DASHED, Bars, Chart, Heat, Panel, Panels, 
 
 BAR_PIXELS: Final = 26  # height of a bar with its distance from the next
 FEW: Final = 5  # greatest value of whole numbers of which an axis shows each
+MOST_POWERS: Final = 6  # number of labels of a logarithmic axis
 _LEAST_PIXELS: Final = 110
 
 Plot = Mapping[str, Any]  # A figure: `data` and `layout`
@@ -39,7 +40,7 @@ def _panel(panel: Panel) -> Plot:
     is_time = any(isinstance(x, datetime) for series in panel.series for x in series.x)
     y_axis: dict[str, Any] = {"title": {"text": text(panel.y_label)}, "automargin": True}
     if panel.log_y:
-        y_axis |= {"type": "log", "dtick": 1, "exponentformat": "none"}
+        y_axis |= {"type": "log", "dtick": _powers(panel), "exponentformat": "none"}
     else:
         if panel.zero:
             y_axis["rangemode"] = "tozero"
@@ -73,6 +74,12 @@ def _x_axis(panel: Panel, *, is_time: bool) -> dict[str, Any]:
     if panel.ticks:
         axis |= {"tickvals": list(panel.ticks), "ticktext": list(panel.ticks.values())}
     return axis
+
+
+def _powers(panel: Panel) -> int:
+    """Return of how many powers of ten an axis labels one: a narrow page has no place for more than `MOST_POWERS`."""
+    values = [y for series in panel.series for y in series.y if y is not None and 0 < y < math.inf]
+    return math.ceil(math.log10(max(values, default=1) / min(values, default=1)) / MOST_POWERS) or 1
 
 
 def _is_few(panel: Panel) -> bool:

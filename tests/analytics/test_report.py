@@ -138,6 +138,17 @@ def test_a_few_whole_things_have_no_halves_between_them():
     assert [None, None] == [marks(0.5, 2), marks(0, 600)]
 
 
+def test_an_axis_of_many_powers_of_ten_labels_some():
+    """Up to six powers each have a label; of more it is every other, as a narrow page has no place for them."""
+
+    def marks(*values):
+        line = Series("deliver", list(range(len(values))), list(values))
+        (figure,) = plots(panels(Panel("x", "ms", [line], log_y=True)))
+        return figure["layout"]["yaxis"]["dtick"]
+
+    assert [1, 1, 1, 2] == [marks(None), marks(5.0), marks(0.001, None, 1000), marks(0.001, 1_000_000)]
+
+
 def test_the_library_reads_names_as_text():
     """Plotly reads a text as HTML: names are escaped for it."""
     (plot,) = plots(Bars("x", [("<a href=x>", 1.0)]))
