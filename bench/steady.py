@@ -9,10 +9,11 @@ import contextlib
 import multiprocessing
 import re
 import tempfile
+import threading
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bench import brokers, open_loop
@@ -26,6 +27,9 @@ STEP_MS = 2.0
 """Milliseconds of processor time that no step may exceed, but reads, which are as large as clients make them."""
 READ = "read of connection"
 SCRAPE_SECONDS = 5.0
+SAMPLE_SECONDS = 10.0
+MOST_GROWTH, MOST_DATA = 1.02, 1.5
+"""Most that memory, and data on disk, may grow to from the second quarter to the last, as factors."""
 SLOW = re.compile(r"slow step of the event loop: ([\d.]+) ms of processor time for (.*)")
 
 
@@ -59,6 +63,38 @@ def scraped(port: int) -> Iterator[None]:
         process.join()
 
 
+class Samples(threading.Thread):
+    """Takes a broker's memory and the size of its data, in bytes, from time to time until `stop`."""
+
+    def __init__(self, broker: brokers.Broker, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self._broker, self._folder = broker, folder
+        self._stopped = threading.Event()
+        self.memory: list[int] = []
+        self.octets: list[int] = []
+
+    def run(self) -> None:
+        """Take samples."""
+        while not self._stopped.wait(SAMPLE_SECONDS):
+            self.memory.append(self._broker.anonymous_rss())
+            sizes = []
+            for path in self._folder.rglob("*"):
+                with contextlib.suppress(OSError):
+                    sizes.append(path.stat().st_blocks * 512)
+            self.octets.append(sum(sizes))
+
+    def stop(self) -> None:
+        """Take no more samples."""
+        self._stopped.set()
+        self.join()
+
+    @staticmethod
+    def growth(samples: Sequence[int]) -> float:
+        """Return the highest sample of the last quarter over that of the second one; 1.0 for few samples."""
+        quarter = len(samples) // 4
+        return max(samples[-quarter:]) / max(samples[quarter : 2 * quarter]) if quarter else 1.0
+
+
 def _scrape(port: int) -> None:
     while True:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
@@ -84,11 +120,14 @@ def steady(options: argparse.Namespace) -> int:
             f"prometheus.tcp.port={metrics}",
         )
         broker = brokers.start("leveret", Path(scratch), settings)
+        samples = Samples(broker, Path(scratch, "data"))
+        samples.start()
         try:
             with scraped(metrics):
                 found = open_loop.run(endpoint_of(broker), load)
             used = broker.cpu_seconds()
         finally:
+            samples.stop()
             broker.stop()
         steps = slow_steps(broker.log.read_text(errors="replace").splitlines())
     if found.missing:
@@ -107,6 +146,10 @@ def steady(options: argparse.Namespace) -> int:
         print(f"  above {STEP_MS:g} ms: {what}: {len(times):,} times, {max(times):.1f} ms at most")
     judged = [took for what, times in steps.items() if what != READ for took in times]
     report.line("steps above the limit, but reads", float(len(judged)), "", most=0.0)
+    report.line(
+        "memory of the last quarter over the second", samples.growth(samples.memory), "", most=MOST_GROWTH
+    )
+    report.line("bytes of the data, likewise", samples.growth(samples.octets), "", most=MOST_DATA)
     append(
         {
             "tool": "latency steady", "rate": load.rate, "minutes": options.minutes, "size": load.size,

@@ -33,3 +33,9 @@ def test_steps_above_the_limit_are_reported(monkeypatch, tmp_path, capsys, limit
 
     assert missed == steady.steady(options)
     assert ("tick" in capsys.readouterr().out) is bool(missed)
+
+
+@pytest.mark.parametrize(("samples", "expected"), [([1, 2, 3], 1.0), ([9, 9, 4, 4, 4, 4, 5, 4], 1.25)])
+def test_growth_is_that_after_the_first_quarter(samples, expected):
+    """Memory that a start adds is no growth; few samples show none."""
+    assert expected == steady.Samples.growth(samples)
