@@ -7,12 +7,16 @@ Each round runs each workload of PerfTest against each broker in turn. Then, for
 - the highest rate at which the 99th percentile of the time from due to delivered is at most 10 ms, by binary search:
   persistent messages of 1,500 bytes, 4 producers, 4 consumers, 1 and 30 durable queues (`bench.open_loop`).
 
+Then what `bench.field_cases` measures once: requeues, expiry, a backlog, latency. `--nats` adds the rates of NATS
+JetStream with its own client (`bench.nats_client.server`), where it has the same pattern.
+
 `--peer NAME=URL` adds a broker that runs already. `--write` puts the last run's table into the README and the
 documentation and draws the chart; with `--rounds 0` nothing is measured before. Each part (a round of a workload with
 all brokers, or a search) is recorded with revision, date and machine: `--minutes 5` and `--resume` divide a run.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -29,18 +33,30 @@ from typing import Any
 import uvloop
 from pamqp import commands
 
-from bench import brokers, compare, field_parts, field_report, open_loop, peers, perftest, results
+from bench import (
+    brokers,
+    compare,
+    field_cases,
+    field_parts,
+    field_report,
+    open_loop,
+    peers,
+    perftest,
+    results,
+)
 from bench.bulk import Bulk, BulkError
 from bench.client import ClosedError, publish_frames
 from bench.endpoint import Endpoint
 from bench.field_parts import Part
+from bench.nats_client import server as nats
 from bench.open_loop import Load, percentile
 from bench.rate_search import highest
-from bench.workloads import WORKLOADS
+from bench.workloads import FIELD
 
 ROOT = Path(__file__).resolve().parent.parent
 CHOSEN = (
     "autoack-12", "ack-12-uncapped", "ack-batch", "confirm-ack-12", "fan-1x5", "persist-1500", "paper-1q", "paper-15q",
+    "window-5", "awaited", "store-1000", "ten-10", "many-200", "big-100k", "big-1m", "topic-200", "topic-1000",
 )  # fmt: skip
 QUEUES = (1, 30)
 LIMIT = 0.010
@@ -139,8 +155,10 @@ def measured(options: argparse.Namespace, started: Mapping[str, brokers.Broker])
         }
         for name, broker in started.items()
     }
+    if options.nats:
+        known[nats.NAME] = {"product": options.nats_version, "settings": "flushes every two minutes"}
     here = {"tool": field_parts.TOOL, **conditions(options), "known": known}
-    plan = field_parts.plan(list(started), options.workload, options.rounds, options.queues)
+    plan = planned(options)
     done = {part["key"] for part in recorded(options)} if options.resume else set()
     began = time.monotonic()
     for part in plan:
@@ -158,6 +176,14 @@ def measured(options: argparse.Namespace, started: Mapping[str, brokers.Broker])
     return len(done) == len(plan)
 
 
+def planned(options: argparse.Namespace) -> list[Part]:
+    """Return the parts of a run."""
+    named = options.named
+    return field_parts.plan(
+        named, options.workload, options.rounds, options.queues, options.cases, rates_only=(nats.NAME,)
+    )
+
+
 def measure(
     part: Part,
     options: argparse.Namespace,
@@ -171,9 +197,11 @@ def measure(
             found = {}
             for name in part.order:
                 try:
-                    run = compare.run_once(
-                        WORKLOADS[part.workload], started[name], part.number, options, folder
-                    )
+                    if name == nats.NAME:
+                        rate = nats.rate(options.nats, part.workload, options.seconds, options.warm_up)
+                        found |= {} if rate is None else {name: rate}
+                        continue
+                    run = compare.run_once(FIELD[part.workload], started[name], part.number, options, folder)
                 except perftest.PerfTestError as error:
                     print(f"{part.number:>5} {part.workload:<16}{name:<10}FAILED: {error}", flush=True)
                     return None
@@ -186,6 +214,15 @@ def measure(
             answer = flushed(started[name])
             print(f"  {name}: flushed before the confirm: {answer}", flush=True)
             return answer
+        case "case":
+            (name,) = part.order
+            try:
+                answer = field_cases.CASES[part.workload].measure(peers.endpoint_of(started[name]))
+            except (BulkError, OSError) as error:
+                print(f"  {name}: {part.workload}: FAILED: {error}", flush=True)
+                return None
+            print(f"  {name}: {part.workload}: {answer}", flush=True)
+            return answer
         case _:
             (name,) = part.order
             print(f"  {name}: highest rate with p99 <= {1000 * LIMIT:g} ms", flush=True)
@@ -195,7 +232,7 @@ def measure(
 
 def recorded(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the parts that were measured at this revision, on this machine, in runs as long as these."""
-    plan = field_parts.plan(options.named, options.workload, options.rounds, options.queues)
+    plan = planned(options)
     found = [
         json.loads(line)
         for path in sorted(results.RESULTS.glob("*.jsonl"))
@@ -226,7 +263,7 @@ def summed_up(options: argparse.Namespace) -> dict[str, object]:
         "rounds": options.rounds,
         "seconds": options.seconds,
         "limit_ms": 1000 * LIMIT,
-        "flags": {name: WORKLOADS[name].flags for name in options.workload},
+        "flags": {name: FIELD[name].flags for name in options.workload},
         "brokers": field_parts.entries(recorded(options), options.named, options.workload),
     }
 
@@ -275,13 +312,20 @@ def parser() -> argparse.ArgumentParser:
     )
     peers.option(made)
     made.add_argument(
-        "--workload", nargs="*", choices=WORKLOADS, default=list(CHOSEN), metavar="NAME", help="PerfTest's"
+        "--workload", nargs="*", choices=FIELD, default=list(CHOSEN), metavar="NAME", help="PerfTest's"
     )
     made.add_argument("--rounds", type=int, default=3, help="of the workloads (default 3); 0: do not measure")
     made.add_argument("--seconds", type=int, default=6, help="length of a run of PerfTest (default 6)")
     made.add_argument("--warm-up", type=int, default=compare.WARM_UP, help="first seconds that do not count")
     made.add_argument(
         "--queues", type=int, nargs="*", default=list(QUEUES), help="of the search (default 1 30)"
+    )
+    made.add_argument(
+        "--cases", nargs="*", choices=field_cases.CASES, default=list(field_cases.CASES), metavar="NAME",
+        help=f"of {', '.join(field_cases.CASES)} (default all)",
+    )  # fmt: skip
+    made.add_argument(
+        "--nats", action="store_true", help="measure NATS JetStream, too: NATS_SERVER or nats-server"
     )
     made.add_argument(
         "--search-seconds", type=float, default=4.0, help="length of each attempt of the search (default 4)"
@@ -303,10 +347,13 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write; return 0, 1 if parts are missing, 2 if something could not run."""
     options = parser().parse_args(arguments)
-    options.named = [*options.brokers, *(name for name, _ in options.peer)]
+    options.named = [*options.brokers, *(name for name, _ in options.peer), *[nats.NAME] * options.nats]
     try:
         if options.rounds:
-            with peers.running(options.brokers, options.peer, options.set) as started:
+            with contextlib.ExitStack() as stack:
+                started = stack.enter_context(peers.running(options.brokers, options.peer, options.set))
+                if options.nats:
+                    options.nats, options.nats_version = stack.enter_context(nats.running())
                 is_complete = measured(options, started)
             if not is_complete:
                 return 1

@@ -9,6 +9,7 @@ TOOL = "field-part"
 START_SECONDS = 6.0
 """Seconds beside its own time that a run of PerfTest takes, with preparation and cleanup."""
 FLUSHES_SECONDS = 30.0
+CASE_SECONDS = 60.0
 ATTEMPTS = 20
 """Rates that a search tries."""
 ATTEMPT_SECONDS = 1.5
@@ -20,9 +21,9 @@ class Part:
     """A round of a workload for all brokers in turn, or something that is measured with one broker.
 
     Attributes:
-        kind: `rate`, `flushed` or `highest`.
+        kind: `rate`, `flushed`, `highest`, or `case` for what `bench.field_cases` measures.
         order: names of the brokers, in the order in which they are measured.
-        workload: of a round; '' for none.
+        workload: of a round, or name of a case; '' for none.
         number: of the round, or of the queues of a search.
 
     """
@@ -51,19 +52,30 @@ class Part:
                 return len(self.order) * (run + START_SECONDS)
             case "flushed":
                 return FLUSHES_SECONDS
+            case "case":
+                return CASE_SECONDS
         return ATTEMPTS * (attempt + ATTEMPT_SECONDS)
 
 
-def plan(names: Sequence[str], workloads: Sequence[str], rounds: int, queues: Sequence[int]) -> list[Part]:
-    """Return all parts of a run; the order of the brokers rotates with each round."""
+def plan(
+    names: Sequence[str],
+    workloads: Sequence[str],
+    rounds: int,
+    queues: Sequence[int],
+    cases: Sequence[str] = (),
+    rates_only: Sequence[str] = (),
+) -> list[Part]:
+    """Return all parts of a run; the order of the brokers rotates with each round; `rates_only` have only rates."""
     parts = []
     for number in range(1, rounds + 1):
         turn = (number - 1) % len(names)
         order = (*names[turn:], *names[:turn])
         parts += [Part("rate", order, workload, number) for workload in workloads]
     for name in names:
-        parts.append(Part("flushed", (name,)))
-        parts += [Part("highest", (name,), number=count) for count in queues]
+        if name not in rates_only:
+            parts.append(Part("flushed", (name,)))
+            parts += [Part("highest", (name,), number=count) for count in queues]
+            parts += [Part("case", (name,), case) for case in cases]
     return parts
 
 
@@ -88,7 +100,10 @@ def entries(
             if name in measured.split(","):
                 entry |= each["known"][name]
                 if kind == "rate":
-                    rates[workload].append(each["value"][name])
+                    if name in each["value"]:
+                        rates[workload].append(each["value"][name])
+                elif kind == "case":
+                    entry.setdefault("cases", {})[workload] = each["value"]
                 elif kind == "flushed":
                     entry["flushed"] = each["value"]
                 else:

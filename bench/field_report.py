@@ -6,7 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.workloads import WORKLOADS
+from bench.field_cases import CASES
+from bench.workloads import FIELD
 
 BEGIN, END = "<!-- field: written by `make bench NAME=field ARGS=--write` -->", "<!-- end of field -->"
 PLACES = ("README.md", "docs/performance.md")
@@ -14,7 +15,13 @@ CHART = "docs/figures/field.svg"
 COLORS = ("#2b6cb0", "#dd6b20", "#2f855a", "#805ad5", "#b83280")
 WIDTH, LABELS, BAR, GAP, FIGURES = 760, 270, 12, 14, 90
 OURS = "leveret"
-NAMES = {OURS: "Leveret", "rabbitmq": "RabbitMQ", "rabbitmq-4.3": "RabbitMQ 4.3", "lavinmq": "LavinMQ"}
+NAMES = {
+    OURS: "Leveret",
+    "rabbitmq": "RabbitMQ",
+    "rabbitmq-4.3": "RabbitMQ 4.3",
+    "lavinmq": "LavinMQ",
+    "nats": "NATS JetStream",
+}
 
 
 class Row(NamedTuple):
@@ -56,7 +63,7 @@ def rows(record: Mapping[str, Any]) -> list[Row]:
 
 def described(workload: str) -> str:
     """Return what a workload does in some words, or its name if nobody has described it."""
-    found = WORKLOADS.get(workload)
+    found = FIELD.get(workload)
     return (found and found.title) or workload
 
 
@@ -95,12 +102,25 @@ def table(record: Mapping[str, Any], *, flushed: bool = True) -> str:
         lines.append(
             f"| flushed before the confirm | {' | '.join(each['flushed'] for each in found.values())} | |"
         )
+    named = list(dict.fromkeys(case for each in found.values() for case in each.get("cases", ())))
+    others_of = [name for name in found if found[name].get("cases")]
+    if flushed and named:
+        lines += [
+            "",
+            f"| once each | {' | '.join(NAMES.get(name, name) for name in others_of)} |",
+            f"|---|{'---|' * len(others_of)}",
+            *[
+                f"| {CASES[case].title} | {' | '.join(found[name]['cases'].get(case, '-') for name in others_of)} |"
+                for case in named
+            ],
+        ]
+    protocol = " NATS JetStream is another protocol, with its own client." * ("nats" in found)
     versions = "; ".join(
         version(NAMES.get(name, name), each["product"].strip()) for name, each in found.items()
     )
     how = (
         f"Medians of {record['rounds']} rounds of {record['seconds']} s under PerfTest; with p99, the highest rate of "
-        "persistent messages of 1,500 bytes, 4 producers, 4 consumers, at which 99 % are delivered in time."
+        f"persistent messages of 1,500 bytes, 4 producers, 4 consumers, at which 99 % are delivered in time.{protocol}"
     )
     when = f"{record['time'][:10]}, revision {record['revision']}, {record['machine']}. {versions}."
     return "\n".join([*lines, "", f"{how} {when}"])

@@ -34,6 +34,9 @@ def prepare(port: int | Endpoint, workload: Workload, tag: str) -> list[list[str
     if workload.drained:
         uvloop.run(fill(port, tag, workload.drained, 1500))
         return [[*flags, "-p", "-u", tag, "-D", str(workload.drained)]]
+    if workload.bindings:
+        uvloop.run(bind(port, tag, workload.bindings))
+        return [[*flags, "-p", "-e", f"{tag}-x0", "-t", "topic", "-k", "bench.0.key", "-u", tag]]
     if workload.queues:
         uvloop.run(declare(port, tag, workload.queues))
         return [
@@ -65,6 +68,17 @@ async def declare(port: int | Endpoint, tag: str, queues: int) -> None:
             queue = f"{tag}-{number}"
             await client.declare(queue, durable=True)
             await client.call(commands.Queue.Bind(queue=queue, exchange=exchange, routing_key=queue))
+    client.close()
+
+
+async def bind(port: int | Endpoint, tag: str, count: int) -> None:
+    """Declare a topic exchange and a queue with so many bindings, the first of which matches `bench.0.key`."""
+    client = await Client.connect(port)
+    await client.call(commands.Exchange.Declare(exchange=f"{tag}-x0", exchange_type="topic", durable=True))
+    await client.declare(tag, durable=True)
+    for number in range(count):
+        key = f"bench.{number}.*"
+        await client.call(commands.Queue.Bind(queue=tag, exchange=f"{tag}-x0", routing_key=key))
     client.close()
 
 
@@ -110,9 +124,9 @@ async def clean(port: int | Endpoint, workload: Workload, tag: str) -> int | Non
         return None
     queues = [f"{tag}-{number}" for number in range(1, workload.queues + 1)] or [tag]
     left = await leftover(port, queues)
-    if workload.queues:
+    if workload.queues or workload.bindings:
         client = await Client.connect(port)
-        for at in range(len(groups(workload.queues))):
+        for at in range(len(groups(workload.queues or 1))):
             await client.call(commands.Exchange.Delete(exchange=f"{tag}-x{at}"))
         client.close()
     return left

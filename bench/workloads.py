@@ -29,6 +29,8 @@ class Workload:
     """A description for readers who do not know its name."""
     seconds: int = 0
     """Minimum length of a run in seconds, if not 0: many connections take time to start."""
+    bindings: int = 0
+    """Number of bindings of its queue to a topic exchange of its own, which are declared beforehand."""
 
     @property
     def sends(self) -> bool:
@@ -107,3 +109,66 @@ WORKLOADS = {
         Workload("paper-30q", PAPER, 2.5, 4.5, kept=True, relayed=False, queues=30, seconds=12),
     )
 }
+
+SPREAD = "--queue-pattern bench-%d --queue-pattern-from 1 --queue-pattern-to"
+FIELD = WORKLOADS | {
+    workload.name: workload
+    for workload in (
+        Workload(
+            "window-5",
+            f"-x50 -y50 {SPREAD} 50 -q200 -c5 -s500 -f persistent",
+            1.0,
+            1.0,
+            named_queue=False,
+            seconds=12,
+            title="500 bytes, persistent, 50 queues, 100 connections, a window of 5",
+        ),
+        Workload(
+            "awaited",
+            "-x1 -y0 -c1 -s1500 -f persistent -ad false",
+            1.0,
+            1.0,
+            kept=True,
+            title="1,500 bytes, persistent, each confirm awaited",
+        ),
+        Workload(
+            "store-1000",
+            "-x1 -y0 -c1000 -s1000 -f persistent -ad false",
+            1.0,
+            1.0,
+            kept=True,
+            title="1,000 bytes, persistent, nobody consumes",
+        ),
+        Workload("ten-10", "-x10 -y10 -q200 -s12", 1.0, 1.0, title="12 bytes, 10 + 10 connections, acks"),
+        Workload(
+            "many-200",
+            f"-x100 -y100 {SPREAD} 100 -q200 -s1000 -r100",
+            1.0,
+            1.0,
+            named_queue=False,
+            seconds=15,
+            title="1,000 bytes, 200 connections, 100 queues, 100/s each",
+        ),
+        Workload(
+            "big-100k", "-x1 -y1 -q50 -c50 -s100000 -f persistent", 1.0, 1.0, title="100 kB, persistent"
+        ),
+        Workload("big-1m", "-x1 -y1 -q10 -c10 -s1000000 -f persistent", 1.0, 1.0, title="1 MB, persistent"),
+        Workload(
+            "topic-200",
+            "-x1 -y1 -q200 -c200 -s200",
+            1.0,
+            1.0,
+            bindings=1,
+            title="200 bytes, a topic exchange",
+        ),
+        Workload(
+            "topic-1000",
+            "-x1 -y1 -q200 -c200 -s200",
+            1.0,
+            1.0,
+            bindings=1000,
+            title="the same with 1,000 bindings",
+        ),
+    )
+}
+"""Those that are measured beside other brokers (`bench.field`)."""

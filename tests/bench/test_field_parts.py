@@ -26,6 +26,21 @@ def test_each_round_begins_with_another_broker():
     assert len(parts) == len({each.key for each in parts})
 
 
+def test_cases_are_measured_of_each_broker_that_has_more_than_rates():
+    """A peer with another protocol takes part in the rounds only."""
+    parts = plan(["a", "b"], ["w"], 1, [], ["c"], rates_only=["b"])
+
+    assert [Part("rate", ("a", "b"), "w", 1), Part("flushed", ("a",)), Part("case", ("a",), "c")] == parts
+
+
+def test_a_workload_that_a_broker_lacks_has_no_rate():
+    """A round without one of its brokers counts for the others; a case is shown as it was measured."""
+    found = entries([part("rate a,b w 1", {"a": 1.0}), part("case a c 0", "7/s")], ["a", "b"], ["w"])
+
+    assert ({"w": 1.0}, {}) == (found["a"]["rates"], found["b"]["rates"])
+    assert {"c": "7/s"} == found["a"]["cases"]
+
+
 def test_a_part_keeps_its_key_in_every_order():
     """The brokers of a run that goes on may be named in another order."""
     assert Part("rate", ("a", "b"), "w", 1).key == Part("rate", ("b", "a"), "w", 1).key
