@@ -2,7 +2,7 @@
 
 Theory. An id is kept as its keyed hash of 80 bits, the *fingerprint*, with a value of 40 bits: 15 bytes. Two ids of ten
 million in a queue agree with a probability of 1 in 10^10. The table is a linear hash: the buckets are strings of bytes,
-one of which is split whenever they become too full, so that no step is long, and an id takes about a tenth more than
+one of which is split whenever they become too full, so that no step is long, and an id takes about a seventh more than
 its bytes. Ids that have expired are removed when the table would have to grow.
 
 A value is a time until which the id is known, or a number of *copies*: the messages in the queue that have it, and
@@ -27,7 +27,7 @@ TABLE = "ids"
 _WHAT = "row of ids"
 _PRINT = 10
 ENTRY = 15
-BUCKET = 24
+BUCKET = 48
 """Number of ids in a bucket, on average."""
 _FEW = 8
 """Expired ids in a bucket below which the table grows all the same: to look for them costs more than their room."""
