@@ -6,10 +6,11 @@ eight bytes of the offset. Columns that depend on it are then made of the few di
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
 from struct import Struct
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 import pyarrow as pa
 from pyarrow import json as arrow_json
@@ -135,9 +136,18 @@ class Rows:
         schema: the columns that are wanted.
         body_format: as in `SourceOptions`.
         has_offsets: whether the messages are from a stream.
+        part: number of a part of the routing keys by their hash, and how many parts there are; None for all keys.
     """
 
-    def __init__(self, schema: StructType, body_format: str, *, has_offsets: bool) -> None:
+    def __init__(
+        self,
+        schema: StructType,
+        body_format: str,
+        *,
+        has_offsets: bool,
+        part: tuple[int, int] | None = None,
+    ) -> None:
+        self._part = part
         self._schema = arrow_schema(schema)
         self._has_offsets = has_offsets
         body = next((field.type for field in self._schema if field.name == "body"), None)
@@ -182,7 +192,8 @@ class Rows:
 
         Raises NotAStreamError for a message without an offset; WireError for one that is not valid AMQP 0-9-1.
         """
-        decode = self._decode
+        decode, addresses = self._decode, messages.addresses
+        others = frozenset(self._others(addresses))
         index: dict[int, tuple[int, _Decoded]] = {}
         offsets: list[int] = []
         kept: list[int] = []
@@ -192,10 +203,20 @@ class Rows:
             found, offset = decode(content)
             if self._has_offsets and (offset < first or (end is not None and offset >= end)):
                 continue
+            if others and addresses[number] in others:
+                continue
             offsets.append(offset)
             kept.append(number)
             which.append(index.setdefault(id(found), (len(index), found))[0])
         return self._made(messages, kept, offsets, which, [each for _, each in index.values()]), offset
+
+    def _others(self, addresses: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield the addresses whose keys are in another part."""
+        if self._part is not None:
+            number, parts = self._part
+            for address in set(addresses):
+                if crc32(split_address(address)[1].encode("utf-8", "surrogateescape")) % parts != number:
+                    yield address
 
     def _made(
         self,

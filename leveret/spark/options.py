@@ -13,7 +13,8 @@ LATEST: Final = "latest"
 SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname"})
 """Options of Spark's own, which it passes on to sources and sinks."""
 OF_STREAMS: Final = (
-    "startingOffset", "endingOffset", "startingTimestamp", "endingTimestamp", "offsetsPerPartition", "failOnDataLoss",
+    "startingOffset", "endingOffset", "startingTimestamp", "endingTimestamp", "offsetsPerPartition", "keyPartitions",
+    "failOnDataLoss",
 )  # fmt: skip
 MOST_ROWS: Final = 10_000
 """Default maximum number of messages of a batch from a queue."""
@@ -125,6 +126,7 @@ class SourceOptions:
     end_time: int | None
     most: int  # maximum number of messages of a micro-batch; 0 for no limit
     share: int  # number of offsets of a partition
+    by_key: int  # number of partitions by routing key; 0 for partitions by offsets
     fails_on_loss: bool  # whether offsets that the stream no longer has are an error
     body_format: str  # `binary`, `text` or `json`
 
@@ -144,6 +146,7 @@ class SourceOptions:
             end_time=given.time("endingTimestamp"),
             most=given.number("maxOffsetsPerTrigger", MOST_ROWS if is_queue else 0),
             share=given.number("offsetsPerPartition", 100_000),
+            by_key=given.number("keyPartitions", 0),
             fails_on_loss=given.flag("failOnDataLoss", default=True),
             body_format=body_of(given)[0],
         )

@@ -123,10 +123,11 @@ class LeveretDataSource(DataSource):
 
 @dataclass
 class Range(InputPartition):
-    """Offsets from `start` on, before `end`."""
+    """Offsets from `start` on, before `end`; with a `part` only messages of its keys (see `Rows`)."""
 
     start: int
     end: int
+    part: tuple[int, int] | None = None
 
 
 class Stream:
@@ -226,17 +227,17 @@ class _RangeReader:
         return lasting(lambda: question(self._stream()), self._options.broker.timeout)
 
     def _ranges(self, start: int, end: int) -> list[Range]:
-        share = self._options.share
+        share, by_key = self._options.share, self._options.by_key
+        if by_key and start < end:
+            return [Range(start, end, (number, by_key)) for number in range(by_key)]
         return [Range(at, min(at + share, end)) for at in range(start, end, share)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition."""
-        rows = Rows(self._schema, self._options.body_format, has_offsets=True)
-        return (
-            self._stream().read(rows, partition.start, partition.end)
-            if isinstance(partition, Range)
-            else iter(())
-        )
+        if not isinstance(partition, Range):
+            return iter(())
+        rows = Rows(self._schema, self._options.body_format, has_offsets=True, part=partition.part)
+        return self._stream().read(rows, partition.start, partition.end)
 
     def _position(self, seconds: int | None, offset: str | int) -> int:
         """Return the offset that options stand for, but no later one than the end of the stream."""

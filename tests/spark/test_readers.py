@@ -131,6 +131,21 @@ def test_a_range_of_a_stream_is_read_in_partitions(streams):
     assert [[]] == read(endingTimestamp="2026-01-01")
 
 
+def test_each_key_of_a_stream_is_in_one_partition(streams):
+    """With partitions by key each one has all messages of its routing keys, in their order, and no others."""
+    stream = declared(streams, STREAM)
+    with channel(streams) as on:
+        on.queue_bind(stream, "amq.topic", "key.#")
+        for number in range(200):
+            on.basic_publish("amq.topic", f"key.{number % 10}", b"%d" % number, pika.BasicProperties())
+    reader = source(streams, stream=stream, keyPartitions=3).reader(BODY)
+    found = [[int(body) for body in bodies_of(reader, [each])] for each in reader.partitions()]
+
+    assert [3, 200, set(range(200))] == [len(found), sum(map(len, found)), {*found[0], *found[1], *found[2]}]
+    assert 10 == sum(len({number % 10 for number in each}) for each in found)
+    assert all(each and each == sorted(each) for each in found)
+
+
 def test_a_stream_without_messages_has_no_rows(streams):
     """Reading an empty stream ends at once."""
     reader = source(streams, stream=declared(streams, STREAM)).reader(BODY)
