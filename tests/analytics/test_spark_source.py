@@ -1,9 +1,11 @@
 """`leveret.spark` in a real Spark: few queries, because each takes seconds; `tests/spark` has all else."""
 
 import collections
+import json
 import time
 
 import pytest
+from processes.running import ROOT
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 from spark.test_readers import DEDUPLICATED, declared, numbers, published, stream_of, taken
@@ -11,6 +13,7 @@ from spark.test_readers import DEDUPLICATED, declared, numbers, published, strea
 from leveret import Broker
 from leveret.spark import LeveretDataSource
 
+NOTEBOOK = ROOT / "docs" / "howto" / "spark-streaming.ipynb"
 SECONDS = 120
 SLOW = "Python worker failed to connect back"
 """Spark's error when a process of Python takes ten seconds to start: on a busy machine it does."""
@@ -113,3 +116,19 @@ def test_a_query_goes_on_where_its_checkpoint_is(source, broker, tmp_path):
         batch.rdd.getNumPartitions(),
         batch.agg(F.max("offset")).first()[0],
     )
+
+
+def test_the_notebook_runs(source, broker, monkeypatch):
+    """Its cells, in a row, find the orders that they have published, by shop and by minute; it is kept without outputs."""
+    del source
+    monkeypatch.setenv("LEVERET_NOTEBOOK_URI", broker.url)
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    programs = [cell for cell in cells if cell["cell_type"] == "code"]
+    space: dict[str, object] = {}
+    for number, cell in enumerate(programs):
+        exec(compile("".join(cell["source"]), f"cell {number}", "exec"), space)
+
+    assert all(cell["outputs"] == [] for cell in programs)
+    assert [("a", 900), ("b", 900), ("c", 900)] == list(space["revenue"].itertuples(index=False, name=None))
+    minutes = space["minutes"]
+    assert (30, 2700, 90) == (len(minutes), minutes["euros"].sum(), minutes["euros"].max())
