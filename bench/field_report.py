@@ -15,12 +15,13 @@ CHART = "docs/figures/field.svg"
 COLORS = ("#2b6cb0", "#dd6b20", "#2f855a", "#805ad5", "#b83280")
 WIDTH, LABELS, BAR, GAP, FIGURES = 760, 270, 12, 14, 90
 OURS = "leveret"
+ANOTHER_PROTOCOL = "nats"
 NAMES = {
     OURS: "Leveret",
     "rabbitmq": "RabbitMQ",
     "rabbitmq-4.3": "RabbitMQ 4.3",
     "lavinmq": "LavinMQ",
-    "nats": "NATS JetStream",
+    ANOTHER_PROTOCOL: "NATS JetStream",
 }
 
 
@@ -73,9 +74,11 @@ def version(name: str, product: str) -> str:
 
 
 def times(figures: Mapping[str, float | None]) -> str:
-    """Return how many times the figure of the fastest other broker ours is; a dash if one of them is missing."""
+    """Return how many times the figure of the fastest other broker of AMQP ours is; a dash if one is missing."""
     ours = figures.get(OURS)
-    others = max((value or 0.0 for name, value in figures.items() if name != OURS), default=0.0)
+    others = max(
+        (value or 0.0 for name, value in figures.items() if name not in {OURS, ANOTHER_PROTOCOL}), default=0.0
+    )
     return f"{ours / others:.2f}" if ours and others else "-"
 
 
@@ -114,7 +117,7 @@ def table(record: Mapping[str, Any], *, flushed: bool = True) -> str:
                 for case in named
             ],
         ]
-    protocol = " NATS JetStream is another protocol, with its own client." * ("nats" in found)
+    protocol = " NATS JetStream is another protocol, with its own client." * (ANOTHER_PROTOCOL in found)
     versions = "; ".join(
         version(NAMES.get(name, name), each["product"].strip()) for name, each in found.items()
     )

@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench.field_report import BEGIN, CHART, END, PLACES, chart, table, write
+from bench.field_report import BEGIN, CHART, END, PLACES, chart, table, times, write
 
 RECORD: dict[str, Any] = {
     "time": "2026-11-24T03:00:00Z",
@@ -82,3 +82,8 @@ def test_a_page_without_marks_is_left_alone(tmp_path):
         write(RECORD, tmp_path)
 
     assert "page\n" == (tmp_path / PLACES[0]).read_text()
+
+
+def test_a_server_of_another_protocol_is_no_yardstick():
+    """Times are those of the fastest other broker of AMQP."""
+    assert "2.00" == times({"leveret": 4.0, "rabbitmq": 2.0, "nats": 8.0})
