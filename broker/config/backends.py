@@ -1,6 +1,7 @@
 """The settings of authentication backends combined, and the checks of what fits together."""
 
 import re
+from collections.abc import Iterator
 from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import Final
@@ -50,41 +51,36 @@ def backend_settings(draft: Draft) -> BackendSettings:
         problems += _ldap_problems(settings)
     for name, tls in (("auth_http", settings.http.tls), ("auth_ldap", settings.ldap.tls)):
         problems += _tls_problems(f"{name}.ssl_options", tls)
-    timeouts = ("request_timeout", "connection_timeout")
-    problems += [
-        f"auth_http.{key} must be more than 0" for key in timeouts if not getattr(settings.http, key)
-    ]
+    for key in ("request_timeout", "connection_timeout"):
+        if not getattr(settings.http, key):
+            problems.append(f"auth_http.{key} must be more than 0")
     return settings
 
 
-def _login_problems(settings: BackendSettings) -> list[str]:
-    """Return a sentence for each thing that the login by an identity provider needs and that is missing."""
+def _login_problems(settings: BackendSettings) -> Iterator[str]:
+    """Yield a sentence for each thing that the login by an identity provider needs and that is missing."""
     login, prefix = settings.login, "management.oauth_"
     if not login.enabled:
-        return []
-    problems = []
+        return
     if "oauth2" not in settings.used:
-        problems.append(f"{prefix}enabled needs the backend that takes tokens: auth_backends.1 = oauth2")
+        yield f"{prefix}enabled needs the backend that takes tokens: auth_backends.1 = oauth2"
     if not login.client_id:
-        problems.append(f"{prefix}client_id is missing")
+        yield f"{prefix}client_id is missing"
     if not (login.provider_url or login.metadata_url or settings.oauth2.issuer):
-        problems.append(f"{prefix}provider_url or auth_oauth2.issuer is missing")
+        yield f"{prefix}provider_url or auth_oauth2.issuer is missing"
     for key in ("provider_url", "metadata_url"):
         address = getattr(login, key)
         if address and not is_protected(address):
-            problems.append(f"{prefix}{key}: an address of another host must begin with https://")
-    return problems
+            yield f"{prefix}{key}: an address of another host must begin with https://"
 
 
-def _tls_problems(prefix: str, tls: ClientTLS) -> list[str]:
-    problems = []
+def _tls_problems(prefix: str, tls: ClientTLS) -> Iterator[str]:
     if (tls.certfile is None) != (tls.keyfile is None):
-        problems.append(f"{prefix}.certfile and {prefix}.keyfile need each other")
+        yield f"{prefix}.certfile and {prefix}.keyfile need each other"
     for key in ("cacertfile", "certfile", "keyfile"):
         file = getattr(tls, key)
         if file is not None and not file.is_file():
-            problems.append(f"{prefix}.{key}: there is no file {file}")
-    return problems
+            yield f"{prefix}.{key}: there is no file {file}"
 
 
 def _chain(draft: Draft) -> tuple[Step, ...]:
@@ -145,26 +141,24 @@ def _scope_aliases(draft: Draft) -> dict[str, tuple[str, ...]]:
     return aliases
 
 
-def _missing(settings: OAuth2Settings) -> list[str]:
-    """Return a sentence for each thing that the OAuth 2 backend needs and that is missing."""
-    problems = []
+def _missing(settings: OAuth2Settings) -> Iterator[str]:
+    """Yield a sentence for each thing that the OAuth 2 backend needs and that is missing."""
     if find_spec("jwt") is None:
-        problems.append("auth_backends: oauth2 needs the package PyJWT: pip install 'leveret[oauth2]'")
-        return problems
+        yield "auth_backends: oauth2 needs the package PyJWT: pip install 'leveret[oauth2]'"
+        return
     if not settings.servers:
-        problems.append("auth_oauth2.resource_server_id is missing")
+        yield "auth_oauth2.resource_server_id is missing"
     if not (settings.jwks_uri or settings.issuer or settings.signing_keys):
-        problems.append("auth_oauth2.jwks_uri, auth_oauth2.issuer or auth_oauth2.signing_keys is missing")
+        yield "auth_oauth2.jwks_uri, auth_oauth2.issuer or auth_oauth2.signing_keys is missing"
     for name, path in settings.signing_keys.items():
         try:
             key_of_pem(name, read_named(path))
         except OSError as error:
-            problems.append(f"auth_oauth2.signing_keys.{name}: cannot read {path}: {error.strerror}")
+            yield f"auth_oauth2.signing_keys.{name}: cannot read {path}: {error.strerror}"
         except ValueError:
-            problems.append(f"auth_oauth2.signing_keys.{name}: {path} has no public key of a supported kind")
+            yield f"auth_oauth2.signing_keys.{name}: {path} has no public key of a supported kind"
     if settings.cacertfile is not None and not settings.cacertfile.is_file():
-        problems.append(f"auth_oauth2.https.cacertfile: there is no file {settings.cacertfile}")
-    return problems
+        yield f"auth_oauth2.https.cacertfile: there is no file {settings.cacertfile}"
 
 
 def _cache(draft: Draft) -> CacheSettings:
@@ -226,28 +220,28 @@ def _queries(draft: Draft) -> LDAPQueries:
     return LDAPQueries(**found)
 
 
-def _ldap_problems(settings: BackendSettings) -> list[str]:
-    """Return a sentence for each thing that the LDAP backend needs and that is missing or makes no sense."""
+def _ldap_problems(settings: BackendSettings) -> Iterator[str]:
+    """Yield a sentence for each thing that the LDAP backend needs and that is missing or makes no sense."""
     if find_spec("ldap3") is None:
-        return ["auth_backends: ldap needs the package ldap3: pip install 'leveret[ldap]'"]
+        yield "auth_backends: ldap needs the package ldap3: pip install 'leveret[ldap]'"
+        return
     ldap = settings.ldap
-    problems = []
     if not ldap.servers:
-        problems.append(f"{_LDAP}.servers.1 is missing")
-    problems += [
-        f"{_LDAP}.servers: {host!r} is neither the name of a host nor an address; {_LDAP}.port is the port, and "
-        f"{_LDAP}.use_ssl or {_LDAP}.use_starttls encrypts"
-        for host in ldap.servers
-        if not _is_host(host)
-    ]
+        yield f"{_LDAP}.servers.1 is missing"
+    for host in ldap.servers:
+        if not _is_host(host):
+            yield (
+                f"{_LDAP}.servers: {host!r} is neither the name of a host nor an address; {_LDAP}.port is the port, "
+                f"and {_LDAP}.use_ssl or {_LDAP}.use_starttls encrypts"
+            )
     if not ldap.timeout:
-        problems.append(f"{_LDAP}.timeout must be more than 0")
-    has_tls = ldap.use_ssl or ldap.use_starttls
+        yield f"{_LDAP}.timeout must be more than 0"
     if ldap.use_ssl and ldap.use_starttls:
-        problems.append(f"{_LDAP}.use_ssl and {_LDAP}.use_starttls exclude each other")
-    if ldap.tls != ClientTLS() and not has_tls:
-        problems.append(f"{_LDAP}.ssl_options need {_LDAP}.use_ssl or {_LDAP}.use_starttls")
-    return problems + _of_names(ldap) + _of_queries(settings)
+        yield f"{_LDAP}.use_ssl and {_LDAP}.use_starttls exclude each other"
+    if ldap.tls != ClientTLS() and not (ldap.use_ssl or ldap.use_starttls):
+        yield f"{_LDAP}.ssl_options need {_LDAP}.use_ssl or {_LDAP}.use_starttls"
+    yield from _of_names(ldap)
+    yield from _of_queries(settings)
 
 
 def _is_host(text: str) -> bool:
@@ -258,43 +252,36 @@ def _is_host(text: str) -> bool:
     return True
 
 
-def _of_names(ldap: LDAPSettings) -> list[str]:
-    problems = []
+def _of_names(ldap: LDAPSettings) -> Iterator[str]:
     for key in ("user_dn_pattern", "user_bind_pattern"):
         pattern = getattr(ldap, key)
         try:
             check_pattern(pattern, _OF_LOGINS)
         except ValueError:
-            problems.append(f"{_LDAP}.{key} may have ${{username}}, ${{ad_domain}} and ${{ad_user}} only")
+            yield f"{_LDAP}.{key} may have ${{username}}, ${{ad_domain}} and ${{ad_user}} only"
         if pattern and "${" not in pattern:
-            problems.append(f"{_LDAP}.{key} must have ${{username}} in it: all users would be the same entry")
+            yield f"{_LDAP}.{key} must have ${{username}} in it: all users would be the same entry"
     if bool(ldap.dn_lookup_attribute) is not bool(ldap.dn_lookup_base):
-        problems.append(f"{_LDAP}.dn_lookup_attribute and {_LDAP}.dn_lookup_base need each other")
+        yield f"{_LDAP}.dn_lookup_attribute and {_LDAP}.dn_lookup_base need each other"
     if ldap.dn_lookup_attribute:
         try:
             check_attribute(ldap.dn_lookup_attribute)
         except ValueError as error:
-            problems.append(f"{_LDAP}.dn_lookup_attribute: {error}")
-    return problems
+            yield f"{_LDAP}.dn_lookup_attribute: {error}"
 
 
-def _of_queries(settings: BackendSettings) -> list[str]:
+def _of_queries(settings: BackendSettings) -> Iterator[str]:
     ldap, queries = settings.ldap, settings.ldap.queries
-    problems = []
-    if "ldap" in settings.authorizing:
-        problems += [
-            f"{_LDAP}.queries.{kind} is missing: {{constant, true}} allows everything, as RabbitMQ does by default"
-            for kind in ("vhost_access", "resource_access")
-            if getattr(queries, kind) is None
-        ]
-    every = (queries.vhost_access, queries.resource_access, queries.topic_access, queries.tags)
+    for kind in ("vhost_access", "resource_access"):
+        if "ldap" in settings.authorizing and getattr(queries, kind) is None:
+            text = "{constant, true} allows everything, as RabbitMQ does by default"
+            yield f"{_LDAP}.queries.{kind} is missing: {text}"
     steps = (*settings.chain, Step(settings.cache.authn, settings.cache.authz))
-    is_apart = any(step.authz == "ldap" != step.authn for step in steps)
-    if is_apart and ldap.other_bind.way == "as_user":
-        problems.append(
+    if ldap.other_bind.way == "as_user" and any(step.authz == "ldap" != step.authn for step in steps):
+        yield (
             f"{_LDAP}.other_bind: as_user needs the password of the user, which another backend checks; set "
             f"{_LDAP}.other_bind.user_dn and .password, or anon"
         )
+    every = (queries.vhost_access, queries.resource_access, queries.topic_access, queries.tags)
     if any(map(asks_nested, every)) and not (ldap.group_lookup_base or ldap.dn_lookup_base):
-        problems.append(f"{_LDAP}.group_lookup_base is missing: in_group_nested would find no group")
-    return problems
+        yield f"{_LDAP}.group_lookup_base is missing: in_group_nested would find no group"

@@ -2,16 +2,16 @@
 
 `[{rabbit, [{consumer_timeout, 3600000}]}].` and `-rabbit consumer_timeout 3600000` mean `consumer_timeout = 3600000` of
 rabbitmq.conf: so each setting of an application becomes those of the keys that mean the same, and these are judged as
-all others are. Lists of pairs become names with dots, other lists numbered names; what has another form in
-rabbitmq.conf is in `_FORMS`. Settings of the runtime have no effect here, and are harmless. One that no key stands for
-is a warning, or an error if its name says that it protects something.
+all others are. Lists of pairs become names with dots, other lists numbered names; `_settings_of` has what has another
+form in rabbitmq.conf. Settings of the runtime have no effect here, and are harmless. One that no key stands for is a
+warning, or an error if its name says that it protects something.
 
 Sources: the schemas of RabbitMQ 3.13 and 4.3 (`rabbit.schema`, `rabbitmq_management.schema`, ...), which translate keys
 to these settings.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,12 +116,73 @@ def _application(
             yield Setting(made, text, origin, file, f"{name}.{key}")
 
 
-def _settings_of(key: str, value: Any) -> Iterable[tuple[str, str]]:
+def _settings_of(key: str, value: Any) -> Iterator[tuple[str, str]]:  # noqa: C901, PLR0912 - a table
+    """Yield the keys and values of rabbitmq.conf that a setting stands for, which there may have another form."""
     for pattern, name in _RENAMED:
         key = pattern.sub(name, key)
-    if key in _FORMS:
-        return _FORMS[key](key, value)
-    return _flat(key, value)
+    match key, value:
+        case (("tcp_listeners" | "ssl_listeners"), _):
+            name = f"listeners.{key[:3]}"
+            if value == []:
+                yield name, "none"
+            for number, each in enumerate(_listed(value), 1):
+                match each:
+                    case (str() as host, int() as port):
+                        yield f"{name}.{number}", str(Listener(host, port))
+                    case _:
+                        yield f"{name}.{number}", _text(each)
+        case (
+            ("vm_memory_high_watermark" | "disk_free_limit"),
+            (Atom("absolute" | "relative") as kind, amount),
+        ):
+            yield f"{key}.{kind}", _text(amount)
+        case (("vm_memory_high_watermark" | "disk_free_limit"), (Atom("mem_relative"), share)):
+            yield f"{key}.relative", _text(share)
+        case "vm_memory_high_watermark", float():
+            yield f"{key}.relative", _text(value)
+        case (("vm_memory_high_watermark" | "disk_free_limit"), _):
+            yield f"{key}.absolute", _text(value)
+        case (("loopback_users" | "default_user_tags"), _):
+            if key == "loopback_users":
+                yield key, "none"
+            for each in _listed(value):
+                yield f"{key}.{_text(each)}", "true"
+        case "default_permissions", [_, _, _]:
+            for verb, names in zip(("configure", "write", "read"), value, strict=True):
+                yield f"{key}.{verb}", _text(names)
+        case "auth_backends", _:
+            for number, each in enumerate(_listed(value), 1):
+                match each:
+                    case (str() as authn, str() as authz):
+                        yield f"{key}.{number}.authn", authn
+                        yield f"{key}.{number}.authz", authz
+                    case _:
+                        yield f"{key}.{number}", _text(each)
+        case "tcp_listen_options", _:
+            for each in _listed(value):
+                yield from _socket_option(key, each)
+        case (("auth_ldap.dn_lookup_bind" | "auth_ldap.other_bind"), (str() as user, str() as password)):
+            yield f"{key}.user_dn", user
+            yield f"{key}.password", password
+        case _ if key.startswith("auth_ldap.queries."):
+            yield key, written(value)
+        case "config_entry_decoder.passphrase", (Atom("file"), str() as name):
+            yield f"{key}_file", name
+        case _:
+            yield from _flat(key, value)
+
+
+def _socket_option(key: str, option: Any) -> Iterator[tuple[str, str]]:
+    match option:
+        case (Atom("linger"), (on, seconds)):
+            yield f"{key}.linger.on", _text(on)
+            yield f"{key}.linger.timeout", _text(seconds)
+        case (Atom("packet" | "reuseaddr"), _) | Atom("binary"):
+            pass  # what every broker does
+        case (str() as name, value):
+            yield f"{key}.{name}", _text(value)
+        case _:
+            yield key, _text(option)
 
 
 def _flat(key: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -153,108 +214,3 @@ def _is_pairs(value: Any) -> bool:
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def _listeners(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    name = "listeners.ssl" if key == "ssl_listeners" else "listeners.tcp"
-    if value == []:
-        yield name, "none"
-    for number, each in enumerate(_listed(value), 1):
-        match each:
-            case (str() as host, int() as port):
-                yield f"{name}.{number}", str(Listener(host, port))
-            case _:
-                yield f"{name}.{number}", _text(each)
-
-
-def _watermark(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    match value:
-        case (Atom("absolute" | "relative") as kind, amount):
-            yield f"{key}.{kind}", _text(amount)
-        case (Atom("mem_relative"), share):
-            yield f"{key}.relative", _text(share)
-        case _:
-            is_share = key.startswith("vm_") and isinstance(value, float)
-            yield f"{key}.{'relative' if is_share else 'absolute'}", _text(value)
-
-
-def _names(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    if key == "loopback_users":
-        yield key, "none"
-    for each in _listed(value):
-        yield f"{key}.{_text(each)}", "true"
-
-
-def _permissions(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    match value:
-        case [configure, write, read]:
-            for kind, pattern in (("configure", configure), ("write", write), ("read", read)):
-                yield f"{key}.{kind}", _text(pattern)
-        case _:
-            yield key, _text(value)
-
-
-def _backends(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    for number, each in enumerate(_listed(value), 1):
-        match each:
-            case (str() as authn, str() as authz):
-                yield f"{key}.{number}.authn", authn
-                yield f"{key}.{number}.authz", authz
-            case _:
-                yield f"{key}.{number}", _text(each)
-
-
-def _socket_options(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    for each in _listed(value):
-        match each:
-            case (Atom("linger"), (on, seconds)):
-                yield f"{key}.linger.on", _text(on)
-                yield f"{key}.linger.timeout", _text(seconds)
-            case (Atom("packet" | "reuseaddr"), _) | Atom("binary"):
-                pass  # what every broker does
-            case (str() as name, option):
-                yield f"{key}.{name}", _text(option)
-            case _:
-                yield key, _text(each)
-
-
-def _bind(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    match value:
-        case (str() as user, str() as password):
-            yield f"{key}.user_dn", user
-            yield f"{key}.password", password
-        case _:
-            yield key, _text(value)
-
-
-def _query(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    yield key, written(value)
-
-
-def _passphrase(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    match value:
-        case (Atom("file"), str() as name):
-            yield f"{key}_file", name
-        case _:
-            yield key, _text(value)
-
-
-_FORMS: Final[Mapping[str, Callable[[str, Any], Iterator[tuple[str, str]]]]] = {
-    "tcp_listeners": _listeners,
-    "ssl_listeners": _listeners,
-    "vm_memory_high_watermark": _watermark,
-    "disk_free_limit": _watermark,
-    "loopback_users": _names,
-    "default_user_tags": _names,
-    "default_permissions": _permissions,
-    "auth_backends": _backends,
-    "tcp_listen_options": _socket_options,
-    "auth_ldap.dn_lookup_bind": _bind,
-    "auth_ldap.other_bind": _bind,
-    "auth_ldap.queries.vhost_access": _query,
-    "auth_ldap.queries.resource_access": _query,
-    "auth_ldap.queries.topic_access": _query,
-    "auth_ldap.queries.tags": _query,
-    "config_entry_decoder.passphrase": _passphrase,
-}
-"""Settings that have another form in rabbitmq.conf."""

@@ -7,7 +7,7 @@ come from the rows. Then the recorder subscribes to the vhosts, and every furthe
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
@@ -42,6 +42,7 @@ from leveret.storage.store.metadata_rows import (
 log = logging.getLogger("leveret.definitions")
 
 _R = TypeVar("_R", bound=Row)
+_Placed = TypeVar("_Placed", PolicyRow, ParameterRow, ExchangeRow, QueueRow)
 
 
 def restore(
@@ -110,37 +111,22 @@ class _Restoring:
             self.vhosts[row.id] = vhost, StoredTopology(self._definitions, row.id)
 
     def restore_policies(self, rows: Iterable[PolicyRow]) -> None:
-        for row in rows:
-            found = self._vhost_of(row)
-            if found is None:
-                continue
+        for row, vhost, _ in self._placed(rows):
             name, pattern, apply_to = map(text, (row.name, row.pattern, row.apply_to))
             definition = _json(row, row.definition)
-            found[0].policies.restore(
-                name, pattern, definition, row.priority, apply_to, operator=row.operator
-            )
+            vhost.policies.restore(name, pattern, definition, row.priority, apply_to, operator=row.operator)
 
     def restore_parameters(self, rows: Iterable[ParameterRow]) -> None:
-        for row in rows:
-            found = self._vhost_of(row)
-            if found is not None:
-                value = _json(row, row.value)
-                found[0].parameters.set(text(row.component), text(row.name), value, text(row.setter))
+        for row, vhost, _ in self._placed(rows):
+            value = _json(row, row.value)
+            vhost.parameters.set(text(row.component), text(row.name), value, text(row.setter))
 
     def restore_exchanges(self, rows: Iterable[ExchangeRow]) -> None:
-        for row in sorted(rows, key=attrgetter("id")):
-            found = self._vhost_of(row)
-            if found is None:
-                continue
-            vhost, topology = found
+        for row, vhost, topology in self._placed(sorted(rows, key=attrgetter("id"))):
+            flags = {"durable": True, "auto_delete": row.auto_delete, "internal": row.internal}
             try:
                 exchange = vhost.declare_exchange(
-                    text(row.name),
-                    text(row.type),
-                    durable=True,
-                    auto_delete=row.auto_delete,
-                    internal=row.internal,
-                    arguments=_arguments(row),
+                    text(row.name), text(row.type), **flags, arguments=_arguments(row)
                 )
             except ExchangeError as error:
                 raise UnknownFormatError(
@@ -150,19 +136,9 @@ class _Restoring:
             self._things[row.id] = vhost, exchange
 
     def restore_queues(self, rows: Iterable[QueueRow]) -> None:
-        for row in sorted(rows, key=attrgetter("id")):
-            found = self._vhost_of(row)
-            if found is None:
-                continue
-            vhost, _ = found
-            queue = vhost.create_queue(
-                text(row.name),
-                durable=True,
-                exclusive_owner=None,
-                auto_delete=row.auto_delete,
-                arguments=_arguments(row),
-                qid=row.id,
-            )
+        for row, vhost, _ in self._placed(sorted(rows, key=attrgetter("id"))):
+            flags: dict[str, Any] = {"durable": True, "exclusive_owner": None, "auto_delete": row.auto_delete}
+            queue = vhost.create_queue(text(row.name), **flags, arguments=_arguments(row), qid=row.id)
             if row.paused:
                 queue.pause()
             self.queues.append(queue)
@@ -172,24 +148,22 @@ class _Restoring:
         for row in sorted(rows, key=attrgetter("order")):
             place, source = self._things.get(row.source, (None, None))
             _, destination = self._things.get(row.destination, (None, None))
+            key = text(row.binding_key)
             if not isinstance(source, Exchange) or place is None or destination is None:
-                self._drop(
-                    row,
-                    f"binding with key '{text(row.binding_key)}': its source or destination no longer exists",
-                )
+                self._drop(row, f"binding with key '{key}': its source or destination no longer exists")
                 continue
             try:
-                place.router.bind(source.name, destination, text(row.binding_key), _arguments(row))
+                place.router.bind(source.name, destination, key, _arguments(row))
             except ExchangeError as error:
-                self._drop(row, f"binding with key '{text(row.binding_key)}' of {source!r}: {error}")
+                self._drop(row, f"binding with key '{key}' of {source!r}: {error}")
 
-    def _vhost_of(
-        self, row: PolicyRow | ParameterRow | ExchangeRow | QueueRow
-    ) -> tuple[VHost, StoredTopology] | None:
-        found = self.vhosts.get(row.vhost)
-        if found is None:
-            self._drop(row, f"'{text(row.name)}': its vhost no longer exists")
-        return found
+    def _placed(self, rows: Iterable[_Placed]) -> Iterator[tuple[_Placed, VHost, StoredTopology]]:
+        """Yield the rows with their vhosts; a row whose vhost no longer exists is dropped."""
+        for row in rows:
+            if (found := self.vhosts.get(row.vhost)) is not None:
+                yield row, found[0], found[1]
+            else:
+                self._drop(row, f"'{text(row.name)}': its vhost no longer exists")
 
     def _drop(self, row: Row, what: str) -> None:
         log.warning("dropping a stored definition: %s", what)

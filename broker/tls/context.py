@@ -8,6 +8,7 @@ A resumed session would skip that check of a chain, so there is no resumption wh
 """
 
 import ssl
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def make_context(options: TLSOptions) -> Context:
     first = contexts[""]
     if len(contexts) > 1:
         _share(contexts, rows)
-        first.sni_callback = _Hosts(contexts)
+        first.sni_callback = partial(_choose, contexts)
     if first.checks or not options.reuse_sessions:
         for context in contexts.values():
             context.options |= ssl.OP_NO_TICKET
@@ -74,14 +75,9 @@ def _share(contexts: dict[str, Context], rows: dict[str, TLSOptions]) -> None:
                 _load_authorities(context, rows[name])
 
 
-class _Hosts:
-    """Chooses the context of the host that a client wants."""
-
-    def __init__(self, contexts: dict[str, Context]) -> None:
-        self._contexts = contexts
-
-    def __call__(self, handshake: Any, name: str | None, _first: ssl.SSLContext) -> None:
-        handshake.context = host_of(self._contexts, (name or "").lower())
+def _choose(contexts: dict[str, Context], handshake: Any, name: str | None, _first: ssl.SSLContext) -> None:
+    """Choose the context of the host that a client wants."""
+    handshake.context = host_of(contexts, (name or "").lower())
 
 
 def host_of(rows: dict[str, Context], name: str) -> Context:

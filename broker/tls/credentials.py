@@ -69,7 +69,7 @@ class Credentials:
         self.reloads = 0
         self.failures = 0
         # called after each reload, with what is wrong, '' if it has succeeded
-        self.on_reload: Callable[[Credentials, str], object] = _nothing
+        self.on_reload: Callable[[Credentials, str], object] = lambda _credentials, _problem: None
         self._warned: dict[str, tuple[datetime, int]] = {}
         self._reloading = asyncio.Lock()
 
@@ -133,10 +133,6 @@ class Credentials:
         key = f"{self.name}.sni.{host}" if host else self.name
         until = f"{facts.ends:%Y-%m-%d %H:%M} UTC"
         return f"{facts.subject or 'no subject'}, issued by {facts.issuer}, until {until} ({key})"
-
-
-def _nothing(_credentials: Credentials, _problem: str) -> None:
-    """Do nothing."""
 
 
 Stamps = dict[Path, tuple[int, int, int] | None]

@@ -1,6 +1,6 @@
 """The options of a TLS listener, as `ssl_options.*`, `management.ssl.*` and `prometheus.ssl.*` set them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
 
@@ -130,43 +130,37 @@ class CertificateLogin(msgspec.Struct, frozen=True):
     # fmt: on
 
 
-def problems_of(options: TLSOptions) -> list[str]:
-    """Return a sentence for each combination of options that cannot be carried out."""
-    found = []
+def problems_of(options: TLSOptions) -> Iterator[str]:
+    """Yield a sentence for each combination of options that cannot be carried out."""
     for each in options.of_hosts.values():
         prefix = each.prefix
         if each.certfile is None:
-            found.append(f"{prefix}.certfile is missing: a TLS listener needs a certificate")
+            yield f"{prefix}.certfile is missing: a TLS listener needs a certificate"
         if each.verify == "verify_peer" and each.cacertfile is None:
-            found.append(
-                f"{prefix}.cacertfile is missing: {prefix}.verify = verify_peer needs the CA of the clients"
-            )
+            yield f"{prefix}.cacertfile is missing: {prefix}.verify = verify_peer needs the CA of the clients"
         if each.fail_if_no_peer_cert and each.verify != "verify_peer":
-            found.append(f"{prefix}.fail_if_no_peer_cert = true needs {prefix}.verify = verify_peer")
-    prefix = options.prefix
-    if options.crl_check != "false" and options.crlfile is None:
-        found.append(f"{prefix}.crlfile is missing: {prefix}.crl_check = {options.crl_check} needs a list of revoked "
-                     "certificates of each CA")  # fmt: skip
-    if options.crlfile is not None and options.crl_check == "false":
-        found.append(f"{prefix}.crlfile needs {prefix}.crl_check = peer or true")
+            yield f"{prefix}.fail_if_no_peer_cert = true needs {prefix}.verify = verify_peer"
+    prefix, check = options.prefix, options.crl_check
+    if check != "false" and options.crlfile is None:
+        needs = f"{prefix}.crl_check = {check} needs a list of revoked certificates of each CA"
+        yield f"{prefix}.crlfile is missing: {needs}"
+    if options.crlfile is not None and check == "false":
+        yield f"{prefix}.crlfile needs {prefix}.crl_check = peer or true"
     if options.ciphers:
-        found += _cipher_problems(options)
-    return found
+        yield from _cipher_problems(options)
 
 
-def _cipher_problems(options: TLSOptions) -> list[str]:
-    listed = [name for name in SUITES_13 if name in options.ciphers]
-    key = f"{options.prefix}.ciphers"
-    if listed and len(listed) < len(SUITES_13):
-        missing = " and ".join(name for name in SUITES_13 if name not in listed)
-        return [
-            f"{key}: the suites of TLS 1.3 are offered together: add {missing}, or list none, which disables TLS 1.3"
-        ]
-    if not listed and options.versions == ("tlsv1.3",):
-        return [f"{key} has no suite of TLS 1.3, the only version in {options.prefix}.versions"]
-    if listed and options.versions in {(), VERSIONS} and not older_ciphers(options):
-        return [f"{key} has no suite of TLS 1.2: add one, or set {options.prefix}.versions.1 = tlsv1.3"]
-    return []
+def _cipher_problems(options: TLSOptions) -> Iterator[str]:
+    prefix, versions = options.prefix, options.versions
+    missing = [name for name in SUITES_13 if name not in options.ciphers]
+    key = f"{prefix}.ciphers"
+    if 0 < len(missing) < len(SUITES_13):
+        add = f"add {' and '.join(missing)}, or list none, which disables TLS 1.3"
+        yield f"{key}: the suites of TLS 1.3 are offered together: {add}"
+    elif missing and versions == ("tlsv1.3",):
+        yield f"{key} has no suite of TLS 1.3, the only version in {prefix}.versions"
+    elif not missing and versions in {(), VERSIONS} and not older_ciphers(options):
+        yield f"{key} has no suite of TLS 1.2: add one, or set {prefix}.versions.1 = tlsv1.3"
 
 
 def older_ciphers(options: TLSOptions) -> list[str]:
