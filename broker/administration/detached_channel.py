@@ -20,7 +20,7 @@ from leveret.broker.administration.access import (
 from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import build
 from leveret.broker.amqp.tables import typed
-from leveret.broker.auth.permissions import AskedPermissions, AskedTopics, Permissions, TopicPermissions
+from leveret.broker.auth.permissions import Asked, Permissions, TopicPermissions
 from leveret.broker.auth.users import BackendUser, User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.channel.settings import Limits
@@ -46,8 +46,8 @@ class DetachedHost:
         self.name = f"<{broker.clients.node_name}>"
         if actor is None:
             self.user = _OPERATOR
-            self.permissions: Permissions | AskedPermissions = Permissions(".*", ".*", ".*")
-            self.topic_permissions: TopicPermissions | AskedTopics = TopicPermissions({})
+            self.permissions: Permissions | Asked = Permissions(".*", ".*", ".*")
+            self.topic_permissions: TopicPermissions | Asked = TopicPermissions({})
         elif isinstance(actor, BackendUser):
             self.user = actor
             rights = actor.rights[vhost.name]

@@ -3,7 +3,7 @@
 Theory. The permissions of a user of the internal database are tables that answer at once: three patterns for each user
 and vhost (`broker.auth.name_patterns`), matched anywhere in a resource's name
 (rabbit_auth_backend_internal:check_resource_access). Other backends answer later, so the same two objects that a
-channel asks (`Permissions`, `TopicPermissions`) have a second form (`AskedPermissions`, `AskedTopics`): a decision that
+channel asks (`Permissions`, `TopicPermissions`) have a second form (`Asked`): a decision that
 is remembered is given at once, for any other `NotYet` is raised, with which the connection waits. The caller then
 executes its method again, and finds the decision. A decision is good for some seconds; a backend that could not decide
 has refused, for a second only. While a backend cannot be reached, the decisions of before stay good: an open connection
@@ -79,9 +79,8 @@ class Permissions:
             return self._write.match(name or DEFAULT_EXCHANGE)
         return self._read.match(name or DEFAULT_EXCHANGE)
 
-    def fault(self, kind: str, name: str, what: str) -> str:
+    def fault(self, *_about: str) -> str:
         """Return what follows the text of a refusal: nothing, because this backend always decides."""
-        del kind, name, what
         return ""
 
     def __repr__(self) -> str:
@@ -125,9 +124,8 @@ class TopicPermissions:
         row = self.rows.get(exchange)
         return row is None or (row.write_keys if kind == "write" else row.read_keys).match(routing_key)
 
-    def fault(self, exchange: str, kind: str, routing_key: str) -> str:
+    def fault(self, *_about: str) -> str:
         """Return what follows the text of a refusal: nothing, because this backend always decides."""
-        del exchange, kind, routing_key
         return ""
 
 
@@ -198,8 +196,9 @@ class Rights:
         self._known: dict[Question, tuple[Decision, float]] = {}
         self._looked_at = float("-inf")
         self.user = user
-        self.permissions = AskedPermissions(self)
-        self.topics = AskedTopics(self, needed=any(backend.has_topics for backend, _ in user.authorizers))
+        has_topics = any(backend.has_topics for backend, _ in user.authorizers)
+        self.permissions = Asked(self, _about_object)
+        self.topics = Asked(self, _about_key, needed=has_topics)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -270,39 +269,34 @@ class Rights:
         self.forget()
 
 
-class AskedPermissions:
-    """The permissions for queues and exchanges, as `Permissions`."""
+class Asked:
+    """Permissions for queues and exchanges, or for routing keys, as `Permissions` or `TopicPermissions`.
 
-    __slots__ = ("_rights",)
+    `question` makes a question of the arguments of these; false unless `needed`, if no backend has a say.
+    """
 
-    def __init__(self, rights: Rights) -> None:
+    __slots__ = ("_needed", "_question", "_rights")
+
+    def __init__(self, rights: Rights, question: Callable[..., Question], *, needed: bool = True) -> None:
         self._rights = rights
-
-    def check(self, kind: str, name: str, what: str = "") -> bool:
-        """Return whether the user has this permission; raises NotYet if it has to be asked for first."""
-        return self._rights.find(Question(kind, what, name)).is_allowed
-
-    def fault(self, kind: str, name: str, what: str) -> str:
-        """Return what follows the text of a refusal: the error of the backend, if it was one."""
-        return self._rights.find(Question(kind, what, name)).fault
-
-
-class AskedTopics:
-    """The permissions for routing keys, as `TopicPermissions`; false if no backend has a say."""
-
-    __slots__ = ("_needed", "_rights")
-
-    def __init__(self, rights: Rights, *, needed: bool) -> None:
-        self._rights = rights
+        self._question = question
         self._needed = needed
 
     def __bool__(self) -> bool:
         return self._needed
 
-    def check(self, exchange: str, kind: str, routing_key: str) -> bool:
-        """Return whether the user may use this key; raises NotYet if it has to be asked for first."""
-        return self._rights.find(Question(kind, "topic", exchange, routing_key)).is_allowed
+    def check(self, *about: str) -> bool:
+        """Return whether the user has this permission; raises NotYet if it has to be asked for first."""
+        return self._rights.find(self._question(*about)).is_allowed
 
-    def fault(self, exchange: str, kind: str, routing_key: str) -> str:
+    def fault(self, *about: str) -> str:
         """Return what follows the text of a refusal: the error of the backend, if it was one."""
-        return self._rights.find(Question(kind, "topic", exchange, routing_key)).fault
+        return self._rights.find(self._question(*about)).fault
+
+
+def _about_object(kind: str, name: str, what: str = "") -> Question:
+    return Question(kind, what, name)
+
+
+def _about_key(exchange: str, kind: str, routing_key: str) -> Question:
+    return Question(kind, "topic", exchange, routing_key)

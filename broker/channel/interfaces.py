@@ -3,7 +3,7 @@
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, Final, Protocol
 
-from leveret.broker.auth.permissions import AskedPermissions, AskedTopics, Permissions, TopicPermissions
+from leveret.broker.auth.permissions import Asked, Permissions, TopicPermissions
 from leveret.broker.auth.users import User
 from leveret.broker.channel.late_settlement import Receiver
 from leveret.broker.channel.settings import Compatibility, Limits
@@ -27,8 +27,8 @@ class ChannelHost(Protocol):
     name: str
     vhost: VHost
     user: User
-    permissions: Permissions | AskedPermissions
-    topic_permissions: TopicPermissions | AskedTopics
+    permissions: Permissions | Asked
+    topic_permissions: TopicPermissions | Asked
     outbox: Outbox
     frame_max: int
     max_message_size: int

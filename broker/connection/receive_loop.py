@@ -52,8 +52,7 @@ from leveret.broker.amqp.publishes import (
     whole_content,
 )
 from leveret.broker.auth.permissions import (
-    AskedPermissions,
-    AskedTopics,
+    Asked,
     Permissions,
     Rights,
     TopicPermissions,
@@ -179,8 +178,8 @@ class ReceiveLoop:
     # set by the handshake, before the first frame is scanned here
     vhost: VHost
     user: User
-    permissions: Permissions | AskedPermissions
-    topic_permissions: TopicPermissions | AskedTopics
+    permissions: Permissions | Asked
+    topic_permissions: TopicPermissions | Asked
     outbox: Outbox
     _scan: Callable[[bytes, int], int]
 

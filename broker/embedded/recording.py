@@ -180,7 +180,7 @@ class RecordedVHost(VHost):
         exchange = None if name is None else self.router.get(name)
         if exchange is not None and self._recorder.is_active(self.name):
             for _, message in letters[:count]:
-                letter = dead_letter(
+                letter, _ = dead_letter(
                     message,
                     queue=queue.name,
                     reason=reason,
@@ -190,7 +190,7 @@ class RecordedVHost(VHost):
                     most_deaths=self._most_deaths,
                     compatibility=self.compatibility,
                 )
-                self._recorder.add(self, exchange, letter.message)
+                self._recorder.add(self, exchange, letter)
         return count, moved
 
 

@@ -31,7 +31,6 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple
 
 from leveret.broker.amqp.fastpath import join_address, split_address
 from leveret.broker.amqp.properties import FLAGS_AT, Properties, is_persistent, parse_expiration
@@ -79,7 +78,11 @@ Death = tuple[str, str]  # queue and reason
 
 
 class Rewritten:
-    """The rewritten properties (flags and list) that identical dead letters share. Immutable."""
+    """What identical dead letters share: the rewritten `properties` (flags and list), and what follows. Immutable.
+
+    `address`: the dead letter exchange and the routing key to show, as two short strings on the wire; `routing_keys`:
+    those used for routing; `deaths`: queues and reasons since the message was published, the newest first.
+    """
 
     __slots__ = ("_headers", "address", "deaths", "properties", "routing_keys")
 
@@ -102,33 +105,6 @@ class Rewritten:
         return self._headers
 
 
-class DeadLetter(NamedTuple):
-    """A message as its dead letter exchange receives it; some share their rewritten properties."""
-
-    message: Message
-    rewritten: Rewritten
-
-    @property
-    def address(self) -> bytes:
-        """The dead letter exchange and the routing key to show, as two short strings on the wire."""
-        return self.rewritten.address
-
-    @property
-    def routing_keys(self) -> tuple[str, ...]:
-        """The keys used for routing."""
-        return self.rewritten.routing_keys
-
-    @property
-    def deaths(self) -> tuple[Death, ...]:
-        """Queues and reasons of the deaths since the message was published, the newest first."""
-        return self.rewritten.deaths
-
-    @property
-    def headers(self) -> Table:
-        """The headers."""
-        return self.rewritten.headers()
-
-
 def dead_letter(
     message: Message,
     *,
@@ -139,12 +115,13 @@ def dead_letter(
     now: int,
     most_deaths: int = MOST_DEATHS,
     compatibility: QueueCompatibility = _AS_3_13,
-) -> DeadLetter:
+) -> tuple[Message, Rewritten]:
     """Create the dead letter of a message whose properties were checked when it was published.
 
-    Messages with equal address and properties that die in the same second (`now`) for the same reason share the work.
-    The newest `most_deaths` entries of `x-death` are kept. `compatibility` says whether those of its client are, and
-    whether the header `CC` is where it no longer counts.
+    It is as its dead letter exchange receives it, with the rewritten properties, which it may share: messages with
+    equal address and properties that die in the same second (`now`) for the same reason share the work. The newest
+    `most_deaths` entries of `x-death` are kept. `compatibility` says whether those of its client are, and whether the
+    header `CC` is where it no longer counts.
     """
     header = message.header
     rewritten = _rewritten(
@@ -161,7 +138,7 @@ def dead_letter(
         compatibility.keeps_copies,
     )
     made = header[:FLAGS_AT] + rewritten.properties
-    return DeadLetter(message.dead_letter(rewritten.address, made, len(rewritten.deaths)), rewritten)
+    return message.dead_letter(rewritten.address, made, len(rewritten.deaths)), rewritten
 
 
 @lru_cache(maxsize=16)
@@ -397,7 +374,7 @@ class DeadLettering:
             if count and is_over():
                 break
             count += 1
-            letter = dead_letter(
+            letter, rewritten = dead_letter(
                 message,
                 queue=queue.name,
                 reason=reason,
@@ -408,12 +385,13 @@ class DeadLettering:
                 compatibility=self._compatibility,
             )
             exchange.lookups += 1
-            reached = self._route(exchange, letter.routing_keys, letter.rewritten.headers)
-            targets = self._cycles.remove_cycling(reached, letter.deaths)
+            keys = rewritten.routing_keys
+            reached = self._route(exchange, keys, rewritten.headers)
+            targets = self._cycles.remove_cycling(reached, rewritten.deaths)
             queue.tally.cycled += len(reached) - len(targets)
-            exchange.tally(len(targets), letter.routing_keys[0]).published += 1
+            exchange.tally(len(targets), keys[0]).published += 1
             for tail in tails:
-                tail.dead_lettered(exchange, letter.routing_keys, letter.message, targets)
+                tail.dead_lettered(exchange, keys, letter, targets)
             if self._send(queue, seq_id, message, letter, targets, is_rejected=reason == REJECTED):
                 moved.append(seq_id)
         self._context.totals.dead_lettered(queue.type, reason, count)
@@ -424,15 +402,15 @@ class DeadLettering:
         queue: Queue,
         seq_id: int,
         original: Message,
-        letter: DeadLetter,
+        letter: Message,
         targets: Sequence[Queue],
         *,
         is_rejected: bool,
     ) -> bool:
         """Send a dead letter on its way; False if the original has to stay until the dead letter is safe."""
-        persistent = is_persistent(letter.message.content)
+        persistent = is_persistent(letter.content)
         copies = Copies(
-            letter.message,
+            letter,
             targets,
             persistent=persistent,
             promise=joined(original),

@@ -55,6 +55,9 @@ QUEUES = frozenset((CLASSIC_QUEUES, QUORUM_QUEUES, STREAMS))
 _KINDS = {CLASSIC: CLASSIC_QUEUES, QUORUM: QUORUM_QUEUES, STREAM: STREAMS}
 
 
+_ALL = ".*"  # stands for the empty pattern, which, unlike in a permission, matches all names
+
+
 class PolicyError(ParameterError):
     """A policy cannot be set or cleared; the text is RabbitMQ's."""
 
@@ -184,7 +187,7 @@ class Policies:
                 dict(sorted(term["definition"].items())),
                 term["priority"],
                 term.get("apply-to", "all"),
-                search=self._patterns.compile(_all_if_empty(term["pattern"])),
+                search=self._patterns.compile(term["pattern"] or _ALL),
             ),
             operator=operator,
         )
@@ -201,7 +204,7 @@ class Policies:
     ) -> None:
         """Restore a stored policy; with an unusable pattern, which is logged, it applies to nothing."""
         owner = f"{'operator policy' if operator else 'policy'} '{name}' in vhost '{self._vhost}'"
-        search = self._patterns.stored(_all_if_empty(pattern), owner)
+        search = self._patterns.stored(pattern or _ALL, owner)
         self.add(
             Policy(self._vhost, name, pattern, definition, priority, apply_to, search=search),
             operator=operator,
@@ -281,11 +284,6 @@ class Policies:
 
     def _barred_for(self, kind: str) -> frozenset[str]:
         return self._barred if kind == CLASSIC_QUEUES else frozenset()
-
-
-def _all_if_empty(pattern: str) -> str:
-    """Return the pattern to compile: unlike in a permission, an empty pattern matches all names."""
-    return pattern or ".*"
 
 
 def _first(ranked: Iterable[Policy], kind: str, name: bytes, barred: frozenset[str]) -> Policy | None:
@@ -454,16 +452,11 @@ def _first_fault(known: frozenset[str], definition: Mapping[str, Any]) -> Iterab
         if key in known and key in definition and not is_valid(definition[key]):
             yield f"{term_text(definition[key])} is not a valid {what}"
             return
-    fault = _retry_fault(definition)
-    if fault:
-        yield fault
-        return
-    fault = _mirroring_fault({key: value for key, value in definition.items() if key in known & _MIRRORING})
-    if fault:
-        yield fault
-        return
     strange = {key: value for key, value in definition.items() if key not in known}
-    if strange:
+    mirroring = {key: value for key, value in definition.items() if key in known & _MIRRORING}
+    if fault := _retry_fault(definition) or _mirroring_fault(mirroring):
+        yield fault
+    elif strange:
         yield f"{pairs_text(strange)} are not recognised policy settings"
 
 
@@ -486,14 +479,12 @@ def _mirroring_fault(given: Mapping[str, Any]) -> str:
     mode, params = given["ha-mode"], given.get("ha-params")
     if mode not in ("all", "exactly", "nodes"):
         return f"{term_text(mode)} is not a valid ha-mode value"
-    return _params_fault(mode, params, has_params="ha-params" in given) or next(
-        (
-            text.format(term_text(given[key]))
-            for key, is_valid, text in _MIRRORING_VALUES
-            if key in given and not is_valid(given[key])
-        ),
-        "",
+    faults = (
+        f"{key} {text.format(term_text(given[key]))}"
+        for key, (is_valid, text) in _MIRRORING_VALUES.items()
+        if key in given and not is_valid(given[key])
     )
+    return _params_fault(mode, params, has_params="ha-params" in given) or next(faults, "")
 
 
 def _params_fault(mode: str, params: Any, *, has_params: bool) -> str:
@@ -512,40 +503,31 @@ def _params_fault(mode: str, params: Any, *, has_params: bool) -> str:
     )
 
 
-_MIRRORING_VALUES: tuple[tuple[str, _Test, str], ...] = (
-    ("ha-sync-mode", _one_of("manual", "automatic"), 'ha-sync-mode must be "manual" or "automatic", got {}'),
-    ("ha-sync-batch-size", _at_least(1), "ha-sync-batch-size takes an integer greater than 0, {} given"),
-    (
-        "ha-promote-on-shutdown",
-        _one_of("always", "when-synced"),
-        'ha-promote-on-shutdown must be "always" or "when-synced", got {}',
-    ),
-    (
-        "ha-promote-on-failure",
-        _one_of("always", "when-synced"),
-        'ha-promote-on-failure must be "always" or "when-synced", got {}',
-    ),
-)
+_WHEN_PROMOTED = _one_of("always", "when-synced"), 'must be "always" or "when-synced", got {}'
+_MIRRORING_VALUES: Mapping[str, tuple[_Test, str]] = {
+    "ha-sync-mode": (_one_of("manual", "automatic"), 'must be "manual" or "automatic", got {}'),
+    "ha-sync-batch-size": (_at_least(1), "takes an integer greater than 0, {} given"),
+    "ha-promote-on-shutdown": _WHEN_PROMOTED,
+    "ha-promote-on-failure": _WHEN_PROMOTED,
+}
 
 
 def unknown_keys(term: Any, *, operator: bool) -> dict[str, Any]:
     """Return the entries of a policy's definition with unknown keys; {} also without a definition."""
     definition = term.get("definition") if isinstance(term, Mapping) else None
-    known = _OPERATOR_POLICY if operator else _POLICY
+    known = known_keys(operator=operator)
     pairs = definition.items() if isinstance(definition, Mapping) else ()
     return {key: value for key, value in pairs if key not in known}
 
 
 def policy_keys(patterns: Patterns, *, operator: bool) -> Mapping[str, tuple[Check, bool]]:
     """Return the validator of each key of a policy or operator policy, and whether the key is mandatory."""
-    known, validator = (
-        (_OPERATOR_POLICY, "operator_policy_validator") if operator else (_POLICY, "policy_validator")
-    )
+    validator = "operator_policy_validator" if operator else "policy_validator"
     return {
         "priority": (check_number, True),
         "pattern": (_check_pattern(patterns), True),
         "apply-to": (_check_apply_to, False),
-        "definition": (_check_definition(known, validator), True),
+        "definition": (_check_definition(known_keys(operator=operator), validator), True),
     }
 
 

@@ -25,9 +25,12 @@ def message(body=b"body", exchange="x", key="k", number=3, frame_max=0, **proper
 
 
 def die(source, queue="q", reason="expired", exchange="dlx", routing_key=None, now=NOW, **more):
-    return dead_letter(
+    letter, rewritten = dead_letter(
         source, queue=queue, reason=reason, exchange=exchange, routing_key=routing_key, now=now, **more
     )
+    names = ("address", "routing_keys", "deaths")
+    shared = {name: getattr(rewritten, name) for name in names}
+    return SimpleNamespace(message=letter, rewritten=rewritten, headers=rewritten.headers(), **shared)
 
 
 def letter_of(letter):
