@@ -80,6 +80,26 @@ Bound = Identity | dict[Identity, None]
 """The bindings of one destination to an exchange: a single one as itself, several as the keys of a dict."""
 
 
+def members(found: "T | dict[T, None] | None") -> Collection[T]:
+    """Return the members of what is a single one, the keys of a dict, or None for none."""
+    if isinstance(found, dict):
+        return found
+    return () if found is None else (found,)
+
+
+def put_member(table: "dict[K, T | dict[T, None]]", place: K, member: T) -> bool:
+    """Add a member at a place of a table of such; False if it is there."""
+    found = table.get(place)
+    if isinstance(found, dict):
+        is_new = member not in found
+        found[member] = None
+        return is_new
+    if found == member:
+        return False
+    table[place] = member if found is None else {found: None, member: None}
+    return True
+
+
 ExchangeClass: TypeAlias = "type[Exchange]"
 
 
@@ -267,17 +287,8 @@ class Exchange:
         """Bind, keeping `arguments`; return False if this very binding existed. Raises InvalidBindingError."""
         self.validate_binding(destination, binding_key, arguments or {})
         identity: Identity = ArgumentedKey(binding_key, arguments) if arguments else binding_key
-        bound = self._by_destination.get(destination)
-        if bound is None:
-            self._by_destination[destination] = identity
-        elif isinstance(bound, dict):
-            if identity in bound:
-                return False
-            bound[identity] = None
-        elif bound == identity:
+        if not put_member(self._by_destination, destination, identity):
             return False
-        else:
-            self._by_destination[destination] = {bound: None, identity: None}
         self.had_binding = True
         self.binding_count += 1
         if isinstance(destination, Exchange):
@@ -315,7 +326,7 @@ class Exchange:
         bound = self._by_destination.get(destination)
         if bound is not None:
             self._destination_gone(destination)
-            self.binding_count -= len(bound) if isinstance(bound, dict) else 1
+            self.binding_count -= len(members(bound))
         return bound
 
     def sweep(self, destination: object, bound: Bound) -> Iterator[Identity]:
@@ -354,8 +365,7 @@ class Exchange:
     def has_binding(self, destination: object, binding_key: str, arguments: Table | None = None) -> bool:
         """Return whether this very binding exists."""
         identity: Identity = ArgumentedKey(binding_key, arguments) if arguments else binding_key
-        bound = self._by_destination.get(destination)
-        return identity in bound if isinstance(bound, dict) else bound == identity
+        return identity in members(self._by_destination.get(destination))
 
     def destinations(self) -> Collection[object]:
         """Return a live view of everything bound here, each once."""
@@ -368,18 +378,12 @@ class Exchange:
 
     def bindings_to(self, destination: object) -> Iterator[Binding]:
         """Yield the bindings to one destination, oldest first. The exchange may change meanwhile."""
-        bound = self._by_destination.get(destination)
-        if bound is None:
-            return
-        for identity in tuple(bound) if isinstance(bound, dict) else (bound,):
+        for identity in tuple(members(self._by_destination.get(destination))):
             yield Binding(self.name, destination, binding_key_of(identity), arguments_of(identity))
 
     def binding_keys_to(self, destination: object) -> list[str]:
         """Return the keys of the bindings to one destination, also if there are none."""
-        bound = self._by_destination.get(destination)
-        if bound is None:
-            return []
-        return [binding_key_of(identity) for identity in (bound if isinstance(bound, dict) else (bound,))]
+        return list(map(binding_key_of, members(self._by_destination.get(destination))))
 
     def match(self, routing_key: str, headers: Headers = None) -> Collection[object]:
         """Return the destinations of this exchange alone, each once.

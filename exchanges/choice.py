@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from secrets import randbelow
 from typing import ClassVar
 
-from leveret.exchanges.base import Exchange, Headers, Identity, Table
+from leveret.exchanges.base import Exchange, Headers, Identity, Table, members
 from leveret.exchanges.erlang_hash import phash2
 from leveret.exchanges.errors import InvalidBindingError
 
@@ -32,11 +32,7 @@ class ChoiceExchange(Exchange):
         return self._choices
 
     def _listed(self) -> Sequence[object]:
-        return [
-            destination
-            for destination, bound in self._by_destination.items()
-            for _ in range(len(bound) if isinstance(bound, dict) else 1)
-        ]
+        return [destination for destination, bound in self._by_destination.items() for _ in members(bound)]
 
     def match_keys(self, routing_keys: Sequence[str], headers: Headers) -> Collection[object]:
         """Return the destination for the routing key, which is the first."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import ClassVar
 
-from leveret.exchanges.base import Bound, Envelope, ExchangeClass, Field, Headers, Table, binding_key_of
+from leveret.exchanges.base import Envelope, ExchangeClass, Field, Headers, Table, binding_key_of, members
 from leveret.exchanges.choice import ChoiceExchange
 from leveret.exchanges.erlang_hash import jump, phash2
 from leveret.exchanges.errors import InvalidArgumentError, InvalidBindingError, erlang_term
@@ -67,7 +67,11 @@ class ConsistentHashExchange(ChoiceExchange):
         return weight
 
     def _listed(self) -> Sequence[object]:
-        self._ends = tuple(accumulate(map(_weight, self._by_destination.values())))
+        self._ends = tuple(
+            accumulate(
+                int(binding_key_of(next(iter(members(each))))) for each in self._by_destination.values()
+            )
+        )
         return tuple(self._by_destination)
 
     def _forget(self) -> None:
@@ -124,10 +128,6 @@ class _ByProperty(_ByHeader):
         properties = table.properties if isinstance(table, Envelope) else None
         value = getattr(properties, str(self.arguments[_PROPERTY][1]), None)
         return phash2(None if value is None else str(value))
-
-
-def _weight(bound: Bound) -> int:
-    return int(binding_key_of(next(iter(bound)) if isinstance(bound, dict) else bound))
 
 
 def _hashed(field: Field) -> int:

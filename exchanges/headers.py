@@ -130,16 +130,13 @@ class HeadersExchange(Exchange):
             criteria = self._criteria[wanted] = _Criteria(wanted)
             if wanted:
                 # All are needed, so one is enough as the index key: the one that the fewest others use.
-                criteria.place = min(wanted, key=self._crowd)
+                criteria.place = min(wanted, key=lambda place: len(self._index.get(place, ())))
             self._index[criteria.place] = with_destination(self._index.get(criteria.place, ()), criteria)
         if destination in criteria.destinations:
             # Bound with another key already, or with arguments that differ only in ignored parts.
             self._repeat(destination, criteria)
         else:
             criteria.destinations = with_destination(criteria.destinations, destination)
-
-    def _crowd(self, place: tuple[str, _Value]) -> int:
-        return len(self._index.get(place, ()))
 
     def _unbound(self, destination: object, identity: Identity) -> None:
         wanted, every = _compiled(identity, self._comparable)

@@ -7,7 +7,7 @@ docs/performance.md.
 # ruff: noqa: C901, PLR0911, PLR0912 - hot: one flat function is several times cheaper than small ones
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from leveret.exchanges.base import (
@@ -21,6 +21,8 @@ from leveret.exchanges.base import (
     Table,
     arguments_of,
     binding_key_of,
+    members,
+    put_member,
 )
 from leveret.exchanges.delayed import DELAYABLE_TYPES, DelayedExchange
 from leveret.exchanges.errors import TooManyHopsError, UnknownExchangeError, UnknownExchangeTypeError
@@ -66,10 +68,6 @@ class Listener(Protocol):
 
 def _ignored(_exchange: Exchange) -> None:
     """Default of `on_deleted`: do nothing."""
-
-
-def _chooses_not(exchange: Exchange) -> bool:
-    return not exchange.picks_one
 
 
 def _at_once(steps: Iterator[None], _name: str) -> None:
@@ -199,13 +197,7 @@ class Router:
         if not source.bind(destination, binding_key, arguments):
             return False
         self.binding_count += 1
-        sources = self._sources.get(destination)
-        if sources is None:
-            self._sources[destination] = source
-        elif isinstance(sources, dict):
-            sources[source] = None
-        elif sources is not source:
-            self._sources[destination] = {sources: None, source: None}
+        put_member(self._sources, destination, source)
         if source.durable and self.listener is not None:
             self.listener.bound(source, destination, binding_key, arguments or {})
         self._changed()
@@ -265,15 +257,9 @@ class Router:
 
     def bindings_of(self, destination: object) -> Iterator[Binding]:
         """Yield the explicit bindings to one destination. The router may change meanwhile."""
-        for source in tuple(self._sources_of(destination)):
+        for source in tuple(members(self._sources.get(destination))):
             if self.exchanges.get(source.name) is source:
                 yield from source.bindings_to(destination)
-
-    def _sources_of(self, destination: object) -> Collection[Exchange]:
-        sources = self._sources.get(destination)
-        if sources is None:
-            return ()
-        return sources if isinstance(sources, dict) else (sources,)
 
     def _discard_source(self, destination: object, source: Exchange) -> None:
         sources = self._sources.get(destination)
@@ -322,10 +308,10 @@ class Router:
             self._leaving.add(destination)
             self._changed()
             # those that choose come first, in one step: they would choose it and lose the message
-            for source in sorted(sources if isinstance(sources, dict) else (sources,), key=_chooses_not):
+            for source in sorted(members(sources), key=lambda each: not each.picks_one):
                 bound = source.detach(destination) if self.exchanges.get(source.name) is source else None
                 if bound is not None:
-                    self.binding_count -= len(bound) if isinstance(bound, dict) else 1
+                    self.binding_count -= len(members(bound))
                     sweeps.append((source, destination, bound))
                     if source.auto_delete and not source.in_use:
                         to_delete.append(source)

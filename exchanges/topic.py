@@ -46,6 +46,7 @@ _MEMBERS_AT_MOST = 1 << 20  # nodes in all remembered states, of eight bytes eac
 _PIECE = 1024  # nodes per step
 _TRIES = 3  # attempts to match a key in steps while patterns change
 _FOUND_AT_MOST = 64  # results kept for the callers of `steps_to`
+_WILDCARDS = {"*": "star", "#": "hash"}  # and the attributes of nodes that are their children
 _OTHER_WORDS_LIMIT = 64  # words without a pattern of their own that one state remembers by name
 
 
@@ -63,19 +64,16 @@ class _Node:
 
     def child(self, word: str) -> "_Node | None":
         """Return the node of a pattern's next word, wildcards included."""
-        if word == "*":
-            return self.star
-        if word == "#":
-            return self.hash
+        if word in _WILDCARDS:
+            found: _Node | None = getattr(self, _WILDCARDS[word])
+            return found
         return None if self.children is None else self.children.get(word)
 
     def grow(self, word: str) -> "_Node":
         """Add the node of a pattern's next word, which must be missing."""
         node = _Node(loops=word == "#")
-        if word == "*":
-            self.star = node
-        elif word == "#":
-            self.hash = node
+        if word in _WILDCARDS:
+            setattr(self, _WILDCARDS[word], node)
         elif self.children is None:
             self.children = {word: node}
         else:
@@ -84,10 +82,8 @@ class _Node:
 
     def prune(self, word: str) -> None:
         """Remove the node of a pattern's next word."""
-        if word == "*":
-            self.star = None
-        elif word == "#":
-            self.hash = None
+        if word in _WILDCARDS:
+            setattr(self, _WILDCARDS[word], None)
         elif self.children is not None:
             del self.children[word]
             if not self.children:
@@ -217,8 +213,7 @@ class TopicTrie:
                 nodes = reached
             union: dict[object, None] = {}
             for some in _pieces(nodes):
-                for node in some:
-                    union.update(dict.fromkeys(node.destinations))
+                union.update(union_of(node.destinations for node in some))
                 yield
             if changes == self._changes:
                 if len(self._found) >= _FOUND_AT_MOST:
