@@ -64,7 +64,6 @@ from leveret.broker.queue.arguments import (
     check_queue_properties,
     with_default_type,
 )
-from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_keys, pairs_text, refuse
 from leveret.broker.vhost.parameters import LIMITS, OPERATOR_POLICY, check_parameter
 from leveret.broker.vhost.policies import policy_keys, unknown_keys
@@ -160,8 +159,13 @@ class Plan:
             self._checks.refuse(section, entry)
             return None
         except (LeftOutError, UnsupportedError) as error:
-            is_needed = isinstance(error, UnsupportedError)
-            self._leave_out(Problem(section, at, entry, str(error)), is_needed=is_needed)
+            problem = Problem(section, at, entry, str(error))
+            if isinstance(error, UnsupportedError) and not self._skips:
+                self.outcome.unsupported += 1
+                self._refuse(problem)
+            else:
+                self.outcome.skip(problem)
+                self._checks.leave_out(section, entry)
             return None
         except (AMQPError, *INVALID) as error:
             given = error.explanation if isinstance(error, AMQPError) else str(error)
@@ -170,15 +174,6 @@ class Plan:
         self._checks.note_targets(section, at, entry)
         self.outcome.add(section, at, entry, planned.before, planned.after, is_kept=planned.is_kept)
         return planned.apply
-
-    def _leave_out(self, problem: Problem, *, is_needed: bool) -> None:
-        """Leave out an entry; one that `is_needed` only if the import skips what cannot exist here."""
-        if is_needed and not self._skips:
-            self.outcome.unsupported += 1
-            self._refuse(problem)
-            return
-        self.outcome.skip(problem)
-        self._checks.leave_out(problem.section, problem.entry)
 
     def _refuse(self, problem: Problem) -> None:
         self.outcome.refuse(problem)
@@ -274,7 +269,7 @@ class Checks:
             check_vhost_limit(broker, entry.name, self._vhost_count + 1)
             self._vhost_count += 1
         metadata = entry.metadata
-        wanted = default_type(entry)
+        wanted = metadata.default_queue_type or entry.default_queue_type or ""
         kind = checked_queue_type(wanted) or broker.directory.default_queue_type
         properties: dict[str, Any] = {
             "description": metadata.description or entry.description,
@@ -346,15 +341,13 @@ class Checks:
 
     def permissions(self, entry: PermissionEntry) -> Planned:
         """Check permissions."""
+        identity, users = (entry.user, entry.vhost), self._broker.users
         rights = {"configure": entry.configure, "write": entry.write, "read": entry.read}
-        self._tried.set_permissions(entry.user, entry.vhost, **rights)
-        self._tried.clear_permissions(entry.user, entry.vhost)
-        users = self._broker.users
-        before = None
-        if users.may_access(entry.user, entry.vhost):
-            row = users.permissions(entry.user, entry.vhost)
-            before = {name: getattr(row, name) for name in rights}
-        return Planned(before, rights, lambda: users.set_permissions(entry.user, entry.vhost, **rights))
+        self._tried.set_permissions(*identity, **rights)
+        self._tried.clear_permissions(*identity)
+        row = users.permissions(*identity) if users.may_access(*identity) else None
+        before = None if row is None else {name: getattr(row, name) for name in rights}
+        return Planned(before, rights, lambda: users.set_permissions(*identity, **rights))
 
     def topic_permissions(self, entry: TopicPermissionEntry) -> Planned:
         """Check topic permissions."""
@@ -448,10 +441,8 @@ class Checks:
             if vhost.router.get(entry.name) is None:
                 vhost.declare_exchange(entry.name, entry.type, **flags, arguments=arguments)
 
-        place = self._broker.vhosts.get(entry.vhost)
-        present = None if place is None else place.router.get(entry.name)
         after = {"type": entry.type, **flags, "arguments": entry.arguments}
-        return Planned(_present(present, after), after, apply, is_kept=True)
+        return Planned(self._present(entry, after), after, apply, is_kept=True)
 
     def queues(self, entry: QueueEntry) -> Planned:
         """Check a queue."""
@@ -477,10 +468,8 @@ class Checks:
             if entry.name not in vhost.queues:
                 vhost.create_queue(entry.name, **flags, exclusive_owner=None, arguments=arguments)
 
-        place = self._broker.vhosts.get(entry.vhost)
-        present = None if place is None else place.queues.get(entry.name)
         after = {**flags, "arguments": plain_arguments(arguments)}
-        return Planned(_present(present, after), after, apply, is_kept=True)
+        return Planned(self._present(entry, after), after, apply, is_kept=True)
 
     def bindings(self, entry: BindingEntry) -> Planned:
         """Check a binding."""
@@ -526,6 +515,18 @@ class Checks:
                         self._written.add((name, exchange.name, to_queue, target, each.binding_key, written))
                     yield
 
+    def _present(self, entry: ExchangeEntry | QueueEntry, after: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return those properties of an object of the broker that its entry has; None if there is none."""
+        place = self._broker.vhosts.get(entry.vhost)
+        there: Any = {} if place is None else place.router.exchanges
+        if place is not None and isinstance(entry, QueueEntry):
+            there = place.queues
+        if (thing := there.get(entry.name)) is None:
+            return None
+        return {name: getattr(thing, name) for name in after} | {
+            "arguments": plain_arguments(thing.arguments)
+        }
+
     def _found_queue(self, vhost: str, name: str) -> object:
         """Return a queue of the broker; None for one of the file."""
         place = self._broker.vhosts.get(vhost)
@@ -565,11 +566,6 @@ def without_unsupported(section: str, entry: Any) -> str:
     return f"without {', '.join(unknown)}"
 
 
-def default_type(entry: VHostEntry) -> str:
-    """Return the default queue type in an entry; '' for none."""
-    return entry.metadata.default_queue_type or entry.default_queue_type or ""
-
-
 def check_protocols(value: Any) -> None:
     """Raise UnsupportedError for a shovel of another protocol."""
     for end in ("src-protocol", "dest-protocol"):
@@ -596,13 +592,6 @@ def check_short(what: str, text: str) -> None:
 def _set(limits: dict[str, int]) -> dict[str, int]:
     """Return the limits that are set by these: a negative number is none."""
     return {name: limit for name, limit in limits.items() if limit >= 0}
-
-
-def _present(thing: Exchange | Queue | None, after: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return those properties of an object of the broker that its entry has."""
-    if thing is None:
-        return None
-    return {name: getattr(thing, name) for name in after} | {"arguments": plain_arguments(thing.arguments)}
 
 
 def _json_of(arguments: Table) -> bytes:

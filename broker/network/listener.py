@@ -23,7 +23,7 @@ from leveret.broker.config.values import Listener
 from leveret.broker.connection.publish_limits import Bucket
 from leveret.broker.network import socket_state
 from leveret.broker.network.peer_check import CheckedDriver
-from leveret.broker.network.proxy_protocol import LONGEST, Address, Header, MalformedHeaderError, parse
+from leveret.broker.network.proxy_protocol import LONGEST, Header, MalformedHeaderError, parse
 from leveret.broker.process.shares import Shares, origin
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Listeners:
         self._start_accepting()
 
     def _start_accepting(self) -> None:
-        if not self._is_accepting:
+        if not self._is_accepting and self._listening and not self._half_open.is_full:
             self._is_accepting = True
             for sock in self._listening:
                 self._loop.add_reader(sock, self._accept, sock)
@@ -136,7 +136,7 @@ class Listeners:
         waiting = self._waiting.get(origin)
         if waiting and self._half_open.acquire(origin):
             self._connect(self._next_waiting(origin))
-        elif self._listening and not self._half_open.is_full:
+        else:
             self._start_accepting()
 
     def _accept(self, listening: socket.socket) -> None:
@@ -155,7 +155,7 @@ class Listeners:
                     raise
                 log.error("cannot accept connections for %.0f s: %s", PAUSE_SECONDS, error.strerror)  # noqa: TRY400
                 self._stop_accepting()
-                self._loop.call_later(PAUSE_SECONDS, self._resume_accepting)
+                self._loop.call_later(PAUSE_SECONDS, self._start_accepting)
                 return
             if self._handshake_bucket is not None and self._listening[listening] is not None:
                 self._handshake_bucket.take(1, self._loop.time())
@@ -165,9 +165,8 @@ class Listeners:
             else:
                 own = f"header of {address[0]}:{address[1]}"  # no proxy's share: all clients come from it
                 self._half_open.acquire(own)
-                self._run(
-                    self._read_header(Accepted(sock, own, self._listening[listening]), self._proxy_seconds)
-                )
+                accepted = Accepted(sock, own, self._listening[listening])
+                self._run(self._read_header(accepted, self._proxy_seconds), self._handshakes)
 
     def _may_accept(self, listening: socket.socket) -> bool:
         """Return whether the rate of handshakes allows one more; otherwise accept nothing there until it does."""
@@ -213,12 +212,7 @@ class Listeners:
         else:
             came_from = origin(header.peer[0] if header.peer else host)
             self._admit(accepted._replace(origin=came_from, header=header))
-        if self._listening and not self._half_open.is_full:
-            self._start_accepting()
-
-    def _resume_accepting(self) -> None:
-        if self._listening:
-            self._start_accepting()
+        self._start_accepting()
 
     def _stop_accepting(self) -> None:
         if self._is_accepting:
@@ -227,17 +221,12 @@ class Listeners:
                 self._loop.remove_reader(sock)
 
     def _connect(self, accepted: Accepted) -> None:
-        if accepted.tls is not None:
-            self._run(self._serve(accepted))
-            return
-        task = self._loop.create_task(self._serve(accepted))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._run(self._serve(accepted), self._tasks if accepted.tls is None else self._handshakes)
 
-    def _run(self, handshake: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(handshake)
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+    def _run(self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+        task = self._loop.create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
     async def _serve(self, accepted: Accepted) -> None:
         sock, tls = accepted.sock, accepted.tls
@@ -311,15 +300,13 @@ async def read_header(sock: socket.socket, seconds: float) -> Header | None:
                 header = parse(octets + arrived)
                 if header is not None:
                     sock.recv(header.size - len(octets))
-                    return _believed(header, sock.getpeername()[0])
+                    is_local = header.peer is not None and is_loopback(header.peer[0])
+                    if is_local and not is_loopback(sock.getpeername()[0]):
+                        header = header._replace(peer=None)
+                    return header
                 octets += sock.recv(len(arrived))  # all of it is the header's: that is not complete
     except TimeoutError:
         raise MalformedHeaderError(f"no complete PROXY header came within {seconds:g} s") from None
-
-
-def _believed(header: Header, proxy: str) -> Header:
-    peer: Address | None = header.peer
-    return header._replace(peer=None) if peer and is_loopback(peer[0]) and not is_loopback(proxy) else header
 
 
 async def _readable(sock: socket.socket) -> None:

@@ -119,7 +119,7 @@ class Server(AdministeredBroker):
         # shared by connections (see `broker.connection.node.Node`)
         self.time_source, self.turn, self.context = loop.time_source, loop.turn, loop.context
         self.context.ids.most = config.limits.message_ids
-        self.turn.is_backlogged = self._is_backlogged
+        self.turn.is_backlogged = lambda: self.disk is not None and self.disk.commits.backlogged
         self.turn.is_full = self._is_full
         limits = config.limits
         self.audit = AuditLog(self.time_source.wall, is_on=False)
@@ -159,7 +159,7 @@ class Server(AdministeredBroker):
             config.default_queue_type,
             config.cluster_tags,
         )
-        self.directory.on_add = self._vhost_added
+        self.directory.on_add = self._open_events
         self.vhosts = self.directory.vhosts
         self.object_limits = ObjectLimits(
             self.vhosts,
@@ -202,7 +202,10 @@ class Server(AdministeredBroker):
         self.goes_on = False  # True if the process goes on, as a node that waits, once the server is stopped
         self.process = self.cluster = None
         self._overdue = PeriodicSweep(lambda: self.clients.connections, Connection.close_overdue)
-        self._queue_checks = PeriodicSweep(self._all_queues, self._check_queue)
+        self._queue_checks = PeriodicSweep(
+            lambda: itertools.chain.from_iterable(vhost.queues.values() for vhost in self.vhosts.values()),
+            self._check_queue,
+        )
         loop.on_tick += [self._collect, self._queue_checks.run, self.resource_monitor.check_memory]
         if disk is not None:
             disk.attach(loop, self.vhosts)
@@ -268,9 +271,10 @@ class Server(AdministeredBroker):
         vhost.parameters.on_change = self.shovels.parameter_changed
         return vhost
 
-    def _vhost_added(self, vhost: VHost) -> None:
+    def _open_events(self, vhost: VHost) -> None:
+        """Declare the exchange of events again in its vhost, which was deleted with everything in it."""
         if self._event_exchange is not None and vhost.name == self._event_exchange.vhost:
-            self._event_exchange.open(vhost)  # it was deleted with everything in it
+            self._event_exchange.open(vhost)
 
     def _make_backends(self) -> "AccessControl | None":
         """Create the backends that decide about logins, unless the internal database alone does."""
@@ -483,9 +487,6 @@ class Server(AdministeredBroker):
         logging.shutdown()
         os._exit(exit_codes.IO)
 
-    def _is_backlogged(self) -> bool:
-        return self.disk is not None and self.disk.commits.backlogged
-
     def _is_full(self) -> bool:
         """Return whether the disk is full, and no commit waits for deferred queues."""
         return self.disk is not None and self.disk.commits.is_full and not self.disk.commits.is_held
@@ -546,9 +547,6 @@ class Server(AdministeredBroker):
         self.audit.report_repeated(now)
         for client, count in self.error_log.take_suppressed(now):
             log.error("%d more errors of %s within a second", count, client)
-
-    def _all_queues(self) -> Iterable[Queue]:
-        return itertools.chain.from_iterable(vhost.queues.values() for vhost in self.vhosts.values())
 
     def _check_queue(self, queue: Queue, now: float) -> None:
         queue.sample_capacity()

@@ -1,12 +1,13 @@
 """One attempt of a shovel: both connections, from their opening to a failure or to the end (driver)."""
 
 import asyncio
+import contextlib
 import logging
 import random
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make
@@ -295,7 +296,9 @@ class Session:
         if self._is_resting:
             self._rested()
         if drains and len(self._clients) > 1 and self._tag:
-            await _in_time(self._drain)
+            with contextlib.suppress(TimeoutError, ClientError):
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    await self._drain()
         for client in reversed(self._clients):  # the source first: its acks arrive before the connection ends
             await (client.abort() if client.is_paused else client.close())
 
@@ -312,14 +315,6 @@ class Session:
             client.drop()
         for connection in self._own:
             self._pace.own_reads.remove(connection)
-
-
-async def _in_time(work: Callable[[], Awaitable[Any]]) -> None:
-    try:
-        async with asyncio.timeout(DRAIN_SECONDS):
-            await work()
-    except (TimeoutError, ClientError):
-        return
 
 
 async def _ensure_queue(client: Client, name: str, arguments: Table) -> None:
