@@ -20,9 +20,8 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, make
 from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import build
-from leveret.broker.perf.deliveries import Deliveries
 from leveret.broker.perf.measurement import Tally
-from leveret.broker.perf.producer import BATCH, Confirms, Producer, Schedule, template
+from leveret.broker.perf.producer import BATCH, Confirms, Deliveries, Producer, Schedule, template
 
 MESSAGES = BATCH * 1000
 READ = 64 * 1024

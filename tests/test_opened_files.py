@@ -17,7 +17,7 @@ OWN = {
     "storage.*": "files of the data directory, by names of our own; bodies and the store check what they open",
     "broker.page.assets": "files of the package",
     "broker.process.resource_alarms": "/proc and /sys",
-    "broker.process.log_rotation": "the broker's own log, just renamed",
+    "broker.process.logs": "the broker's own log, just renamed",
     "broker.persistence.backup": "creates its mark in a directory that it has made",
     "broker.embedded.sockets": "/dev/null",
     "broker.http.socket_path": "directories",

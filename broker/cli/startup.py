@@ -17,7 +17,7 @@ from leveret.broker.config.config import Config, Listener, LogConfig
 from leveret.broker.config.sections import AuditConfig, HTTPTLSConfig, ManagementConfig, PrometheusConfig
 from leveret.broker.process import logs
 from leveret.broker.process.audit_log import AuditLog
-from leveret.broker.process.log_rotation import Rotation
+from leveret.broker.process.logs import Rotation
 from leveret.broker.process.private_files import write_private
 from leveret.broker.tls.options import TLSFileError
 

@@ -16,7 +16,7 @@ import msgspec
 
 from leveret.broker.auth.backends.settings import MODULES
 from leveret.broker.config_key import Key
-from leveret.broker.process.log_rotation import When
+from leveret.broker.process.logs import When
 from leveret.broker.process.named_files import read_named
 
 _LINE = re.compile(r"\s*(?P<key>[^\s=#][^\s=]*)\s*=\s*(?P<value>.*?)\s*")

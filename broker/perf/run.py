@@ -12,10 +12,9 @@ from leveret.broker.client.errors import ClientError
 from leveret.broker.client.frames import Incoming
 from leveret.broker.client.options import TLS, Options, Product
 from leveret.broker.client.uri import Address
-from leveret.broker.perf.deliveries import Deliveries
 from leveret.broker.perf.load import Load, Topology, shares
 from leveret.broker.perf.measurement import NANOSECONDS, Interval, Measurement, Result, Tally, percentiles
-from leveret.broker.perf.producer import MARK_SIZE, Confirms, Producer, Schedule, template
+from leveret.broker.perf.producer import MARK_SIZE, Confirms, Deliveries, Producer, Schedule, template
 
 OPTIONS: Final = Options(product="leveret perf")
 DRAIN_SECONDS: Final = 5.0  # time for messages and confirms to arrive after the producers have stopped

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.broker.process.audit_log import AuditLog
-from leveret.broker.process.log_rotation import Rotation
-from leveret.broker.process.logs import RotatedFile
+from leveret.broker.process.logs import RotatedFile, Rotation
 
 log = logging.getLogger("leveret")
 

@@ -6,7 +6,7 @@ from confirm_table.cells import LIGHT, Scenario, cell
 
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.data_store import paging
-from leveret.broker.server.shutdown_flush import ShutdownFlush
+from leveret.broker.server.shutdown import ShutdownFlush
 from leveret.storage.journal.reads import Loaded
 
 

@@ -57,7 +57,7 @@ WITHOUT = {
     "administration.transfers.MOST_KEPT": "of the user who has most, the first goes",
     "amqp.tables.MAX_APART": ONE,
     "amqp.tables.MAX_ENTRIES": ONE,
-    "auth.backends.cache.ENTRIES": TABLE,
+    "auth.backends.backend.ENTRIES": TABLE,
     "auth.backends.directory.MOST_ENTRIES": ONE,
     "auth.backends.directory.MOST_VALUES": ONE,
     "auth.backends.http.CONNECTIONS": "`Guarded` shares them: `HTTPBackend.at_once`",

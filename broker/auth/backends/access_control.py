@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from leveret.broker.auth.backends.backend import (
     Backend,
     BackendError,
+    CacheBackend,
     InternalBackend,
     UnreachableError,
     joined,
 )
-from leveret.broker.auth.backends.cache import CacheBackend
 from leveret.broker.auth.backends.guarded import CALLER, Counted, Guarded
 from leveret.broker.auth.backends.settings import BackendSettings
 from leveret.broker.auth.passwords import Password

@@ -9,9 +9,8 @@ from leveret.broker.amqp.fastpath import HEARTBEAT, content_frames, unpack_frame
 from leveret.broker.amqp.properties import build
 from leveret.broker.client.errors import UnreachableError
 from leveret.broker.client.frames import Incoming
-from leveret.broker.perf.deliveries import Deliveries
 from leveret.broker.perf.measurement import Tally
-from leveret.broker.perf.producer import Confirms, Producer, template
+from leveret.broker.perf.producer import Confirms, Deliveries, Producer, template
 
 MARK = b"mark"
 NOW = 10_000_000

@@ -12,7 +12,7 @@ from processes.waiting import wait_until
 from leveret.broker.process import audit_writer
 from leveret.broker.process.audit_log import LOSS, REMEMBERED, REPEAT_SECONDS, AuditLog, masked
 from leveret.broker.process.audit_writer import AuditWriter
-from leveret.broker.process.log_rotation import Rotation
+from leveret.broker.process.logs import Rotation
 
 NOON = 1_790_000_000_000
 

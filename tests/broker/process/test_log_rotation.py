@@ -9,7 +9,7 @@ import pytest
 
 from leveret.broker.config.config import ConfigError, load
 from leveret.broker.process import logs
-from leveret.broker.process.log_rotation import Rotation, When, compress, put_aside
+from leveret.broker.process.logs import Rotation, When, compress, put_aside
 
 NOW = datetime(2026, 11, 22, 10, 30, 15, tzinfo=UTC)  # a Sunday
 

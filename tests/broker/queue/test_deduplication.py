@@ -15,7 +15,7 @@ from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import build
 from leveret.broker.amqp.tables import Table
 from leveret.broker.queue import id_log, id_source
-from leveret.broker.server.shutdown_flush import ShutdownFlush
+from leveret.broker.server.shutdown import ShutdownFlush
 from leveret.broker.vhost.copies import distribute
 from leveret.storage.message import Message
 from leveret.storage.message_ids import value_until

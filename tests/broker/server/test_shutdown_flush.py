@@ -5,7 +5,7 @@ from doubles.fakes import Client, DiskNode, basic_consume
 
 from leveret.broker.amqp.commands import Basic, Confirm
 from leveret.broker.amqp.properties import Properties
-from leveret.broker.server.shutdown_flush import ShutdownFlush
+from leveret.broker.server.shutdown import ShutdownFlush
 from leveret.storage.store.check import Check, Finding
 
 ASKS = {"x-confirm-mode": ("longstr", "consumer-ack")}
@@ -70,7 +70,7 @@ def test_each_level_of_a_queue_with_priorities_is_kept(node, client):
 
 def test_what_expires_meanwhile_is_not_made_up_for_by_what_has_had_its_turn(node, client, monkeypatch):
     """Messages that expire meanwhile do not change the order of the others."""
-    monkeypatch.setattr("leveret.broker.server.shutdown_flush.STEP", STEP)
+    monkeypatch.setattr("leveret.broker.server.shutdown.STEP", STEP)
     client.declare("q", durable=True, arguments=ASKS)
     node.commit()
     for number in range(STEP + 20):

@@ -1,5 +1,5 @@
 """A broker that stops writes nothing of what its queues have only promised."""
 
-from leveret.broker.server.shutdown_flush import ShutdownFlush
+from leveret.broker.server.shutdown import ShutdownFlush
 
 ShutdownFlush.all_of = lambda _queue, _blob_threshold: ()

@@ -6,8 +6,7 @@ import pytest
 
 from leveret.broker.auth.backends import cache
 from leveret.broker.auth.backends.access_control import AccessControl, ChainStep
-from leveret.broker.auth.backends.backend import InternalBackend
-from leveret.broker.auth.backends.cache import CacheBackend
+from leveret.broker.auth.backends.backend import CacheBackend, InternalBackend
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import BackendUser, Login, LoopbackOnlyError, User, Users
 

@@ -10,8 +10,7 @@ from aiohttp import web
 from grafana.exposition import Scraped
 from services.authenticating import SECONDS, broker, chain, connect, fill, serving
 
-from leveret.broker.auth.backends.backend import BackendError
-from leveret.broker.auth.backends.cache import CacheBackend
+from leveret.broker.auth.backends.backend import BackendError, CacheBackend
 from leveret.broker.auth.backends.guarded import FAILURES, Guarded
 from leveret.broker.auth.backends.http import HTTPBackend
 from leveret.broker.auth.backends.settings import CacheSettings, HTTPSettings
