@@ -19,8 +19,7 @@ from leveret.broker.client.errors import ClientError, RefusedError
 from leveret.broker.client.options import TLS
 from leveret.broker.client.uri import Address, UriError, parse
 from leveret.broker.perf.load import STAMP_SIZE, Load, LoadError
-from leveret.broker.perf.measurement import Interval, Result
-from leveret.broker.perf.report import Report
+from leveret.broker.perf.measurement import Interval, Report, Result
 from leveret.broker.perf.run import Run
 
 SELECT_CONNECTIONS = 900  # connections that select() supports, besides the other files of the process

@@ -33,6 +33,7 @@ CLOSE_SECONDS: Final = 2.0
 HIGH_WATER: Final = 256 * 1024  # bytes that may wait for the socket before `is_writable` is False
 PIECE: Final = 64 * 1024  # bytes that are processed at once; more waits for others after `SLICE_NS`
 SLICE_NS: Final = 2_000_000
+SILENT_TICKS: Final = 4  # half intervals without input after which the broker counts as gone (spec 4.2.7)
 REFUSALS: Final = frozenset((403, 530))  # codes for a login, a vhost or a permission that is refused
 
 
@@ -67,7 +68,7 @@ class Client(asyncio.Protocol):
         """By channel: the replies that are waited for, and the methods that are one."""
         self._channels = 0
         self._error: ClientError | None = None
-        self._heartbeats: Heartbeats | None = None
+        self._timer: asyncio.TimerHandle | None = None  # of the next heartbeat; None if none are sent
 
     @classmethod
     async def connect(
@@ -153,13 +154,23 @@ class Client(asyncio.Protocol):
         heartbeat = negotiated(options.heartbeat, tune.heartbeat or 0) if options.heartbeat else 0
         self.send(make(Connection.TuneOk, channels, self.frame_max, heartbeat), 0)
         if heartbeat:
-            self._heartbeats = Heartbeats(self, heartbeat, self._be_silent)
+            half = heartbeat / 2
+            self._timer = asyncio.get_running_loop().call_later(half, self.beat, half, self.reads)
         await self.call(make(Connection.Open, address.vhost, "", False), 0)
         await self.open_channel()
 
-    def _be_silent(self) -> None:
-        self._fail(UnreachableError("missed heartbeats from the broker"))
-        self._transport.abort()
+    def beat(self, half: float, reads: int, silent: int = 0) -> None:
+        """Send a heartbeat each `half` interval, whatever else is sent; end if the broker is silent for two intervals.
+
+        `silent` is how often there were no more than `reads` reads. While nothing is read silence says nothing.
+        """
+        silent = 0 if self.reads != reads or self.is_paused else silent + 1
+        if silent >= SILENT_TICKS:
+            self._fail(UnreachableError("missed heartbeats from the broker"))
+            self._transport.abort()
+            return
+        self.write(HEARTBEAT)
+        self._timer = asyncio.get_running_loop().call_later(half, self.beat, half, self.reads, silent)
 
     async def open_channel(self) -> int:
         """Open another channel; returns its number."""
@@ -251,8 +262,8 @@ class Client(asyncio.Protocol):
         if self._unread and exc is None:  # the broker's last words
             unread, self._unread = self._unread, b""
             self._process(unread)
-        if self._heartbeats is not None:
-            self._heartbeats.stop()
+        if self._timer is not None:
+            self._timer.cancel()
         reason = f": {exc.strerror or exc}" if isinstance(exc, OSError) else ""
         self._fail(UnreachableError(f"the broker closed the TCP connection{reason}"))
 
@@ -371,39 +382,3 @@ def _ignore(future: "asyncio.Future[Any]") -> None:
     """Mark the exception of a future as seen, so that it is not logged."""
     if not future.cancelled():
         future.exception()
-
-
-SILENT_TICKS = 4  # half intervals without input after which the broker counts as gone (spec 4.2.7)
-
-
-class Heartbeats:
-    """Sends a heartbeat at each half interval, whatever else is sent, and notices a broker that is silent.
-
-    `on_silence` is called once if the broker has been silent for two intervals. While nothing is read silence says
-    nothing.
-    """
-
-    def __init__(self, connection: Client, seconds: float, on_silence: Callable[[], object]) -> None:
-        self._connection = connection
-        self._half = seconds / 2
-        self._on_silence = on_silence
-        self._reads = connection.reads
-        self._silent = 0
-        self._timer = asyncio.get_running_loop().call_later(self._half, self._tick)
-
-    def stop(self) -> None:
-        """Send none any more."""
-        self._timer.cancel()
-
-    def _tick(self) -> None:
-        connection = self._connection
-        if connection.reads != self._reads or connection.is_paused:
-            self._reads = connection.reads
-            self._silent = 0
-        else:
-            self._silent += 1
-            if self._silent >= SILENT_TICKS:
-                self._on_silence()
-                return
-        connection.write(HEARTBEAT)
-        self._timer = asyncio.get_running_loop().call_later(self._half, self._tick)

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from doubles.hostile_broker import LOGIN, SECONDS, START, Hostile, outcome
@@ -11,7 +12,7 @@ from doubles.hostile_broker import LOGIN, SECONDS, START, Hostile, outcome
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Connection, Queue, make
 from leveret.broker.amqp.fastpath import HEARTBEAT
-from leveret.broker.client.client import PIECE, SILENT_TICKS, Client, Heartbeats
+from leveret.broker.client.client import PIECE, SILENT_TICKS, Client
 from leveret.broker.client.errors import UnreachableError
 from leveret.broker.client.frames import Incoming
 from leveret.broker.client.options import Options, negotiated
@@ -160,14 +161,14 @@ async def test_undemanded_deliveries_are_refused():
     assert b"" == forwarding.take_publishes()
 
 
-class Noting:
-    """A connection that notes what is written."""
+class Noting(Client):
+    """A connection that notes what is written, and that it was ended as its broker is silent."""
 
     def __init__(self) -> None:
-        self.reads = 0
-        self.is_paused = False
+        super().__init__(Incoming())
         self.written: list[bytes] = []
-        self.wrote = asyncio.Event()
+        self.wrote, self.silent = asyncio.Event(), asyncio.Event()
+        self._transport = SimpleNamespace(abort=self.silent.set)
 
     def write(self, octets: bytes) -> None:
         """Note frames."""
@@ -176,23 +177,25 @@ class Noting:
 
 
 async def test_heartbeats_are_sent():
-    """Twice in an interval; nothing after the stop."""
-    connection, silent = Noting(), asyncio.Event()
-    heartbeats = Heartbeats(connection, 0.01, silent.set)
+    """Twice in an interval; nothing after the end of the connection."""
+    connection = Noting()
+    connection.beat(0.005, 0)
     await asyncio.wait_for(connection.wrote.wait(), SECONDS)
-    heartbeats.stop()
+    connection.connection_lost(None)
+    count = len(connection.written)
+    await asyncio.sleep(0.02)
 
-    assert {HEARTBEAT} == set(connection.written)
-    assert not silent.is_set()
+    assert [HEARTBEAT] * count == connection.written
+    assert not connection.silent.is_set()
 
 
 async def test_frames_do_not_put_off_heartbeats():
     """A heartbeat is sent at each half interval, although frames were sent since the last one."""
-    connection, silent = Noting(), asyncio.Event()
-    Heartbeats(connection, 0.002, silent.set)
-    while not silent.is_set():
+    connection = Noting()
+    connection.beat(0.001, 0)
+    while not connection.silent.is_set():
         connection.wrote.clear()
-        waiting = [asyncio.create_task(each.wait()) for each in (connection.wrote, silent)]
+        waiting = [asyncio.create_task(each.wait()) for each in (connection.wrote, connection.silent)]
         await asyncio.wait(waiting, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)
         for each in waiting:
             each.cancel()
@@ -202,25 +205,27 @@ async def test_frames_do_not_put_off_heartbeats():
 
 
 async def test_a_silent_broker_is_noticed():
-    """After two intervals, and once."""
-    connection, silent = Noting(), asyncio.Event()
-    Heartbeats(connection, 0.002, silent.set)
-    await asyncio.wait_for(silent.wait(), SECONDS)
+    """After two intervals, and once: the connection has ended."""
+    connection = Noting()
+    connection.beat(0.001, 0)
+    await asyncio.wait_for(connection.silent.wait(), SECONDS)
 
     assert SILENT_TICKS - 1 == len(connection.written)
+    with pytest.raises(UnreachableError, match="missed heartbeats from the broker"):
+        await connection.failed
 
 
 async def test_a_connection_that_is_not_read_is_not_silent():
     """Nobody can know."""
-    connection, silent = Noting(), asyncio.Event()
+    connection = Noting()
     connection.is_paused = True
-    heartbeats = Heartbeats(connection, 0.002, silent.set)
+    connection.beat(0.001, 0)
     while len(connection.written) < 3 * SILENT_TICKS:
         connection.wrote.clear()
         await asyncio.wait_for(connection.wrote.wait(), SECONDS)
-    heartbeats.stop()
+    connection.connection_lost(None)
 
-    assert not silent.is_set()
+    assert not connection.silent.is_set()
 
 
 def test_a_limit_of_zero_is_none():

@@ -2,8 +2,15 @@
 
 from leveret.broker.client.options import Product
 from leveret.broker.perf.load import Load
-from leveret.broker.perf.measurement import NANOSECONDS, Flow, Measurement, Tally, percentiles
-from leveret.broker.perf.report import HEADER_EVERY, Report
+from leveret.broker.perf.measurement import (
+    HEADER_EVERY,
+    NANOSECONDS,
+    Flow,
+    Measurement,
+    Report,
+    Tally,
+    percentiles,
+)
 
 
 def test_an_interval_has_the_rates_since_the_last():
