@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -25,19 +25,10 @@ from leveret.broker.administration.access import (
     authorize,
 )
 from leveret.broker.administration.definitions_document import (
-    BindingEntry,
+    SECTIONS,
     Document,
     Entry,
-    ExchangeEntry,
-    GlobalParameterEntry,
     NotJSONError,
-    ParameterEntry,
-    PermissionEntry,
-    PolicyEntry,
-    QueueEntry,
-    TopicPermissionEntry,
-    UserEntry,
-    VHostEntry,
     VHostMetadata,
     at_once,
     plain_arguments,
@@ -145,9 +136,6 @@ def _planned(plan: Plan, *, keep: bool) -> Generator[None, None, deque[Step]]:
 # -- export -----------------------------------------------------------------------------------------------------------
 
 
-_EntryType = TypeVar("_EntryType", bound=msgspec.Struct)
-
-
 def heading(broker: AdministeredBroker) -> dict[str, Any]:
     """Return the keys of an export that are not sections."""
     version = broker.config.compatibility.version
@@ -178,30 +166,34 @@ def exporting(broker: AdministeredBroker, only: VHost | None = None) -> Generato
         "vhosts": (_vhost_entry(vhost, users) for vhost in vhosts),
         "users": (_user_entry(user, users) for user in users.all()),
         "permissions": (
-            _entry(PermissionEntry, row, user=user, vhost=vhost)
-            for user, vhost, row in users.permission_rows()
+            _entry("permissions", row, user=user, vhost=vhost) for user, vhost, row in users.permission_rows()
         ),
         "topic_permissions": (
-            TopicPermissionEntry(**dict(zip(TopicPermissionEntry.__struct_fields__, row, strict=True)))
+            _entry(
+                "topic_permissions",
+                **dict(zip(("user", "vhost", "exchange", "write", "read"), row, strict=True)),
+            )
             for row in users.topic_permission_rows()
         ),
         "global_parameters": (
-            GlobalParameterEntry(name=name, value=value)
+            _entry("global_parameters", name=name, value=value)
             for name, value in directory.global_parameters.list().items()
         ),
     }
     sections: dict[str, Iterable[Entry | None]] = {
         **(of_all if only is None else {}),
-        "parameters": (_entry(ParameterEntry, each) for each in Parameters(directory).list(scope)),
-        "policies": (_entry(PolicyEntry, each, definition=dict(each.definition)) for each in policies),
+        "parameters": (
+            _entry("parameters", each) for each in Parameters(users, directory.vhosts).list(scope)
+        ),
+        "policies": (_entry("policies", each, definition=dict(each.definition)) for each in policies),
         "exchanges": (
-            _entry(ExchangeEntry, each, vhost=vhost.name, arguments=plain_arguments(each.arguments))
+            _entry("exchanges", each, vhost=vhost.name, arguments=plain_arguments(each.arguments))
             for vhost, found in zip(vhosts, exchanges, strict=True)
             for each in found
             if each.name and not each.name.startswith(RESERVED)
         ),
         "queues": (
-            _entry(QueueEntry, each, arguments=plain_arguments(each.arguments))
+            _entry("queues", each, arguments=plain_arguments(each.arguments))
             for each in chain.from_iterable(queues)
         ),
         "bindings": _bindings(vhosts, [{*each, *more} for each, more in zip(exchanges, queues, strict=True)]),
@@ -215,26 +207,28 @@ def exporting(broker: AdministeredBroker, only: VHost | None = None) -> Generato
     return document
 
 
-def _entry(form: type[_EntryType], thing: Any, **given: Any) -> _EntryType:
+def _entry(section: str, thing: Any = None, **given: Any) -> Entry:
     """Return an entry with these values, and for its other fields those of the thing, which has the same names."""
-    names = (name for name in form.__struct_fields__ if name not in given)
-    return form(**{name: getattr(thing, name) for name in names}, **given)
+    form = SECTIONS[section]
+    return form(
+        **{name: getattr(thing, name) for name in form.__struct_fields__ if name not in given}, **given
+    )
 
 
-def _vhost_entry(vhost: VHost, users: Users) -> VHostEntry:
+def _vhost_entry(vhost: VHost, users: Users) -> Entry:
     kind, limits = vhost.default_queue_type or msgspec.UNSET, limits_by_name(users.vhost_limits(vhost.name))
-    properties = {"tags": list(vhost.tags), "default_queue_type": kind}
+    properties: dict[str, Any] = {"tags": list(vhost.tags), "default_queue_type": kind}
     protected = vhost.is_protected or msgspec.UNSET
-    metadata = _entry(VHostMetadata, vhost, protected_from_deletion=protected, **properties)
-    return _entry(VHostEntry, vhost, metadata=metadata, limits=limits, **properties)
+    metadata = VHostMetadata(description=vhost.description, protected_from_deletion=protected, **properties)
+    return _entry("vhosts", vhost, metadata=metadata, limits=limits, **properties)
 
 
-def _user_entry(user: User, users: Users) -> UserEntry:
+def _user_entry(user: User, users: Users) -> Entry:
     limits = limits_by_name(users.user_limits(user.name))
-    return _entry(UserEntry, user, password=msgspec.UNSET, tags=list(user.tags), limits=limits)
+    return _entry("users", user, password=msgspec.UNSET, tags=list(user.tags), limits=limits)
 
 
-def _bindings(vhosts: Sequence[VHost], ends: Sequence[Collection[object]]) -> Iterator[BindingEntry | None]:
+def _bindings(vhosts: Sequence[VHost], ends: Sequence[Collection[object]]) -> Iterator[Entry | None]:
     """Yield the bindings between objects that are exported, and None for others, such as of exclusive queues."""
     for vhost, known in zip(vhosts, ends, strict=True):
         for source, destination, key, arguments in vhost.router.bindings():
@@ -242,7 +236,8 @@ def _bindings(vhosts: Sequence[VHost], ends: Sequence[Collection[object]]) -> It
             if to not in known or vhost.router.exchanges.get(source) not in known:
                 yield None
                 continue
-            yield BindingEntry(
+            yield _entry(
+                "bindings",
                 vhost=vhost.name,
                 source=source,
                 destination=to.name,

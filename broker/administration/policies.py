@@ -1,7 +1,6 @@
 """Policies, operator policies and parameters."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from leveret.broker.administration.access import (
@@ -129,16 +128,14 @@ class PolicyAdministration(Group):
             self._broker.parameters.set(vhost, component, name, value, setter)
 
     def _check_shovel(self, actor: User, value: Any) -> None:
-        check_local_access(value, actor.name, partial(self._may_connect, actor))
+        users, vhosts = self._broker.users, self._broker.vhosts
+        check_local_access(value, actor.name, lambda vhost: vhost in vhosts and users.sees(actor, vhost))
         if Right.ADMINISTRATOR in actor.tags:
             return
         setting = self._broker.delegation
         check_certificates(value, actor.name, setting.certificate_dir)
         if setting.has_setters_rights:
             check_logins(value, actor.name, is_foreign=actor.is_foreign)
-
-    def _may_connect(self, actor: User, vhost: str) -> bool:
-        return vhost in self._broker.vhosts and self._broker.users.sees(actor, vhost)
 
     def clear_parameter(self, actor: User | None, vhost: str, component: str, name: str) -> None:
         """Remove a parameter; raises NotFoundError."""

@@ -14,6 +14,7 @@ Patterns are matched against the octets of a name, as in RabbitMQ, which calls `
 import logging
 import re
 from collections.abc import Callable, Iterator
+from operator import not_
 
 from leveret.broker.automaton import ExpressionError
 from leveret.broker.regular_expressions import compiled
@@ -85,7 +86,7 @@ class Patterns:
         if pattern == ".*":
             return any_name
         if pattern in {"", "^$"}:
-            return _empty_name
+            return not_
         try:
             return _linear(pattern)
         except ExpressionError as error:
@@ -115,10 +116,6 @@ def no_name(_name: bytes) -> bool:
     return False
 
 
-def _empty_name(name: bytes) -> bool:
-    return not name
-
-
 def _octets(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
@@ -132,19 +129,9 @@ def _linear(pattern: str) -> Matcher:
     parts = _split_lookahead(pattern)
     if parts is None:
         return _without_lookahead(pattern)
-    positive, ahead, rest = parts
-    return _after_lookahead(
-        _without_lookahead(f"^(?:{ahead})"), _without_lookahead(f"^(?:{rest})"), positive=positive
-    )
-
-
-def _after_lookahead(ahead: Matcher, rest: Matcher, *, positive: bool) -> Matcher:
-    """Return a matcher of names that `rest` matches and `ahead` does (if `positive`) or does not match."""
-
-    def search(name: bytes) -> bool:
-        return bool(ahead(name)) is positive and bool(rest(name))
-
-    return search
+    positive = parts[0]
+    ahead, rest = (_without_lookahead(f"^(?:{part})") for part in parts[1:])
+    return lambda name: bool(ahead(name)) is positive and bool(rest(name))
 
 
 def _split_lookahead(pattern: str) -> tuple[bool, str, str] | None:

@@ -12,7 +12,7 @@ keeps what it was doing. The number of decisions that are remembered is bounded,
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from leveret.broker.auth.name_patterns import Matcher, Patterns
 from leveret.broker.errors import NotYet
@@ -153,39 +153,15 @@ ALLOWED = Decision(True)
 REFUSED = Decision(False)
 
 
-class Asks(Protocol):
-    """Asks the backends (`backends.access_control.AccessControl`); `epoch` grows when decisions are to be forgotten."""
-
-    epoch: int
-
-    def ask(
-        self, user: Any, vhost: str, peer: str, question: Question, done: Callable[[Decision], object]
-    ) -> None:
-        """Ask all backends of a user, and call `done` with the decision in a later step of the loop."""
-
-
 class Rights:
     """The decisions about one user (`broker.auth.users.BackendUser`) in one vhost, for a client at an address.
 
+    `asks` asks the backends (`backends.access_control.AccessControl`); its `epoch` grows when all is to be forgotten.
     `seconds` is the time for which a decision is good, `now` seconds of a monotonic clock.
     """
 
-    __slots__ = (
-        "_asks",
-        "_epoch",
-        "_known",
-        "_looked_at",
-        "_now",
-        "_peer",
-        "_seconds",
-        "_vhost",
-        "permissions",
-        "topics",
-        "user",
-    )
-
     def __init__(
-        self, asks: Asks, user: Any, vhost: str, peer: str, seconds: float, now: Callable[[], float]
+        self, asks: Any, user: Any, vhost: str, peer: str, seconds: float, now: Callable[[], float]
     ) -> None:
         self._asks = asks
         self._epoch = asks.epoch

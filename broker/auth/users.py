@@ -7,7 +7,7 @@ import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from leveret.broker.auth.name_patterns import Matcher, Patterns
 from leveret.broker.auth.passwords import SHA256, Password, PasswordPolicy, check_password
@@ -147,26 +147,17 @@ _NO_VHOST_LIMITS = VHostLimits()
 _NO_TOPICS = TopicPermissions({})
 
 
-class RightsListener(Protocol):
-    """Listener for changes of permissions that are already in use (`broker.connection.connection_tracking`)."""
-
-    def rights_changed(self, user: str, vhost: str) -> None:
-        """Called when a user's permissions in a vhost were changed or removed."""
-
-    def user_removed(self, user: str) -> None:
-        """Called when a user was removed, with all permissions."""
-
-
 class Users:
     """All users, their permissions and the limits on users and vhosts.
 
-    `generation` changes with every modification; cached `Permissions` must then be fetched again. `listener` is
-    notified of revoked permissions; None for no listener. `patterns` compiles those of imported policies, too.
+    `generation` changes with every modification; cached `Permissions` must then be fetched again. `patterns` compiles
+    those of imported policies, too.
     """
 
     def __init__(self, loopback_users: Iterable[str] = ("guest",), patterns: Patterns | None = None) -> None:
         self.generation = 0
-        self.listener: RightsListener | None = None
+        self.on_revoked: Callable[[str, str | None], object] = lambda _user, _vhost: None
+        """Called when a user's permissions in a vhost were changed or removed; with None when the user was removed."""
         self.patterns = patterns or Patterns()
         self.passwords = PasswordPolicy()  # the rules for new passwords
         self.loopback_users = frozenset(loopback_users)
@@ -190,8 +181,7 @@ class Users:
         self._forget(0, name)
         self._user_limits.pop(name, None)
         self.generation += 1
-        if self.listener is not None:
-            self.listener.user_removed(name)
+        self.on_revoked(name, None)
 
     def get(self, name: str) -> User | None:
         """Return the user of that name, None if there is none."""
@@ -238,8 +228,8 @@ class Users:
         before = self._permissions.get((user, vhost), new)
         self._permissions[user, vhost] = new
         self.generation += 1
-        if self.listener is not None and before.read != read:
-            self.listener.rights_changed(user, vhost)
+        if before.read != read:
+            self.on_revoked(user, vhost)
 
     def restore_permissions(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
         """Set permissions stored by an earlier run: an unsupported pattern is logged and matches nothing."""
@@ -252,8 +242,7 @@ class Users:
         """Remove a user's permissions in a vhost, and with them the access to it."""
         self._permissions.pop((user, vhost), None)
         self.generation += 1
-        if self.listener is not None:
-            self.listener.rights_changed(user, vhost)
+        self.on_revoked(user, vhost)
 
     def may_access(self, user: str, vhost: str) -> bool:
         """Return whether the user may open connections to the vhost: any row allows it, even with empty patterns."""

@@ -99,11 +99,7 @@ def written_settings(
     written += from_mapping(values or {}, problems)
     if data_dir is not None:
         written.append(Setting("data_dir", str(data_dir), "--data-dir"))
-    return with_profile(renamed([permitted(each) for each in written], problems))
-
-
-def with_profile(written: list[Setting]) -> list[Setting]:
-    """Return the settings behind those of the profile that they choose; a later setting wins."""
+    written = renamed([permitted(each) for each in written], problems)
     profile = next((each.value for each in reversed(written) if each.key == PROFILE), "")
     chosen = PROFILES.get(profile, {})  # an unknown one is refused where values are parsed
     return [Setting(key, value, f"{PROFILE} = {profile}") for key, value in chosen.items()] + written

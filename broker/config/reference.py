@@ -190,7 +190,7 @@ class Overview:
     def explained(self, written: str) -> Iterator[str] | None:
         """Return the lines about one key, or about one that has no effect; None if there is no such key."""
         if (found := self._table.find(written)) is not None:
-            return self._explained(*found)
+            return self._explained(found[0])
         row = foreign_key(written)
         if row is None:
             return None
@@ -210,15 +210,14 @@ class Overview:
         similar = difflib.get_close_matches(written, names, NEAR, _SIMILAR)
         return list(dict.fromkeys([*([closest] if closest else []), *similar, *parts]))[:NEAR]
 
-    def _explained(self, key: Key, _name: str) -> Iterator[str]:
-        default = key.default
-        yield f"{key.name} = {default}".rstrip()
+    def _explained(self, key: Key) -> Iterator[str]:
+        yield f"{key.name} = {key.default}".rstrip()
         yield ""
         yield from self._wrapped(plain(key.doc), _INDENT)
         yield ""
         topic = next(each for each in TOPICS if key in each.keys)
         yield self._field("Value", plain(value_text(key)))
-        yield self._field("Default", default or "none")
+        yield self._field("Default", key.default or "none")
         for setting in self._settings_of(key):
             yield self._field("Set", f"{self._setting(setting)}  ({setting.origin})")
         if "$name" not in key.name:
@@ -257,12 +256,8 @@ def value_text(key: Key) -> str:
     if key.kind == "fraction":
         return f"number from 0 to {key.high or 1}"
     kind = ", ".join(f"`{choice}`" for choice in key.choices) if key.kind == "choice" else _KINDS[key.kind]
-    bounds = "" if key.high is None and not key.low else _bounds(key)
+    bounds = f" >= {key.low}" if key.low else ""
+    if key.high is not None:
+        bounds = f" {key.low or 0} to {key.high}"
     unit = f", bare number: {key.unit}" if key.unit else ""
     return kind + bounds + unit
-
-
-def _bounds(key: Key) -> str:
-    if key.high is None:
-        return f" >= {key.low}"
-    return f" {key.low or 0} to {key.high}"

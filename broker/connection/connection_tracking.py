@@ -54,7 +54,7 @@ class ConnectionTracking:
         self.channel_count = 0
         self.connections_opened = self.connections_closed = 0
         self.channels_opened = self.channels_closed = 0
-        users.listener = self
+        users.on_revoked = self.revoke
 
     def with_unfinished(self, least: int) -> list[tuple[int, Any]]:
         """Return the connections whose incomplete publishes hold at least `least` bytes, the largest first."""
@@ -145,15 +145,14 @@ class ConnectionTracking:
 
     # -- rights that are taken away -----------------------------------------------------------------------------------
 
-    def rights_changed(self, user: str, vhost: str) -> None:
-        """Revoke on the user's connections to the vhost what the user may not do any more. A turn must run then."""
-        if self.connections_of_users[user]:
-            self._turn.slices.add(self._enforcement_steps(user, vhost), f"permission change of user '{user}'")
-
-    def user_removed(self, user: str) -> None:
-        """Close the connections of a deleted user; the caller runs a turn afterwards."""
-        if self.connections_of_users[user]:
+    def revoke(self, user: str, vhost: str | None) -> None:
+        """Revoke on connections to the vhost what the user may no longer do; with None close all. A turn must run."""
+        if not self.connections_of_users[user]:
+            return
+        if vhost is None:
             self._turn.slices.add(self._closing_steps(user), f"deletion of user '{user}'")
+        else:
+            self._turn.slices.add(self._enforcement_steps(user, vhost), f"permission change of user '{user}'")
 
     def _enforcement_steps(self, user: str, vhost: str) -> Iterator[None]:
         for connection in self._connections_of(user):

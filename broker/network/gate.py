@@ -9,7 +9,7 @@ from typing import Any
 from leveret.broker.config.sections import Config
 from leveret.broker.connection.node import Node
 from leveret.broker.network.listener import Listeners
-from leveret.broker.network.peer_check import CHECK_SECONDS, CheckedDriver
+from leveret.broker.network.peer_check import CHECK_SECONDS
 from leveret.broker.process.resource_alarms import Unsent
 from leveret.broker.process.shares import Shares
 from leveret.broker.scheduling.loop import Loop
@@ -49,7 +49,9 @@ class Gate:
         """Seconds for the last bytes to be acknowledged before a socket is reset; None to close without a reset."""
         self.send_timeout = config.send_timeout if config.send_timeout_close else None
         """Seconds after which a client that does not read is disconnected; None for never."""
-        self.drivers: set[Any] = set()  # the drivers of all open sockets (`CheckedDriver`)
+        self.drivers: set[Any] = (
+            set()
+        )  # the drivers of all open sockets (`SocketDriver`, which imports this module)
         self.all_closed = asyncio.Event()  # set whenever the last socket is closed
         self.certificates = Certificates(node.audit)
         # return what waits in memory for clients of HTTP; code that starts such listeners adds one
@@ -106,7 +108,7 @@ class Gate:
         """True while connections are refused for lack of file descriptors."""
         return len(self.drivers) >= self.most_sockets
 
-    def register(self, driver: CheckedDriver) -> bool:
+    def register(self, driver: Any) -> bool:
         """Register a new socket; False to refuse it."""
         if self.node.is_stopping:
             return False
@@ -122,7 +124,7 @@ class Gate:
         self.loop.wake(driver.connection, self.node.config.handshake_timeout)
         return True
 
-    def unregister(self, driver: CheckedDriver) -> None:
+    def unregister(self, driver: Any) -> None:
         """Unregister a socket."""
         self.release_half_open(driver)
         self.drivers.discard(driver)
@@ -130,7 +132,7 @@ class Gate:
         if not self.drivers:
             self.all_closed.set()
 
-    def release_half_open(self, driver: CheckedDriver) -> None:
+    def release_half_open(self, driver: Any) -> None:
         """Release the half-open place of a client that has logged in or disconnected."""
         origin, driver.origin = driver.origin, ""
         if not origin:

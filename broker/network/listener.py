@@ -22,7 +22,6 @@ from leveret.broker.auth.users import is_loopback
 from leveret.broker.config.values import Listener
 from leveret.broker.connection.publish_limits import Bucket
 from leveret.broker.network import socket_state
-from leveret.broker.network.peer_check import CheckedDriver
 from leveret.broker.network.proxy_protocol import LONGEST, Header, MalformedHeaderError, parse
 from leveret.broker.process.shares import Shares, origin
 
@@ -254,7 +253,7 @@ class Listeners:
             self._refused(driver, peer, "")
             raise
 
-    def _refused(self, driver: CheckedDriver, peer: tuple[str, str], reason: str) -> None:
+    def _refused(self, driver: Any, peer: tuple[str, str], reason: str) -> None:
         came_from, driver.origin = driver.origin, ""
         if came_from:
             self.release(came_from)

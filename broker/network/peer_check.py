@@ -7,42 +7,13 @@ may be ten thousand of them.
 """
 
 import socket
-from typing import Protocol
+from typing import Any
 
-from leveret.broker.connection.connection import Connection
 from leveret.broker.network import socket_state
-from leveret.broker.network.proxy_protocol import Header
 
 CHECK_SECONDS = 0.5  # interval between two checks of a connection
 BLOCKED_CHECKS = 2  # checks in a row of a connection blocked by an alarm that find its client gone
 WAITING_CHECKS = 60  # for any other wait: replies to earlier requests are still computed
-
-
-class CheckedDriver(Protocol):
-    """The driver of a connection."""
-
-    connection: Connection
-    origin: str  # the origin whose half-open place it holds; '' once it has none
-    header: Header | None  # the client's addresses from a proxy's header; None without a proxy
-    half_open_until: float  # earliest time (`time_source`) at which that place is released in any case
-    resumed: int  # number of times that it has resumed processing buffered input
-
-    @property
-    def reading(self) -> bool:
-        """True while bytes are being read."""
-
-    @property
-    def unsent(self) -> int:
-        """Number of bytes queued for sending."""
-
-    def check_peer(self, now: float) -> None:
-        """Check, every `CHECK_SECONDS` of a monotonic clock, whether the client is there and reads."""
-
-    def abort(self) -> None:
-        """Close the socket at once; unsent data is lost."""
-
-    def disconnect(self, reason: str) -> None:
-        """Close the connection at once, because of a fault of the client."""
 
 
 class PeerCheck:
@@ -60,8 +31,8 @@ class PeerCheck:
         """True if the connection was being read, with everything sent, at the last check; the driver sets it instead of
         a `run`."""
 
-    def run(self, driver: CheckedDriver, sock: socket.socket, now: float, send_timeout: float | None) -> None:
-        """End the connection if its client has gone or does not read; the driver is not closing.
+    def run(self, driver: Any, sock: socket.socket, now: float, send_timeout: float | None) -> None:
+        """End the connection if its client has gone or does not read; the `SocketDriver` is not closing.
 
         `now` is seconds of a monotonic clock; after `send_timeout` seconds a client that does not read is disconnected,
         None for never.

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, Literal, Protocol, TextIO
+from typing import Any, Final, Literal, TextIO
 
 import msgspec
 
@@ -330,13 +330,6 @@ class RotatedFile(Unfailing, logging.FileHandler):
             old.close()
 
 
-class Reopened(Protocol):
-    """A log file of another owner."""
-
-    def reopen(self) -> None:
-        """Continue in a new file of the same name; never raises."""
-
-
 class Logs:
     """The log outputs of this process, from ``configure`` to ``close``."""
 
@@ -344,14 +337,14 @@ class Logs:
         self._logger = logger
         self._handlers = tuple(handlers)
         self._files = tuple(handler for handler in handlers if isinstance(handler, RotatedFile))
-        self._others: list[Reopened] = []
+        self._others: list[Any] = []  # `AuditWriter`s, which import this module
 
-    def add(self, other: "Reopened | None") -> None:
+    def add(self, other: Any) -> None:
         """Have another log file reopened together with these."""
         if other is not None:
             self._others.append(other)
 
-    def remove(self, other: "Reopened") -> None:
+    def remove(self, other: Any) -> None:
         """Reopen another log file no more: it is closed."""
         self._others.remove(other)
 

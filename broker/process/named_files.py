@@ -32,7 +32,11 @@ def read_named(path: Path | str, most: int = MOST_OCTETS, *, is_typed: bool = Fa
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     else:
         # before it is opened, because that alone has effects on devices
-        _check_regular(path, Path(path).stat())
+        mode = Path(path).stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
         descriptor = open_regular(path, follows_links=True)
     try:
         octets = bytearray()
@@ -43,10 +47,3 @@ def read_named(path: Path | str, most: int = MOST_OCTETS, *, is_typed: bool = Fa
     if len(octets) > most:
         raise OSError(errno.EFBIG, f"is larger than {most} bytes", str(path))
     return bytes(octets)
-
-
-def _check_regular(path: Path | str, found: os.stat_result) -> None:
-    if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "is not a regular file", str(path))

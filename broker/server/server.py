@@ -168,7 +168,7 @@ class Server(AdministeredBroker):
             bindings_of=limits.vhost_bindings,
             argument_octets=limits.argument_octets,
         )
-        self.parameters = Parameters(self)
+        self.parameters = Parameters(self.users, self.vhosts)
         # the process
         self.collector = Collector()
         self.resource_monitor = self.monitor_class(

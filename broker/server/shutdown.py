@@ -92,9 +92,10 @@ async def close_store(host: AdministeredBroker, disk: "DataStore", stored: Store
 
 async def _on_its_way(disk: "DataStore", commits: "_Commits") -> None:
     """Wait until the last commit is cut and on its way: the next messages are moved meanwhile, not before."""
-    while not _has_failed(commits) and (  # noqa: ASYNC110 - an event would be set by each commit of a running broker
-        disk.journal.octets >= COMMIT_OCTETS or disk.commits.is_preparing
-    ):
+    # an event would be set by each commit of a running broker
+    while disk.journal.octets >= COMMIT_OCTETS or disk.commits.is_preparing:
+        if any(commit.done() and not commit.result() for commit, _ in commits):
+            return
         await asyncio.sleep(CUT_SECONDS)
 
 
@@ -161,10 +162,6 @@ async def _finished(commits: _Commits, left: int) -> bool:
             return False
         commits.popleft()
     return True
-
-
-def _has_failed(commits: _Commits) -> bool:
-    return any(commit.done() and not commit.result() for commit, _ in commits)
 
 
 class ShutdownFlush:

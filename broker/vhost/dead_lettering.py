@@ -162,8 +162,10 @@ def _rewritten(
     copies = fields.get(b"CC")
     history = fields.pop(b"x-death", b"V")
     old_keys = (old_key, *strings(_NOTHING if copies is None else decode_value(copies)))
-    if keeps_copies and copies is not None and recorded and _keys_of_newest(history) != old_keys:
-        old_keys = old_keys[:1]
+    if keeps_copies and copies is not None and recorded:
+        newest = decode_value(next(iter(split_items(history))))[1]  # the broker has written it
+        if strings(newest["routing-keys"]) != old_keys:
+            old_keys = old_keys[:1]
     keys = old_keys
     if routing_key is not None:
         keys = (routing_key,)
@@ -188,11 +190,6 @@ def _rewritten(
     headers = join_fields(sorted(fields.items()))
     payload = properties.replace(headers=headers, expiration=None)
     return Rewritten(payload[FLAGS_AT:], join_address(exchange, keys[0]), keys, deaths)
-
-
-def _keys_of_newest(history: bytes) -> tuple[str, ...]:
-    """Return the routing keys of the newest death in an encoded `x-death` that the broker has written."""
-    return strings(decode_value(next(iter(split_items(history))))[1]["routing-keys"])
 
 
 def _record(

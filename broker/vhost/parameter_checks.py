@@ -112,11 +112,7 @@ def term_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"#{{{','.join(f'{term_text(key)} => {term_text(value[key])}' for key in sorted(value))}}}"
     if isinstance(value, list):
-        return _string_of_numbers(value) or f"[{','.join(map(term_text, value))}]"
+        # Erlang takes printable character codes for a string
+        is_octets = value and all(type(each) is int and 0 <= each <= _MAX_CHARACTER for each in value)
+        return (is_octets and string_text(bytes(value))) or f"[{','.join(map(term_text, value))}]"
     return str(value)
-
-
-def _string_of_numbers(items: Sequence[Any]) -> str:
-    """Return a list of printable character codes as the string that Erlang takes it for; '' for any other list."""
-    numbers = all(type(item) is int and 0 <= item <= _MAX_CHARACTER for item in items)
-    return string_text(bytes(items)) if items and numbers else ""

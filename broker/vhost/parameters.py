@@ -9,11 +9,10 @@ Global parameters (`broker.metadata.recorder`) belong to no component: any name 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from leveret.broker.auth.users import VHOST_LIMITS, Users, VHostLimits, limits_by_name
 from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_keys, limit_checks, refuse
-from leveret.broker.vhost.policies import Policies, PolicyRecord
 
 LIMITS = "vhost-limits"
 OPERATOR_POLICY = "operator_policy"
@@ -47,7 +46,7 @@ class VHostParameters:
         self._vhost = vhost
         self._values: dict[tuple[str, str], Any] = {}
         self._setters: dict[tuple[str, str], str] = {}
-        self.record: PolicyRecord | None = None
+        self.record: Any = None  # writes changes (`broker.metadata.recorder.StoredTopology`); None for nobody
         self.on_change: Callable[[str, str, str], object] | None = None
 
     def __bool__(self) -> bool:
@@ -89,28 +88,11 @@ class VHostParameters:
             self.on_change(self._vhost, component, name)
 
 
-class ParameterVHost(Protocol):
-    """The part of a vhost that parameters use."""
-
-    policies: Policies
-    parameters: VHostParameters
-
-
-class ParameterHost(Protocol):
-    """The owner of the values: the server."""
-
-    users: Users
-
-    @property
-    def vhosts(self) -> Mapping[str, ParameterVHost]:
-        """The vhosts by name."""
-
-
 class Parameters:
     """The parameters of vhosts."""
 
-    def __init__(self, host: ParameterHost) -> None:
-        self._host = host
+    def __init__(self, users: Users, vhosts: Mapping[str, Any]) -> None:  # `VHost`s, which import this module
+        self._users, self._vhosts = users, vhosts
 
     def set(self, vhost: str, component: str, name: str, value: Any, setter: str = "") -> None:
         """Set a parameter of a vhost, with the rights of `setter` ('': an administrator). A turn must run then.
@@ -118,42 +100,39 @@ class Parameters:
         Raises ParameterError for an unknown component or an invalid value; nothing has changed then.
         """
         if component == OPERATOR_POLICY:
-            self._host.vhosts[vhost].policies.set_term(name, value, operator=True)
+            self._vhosts[vhost].policies.set_term(name, value, operator=True)
             return
         check_parameter(component, name, value)
         if component == SHOVEL:
-            self._host.vhosts[vhost].parameters.set(component, name, value, setter)
+            self._vhosts[vhost].parameters.set(component, name, value, setter)
             return
         limits = value or {}
-        self._host.users.set_vhost_limits(vhost, VHostLimits(*[limits.get(name) for name in VHOST_LIMITS]))
+        self._users.set_vhost_limits(vhost, VHostLimits(*[limits.get(name) for name in VHOST_LIMITS]))
 
     def clear(self, vhost: str, component: str, name: str) -> None:
         """Remove a parameter of a vhost that exists; raises ParameterError if there is none. A turn must run then."""
         if component == "policy":
             raise ParameterError("policies may not be cleared using this method")
         if component == OPERATOR_POLICY:
-            self._host.vhosts[vhost].policies.clear(name, operator=True)
-        elif component == LIMITS and name == LIMITS_NAME and self._host.users.has_vhost_limits(vhost):
-            self._host.users.clear_vhost_limits(vhost)
-        elif component != SHOVEL or not self._host.vhosts[vhost].parameters.clear(component, name):
+            self._vhosts[vhost].policies.clear(name, operator=True)
+        elif component == LIMITS and name == LIMITS_NAME and self._users.has_vhost_limits(vhost):
+            self._users.clear_vhost_limits(vhost)
+        elif component != SHOVEL or not self._vhosts[vhost].parameters.clear(component, name):
             raise ParameterError("Parameter does not exist")
 
     def list(self, vhost: str | None = None, component: str | None = None) -> list[Parameter]:
         """Return all parameters, or those of one vhost or component: operator policies but not policies."""
         found = []
-        for place in self._host.vhosts if vhost is None else (vhost,):
-            if self._host.users.has_vhost_limits(place):
-                found.append(Parameter(place, LIMITS, LIMITS_NAME, self._limits(place) or []))
+        for place in self._vhosts if vhost is None else (vhost,):
+            if self._users.has_vhost_limits(place):
+                limits = limits_by_name(self._users.vhost_limits(place))
+                found.append(Parameter(place, LIMITS, LIMITS_NAME, limits or []))
             found += [
                 Parameter(place, OPERATOR_POLICY, name, term)
-                for name, term in self._host.vhosts[place].policies.terms(operator=True).items()
+                for name, term in self._vhosts[place].policies.terms(operator=True).items()
             ]
-            found += [Parameter(place, *each) for each in self._host.vhosts[place].parameters.items()]
+            found += [Parameter(place, *each) for each in self._vhosts[place].parameters.items()]
         return [parameter for parameter in found if component in {None, parameter.component}]
-
-    def _limits(self, vhost: str) -> dict[str, int]:
-        limits = self._host.users.vhost_limits(vhost)
-        return limits_by_name(limits)
 
 
 def check_parameter(component: str, name: str, value: Any) -> None:

@@ -18,7 +18,7 @@ are stored and have no effect.
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
@@ -116,22 +116,6 @@ class Applied:
 NOTHING = Applied()
 
 
-class PolicyRecord(Protocol):
-    """Persists policies and parameters (`broker.metadata.recorder`)."""
-
-    def policy_set(self, policy: Policy, *, operator: bool) -> None:
-        """Record a policy that is new, or that replaces the one of its name."""
-
-    def policy_cleared(self, name: str, *, operator: bool) -> None:
-        """Record that a policy was removed."""
-
-    def parameter_set(self, component: str, name: str, value: Any, setter: str) -> None:
-        """Record a parameter that is new, or that replaces the one of its name."""
-
-    def parameter_cleared(self, component: str, name: str) -> None:
-        """Record that a parameter was removed."""
-
-
 class Policies:
     """The policies and operator policies of a vhost; falsy if there are none. `changed` is called after each change.
 
@@ -150,7 +134,7 @@ class Policies:
     ) -> None:
         self._patterns = patterns or Patterns()
         self._barred = frozenset(() if limits_classic else ("delivery-limit", *RETRY_KEYS))
-        self.record: PolicyRecord | None = None
+        self.record: Any = None  # writes changes (`broker.metadata.recorder.StoredTopology`); None for nobody
         self._vhost = vhost
         self._changed = changed
         self._kept: tuple[dict[str, Policy], dict[str, Policy]] = ({}, {})

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from leveret.broker.amqp.properties import with_offset
 from leveret.broker.amqp.tables import Table
@@ -36,7 +36,7 @@ from leveret.broker.vhost.direct_reply_to import ReplyQueues
 from leveret.broker.vhost.exchange_ids import ExchangeIds, configure_ids
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import VHostParameters
-from leveret.broker.vhost.policies import EXCHANGES, Applied, Policies, PolicyRecord, queue_kind
+from leveret.broker.vhost.policies import EXCHANGES, Applied, Policies, queue_kind
 from leveret.broker.vhost.recent_history import RecentHistories
 from leveret.broker.vhost.tail import Taps
 from leveret.confirm.modes import STANDARD
@@ -53,22 +53,6 @@ from leveret.storage.queues.queue_ids import retained_qid
 from leveret.storage.queues.stream_log import StreamLog
 
 log = logging.getLogger("leveret.queue")
-
-
-class VHostRecord(PolicyRecord, Protocol):
-    """Records the durable queues and the policies of a vhost (`broker.metadata.recorder`)."""
-
-    def queue_created(self, name: str, *, auto_delete: bool, arguments: Table) -> int:
-        """Record a new durable queue; returns its qid, which is never reused and not 0."""
-
-    def queue_paused(self, queue: Queue) -> None:
-        """Record whether a durable queue is paused now."""
-
-    def queue_ending(self, qid: int) -> None:
-        """Record that a durable queue is being deleted: its binding changes are now written with `queue_deleted`."""
-
-    def queue_deleted(self, qid: int) -> Iterator[None]:
-        """Return the steps that delete a durable queue and its bindings; a restart before the commit restores both."""
 
 
 def make_in_memory(qid: int, arguments: Table, *, strict: bool = False) -> BackingQueue:
@@ -113,7 +97,8 @@ class VHost:
         self.tags: tuple[str, ...] = ()
         self.default_queue_type = ""  # of those declared without one; '' means classic, without an argument
         self.is_protected = False  # True if it may not be deleted before an administrator removes this
-        self.record: VHostRecord | None = None
+        self.record: Any = None
+        """Writes durable queues and policies (`broker.metadata.recorder.StoredTopology`); None for nobody."""
         limits_classic = compatibility.arguments == "3.13"
         self.policies = Policies(name, self.reconfigure, patterns, limits_classic=limits_classic)
         self.parameters = VHostParameters(name)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from leveret.broker.auth.backends.backend import BackendError, UnreachableError
-from leveret.broker.auth.backends.ldap_queries import Entries, UndecidedError, escaped_in_condition, ldap3
+from leveret.broker.auth.backends.ldap_queries import UndecidedError, escaped_in_condition, ldap3
 from leveret.broker.auth.backends.settings import LDAPSettings
 
 SUCCESS, SIZE_LIMIT, NO_SUCH_OBJECT = 0, 4, 32  # codes of results (RFC 4511, appendix A)
@@ -151,8 +151,8 @@ class Directory:
         )
 
 
-class Bound(Entries):
-    """A connection that may ask."""
+class Bound:
+    """A connection that may ask what queries ask about entries; raises UndecidedError for names that it refuses."""
 
     def __init__(self, connection: Any, settings: LDAPSettings) -> None:
         self._connection = connection
@@ -161,6 +161,10 @@ class Bound(Entries):
     def has_value(self, dn: str, attribute: str, value: str) -> bool:
         """Return whether an entry has a value of an attribute."""
         return bool(self._search(dn, _equal(attribute, value), "BASE"))
+
+    def exists(self, dn: str) -> bool:
+        """Return whether there is an entry."""
+        return self.name(dn) is not None
 
     def values(self, dn: str, attribute: str) -> list[str]:
         """Return the values of an attribute of an entry."""
@@ -176,7 +180,7 @@ class Bound(Entries):
         return [value.decode("utf-8", "surrogateescape") for value in found]
 
     def groups(self, member: str, attribute: str, *, below: bool) -> list[str]:
-        """Return the DNs of the groups that have a member."""
+        """Return the DNs of the groups that have a member, not more than some hundreds of them."""
         base = self._settings.group_lookup_base or self._settings.dn_lookup_base
         found = self._search(base, _equal(attribute, member), "SUBTREE" if below else "LEVEL") if base else []
         return [each["dn"] for each in found]

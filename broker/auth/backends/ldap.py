@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from leveret.broker.auth.backends.backend import BackendError, RemoteBackend
-from leveret.broker.auth.backends.directory import Directory, Question
+from leveret.broker.auth.backends.directory import Bound, Directory, Question
 from leveret.broker.auth.backends.http import tls_context
 from leveret.broker.auth.backends.ldap_queries import (
-    Entries,
     Query,
     UndecidedError,
     answer,
@@ -222,14 +221,14 @@ class LDAPBackend(RemoteBackend):
             question, self._settings.other_bind, lambda bound: self._login(name, entry, bound)
         )
 
-    def _login(self, name: str, entry: _Entry, bound: Entries) -> Login:
+    def _login(self, name: str, entry: _Entry, bound: Any) -> Login:
         variables = _variables(name, entry.dn)
         tags = tuple(tag for tag, query in self._settings.queries.tags if answer(query, variables, bound))
         if self._settings.log:
             log.info("LDAP: %r is %s, tags: %s", name, entry.dn, " ".join(tags) or "none")
         return Login(name, tuple(dict.fromkeys(tags)), entry)
 
-    def _as_other(self, question: Question, entry: _Entry, ask: Callable[[Entries], bool]) -> bool:
+    def _as_other(self, question: Question, entry: _Entry, ask: Callable[[Bound], bool]) -> bool:
         """Ask as `other_bind` says; returns False if the password of the user is not right any more."""
         bind = self._settings.other_bind
         if bind.way != "as_user":
@@ -239,7 +238,7 @@ class LDAPBackend(RemoteBackend):
         with self._directory.bound(question, entry.dn, entry.password.octets()) as bound:
             return bound is not None and ask(bound)
 
-    def _as_entry(self, question: Question, bind: Bind, ask: Callable[[Entries], T]) -> T:
+    def _as_entry(self, question: Question, bind: Bind, ask: Callable[[Bound], T]) -> T:
         with self._directory.bound(question, bind.dn, bind.password.encode()) as bound:
             if bound is None:
                 raise BackendError("the directory refuses the broker's own password, or anonymous questions")

@@ -15,7 +15,6 @@ import re
 import sys
 import unicodedata
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, Final
@@ -66,34 +65,6 @@ _DIRECTORY: Final = frozenset({"exists", "in_group", "in_group_nested", "attribu
 
 class UndecidedError(Exception):
     """A query cannot be decided about these values; access is refused. Not a fault of the directory."""
-
-
-class Entries(ABC):
-    """The entries of a directory, and the questions of queries about them: UndecidedError for names that it refuses."""
-
-    def exists(self, dn: str) -> bool:
-        """Return whether there is an entry."""
-        return self.name(dn) is not None
-
-    @abstractmethod
-    def has_value(self, dn: str, attribute: str, value: str) -> bool:
-        """Return whether an entry has a value of an attribute."""
-
-    @abstractmethod
-    def values(self, dn: str, attribute: str) -> list[str]:
-        """Return the values of an attribute."""
-
-    @abstractmethod
-    def groups(self, member: str, attribute: str, *, below: bool) -> list[str]:
-        """Return the DNs of the groups that have a member, not more than some hundreds of them."""
-
-    @abstractmethod
-    def looked_up(self, text: str) -> str | None:
-        """Return the DN of the only user that a name stands for; None if there is not exactly one."""
-
-    @abstractmethod
-    def name(self, dn: str) -> str | None:
-        """Return the DN of an entry in the form in which the directory returns it; None if there is no such entry."""
 
 
 def is_plain(text: str) -> bool:
@@ -252,15 +223,18 @@ def _regex(pattern: str, variables: Variables) -> Matcher:
     return Patterns().compile(_filled(pattern, variables, lambda name: re.escape(variables[name])))
 
 
-def answer(query: Query, variables: Variables, directory: Entries) -> bool:
-    """Return the answer of a query to the values of a question: False also if it is undecided."""
+def answer(query: Query, variables: Variables, directory: Any) -> bool:
+    """Return the answer of a query to the values of a question: False also if it is undecided.
+
+    `directory` answers the questions about entries (`backends.directory.Bound`).
+    """
     try:
         return _answer(query, variables, directory)
     except UndecidedError:
         return False
 
 
-def _answer(query: Query, variables: Variables, directory: Entries) -> bool:  # noqa: C901, PLR0911, PLR0912 - one for each kind
+def _answer(query: Query, variables: Variables, directory: Any) -> bool:  # noqa: C901, PLR0911, PLR0912 - one for each kind
     match query:
         case ("constant", value):
             return bool(value == "true")
@@ -293,14 +267,14 @@ def _answer(query: Query, variables: Variables, directory: Entries) -> bool:  # 
     raise UndecidedError("no query")
 
 
-def _texts(query: Query, variables: Variables, directory: Entries) -> list[str]:
+def _texts(query: Query, variables: Variables, directory: Any) -> list[str]:
     if query[0] == "string":
         return [text_of(query[1], variables)]
     _, pattern, attribute = query
     return directory.values(dn_of(pattern, variables), attribute)
 
 
-def _matchers(query: Query, variables: Variables, directory: Entries) -> Iterator[Matcher]:
+def _matchers(query: Query, variables: Variables, directory: Any) -> Iterator[Matcher]:
     try:
         if query[0] == "string":
             yield _regex(query[1], variables)
@@ -314,7 +288,7 @@ def _matchers(query: Query, variables: Variables, directory: Entries) -> Iterato
         raise UndecidedError("a pattern is no regular expression") from error
 
 
-def _is_nested(dn: str, attribute: str, below: bool, variables: Variables, directory: Entries) -> bool:
+def _is_nested(dn: str, attribute: str, below: bool, variables: Variables, directory: Any) -> bool:
     """Return whether the user is in a group, or in one that is, and so on; each group is looked at once."""
     wanted = directory.name(dn)
     if wanted is None:

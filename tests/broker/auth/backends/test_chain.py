@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from leveret.broker.auth.backends import cache
+from leveret.broker.auth.backends import backend
 from leveret.broker.auth.backends.access_control import AccessControl, ChainStep
 from leveret.broker.auth.backends.backend import CacheBackend, InternalBackend
 from leveret.broker.auth.passwords import Password
@@ -73,7 +73,7 @@ def test_internal_names_are_exact():
 
 def test_the_cache_forgets_what_is_over(monkeypatch):
     """Not only when the same is asked again: memory is free soon after a wave of logins."""
-    monkeypatch.setattr(cache, "ENTRIES", 100)
+    monkeypatch.setattr(backend, "ENTRIES", 100)
     clock = [0.0]
     kept = CacheBackend(
         Directory(), Directory(), seconds=15.0, refusals=False, now=lambda: clock[0], wall=lambda: 0
