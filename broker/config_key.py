@@ -36,6 +36,7 @@ class Key(msgspec.Struct, frozen=True):
     # whether only Leveret has it. Otherwise name, meaning and, unless the text says otherwise, default are RabbitMQ's
     own: bool = False
     also: tuple[str, ...] = ()  # other names of it
+    in_4: str = ""  # its value, as it is written, that follows from the profile 4.3; '' for the default
     # path of the value inside of `Config`, which `broker.config.keys` adds; '' if it is combined
     attribute: str = ""
 

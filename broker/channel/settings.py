@@ -37,7 +37,7 @@ class Limits(msgspec.Struct, frozen=True):
         doc="Open channels on the broker.")] = None
     consumer_max_per_channel: Annotated[int | None, Key("consumer_max_per_channel", "limit", low=1,
         doc="Consumers on one channel.")] = None
-    transaction_publishes: Annotated[int | None, Key("channel_tx_message_max", "limit", low=1,
+    transaction_publishes: Annotated[int | None, Key("channel_tx_message_max", "limit", low=1, in_4="10000",
         doc="Publishes in one transaction; a further one closes its channel with 406 PRECONDITION_FAILED. 10,000 in "
         "RabbitMQ 4.3. A commit of more than 100,000 publishes and acks is refused in any case.")] = None
     vhost_max: Annotated[int | None, Key("vhost_max", "limit", low=0, doc="Virtual hosts on the broker.")] = None
@@ -46,7 +46,7 @@ class Limits(msgspec.Struct, frozen=True):
     cluster_exchange_limit: Annotated[int | None, Key("cluster_exchange_limit", "limit", low=0,
         doc="Exchanges on the broker, including the predeclared ones of each virtual host. RabbitMQ's default is no "
         "limit.")] = EXCHANGES
-    max_message_size: Annotated[int, Key("max_message_size", "size", low=0, high=512 * 1024**2,
+    max_message_size: Annotated[int, Key("max_message_size", "size", low=0, high=512 * 1024**2, in_4="16MiB",
         doc="Largest message body.")] = 128 * 1024**2
     argument_octets: Annotated[int, Key("limits.argument_bytes", "size", low=1024, own=True,
         doc="Encoded size of the arguments of one queue, exchange, binding or consumer; a declaration with larger "
@@ -110,31 +110,32 @@ class Compatibility(msgspec.Struct, frozen=True):
     profile: Annotated[Literal["3.13", "4.3"], Key("compatibility.profile", own=True,
         doc="The RabbitMQ whose behaviour this is, and whose version clients, API and commands see. `4.3` changes the "
         "defaults of other keys ([compatibility](compatibility.md#profiles)); each of them can still be set.")] = "3.13"
-    frame_min: Annotated[int, Key("compatibility.frame_min", "size", low=4096, high=131072, own=True,
+    frame_min: Annotated[int, Key("compatibility.frame_min", "size", low=4096, high=131072, own=True, in_4="8192",
         doc="Smallest `frame_max` that a client may ask for; 8192 in RabbitMQ 4.")] = 4096
-    topic_max_hash: Annotated[int, Key("compatibility.topic_max_hash", low=0, own=True,
+    topic_max_hash: Annotated[int, Key("compatibility.topic_max_hash", low=0, own=True, in_4="2",
         doc="Maximum number of `#` words in one topic binding key; 0 for any number.")] = 0
-    hash_max_weight: Annotated[int, Key("compatibility.hash_max_weight", low=0, own=True,
+    hash_max_weight: Annotated[int, Key("compatibility.hash_max_weight", low=0, own=True, in_4="10000",
         doc="Maximum weight, which is the key, of a binding of an `x-consistent-hash` exchange; 10000 in RabbitMQ 4.3, "
         "0 for any number.")] = 0
     transient_nonexcl_queues: Annotated[Literal["permitted", "denied"],
-        Key("compatibility.transient_nonexcl_queues", own=True,
+        Key("compatibility.transient_nonexcl_queues", own=True, in_4="denied",
             doc="Whether queues may be neither durable nor exclusive; deprecated in RabbitMQ 4.")] = "permitted"
-    global_qos: Annotated[Literal["permitted", "ignored"], Key("compatibility.global_qos", own=True,
+    global_qos: Annotated[Literal["permitted", "ignored"], Key("compatibility.global_qos", own=True, in_4="ignored",
         doc="`basic.qos` with `global` set, a prefetch limit per channel; deprecated in RabbitMQ 4.")] = "permitted"
-    header_numbers: Annotated[Literal["equal", "exact"], Key("compatibility.header_numbers", own=True,
+    header_numbers: Annotated[Literal["equal", "exact"], Key("compatibility.header_numbers", own=True, in_4="exact",
         doc="How headers exchanges compare numbers. `equal`: by value, as in RabbitMQ 3. `exact`: 1 differs from 1.0, "
         "0.0 from -0.0, and a time of a message is its number of milliseconds, as in RabbitMQ 4.3.")] = "equal"
     mandatory_replies: Annotated[Literal["returned", "routed"], Key("compatibility.mandatory_replies", own=True,
+        in_4="routed",
         doc="What becomes of a mandatory message to a direct reply-to address whose client has gone: it is `returned`, "
         "or counts as `routed`, as in RabbitMQ 4.2.")] = "returned"
-    protocol_errors: Annotated[Literal["3.13", "4.3"], Key("compatibility.protocol_errors", own=True,
+    protocol_errors: Annotated[Literal["3.13", "4.3"], Key("compatibility.protocol_errors", own=True, in_4="4.3",
         doc="The RabbitMQ whose answers malformed input gets. `4.3`: an unknown protocol header is answered by that of "
         "AMQP 1.0, an unknown method or a field of an unknown type closes the socket without `connection.close` (the "
         "log has the reason), and texts quote bytes as Erlang 29 does.")] = "3.13"
     queues: QueueCompatibility = QueueCompatibility()
     consumer_timeout: Annotated[Literal["cancels-consumer", "closes-channel", "4.3"],
-        Key("compatibility.consumer_timeout", own=True,
+        Key("compatibility.consumer_timeout", own=True, in_4="4.3",
             doc="What happens if a delivery is not acknowledged within `consumer_timeout`. `cancels-consumer`: the "
             "message is requeued, and its consumer is sent `basic.cancel`; a client without "
             "`consumer_cancel_notify` loses the channel. `closes-channel`: every client does, as in RabbitMQ 3. "

@@ -43,29 +43,7 @@ OLDER_PORT: Final = 15672  # its default port, with TLS too
 PROFILE: Final = "compatibility.profile"
 PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
     "3.13": {},
-    "4.3": {
-        "anonymous_login_pass": "guest",
-        "anonymous_login_user": "guest",
-        "auth_oauth2.require_exp": "true",
-        "channel_tx_message_max": "10000",
-        "compatibility.claimed_deaths": "replaced",
-        "compatibility.consumer_timeout": "4.3",
-        "compatibility.delivery_count": "failures",
-        "compatibility.frame_min": "8192",
-        "compatibility.global_qos": "ignored",
-        "compatibility.hash_max_weight": "10000",
-        "compatibility.header_numbers": "exact",
-        "compatibility.long_delays": "held",
-        "compatibility.mandatory_replies": "routed",
-        "compatibility.message_properties": "4.3",
-        "compatibility.protocol_errors": "4.3",
-        "compatibility.queue_arguments": "4.3",
-        "compatibility.quorum_delivery_limit": "20",
-        "compatibility.quorum_priorities": "strict",
-        "compatibility.topic_max_hash": "2",
-        "compatibility.transient_nonexcl_queues": "denied",
-        "max_message_size": "16MiB",
-    },
+    "4.3": {key.name: key.in_4 for key in sorted(KEYS, key=lambda key: key.name) if key.in_4},
 }
 """Profile → key → value, where the user has set none. The profile 3.13 is the keys' own defaults.
 

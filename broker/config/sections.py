@@ -451,10 +451,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             doc="A SASL mechanism to offer, `auth_mechanisms.1 = PLAIN` and so on, in the order of the numbers. "
             "`EXTERNAL`, by the certificate of the client, is offered with TLS only; it needs `ssl_options.verify = "
             "verify_peer`.")] = ("PLAIN", "AMQPLAIN")
-    anonymous_user: Annotated[str, Key("anonymous_login_user", "user",
+    anonymous_user: Annotated[str, Key("anonymous_login_user", "user", in_4="guest",
         doc="User of clients that log in by the mechanism `ANONYMOUS`, without a password; `none` allows nobody to. "
         "RabbitMQ 4 has `guest` by default. Set, it is offered unless `auth_mechanisms.*` says otherwise.")] = ""
-    anonymous_pass: Annotated[str, Key("anonymous_login_pass", secret=True,
+    anonymous_pass: Annotated[str, Key("anonymous_login_pass", secret=True, in_4="guest",
         doc="The password with which the broker logs that user in: if it is not the user's, nobody gets in. Empty: "
         "any password will do. RabbitMQ 4 has `guest` by default.")] = ""
     auth_failure_delay: Annotated[float, Key("auth.failure_delay", "duration", unit="s", low=0, own=True,

@@ -221,7 +221,7 @@ class OAuth2Settings(msgspec.Struct, frozen=True):
             doc="The scopes that the alias of the same number stands for, with spaces between them."),
         Key("auth_oauth2.scope_aliases.$name",
             doc="The scopes that the scope `$name` stands for, with spaces between them.")] = {}
-    require_exp: Annotated[bool, Key("auth_oauth2.require_exp",
+    require_exp: Annotated[bool, Key("auth_oauth2.require_exp", in_4="true",
         doc="Refuse tokens that never expire. RabbitMQ 4.3's default is `true`.")] = False
     discovery_path: Annotated[str, Key("auth_oauth2.discovery_endpoint_path", default="",
         doc="Path of the OpenID configuration below `issuer`, if it is not the usual one.")
