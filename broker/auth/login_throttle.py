@@ -112,37 +112,6 @@ class LoginCounts(NamedTuple):
     succeeded: int
 
 
-class HTTPLogins:
-    """Numbers of logins of HTTP requests, and of those by either protocol since an administrator has reset them."""
-
-    def __init__(self) -> None:
-        self.failed = self.succeeded = 0
-        self._before = self._all(0, 0)
-
-    def attempts(self, failed: int, succeeded: int) -> dict[str, LoginCounts]:
-        """Return the numbers by protocol since the last reset, without unused protocols.
-
-        The arguments are numbers since the start: refused logins of any protocol, and accepted ones of AMQP.
-        """
-        since = {
-            name: LoginCounts(now.failed - before.failed, now.succeeded - before.succeeded)
-            for (name, now), before in zip(
-                self._all(failed, succeeded).items(), self._before.values(), strict=True
-            )
-        }
-        return {name: counts for name, counts in since.items() if any(counts)}
-
-    def reset(self, failed: int, succeeded: int) -> None:
-        """Count from now on; the arguments are those of `attempts`."""
-        self._before = self._all(failed, succeeded)
-
-    def _all(self, failed: int, succeeded: int) -> dict[str, LoginCounts]:
-        return {
-            "amqp091": LoginCounts(failed - self.failed, succeeded),
-            "http": LoginCounts(self.failed, self.succeeded),
-        }
-
-
 class LoginSources:
     """Numbers of logins by address, user name and protocol, as far as they are recent."""
 
@@ -169,10 +138,40 @@ class Logins:
 
     def __init__(self, max_failures: int | None, period: float) -> None:
         self.throttle = LoginThrottle(max_failures, period)  # delays the answers to failed ones
-        # sources, http: count them
         self.sources = LoginSources()
-        self.http = HTTPLogins()
         self.refusal_log = LogLimit()  # limits the lines of the log about clients that were refused
+        self._failed = self._succeeded = 0  # those of HTTP requests
+        self._before = self._all(0, 0)
+
+    def count_http(self, address: str, name: str, *, ok: bool) -> None:
+        """Count the login of an HTTP request."""
+        self._succeeded += ok
+        self._failed += not ok
+        self.sources.count(address, name, "http", ok=ok)
+
+    def attempts(self, failed: int, succeeded: int) -> dict[str, LoginCounts]:
+        """Return the numbers by protocol since the last reset, without unused protocols.
+
+        The arguments are numbers since the start: refused logins of any protocol, and accepted ones of AMQP.
+        """
+        since = {
+            name: LoginCounts(now.failed - before.failed, now.succeeded - before.succeeded)
+            for (name, now), before in zip(
+                self._all(failed, succeeded).items(), self._before.values(), strict=True
+            )
+        }
+        return {name: counts for name, counts in since.items() if any(counts)}
+
+    def reset(self, failed: int, succeeded: int) -> None:
+        """Count from now on; the arguments are those of `attempts`."""
+        self._before = self._all(failed, succeeded)
+        self.sources.reset()
+
+    def _all(self, failed: int, succeeded: int) -> dict[str, LoginCounts]:
+        return {
+            "amqp091": LoginCounts(failed - self._failed, succeeded),
+            "http": LoginCounts(self._failed, self._succeeded),
+        }
 
 
 def shown(name: str) -> str:

@@ -173,14 +173,12 @@ def judged(broker: AdministeredBroker, name: str, peer: str, verdict: User | Log
     now = broker.now()
     if not isinstance(verdict, LoginRefusedError):
         broker.logins.throttle.succeeded(peer, name)
-        broker.logins.http.succeeded += 1
-        broker.logins.sources.count(peer, name, "http", ok=True)
+        broker.logins.count_http(peer, name, ok=True)
         audit_login(broker, name, peer, now=now)
         return verdict
     times = broker.logins.throttle.failed(peer, name, now)
     broker.context.totals.auth_failed += 1
-    broker.logins.http.failed += 1
-    broker.logins.sources.count(peer, name, "http", ok=False)
+    broker.logins.count_http(peer, name, ok=False)
     text = str(verdict).replace(name, shown(name)) if name else str(verdict)
     audit_login(broker, name, peer, text, now=now)
     if broker.logins.refusal_log.admit(peer, now):

@@ -164,7 +164,7 @@ def get_auth_attempts(call: Call) -> Answer:
     """Numbers of logins by protocol."""
     call.check_node_name()
     totals = call.broker.context.totals
-    found = call.broker.logins.http.attempts(totals.auth_failed, totals.auth_succeeded)
+    found = call.broker.logins.attempts(totals.auth_failed, totals.auth_succeeded)
     rows = [{"protocol": protocol, **_attempts(counts)} for protocol, counts in found.items()]
     return Listing(rows, sort=(), is_paged=False)
 
@@ -193,8 +193,7 @@ def reset_auth_attempts(call: Call) -> None:
     """Count logins from now on."""
     call.check_node_name()
     totals = call.broker.context.totals
-    call.broker.logins.http.reset(totals.auth_failed, totals.auth_succeeded)
-    call.broker.logins.sources.reset()
+    call.broker.logins.reset(totals.auth_failed, totals.auth_succeeded)
 
 
 @ROUTES.delete("reset", "reset/{node}")
