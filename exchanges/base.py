@@ -365,7 +365,10 @@ class Exchange:
     def has_binding(self, destination: object, binding_key: str, arguments: Table | None = None) -> bool:
         """Return whether this very binding exists."""
         identity: Identity = ArgumentedKey(binding_key, arguments) if arguments else binding_key
-        return identity in members(self._by_destination.get(destination))
+        return identity in self._identities(destination)
+
+    def _identities(self, destination: object) -> Collection[Identity]:
+        return members(self._by_destination.get(destination))
 
     def destinations(self) -> Collection[object]:
         """Return a live view of everything bound here, each once."""
@@ -378,12 +381,12 @@ class Exchange:
 
     def bindings_to(self, destination: object) -> Iterator[Binding]:
         """Yield the bindings to one destination, oldest first. The exchange may change meanwhile."""
-        for identity in tuple(members(self._by_destination.get(destination))):
+        for identity in tuple(self._identities(destination)):
             yield Binding(self.name, destination, binding_key_of(identity), arguments_of(identity))
 
     def binding_keys_to(self, destination: object) -> list[str]:
         """Return the keys of the bindings to one destination, also if there are none."""
-        return list(map(binding_key_of, members(self._by_destination.get(destination))))
+        return list(map(binding_key_of, self._identities(destination)))
 
     def match(self, routing_key: str, headers: Headers = None) -> Collection[object]:
         """Return the destinations of this exchange alone, each once.

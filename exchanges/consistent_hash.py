@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import ClassVar
 
-from leveret.exchanges.base import Envelope, ExchangeClass, Field, Headers, Table, binding_key_of, members
+from leveret.exchanges.base import Envelope, ExchangeClass, Field, Headers, Table
 from leveret.exchanges.choice import ChoiceExchange
 from leveret.exchanges.erlang_hash import jump, phash2
 from leveret.exchanges.errors import InvalidArgumentError, InvalidBindingError, erlang_term
@@ -67,11 +67,7 @@ class ConsistentHashExchange(ChoiceExchange):
         return weight
 
     def _listed(self) -> Sequence[object]:
-        self._ends = tuple(
-            accumulate(
-                int(binding_key_of(next(iter(members(each))))) for each in self._by_destination.values()
-            )
-        )
+        self._ends = tuple(accumulate(int(self.binding_keys_to(each)[0]) for each in self._by_destination))
         return tuple(self._by_destination)
 
     def _forget(self) -> None:

@@ -441,24 +441,22 @@ class Router:
         """Return whether a message published to this exchange can reach a headers exchange."""
         needing = self._needing.get(exchange)
         if needing is None:
-            needing = self._needing[exchange] = self._look_for_headers(exchange)
+            needing = any(each.needs_headers for each in self.reachable(exchange))
+            self._needing[exchange] = needing
         return needing
 
-    def _look_for_headers(self, exchange: Exchange) -> bool:
-        seen = {exchange}
+    def reachable(self, exchange: Exchange) -> Iterator[Exchange]:
+        """Yield the exchanges that a message may reach from one on, whatever its key and headers, each once."""
+        found = {exchange: None}
         work = [exchange]
         while work:
             visited = work.pop()
-            if visited.needs_headers:
-                return True
-            following = list(visited.exchange_destinations or ())
-            if visited.alternate is not None:
-                alternate = self.exchanges.get(visited.alternate)
-                if alternate is not None:
-                    following.append(alternate)
-            work.extend(other for other in following if other not in seen)
-            seen.update(following)
-        return False
+            yield visited
+            alternate = None if visited.alternate is None else self.exchanges.get(visited.alternate)
+            for each in (*(visited.exchange_destinations or ()), *((alternate,) if alternate else ())):
+                if each not in found:
+                    found[each] = None
+                    work.append(each)
 
     def reached(self, exchange: Exchange, routing_keys: Sequence[str], headers: Headers) -> list[Exchange]:
         """Return the exchanges that a message passes, each once: the one it is published to, and others from there."""

@@ -20,6 +20,7 @@ from leveret.broker.queue.settings import DROP_HEAD, QueueSettings
 from leveret.broker.vhost.parameter_checks import ParameterError
 from leveret.broker.vhost.policies import EXCHANGES, Policies, queue_kind
 from leveret.broker.vhost.vhost import VHost
+from leveret.exchanges.erlang_hash import octets
 
 SHOWN: Final = 50  # queues that are listed at most; the numbers are of all
 _PIECE: Final = 50
@@ -59,7 +60,7 @@ def _compared(place: VHost, tried: Policies, policy: Any) -> Steps[dict[str, Any
         if not number % _PIECE:
             yield None
         kind = queue_kind(queue.arguments)
-        if policy is not None and not tried.obstacle(policy, kind) and policy.search(_octets(queue.name)):
+        if policy is not None and not tried.obstacle(policy, kind) and policy.search(octets(queue.name)):
             matched += 1
         then = place.settings_of(queue, tried.applied(kind, queue.name).definition)
         if queue.deleted or then == queue.settings:
@@ -121,11 +122,7 @@ def _dropped(queue: Queue, then: QueueSettings) -> int:
     excess = 0 if then.max_length is None else ready - then.max_length
     if then.max_octets is not None:
         paging = queue.backing.paging_counts()
-        octets = paging.ram_octets + paging.away_octets + paging.delta_octets
-        if octets > then.max_octets:
-            excess = max(excess, -(-ready * (octets - then.max_octets) // octets))
+        size = paging.ram_octets + paging.away_octets + paging.delta_octets
+        if size > then.max_octets:
+            excess = max(excess, -(-ready * (size - then.max_octets) // size))
     return max(0, excess)
-
-
-def _octets(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")

@@ -18,6 +18,7 @@ from operator import not_
 
 from leveret.broker.automaton import ExpressionError
 from leveret.broker.regular_expressions import compiled
+from leveret.exchanges.erlang_hash import octets
 
 log = logging.getLogger("leveret.definitions")
 
@@ -53,7 +54,7 @@ class Patterns:
         Raises InvalidPatternError: it is too long, or not a regular expression of linear time, with or without a
         leading lookahead.
         """
-        size = len(_octets(pattern))
+        size = len(octets(pattern))
         if size > MAX_OCTETS:
             raise InvalidPatternError(pattern, f"it is {size} bytes long, more than {MAX_OCTETS}")
         written = pattern
@@ -94,7 +95,7 @@ class Patterns:
         if not self._python:
             raise InvalidPatternError(written, reason)
         try:
-            search: Matcher = re.compile(_octets(pattern)).search
+            search: Matcher = re.compile(octets(pattern)).search
         except (re.error, RecursionError, OverflowError) as error:
             raise InvalidPatternError(written, str(error)) from None
         log.warning(
@@ -116,12 +117,8 @@ def no_name(_name: bytes) -> bool:
     return False
 
 
-def _octets(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
 def _without_lookahead(pattern: str) -> Matcher:
-    return compiled(_octets(pattern), memory=_MEMORY).search
+    return compiled(octets(pattern), memory=_MEMORY).search
 
 
 def _linear(pattern: str) -> Matcher:

@@ -21,6 +21,7 @@ from leveret.broker.config.vhost_processes import EXPERIMENTAL, problems_of as p
 from leveret.broker.queue.compatibility import QueueCompatibility, short_queue_type
 from leveret.broker.tls.options import VERSIONS, CertificateLogin, HostOptions, TLSOptions, problems_of
 from leveret.broker.vhost.interceptors import Interceptors
+from leveret.exchanges.erlang_hash import octets
 
 FRAME_MIN: Final = 4096
 _PERMISSIONS: Final = ("configure", "write", "read")
@@ -198,14 +199,10 @@ def _users(draft: Draft, vhosts: tuple[str, ...]) -> Iterator[sections.UserConfi
         reached = vhosts[:1]
         if "vhost_pattern" in row:
             matches = draft.compiled(f"{key}.vhost_pattern", row["vhost_pattern"])
-            reached = tuple(vhost for vhost in vhosts if matches and matches(_octets(vhost)))
+            reached = tuple(vhost for vhost in vhosts if matches and matches(octets(vhost)))
         yield sections.UserConfig(
             name, row["password"], own, dict.fromkeys(reached, _permissions(draft, key, row))
         )
-
-
-def _octets(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _permissions(draft: Draft, prefix: str, given: Mapping[str, str]) -> tuple[str, str, str]:
@@ -300,7 +297,7 @@ def _audit(draft: Draft, log_dir: Path) -> sections.AuditConfig:
 def _events(draft: Draft) -> sections.EventsConfig:
     given = draft.section("events")
     vhost = given.get("vhost") or draft.values.get("default_vhost", "/")
-    if len(_octets(vhost)) > _LONGEST_NAME:
+    if len(octets(vhost)) > _LONGEST_NAME:
         key = "event_exchange.vhost" if given.get("vhost") else "default_vhost"
         draft.problems.append(f"{key}: the name of a virtual host has at most {_LONGEST_NAME} bytes")
     return sections.EventsConfig(**(given | {"vhost": vhost}))

@@ -112,9 +112,13 @@ class _Restoring:
 
     def restore_policies(self, rows: Iterable[PolicyRow]) -> None:
         for row, vhost, _ in self._placed(rows):
-            name, pattern, apply_to = map(text, (row.name, row.pattern, row.apply_to))
-            definition = _json(row, row.definition)
-            vhost.policies.restore(name, pattern, definition, row.priority, apply_to, operator=row.operator)
+            term = {
+                "pattern": text(row.pattern),
+                "definition": _json(row, row.definition),
+                "priority": row.priority,
+                "apply-to": text(row.apply_to),
+            }
+            vhost.policies.restore(text(row.name), term, operator=row.operator)
 
     def restore_parameters(self, rows: Iterable[ParameterRow]) -> None:
         for row, vhost, _ in self._placed(rows):

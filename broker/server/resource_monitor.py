@@ -148,18 +148,15 @@ class ResourceMonitor:
         """Raise the disk alarm: a write has found the disk full. Once it has space, the next check may clear it."""
         if self.disk.set_full(is_full=is_full):
             self._changed("disk", self.disk)
-            self._measure_disk_soon()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = self._loop.call_later(self.disk.due, self._measure_disk)
 
     def check_disk(self) -> None:
         """Measure the free disk space now, because the limit has changed; the alarm follows."""
         if self._timer is not None:  # otherwise it is being measured
             self._timer.cancel()
             self._measure_disk()
-
-    def _measure_disk_soon(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = self._loop.call_later(self.disk.due, self._measure_disk)
 
     def _measure_disk(self) -> None:
         """Measure the disk space in the reader's thread, not in the event loop."""

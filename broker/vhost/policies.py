@@ -58,10 +58,6 @@ _KINDS = {CLASSIC: CLASSIC_QUEUES, QUORUM: QUORUM_QUEUES, STREAM: STREAMS}
 _ALL = ".*"  # stands for the empty pattern, which, unlike in a permission, matches all names
 
 
-class PolicyError(ParameterError):
-    """A policy cannot be set or cleared; the text is RabbitMQ's."""
-
-
 _SCOPES = {"all": {EXCHANGES, *QUEUES}, "queues": QUEUES}
 """Values of `apply_to` that cover more than one kind."""
 
@@ -153,60 +149,37 @@ class Policies:
         *,
         operator: bool = False,
     ) -> None:
-        """Set a policy or operator policy; raises PolicyError, and nothing has changed then. A turn must run then."""
+        """Set a policy or operator policy; if it raises ParameterError, nothing has changed. A turn must run then."""
         term = {"pattern": pattern, "definition": definition, "priority": priority, "apply-to": apply_to}
         self.set_term(name, term, operator=operator)
 
     def set_term(self, name: str, term: Any, *, operator: bool = False) -> None:
         """Set a policy from unvalidated keys and values. Without `apply-to` it applies to all kinds."""
-        try:
-            refuse(check_keys(name, policy_keys(self._patterns, operator=operator), term))
-        except ParameterError as error:
-            raise PolicyError(str(error)) from None
-        self.add(
-            Policy(
-                self._vhost,
-                name,
-                term["pattern"],
-                dict(sorted(term["definition"].items())),
-                term["priority"],
-                term.get("apply-to", "all"),
-                search=self._patterns.compile(term["pattern"] or _ALL),
-            ),
-            operator=operator,
-        )
+        refuse(check_keys(name, policy_keys(self._patterns, operator=operator), term))
+        self._put(name, term, self._patterns.compile(term["pattern"] or _ALL), operator=operator)
 
-    def restore(
-        self,
-        name: str,
-        pattern: str,
-        definition: Mapping[str, Any],
-        priority: float,
-        apply_to: str,
-        *,
-        operator: bool,
-    ) -> None:
+    def restore(self, name: str, term: Mapping[str, Any], *, operator: bool) -> None:
         """Restore a stored policy; with an unusable pattern, which is logged, it applies to nothing."""
         owner = f"{'operator policy' if operator else 'policy'} '{name}' in vhost '{self._vhost}'"
-        search = self._patterns.stored(pattern or _ALL, owner)
-        self.add(
-            Policy(self._vhost, name, pattern, definition, priority, apply_to, search=search),
-            operator=operator,
-        )
+        self._put(name, term, self._patterns.stored(term["pattern"] or _ALL, owner), operator=operator)
 
-    def add(self, policy: Policy, *, operator: bool) -> None:
+    def _put(self, name: str, term: Mapping[str, Any], search: Matcher, *, operator: bool) -> None:
         """Set a policy that is known to be valid; no effect if it exists unchanged."""
-        if self._kept[operator].get(policy.name) == policy:
+        definition, apply_to = dict(sorted(term["definition"].items())), term.get("apply-to", "all")
+        policy = Policy(
+            self._vhost, name, term["pattern"], definition, term["priority"], apply_to, search=search
+        )
+        if self._kept[operator].get(name) == policy:
             return
-        self._kept[operator][policy.name] = policy
+        self._kept[operator][name] = policy
         if self.record is not None:
             self.record.policy_set(policy, operator=operator)
         self._rank(operator=operator)
 
     def clear(self, name: str, *, operator: bool = False) -> None:
-        """Remove a policy or operator policy; raises PolicyError if there is none. A turn must run then."""
+        """Remove a policy or operator policy; raises ParameterError if there is none. A turn must run then."""
         if name not in self._kept[operator]:
-            raise PolicyError("Parameter does not exist")
+            raise ParameterError("Parameter does not exist")
         del self._kept[operator][name]
         if self.record is not None:
             self.record.policy_cleared(name, operator=operator)
@@ -219,7 +192,7 @@ class Policies:
         self._changed()
 
     def tried(self, name: str, term: Any, *, operator: bool) -> "Policies":
-        """Return a copy in which a policy is set, or removed if its term is None; raises PolicyError as `set_term`."""
+        """Return a copy in which a policy is set, or removed if its term is None; raises ParameterError."""
         other = copy.copy(self)
         other.detach()
         if term is not None:

@@ -158,7 +158,7 @@ class Taps:
         """Return the tails of an exchange, and of those that messages may reach from there."""
         if not self.tails:
             return ()
-        names = _reachable(self._router, exchange)
+        names = {each.name for each in self._router.reachable(exchange)}
         return tuple(tail for tail in self.tails if tail.exchange in names)
 
     def add_tail(self, tail: ExchangeTap) -> None:
@@ -190,19 +190,3 @@ class Taps:
     def follow(self, queue: Queue) -> None:
         """Have the deliveries of a queue traced if the firehose is on, else not; to be called for new queues, too."""
         trace(queue, self.firehose)
-
-
-def _reachable(router: Router, exchange: Exchange) -> set[str]:
-    names = {exchange.name}
-    work = [exchange]
-    while work:
-        visited = work.pop()
-        following = [each.name for each in visited.exchange_destinations or ()]
-        if visited.alternate is not None:
-            following.append(visited.alternate)
-        for name in following:
-            found = router.get(name)
-            if name not in names and found is not None:
-                names.add(name)
-                work.append(found)
-    return names

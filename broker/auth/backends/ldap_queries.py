@@ -239,9 +239,10 @@ def _answer(query: Query, variables: Variables, directory: Any) -> bool:  # noqa
         case ("constant", value):
             return bool(value == "true")
         case ("exists", pattern):
-            return directory.exists(dn_of(pattern, variables))
+            return bool(directory.exists(dn_of(pattern, variables)))
         case ("in_group", pattern, attribute):
-            return directory.has_value(dn_of(pattern, variables), attribute, text_of(_USER, variables))
+            user = text_of(_USER, variables)
+            return bool(directory.has_value(dn_of(pattern, variables), attribute, user))
         case ("in_group_nested", pattern, attribute, scope):
             return _is_nested(dn_of(pattern, variables), attribute, SCOPES[scope], variables, directory)
         case ("for", cases):
@@ -271,7 +272,8 @@ def _texts(query: Query, variables: Variables, directory: Any) -> list[str]:
     if query[0] == "string":
         return [text_of(query[1], variables)]
     _, pattern, attribute = query
-    return directory.values(dn_of(pattern, variables), attribute)
+    found: list[str] = directory.values(dn_of(pattern, variables), attribute)
+    return found
 
 
 def _matchers(query: Query, variables: Variables, directory: Any) -> Iterator[Matcher]:

@@ -9,13 +9,13 @@ from leveret.broker.amqp.tables import Field, typed
 from leveret.broker.errors import AMQPError
 from leveret.broker.queue.arguments import OF_QUEUES, check_queue_arguments
 from leveret.broker.queue.unknown_arguments import OF_OTHERS
+from leveret.broker.vhost.parameter_checks import ParameterError
 from leveret.broker.vhost.policies import (
     CLASSIC_QUEUES,
     IMPOSSIBLE,
     QUORUM_QUEUES,
     STREAMS,
     Policies,
-    PolicyError,
     known_keys,
 )
 
@@ -84,7 +84,7 @@ def is_key_valid(setting: Setting, value: Any, *, operator: bool) -> bool:
     try:
         needed = {"delayed-retry-min": 1} if setting.name == "delayed-retry-type" else {}
         Policies("/", lambda: None).set("p", ".*", needed | {setting.name: value}, operator=operator)
-    except PolicyError:
+    except ParameterError:
         return False
     return True
 

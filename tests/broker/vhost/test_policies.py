@@ -14,6 +14,7 @@ from leveret.broker.auth.name_patterns import any_name
 from leveret.broker.auth.users import VHostLimits
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.settings import NO_SETTINGS
+from leveret.broker.vhost.parameter_checks import ParameterError
 from leveret.broker.vhost.policies import (
     CLASSIC_QUEUES,
     EXCHANGES,
@@ -21,7 +22,6 @@ from leveret.broker.vhost.policies import (
     QUORUM_QUEUES,
     Policies,
     Policy,
-    PolicyError,
     queue_kind,
 )
 from leveret.broker.vhost.vhost import VHost
@@ -203,10 +203,10 @@ def test_policies_are_listed_and_replaced_by_name():
 def test_a_policy_that_is_not_there_cannot_be_cleared():
     """Clearing a policy that does not exist fails with the text of RabbitMQ's parameters."""
     kept = policies(("p", "", {"max-length": 1}, 0, "all"))
-    with pytest.raises(PolicyError, match=r"^Parameter does not exist$"):
+    with pytest.raises(ParameterError, match=r"^Parameter does not exist$"):
         kept.clear("p", operator=True)
     kept.clear("p")
-    with pytest.raises(PolicyError, match=r"^Parameter does not exist$"):
+    with pytest.raises(ParameterError, match=r"^Parameter does not exist$"):
         kept.clear("p")
     assert not kept
     assert NOTHING is kept.applied(CLASSIC_QUEUES, "q")

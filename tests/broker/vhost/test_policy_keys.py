@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.vhost.policies import Policies, PolicyError
+from leveret.broker.vhost.parameter_checks import ParameterError
+from leveret.broker.vhost.policies import Policies
 
 PREFIX = "Validation failed\n\n"
 GOOD = {"max-length": 1}
@@ -20,7 +21,7 @@ def refused(definition: Any = GOOD, *, operator: bool = False, **changes: Any) -
             "p", {key: value for key, value in term.items() if value is not ...}, operator=operator
         )
         said = ""
-    except PolicyError as error:
+    except ParameterError as error:
         said = str(error)
     assert bool(said) is not bool(policies)
     return said.removeprefix(PREFIX).removesuffix("\n")
@@ -154,7 +155,7 @@ def test_what_is_no_object_is_no_policy():
     """A policy's value that is not an object is an error, too."""
     policies = Policies("/", lambda: None)
     for value, text in (("x", 'p not a list <<"x">>'), ([1], "Unrecognised terms [1] in p")):
-        with pytest.raises(PolicyError) as error:
+        with pytest.raises(ParameterError) as error:
             policies.set_term("p", value)
         assert f"{PREFIX}{text}\n" == str(error.value)
 
