@@ -24,7 +24,6 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.embedded.errors import NotRecordedError
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.copies import Copies
-from leveret.broker.vhost.dead_lettering import MOST_DEATHS, dead_letter
 from leveret.broker.vhost.publish_route import PropertyDemands, Route
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Envelope, Exchange
@@ -164,34 +163,20 @@ class RecordedChannel(Channel):
 
 
 class RecordedVHost(VHost):
-    """A virtual host whose dead letters are recorded, if a recorder wants them."""
+    """A virtual host whose dead letters are recorded, if a recorder wants them: it taps its own."""
 
     def __init__(self, recorder: Recorder, *arguments: Any, **options: Any) -> None:
         self._recorder = recorder
-        self._most_deaths = options.get("most_deaths", MOST_DEATHS)
         super().__init__(*arguments, **options)
+        self._dead_lettering.tails_on = self._tails_on
 
-    def dead_letter(
-        self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str
-    ) -> tuple[int, Sequence[int]]:
-        """Publish messages that a queue discards, and record them."""
-        count, moved = super().dead_letter(queue, letters, reason)
-        name = queue.settings.dead_letter_exchange
-        exchange = None if name is None else self.router.get(name)
-        if exchange is not None and self._recorder.is_active(self.name):
-            for _, message in letters[:count]:
-                letter, _ = dead_letter(
-                    message,
-                    queue=queue.name,
-                    reason=reason,
-                    exchange=exchange.name,
-                    routing_key=queue.settings.dead_letter_routing_key,
-                    now=self.context.clock() // 1000,
-                    most_deaths=self._most_deaths,
-                    compatibility=self.compatibility,
-                )
-                self._recorder.add(self, exchange, letter)
-        return count, moved
+    def _tails_on(self, exchange: Exchange) -> Sequence[Any]:
+        tails = self.taps.tails_on(exchange)
+        return (*tails, self) if self._recorder.is_active(self.name) else tails
+
+    def dead_lettered(self, exchange: Exchange, _keys: object, message: Message, _queues: object) -> None:
+        """Record a dead letter."""
+        self._recorder.add(self, exchange, message)
 
 
 # -- assertions -------------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ Death = tuple[str, str]  # queue and reason
 
 
 class Rewritten:
-    """What identical dead letters share: the rewritten `properties` (flags and list), and what follows. Immutable.
+    """Part that identical dead letters share: the rewritten `properties` (flags and list), and others. Immutable.
 
     `address`: the dead letter exchange and the routing key to show, as two short strings on the wire; `routing_keys`:
     those used for routing; `deaths`: queues and reasons since the message was published, the newest first.

@@ -46,7 +46,7 @@ class VHostParameters:
         self._vhost = vhost
         self._values: dict[tuple[str, str], Any] = {}
         self._setters: dict[tuple[str, str], str] = {}
-        self.record: Any = None  # writes changes (`broker.metadata.recorder.StoredTopology`); None for nobody
+        self.record: Any = None  # writes changes (`broker.metadata.recorder.StoredTopology`); None for none
         self.on_change: Callable[[str, str, str], object] | None = None
 
     def __bool__(self) -> bool:

@@ -130,7 +130,7 @@ class Policies:
     ) -> None:
         self._patterns = patterns or Patterns()
         self._barred = frozenset(() if limits_classic else ("delivery-limit", *RETRY_KEYS))
-        self.record: Any = None  # writes changes (`broker.metadata.recorder.StoredTopology`); None for nobody
+        self.record: Any = None  # writes changes (`broker.metadata.recorder.StoredTopology`); None for none
         self._vhost = vhost
         self._changed = changed
         self._kept: tuple[dict[str, Policy], dict[str, Policy]] = ({}, {})

@@ -98,7 +98,7 @@ class VHost:
         self.default_queue_type = ""  # of those declared without one; '' means classic, without an argument
         self.is_protected = False  # True if it may not be deleted before an administrator removes this
         self.record: Any = None
-        """Writes durable queues and policies (`broker.metadata.recorder.StoredTopology`); None for nobody."""
+        """Writes durable queues and policies (`broker.metadata.recorder.StoredTopology`); None without a record."""
         limits_classic = compatibility.arguments == "3.13"
         self.policies = Policies(name, self.reconfigure, patterns, limits_classic=limits_classic)
         self.parameters = VHostParameters(name)
