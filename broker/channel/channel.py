@@ -45,7 +45,7 @@ from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, is_reply_address
 from leveret.broker.vhost.exchange_ids import ExchangeIds
 from leveret.broker.vhost.once_route import OnceRoute
-from leveret.broker.vhost.publish_route import AwaitedRoute, PropertyDemands, Route
+from leveret.broker.vhost.publish_route import AwaitedRoute, HoldRoute, PropertyDemands, Route
 from leveret.confirm.channel_confirms import ChannelConfirms, ConfirmTimeouts
 from leveret.exchanges.base import Envelope, Exchange
 from leveret.exchanges.errors import TooManyHopsError
@@ -339,6 +339,10 @@ class Channel:
         once = self.vhost.once.get(exchange_name)
         if once is not None:  # what a queue may do to a message matters to its id
             plain = plain and bool(queues) and once.sifts and not (takes_once or bits & 1 or True in waits)
+        if plain and any(queue.hold is not None and queue.settings.holds for queue in queues):
+            plain = False
+            if len(queues) == 1 and kind is Route and not takes_once and once is None:
+                kind = HoldRoute
         if plain and (takes_once or once is not None):
             kind = OnceRoute
         route = kind(address, bits, exchange, routing_key, queues, plain=plain, generation=now)
@@ -810,6 +814,6 @@ def _repeated(queues: Sequence[Queue]) -> int:
 
 
 def _may_refuse(queue: Queue, *, is_mandatory: bool) -> bool:
-    """Return whether a queue may refuse, hold or drop a message, which takes more than the fast path."""
-    refuses, holds, knows, _ = queue.settings.on_publish
-    return refuses or holds or (knows and (is_mandatory or queue.ids is None or not queue.ids.sifts))
+    """Return whether a queue may refuse or drop a message, which takes more than the fast path."""
+    refuses, _, knows, _ = queue.settings.on_publish
+    return refuses or (knows and (is_mandatory or queue.ids is None or not queue.ids.sifts))

@@ -48,6 +48,7 @@ from leveret.broker.amqp.publishes import (
     end_of_content,
     equal_contents,
     is_address,
+    timed_contents,
     varied_contents,
     whole_content,
 )
@@ -67,7 +68,14 @@ from leveret.broker.errors import AMQPError, FrameError, NotYet, ReplyCode, prec
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.copies import Copies
-from leveret.broker.vhost.publish_route import UNKNOWN, PropertyDemands, Route, inspect, inspect_unique
+from leveret.broker.vhost.publish_route import (
+    UNKNOWN,
+    HoldRoute,
+    PropertyDemands,
+    Route,
+    inspect,
+    inspect_unique,
+)
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.message import Message
 
@@ -486,6 +494,8 @@ class ReceiveLoop:
                     self._current = (60, 40)
                     publishing.publish(way, demands, data[end:last])
                     sizes[body_size] += 1
+                    if way.holds and is_plain and demands is not None and startswith(data[at:end], last):
+                        last = self._scan_held(data, last, size, data[at:end], data[end:last], found, demands)
                     at = last
                     if self.stalled or is_over():
                         self.stalled = True
@@ -721,6 +731,31 @@ class ReceiveLoop:
                 address, number = route.address, channel.number
                 messages = [Message(address, content, number) for content in contents]
             route.put(channel, messages, max(map(len, contents)))
+        return at
+
+    def _scan_held(
+        self,
+        data: bytes,
+        at: int,
+        size: int,
+        method: bytes,
+        first: bytes,
+        found: _Found,
+        demands: PropertyDemands,
+    ) -> int:
+        """Process the run of publishes at `at` that are as the `first` one but for body and time; returns its end."""
+        channel, route = found
+        assert isinstance(route, HoldRoute)
+        reading = route.hold.run_of(first, demands.headers)
+        if reading is None:
+            return at
+        place, due_of = reading
+        most, sizes = self.max_message_size, self._sizes.fresh
+        contents, dues, at = timed_contents(
+            data, at, size, method, first, place, self.frame_limit, most, sizes, due_of
+        )
+        if contents:
+            route.put_held(channel, contents, dues, persistent=demands.persistent)
         return at
 
     def _scan_woven(self, data: bytes, at: int, size: int, latest: Route) -> tuple[int, Route]:

@@ -110,9 +110,7 @@ def queue_fields(call: Call) -> Fields:
         "messages_paged_out": level("paged_out"),
         "disk_reads_per_delivered": _reads_per_delivered,
         "messages_delayed": lambda queue: queue.held_count if queue.lines else ABSENT,
-        "next_due": lambda queue: min(
-            [line.next_due for line in queue.lines if line.next_due is not None], default=ABSENT
-        ),
+        "next_due": lambda queue: ABSENT if queue.next_due is None else queue.next_due,
         "ids_known": lambda queue: ABSENT if queue.ids is None else queue.ids.count,
         "messages_repeated": lambda queue: ABSENT if queue.ids is None else queue.counts().repeated,
         "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained_count,

@@ -111,6 +111,9 @@ QUEUES: tuple[Group, ...] = (
     ), prefix="leveret_"),
     Group("queue_holds", QUEUE_LABELS, (
         gauge("queue_messages_held", "Messages held until their time", "levels.held"),
+        gauge("queue_next_due_timestamp_seconds",
+              "Time at which the next held message is due, in seconds since 1970; 0 if none is held",
+              lambda q: q.next_due / 1000, adds_up=False),
     ), prefix="leveret_"),
     Group("queue_ids", QUEUE_LABELS, (
         gauge("queue_ids_known", "Ids of messages that a queue knows, of which some may have expired", "levels.ids"),

@@ -154,6 +154,12 @@ class DueLine:
         self.touch()
         return True
 
+    def accept_all(self, messages: Sequence[Message], dues: Sequence[int]) -> None:
+        """Accept messages, at least one, all of which are persistent, or none; see `accept`."""
+        self.inbox += zip(dues, messages, strict=True)
+        self.inbox_persistent |= messages[0].persistent
+        self.touch()
+
     def touch(self) -> None:
         """Schedule the line to run at the end of this turn."""
         if not self.touched:
@@ -203,6 +209,13 @@ class DueLine:
         inbox, self.inbox = self.inbox, []
         self.inbox_persistent = False
         for due, message in inbox:
+            if type(message) is Persistent and message.copies == 1 and self.durable:  # nearly always
+                self._keep(due, message.address, message.content)
+                if disk is None:
+                    message.accepted()
+                elif message.publisher is not None:
+                    self._waiting.append(message)
+                continue
             if disk is not None and self._awaits_file(disk, message, due):
                 continue
             self._keep(due, message.address, message.content)

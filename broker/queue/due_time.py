@@ -14,8 +14,9 @@ from leveret.broker.amqp.tables import INTEGERS, Field, Table, split_fields
 DELIVER_AT, DELAY = "x-deliver-at", "x-delay"
 _NAMED_DELAY = bytes((len(DELAY),)) + DELAY.encode()
 _SIGNED = 2**31
-_NOTHING: Field = ("void", None)
+NOTHING: Field = ("void", None)
 _NUMBERS = INTEGERS | {"double", "float"}
+_OCTETS = {b"I": 4, b"l": 8, b"L": 8, b"T": 8}
 LATEST = 2**63 - 1  # the latest time (epoch ms) of a held message
 _YEAR_10000 = 253_402_300_800_000
 _MILLISECONDS = 100_000_000_000
@@ -36,11 +37,11 @@ def due_time(headers: Table, now: int, *, named: str | None, own: bool) -> int:
     InvalidDueTimeError.
     """
     due = 0
-    if own and has_value(field := headers.get(DELIVER_AT, _NOTHING)):
+    if own and has_value(field := headers.get(DELIVER_AT, NOTHING)):
         due = _deliver_at(field)
-    elif own and has_value(field := headers.get(DELAY, _NOTHING)):
+    elif own and has_value(field := headers.get(DELAY, NOTHING)):
         due = now + _delay(field)
-    elif named is not None and has_value(field := headers.get(named, _NOTHING)):
+    elif named is not None and has_value(field := headers.get(named, NOTHING)):
         due = _any_form(named, field)
     if due > LATEST:
         raise InvalidDueTimeError("x-delay" if own else str(named), due, "a time of 63 bits")
@@ -58,9 +59,9 @@ def with_time(headers: Table, to: int, *, named: str | None, own: bool) -> Table
     A consumer that reads the header itself, as Celery's worker does, would wait for the old time.
     """
     name = next(
-        (name for name in (DELIVER_AT, DELAY) if own and has_value(headers.get(name, _NOTHING))), named
+        (name for name in (DELIVER_AT, DELAY) if own and has_value(headers.get(name, NOTHING))), named
     )
-    kind, value = headers.get(name, _NOTHING) if name is not None else _NOTHING
+    kind, value = headers.get(name, NOTHING) if name is not None else NOTHING
     if name is None or name == DELAY or kind == "void":
         return headers
     if kind == "timestamp" or (kind == "longstr" and _is_number(value) and float(value) < _MILLISECONDS):
@@ -73,6 +74,25 @@ def with_time(headers: Table, to: int, *, named: str | None, own: bool) -> Table
     else:
         kind, told = "long", to if name == DELIVER_AT or value >= _MILLISECONDS else to // 1000
     return headers | {name: (kind, told)}
+
+
+def time_in(content: bytes, name: str) -> tuple[bytes, slice]:
+    """Return how the value of a header begins in a message that has it, and the place of the octets behind that.
+
+    There are none if the value has no type of fixed size, nor is a string, or if another place looks like the header.
+    """
+    octets = name.encode("utf-8", "surrogateescape")
+    field = bytes((len(octets),)) + octets
+    start, stop = headers_in(content)
+    if content.count(field, start, stop) != 1:
+        return b"", slice(0, 0)
+    at = content.index(field, start) + len(field)
+    kind, begin = content[at : at + 1], at + 1
+    size = _OCTETS.get(kind, 0)
+    if kind == b"S":
+        begin += 4
+        size = int.from_bytes(content[at + 1 : begin], "big")
+    return content[at:begin], slice(begin, begin + size)
 
 
 def with_passed_delay(content: bytes) -> bytes | None:
@@ -91,7 +111,7 @@ def with_passed_delay(content: bytes) -> bytes | None:
 
 def without_delay(headers: Table) -> Table:
     """Return the headers of a message whose time has come: with a delay negated, as the exchange that delays does."""
-    field = headers.get(DELAY, _NOTHING)
+    field = headers.get(DELAY, NOTHING)
     if not has_value(field):
         return headers
     try:

@@ -8,18 +8,22 @@ live begins. A body that the queue will store apart from its record is apart fro
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Protocol
 
 from leveret.broker.amqp.properties import Properties, is_persistent
-from leveret.broker.amqp.tables import Table
+from leveret.broker.amqp.tables import Table, decode_value
 from leveret.broker.errors import precondition_failed, resource
 from leveret.broker.queue.due_line import DelayDisk, DueLine
 from leveret.broker.queue.due_time import (
     DELAY,
+    NOTHING,
     InvalidDueTimeError,
     due_time,
+    has_value,
+    time_in,
     with_passed_delay,
     with_time,
     without_delay,
@@ -149,6 +153,36 @@ class Hold(DueLine):
         """Accept a message that is due at a time (epoch ms)."""
         self._queue.touch()  # it counts for the length of the queue, which may have to drop others
         return super().accept(message, due)
+
+    def accept_all(self, messages: Sequence[Message], dues: Sequence[int]) -> None:
+        """Accept messages as `accept` does."""
+        self._queue.touch()
+        super().accept_all(messages, dues)
+
+    def run_of(self, content: bytes, headers: Table) -> tuple[slice, Callable[[bytes], int]] | None:
+        """Return where a message has its time, and what makes a time (epoch ms) of such octets in a message like it.
+
+        That returns 0 for a message that is not to be held, or not with others. None if there may be no such place.
+        """
+        name = next(
+            (name for name in self._settings.hold_headers if has_value(headers.get(name, NOTHING))), ""
+        )
+        tag, place = time_in(content, name) if name else (b"", slice(0, 0))
+        if place.start == place.stop:
+            return None
+        others, now = dict(headers), self._context.clock()
+        room = self._settings.max_held
+        left = repeat(0) if room is None else iter(range(room - self.count))
+
+        def due_of(value: bytes) -> int:
+            others[name] = decode_value(tag + value)
+            try:
+                due = self._due(others, now)
+            except InvalidDueTimeError:
+                return 0
+            return 0 if due and next(left, None) is None else due
+
+        return place, due_of
 
     def _keep(self, when: int, address: bytes, content: bytes, msg_id: int = 0) -> None:
         """Hold a message; one whose body would be stored apart from its record has it there from the beginning."""

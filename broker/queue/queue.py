@@ -523,6 +523,11 @@ class Queue:
         return sum([line.count for line in self.lines])
 
     @property
+    def next_due(self) -> int | None:
+        """Time (epoch ms) at which the first of them is due; None for none, or while it is read."""
+        return min([due for line in self.lines if (due := line.next_due) is not None], default=None)
+
+    @property
     def stores(self) -> tuple[BackingQueue, ...]:
         """Everything that keeps messages of the queue: its `store`, and that of its retained messages."""
         retained = self.retained

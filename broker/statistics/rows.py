@@ -88,12 +88,14 @@ class Row(NamedTuple):
     levels: Any
     transitions: Mapping[str, int] = {}  # messages that changed their state in memory and on disk, by kind
     capacity: float = 0.0  # the consumer capacity of a queue; 0 for a sum
+    next_due: int = 0  # time (epoch ms) at which its next held message is due; 0 for none, and for a sum
 
 
 def queue_row(queue: Queue) -> Row:
     """Return the row of a queue."""
     paging = queue.backing.paging_counts()
-    return Row(queue.counts(), queue_levels(queue, paging), paging.transitions, queue.consumer_capacity)
+    levels = queue_levels(queue, paging)
+    return Row(queue.counts(), levels, paging.transitions, queue.consumer_capacity, queue.next_due or 0)
 
 
 def queue_levels(queue: Queue, paging: PagingCounts) -> QueueLevels:

@@ -25,6 +25,7 @@ from leveret.broker.amqp.properties import (
 from leveret.broker.amqp.publishes import ASKS_SOMETHING
 from leveret.broker.amqp.tables import Field, Table, strings
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
+from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.interfaces import ClientChannel
 from leveret.broker.queue.queue import SMALL, Queue
 from leveret.broker.vhost.copies import saved_among
@@ -56,6 +57,7 @@ class Route:
     """
 
     always_makes = False
+    holds = False  # True if messages may be held: they are put one by one, or by `HoldRoute.put_held`
 
     __slots__ = (
         "address",
@@ -188,6 +190,41 @@ class AwaitedRoute(Route):
         confirms.held.add(seq_no)
         promise = Promise(confirms, seq_no, len(self.queues))
         return Promised(self.address, content, channel.number, promise)
+
+
+class HoldRoute(Route):
+    """The route to one queue, which may hold messages and is not plain only for that."""
+
+    __slots__ = ()
+    holds = True
+
+    @property
+    def hold(self) -> Hold:
+        """The held messages of the queue."""
+        return self.queues[0].need_hold()  # type: ignore[return-value] # or it would have another route
+
+    def put_held(
+        self, channel: ClientChannel, contents: Sequence[bytes], dues: Sequence[int], *, persistent: bool
+    ) -> None:
+        """Have the queue hold the next messages of a channel until their times (epoch ms), count and number them."""
+        (queue,), address, number, confirms = self.queues, self.address, channel.number, channel.confirms
+        messages: Sequence[Message]
+        if queue.durable and (persistent or queue.saves_all):
+            seq_no = 0 if confirms is None else confirms.seq_no + 1
+            if confirms is not None:
+                confirms.hold(seq_no, len(contents))
+            messages = [
+                Persistent(address, content, number, confirms, confirm, 1)
+                for confirm, content in enumerate(contents, seq_no)
+            ]
+        else:
+            messages = [Message(address, content, number) for content in contents]
+        self.hold.accept_all(messages, dues)
+        count = len(messages)
+        channel.published += count
+        self.tally.published += count
+        if confirms is not None:
+            channel.number_publishes(self, count)
 
 
 class PropertyDemands:

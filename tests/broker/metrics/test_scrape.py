@@ -345,6 +345,22 @@ def test_states_and_transitions(tmp_path):
     node.disk.close()
 
 
+def test_the_time_of_the_next_held_message():
+    """A scrape has the number of held messages, and the time at which the first of them is due, if there is one."""
+    node = Node()
+    client = Client(node)
+    client.declare("q", arguments={"x-allow-hold": ("bool", True)})
+    names = ("leveret_queue_messages_held", "leveret_queue_next_due_timestamp_seconds")
+
+    def found() -> list[float]:
+        return [per_object(node).value(name, vhost="/", queue="q") for name in names]
+
+    assert [0, 0] == found()
+    for due in (2_000_000, 1_500_500):
+        client.publish("q", headers={"x-deliver-at": ("long", due)})
+    assert [2, 1500.5] == found()
+
+
 def test_held_publishers(node):
     """Publishers blocked by an alarm, and those paused for a queue, are counted."""
     client = Client(node)
