@@ -238,7 +238,8 @@ class Journeys:
     def __init__(self, ledger: Ledger, *, may_be_full: bool = False) -> None:
         self.ledger, self.may_be_full = ledger, may_be_full
         self.counts: Counter[str] = Counter()
-        """Deliveries by station, and of dead letters (`moved`) and delayed ones (`delayed`)."""
+        """Deliveries by station, and of dead letters (`moved`) and delayed ones (`delayed`); by station those of delayed
+        messages that an earlier broker had (`outlived`)."""
         self.latest = 0.0
         """Time when the last message is due or expired, in seconds of the epoch."""
         self._event = 0
@@ -328,7 +329,9 @@ class Journeys:
         self._check_flag(token, station, redelivered=redelivered)
         self._check_deaths(token, station, deaths)
         due = token.not_before.get(station, 0.0)
-        self.counts["delayed"] += not deaths and any(move.reason == DUE for move in token.way.moves)
+        is_delayed = not deaths and any(move.reason == DUE for move in token.way.moves)
+        self.counts["delayed"] += is_delayed
+        self.counts[f"outlived {station}"] += is_delayed and token.id.run < self.ledger.run and not token.seen
         if now + EARLY_SLACK < due:
             self._violate("O6", f"{station}: {token} comes {due - now:.3f} s early", "early")
         self._check_order(token, station, redelivered=redelivered)

@@ -157,6 +157,7 @@ class Cycles:
         rng: what decides.
         stall: seconds without a delivery after which draining a queue is given up.
         moving: what the broker has to know for messages that move; nothing for none of them, nor transactions.
+        longest: milliseconds that a message is delayed at most.
 
     """
 
@@ -166,8 +167,10 @@ class Cycles:
         rng: random.Random,
         stall: float = STALL_SECONDS,
         moving: Collection[str] = (),
+        longest: int = moves.LONGEST,
     ) -> None:
         self.site, self.rng, self.stall, self.moving = site, rng, stall, moving
+        self.longest = longest
         self.journeys = Journeys(site.ledger)
         self.book = pipeline.Book(site.ledger)
         self.declared = False
@@ -199,7 +202,7 @@ class Cycles:
         """Return the load for the broker; little at a time nothing moves, as whole commits would all the time."""
         load = Mix(Load(self.site.ledger, self.rng, window))
         if self.moving and window > LITTLE_WINDOW:
-            load.moving = moves.Moving(self.journeys, self.rng, window, self.moving)
+            load.moving = moves.Moving(self.journeys, self.rng, window, self.moving, self.longest)
             load.transacting = pipeline.Pipeline(self.book, self.rng)
         return load
 

@@ -38,7 +38,9 @@ DELIVERY_LIMIT = 3
 LARGE = 300_000
 """Octets of a large message, whose body has a file of its own in every campaign that has files."""
 LONGEST = 2500
-"""Milliseconds that anything is delayed, or expires after, at most."""
+"""Milliseconds that anything is delayed, or expires after, at most, unless it is said otherwise."""
+LONG_HOLD = 12_000
+"""Milliseconds that a message is held where `longest` allows it: longer than another node takes to lead."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ LANES = (
             (Way(LINE, (LINE, key, DUE), ordered=[key]),),
             key,
             weight,
-            delays=DELAY_LOTS,
+            delays=(*DELAY_LOTS, LONG_HOLD, LONG_HOLD, LONG_HOLD),
             first=key,
             feature=HELD,
         )
@@ -657,15 +659,23 @@ class Moving(Crowd):
         rng: what decides.
         window: messages of each publisher that have no verdict yet, at most.
         features: what the broker knows.
+        longest: as for `Mover`.
 
     """
 
     def __init__(
-        self, journeys: Journeys, rng: random.Random, window: int = 60, features: Iterable[str] = FEATURES
+        self,
+        journeys: Journeys,
+        rng: random.Random,
+        window: int = 60,
+        features: Iterable[str] = FEATURES,
+        longest: int = LONGEST,
     ) -> None:
         self.journeys = journeys
         choice = lanes(features)
-        self.publishers = [Mover(journeys, random.Random(rng.random()), window, choice) for _ in range(3)]
+        self.publishers = [
+            Mover(journeys, random.Random(rng.random()), window, choice, longest=longest) for _ in range(3)
+        ]
         self.consumers = [
             habit(journeys, station, random.Random(rng.random()))
             for station, habit, feature in HABITS
@@ -767,7 +777,7 @@ async def depth(link: Link, queue: str) -> int:
 
 async def _rest(journeys: Journeys, link: Link, passing: Sequence[str], stall: float) -> None:
     """Wait until everything that is delayed is due and everything that expires has expired."""
-    await asyncio.sleep(max(0.0, min(journeys.latest - time.time(), LONGEST / 1000)) + 0.15)
+    await asyncio.sleep(max(0.0, min(journeys.latest - time.time(), LONG_HOLD / 1000)) + 0.15)
     deadline = time.monotonic() + stall
     empty = 0
     while empty < 2:  # what left one may be on its way to another

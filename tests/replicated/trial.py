@@ -17,6 +17,7 @@ from typing import Any
 from crash.kills import Cycles, Mix, since
 from crash.ledger import Ledger
 from crash.link import LostError
+from crash.moves import LONG_HOLD
 from crash.site import BAD_LINE
 from replicated.cluster import Cluster, Nodes
 from replicated.nemeses import ENDS, Field, Nemesis, done_to
@@ -65,7 +66,7 @@ class Trial:
         self.publisher = Publisher(cluster.nodes)
         self._random = random.Random()
         site: Any = self.site
-        self._cycles = Cycles(site, self._random, STALL_SECONDS, moving)
+        self._cycles = Cycles(site, self._random, STALL_SECONDS, moving, LONG_HOLD)
         self._count = 0
         self._read: Counter[str] = Counter()
         self._notes: Counter[str] = Counter()
@@ -94,6 +95,8 @@ class Trial:
         self._cycles.died()
         self._count += 1
         objections += self._read_logs()
+        outlived = [self._cycles.journeys.counts[f"outlived {queue}"] for queue in ("held.due", "held.kept")]
+        self._notes["held through a takeover"] = sum(outlived)
         objections += map(str, ledger.violations[wrong:])
         return {
             "nemeses": [each.name for each in chosen],
