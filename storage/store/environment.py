@@ -357,11 +357,11 @@ class Environment:
         self._is_marked = self._is_marked and not batch.durable
         self._gone_lines = gone
         if any(row[0] == delayed.TABLE for row in batch.rows):
-            self._give_back()
+            self.give_back()
         return Done.ALL, ""
 
-    def _give_back(self) -> None:
-        """Release the pages of the file from the process's memory, after delayed messages have touched many."""
+    def give_back(self) -> None:
+        """Release the pages of the file from the process's memory if delayed messages have touched many."""
         if file_octets() > MAPPED:
             self.store.mapping.give_back()
 
@@ -533,7 +533,7 @@ class Environment:
         with self.store.reading() as txn:
             body_of = partial(_content, self.bodies, self.store, txn) if table == delayed.TABLE else None
             found = delayed.read_rows(txn.cursor(self.store.db[table]), line, start, body_of=body_of)
-        self._give_back()
+        self.give_back()
         return found
 
     def recover_ids(self, owners: Collection[int]) -> dict[int, bytes]:

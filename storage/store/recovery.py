@@ -171,7 +171,9 @@ def _count_delayed(environment: Environment, references: Counter[int]) -> None:
     store = environment.store
     with store.env.begin(buffers=True) as txn:
         if txn.stat(store.db[BODIES])["entries"]:
-            for key, value in txn.cursor(store.db[delayed.TABLE]):
+            for at, (key, value) in enumerate(txn.cursor(store.db[delayed.TABLE])):
+                if not at % delayed.WINDOW:
+                    environment.give_back()  # or a million of 1 KB take 2 GB of mapped pages
                 if msg_id := delayed.reference_of(key, value):
                     references[msg_id] += 1
 

@@ -10,9 +10,12 @@ from doubles.fakes import Client, DiskNode, Node, basic_consume, node_in, settle
 
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.properties import Properties
+from leveret.storage import delayed
 from leveret.storage.errors import DiskFullError
+from leveret.storage.store import recovery
 from leveret.storage.store.check import Check, Finding
 from leveret.storage.store.compact import compact
+from leveret.storage.store.environment import Environment
 
 ALLOWED = {"x-allow-hold": ("bool", True)}
 
@@ -537,6 +540,19 @@ class TestBodies:
 
 
 class TestRestart:
+    def test_a_start_gives_pages_back_while_it_counts_bodies(self, disk_node, monkeypatch):
+        """After a kill all rows are read for one body that is apart; their pages go back piece by piece."""
+        client = ready(disk_node)
+        for body in (LARGE, *[b"small"] * 5):
+            hold(client, 500, body)
+        disk_node.commit()
+        calls: list[Environment | None] = []
+        monkeypatch.setattr(delayed, "WINDOW", 2)
+        monkeypatch.setattr(Environment, "give_back", lambda self: calls.append(self) or None)
+        monkeypatch.setattr(recovery, "_repair_bodies", lambda *_: calls.append(None))
+        disk_node.killed().disk.close()
+        assert 4 == calls.index(None)  # for six messages, and the row of their number
+
     def test_what_is_held_survives_a_kill_with_its_time(self, disk_node):
         """After a kill a confirmed message is still held, and released at its time."""
         client = ready(disk_node)
