@@ -250,7 +250,6 @@ def _finished(folder: Path, suffix: str) -> Iterator[Path]:
 
 
 def _files(folder: Path, suffix: str, since: datetime | None, until: datetime | None) -> Iterator[Path]:
-    """Yield the files that may have rows of a range."""
     first = None if since is None else f"{since - _MARGIN:%Y-%m-%dT%H}"
     last = None if until is None else f"{until + _MARGIN:%Y-%m-%dT%H}"
     for path in _finished(folder, suffix):
@@ -273,7 +272,6 @@ def _schema(table: str) -> "pa.Schema":
 
 
 def _type(kind: Any) -> Any:
-    """Return the Arrow type of a Spark type in JSON form."""
     arrow = _arrow()
     if isinstance(kind, str):
         return {

@@ -199,7 +199,6 @@ class _PublishingChannel(Channel):
         return super().enqueue(queues, message, mandatory=mandatory, persistent=persistent)
 
     def flush_confirms(self, since: int = 0) -> None:
-        """Report the verdict on the message."""
         del since
         confirms = self.confirms
         assert confirms is not None  # noqa: S101 - set above
@@ -297,7 +296,6 @@ class _GettingChannel(Channel):
         self._last: Message | None = None
 
     def take(self) -> Message | None:
-        """Return the message that was fetched last, once."""
         message, self._last = self._last, None
         return message
 

@@ -415,7 +415,6 @@ class _Look:
         return Found(found, self._searched, following, self._is_complete)
 
     def _place(self, state: State) -> _Place | None:
-        """Return the place at which to begin with messages of a state; None for the beginning."""
         before = self._before
         return before if before is not None and before.state == state else None
 

@@ -72,7 +72,6 @@ def show_config(
 
 
 def _encrypt(written: Sequence[Setting]) -> None:
-    """Read a value, and print it encrypted for a configuration file."""
     from leveret.broker.config.encrypted import PASSPHRASE, encrypt, passphrase_of  # noqa: PLC0415 - only for this
 
     problems: list[str] = []

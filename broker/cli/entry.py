@@ -4,6 +4,7 @@
 `leveret analyze` becomes another program at once. They are run without loading the broker.
 """
 
+import functools
 import gc
 import importlib
 import inspect
@@ -57,6 +58,11 @@ def examples(*lines: str) -> Callable[[F], F]:
         return run
 
     return described
+
+
+def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return a decorator that adds options to a command, in this order."""
+    return lambda run: functools.reduce(lambda made, option: option(made), reversed(options), run)
 
 
 class Group(click.Group):

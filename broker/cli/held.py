@@ -1,12 +1,11 @@
 """The command `leveret held` (driver: it waits for the broker)."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from leveret.broker.cli.entry import Group, examples
+from leveret.broker.cli.entry import Group, examples, with_options
 from leveret.broker.cli.peek import COLUMNS, cells, search
 from leveret.broker.cli.target import Target, narrowed, table, with_target, with_where
 
@@ -31,22 +30,17 @@ def list_held(target: Target, *, queue: str, count: int, where: str) -> None:
     target.show(found, table(list(map(cells, found)), COLUMNS) if found else ["no held messages"])
 
 
-def _chosen(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--dry-run", is_flag=True, help="Only count."),
-        click.option(
-            "--limit", type=click.IntRange(1), metavar="N", help="At most N, those that are due first."
-        ),
-        with_where,
-    ):
-        command = option(command)
-    return command
+_chosen = with_options(
+    with_where,
+    click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N, those that are due first."),
+    click.option("--dry-run", is_flag=True, help="Only count."),
+    with_target,
+)
 
 
 @held.command("release")
 @click.argument("queue")
 @_chosen
-@with_target
 @examples("""held release tasks --where 'headers.id == "17"'""")
 def release(target: Target, *, queue: str, **choice: Any) -> None:
     """Deliver held messages of QUEUE now."""
@@ -56,7 +50,6 @@ def release(target: Target, *, queue: str, **choice: Any) -> None:
 @held.command("cancel")
 @click.argument("queue")
 @_chosen
-@with_target
 @examples("""held cancel tasks --where 'headers.id == "17"'""")
 def cancel(target: Target, *, queue: str, **choice: Any) -> None:
     """Remove held messages of QUEUE for good. They are not dead-lettered."""
@@ -67,7 +60,6 @@ def cancel(target: Target, *, queue: str, **choice: Any) -> None:
 @click.argument("queue")
 @click.option("--to", required=True, metavar="TIME", help="The new time: ISO 8601, local without an offset.")
 @_chosen
-@with_target
 @examples(
     "held reschedule tasks --to 2027-01-01T08:00 --dry-run",
     "held reschedule tasks --to 2027-01-01T08:00",
@@ -86,7 +78,6 @@ def reschedule(target: Target, *, queue: str, to: str, **choice: Any) -> None:
 @click.argument("destination")
 @click.option("--copy", "is_copy", is_flag=True, help="Copy them instead.")
 @_chosen
-@with_target
 @examples("""held move tasks tasks.new --where 'headers.id == "17"'""")
 def move(target: Target, *, queue: str, destination: str, is_copy: bool, **choice: Any) -> None:
     """Have the queue DESTINATION hold messages of QUEUE until the same times."""

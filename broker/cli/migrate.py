@@ -81,7 +81,6 @@ def _configuration(judged: Judged) -> Iterator[str]:
 
 
 def _missing(judged: Judged) -> Iterator[str]:
-    """Yield the files that settings name and that are not there."""
     for setting in _usable(judged):
         if setting.key.rpartition(".")[2] in _FILES and not Path(setting.value).exists():
             yield line_of(setting)
@@ -134,7 +133,6 @@ class _Definitions:
         yield from _section("Invalid", map(str, outcome.problems))
 
     def octets(self) -> bytes:
-        """Return what was imported, as a file."""
         exported: bytes = self._server.administration.definitions.export_file(None)
         return exported
 

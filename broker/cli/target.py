@@ -13,6 +13,7 @@ from leveret.broker.cli.ctl.client import ApiClient
 from leveret.broker.cli.ctl.command import broker_options, client_of
 from leveret.broker.cli.ctl.errors import CtlError
 from leveret.broker.cli.ctl.output import aligned, printable
+from leveret.broker.cli.entry import with_options
 
 BODY = 60  # characters of a body in a table
 
@@ -66,15 +67,13 @@ def with_target(run: Callable[..., None]) -> Callable[..., None]:
     data_dir, uri, timeout = broker_options(click.option)
     text = "Format of the output."
     formats = click.Choice(["table", "json"])
-    for option in (
-        timeout,
-        click.option("--format", "output", type=formats, default="table", show_default=True, help=text),
-        click.option("-p", "--vhost", default="/", show_default=True, help="Virtual host."),
-        uri,
+    return with_options(
         data_dir,
-    ):
-        command = option(command)
-    return command
+        uri,
+        click.option("-p", "--vhost", default="/", show_default=True, help="Virtual host."),
+        click.option("--format", "output", type=formats, default="table", show_default=True, help=text),
+        timeout,
+    )(command)
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> list[str]:

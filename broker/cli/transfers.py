@@ -6,14 +6,14 @@ Times of day that are typed at `replay` are those of now.
 import re
 import sys
 import time as clock
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, time, timedelta
 from typing import Any
 
 import click
 
 from leveret.broker.cli.ctl.output import printable
-from leveret.broker.cli.entry import Group, examples
+from leveret.broker.cli.entry import Group, examples, with_options
 from leveret.broker.cli.target import Target, moment, table, with_target, with_where
 
 POLL_SECONDS = (0.02, 0.5)  # time between two questions to the broker: at first, and at most
@@ -34,23 +34,19 @@ _DAYS = 2
 _TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
 
 
-def chosen(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that choose messages."""
-    for option in (
-        click.option("--dry-run", is_flag=True, help="Only count."),
-        click.option("--rate", type=click.IntRange(1), metavar="N", help="At most N messages a second."),
-        click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N messages."),
-        with_where,
-    ):
-        command = option(command)
-    return command
+chosen = with_options(  # the options that choose messages
+    with_where,
+    click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N messages."),
+    click.option("--rate", type=click.IntRange(1), metavar="N", help="At most N messages a second."),
+    click.option("--dry-run", is_flag=True, help="Only count."),
+    with_target,
+)
 
 
 @click.command("move")
 @click.argument("queue")
 @click.argument("destination")
 @chosen
-@with_target
 @examples(
     """move failed orders --where 'headers.tenant == "acme"' --dry-run""",
     """move failed orders --where 'headers.tenant == "acme"'""",
@@ -70,7 +66,6 @@ def move(target: Target, *, queue: str, destination: str, **choice: Any) -> None
 @click.argument("queue")
 @click.argument("destination")
 @chosen
-@with_target
 @examples(
     """copy orders audit --where 'routing_key =~ "^order[.]"' --dry-run""",
     """copy orders audit --where 'routing_key =~ "^order[.]"'""",
@@ -83,7 +78,6 @@ def copy(target: Target, *, queue: str, destination: str, **choice: Any) -> None
 @click.command("discard")
 @click.argument("queue")
 @chosen
-@with_target
 @examples(
     """discard failed --where 'death.reason == "expired"' --dry-run""",
     """discard failed --where 'death.reason == "expired"'""",
@@ -158,7 +152,6 @@ def _cells(found: Mapping[str, Any]) -> dict[str, Any]:
     help="Messages that were retried N times stay.",
 )
 @chosen
-@with_target
 @examples(
     "dlq retry failed --reason rejected --dry-run",
     "dlq retry failed --reason rejected",
@@ -191,7 +184,6 @@ def retry(target: Target, *, queue: str, to_origin: bool, max_retries: int, **op
     help="Only messages acked then or later: ISO 8601, or local HH:MM.",
 )
 @chosen
-@with_target
 @examples(
     "replay orders --since 10:00 --to orders.again --dry-run",
     "replay orders --since 10:00 --until 11:30 --to orders.again",

@@ -407,7 +407,6 @@ _SCALARS: Final[Mapping[Any, str]] = {int: "long", float: "double", str: "string
 
 
 def _spark_type(hint: Any) -> Any:
-    """Convert a type to Spark's JSON form of schemas."""
     if (scalar := _SCALARS.get(hint)) is not None:
         return scalar
     origin, arguments = get_origin(hint), get_args(hint)

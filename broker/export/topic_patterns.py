@@ -81,7 +81,6 @@ class Patterns:
         self._keys, self._trie, self.counts = keys, trie, counts
 
     def _count(self, tally: Tally) -> None:
-        """Count the messages published with one key since the last time."""
         more = tally.published - self._counted.get(tally, 0)
         if more:
             self._counted[tally] = tally.published

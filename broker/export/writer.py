@@ -173,7 +173,6 @@ class Export:
     # -- rows -------------------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Run one round, writing the rows that are due."""
         await self._prepare()
         process = await asyncio.to_thread(process_figures)
         ts = self._broker.wall_clock()

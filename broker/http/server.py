@@ -257,7 +257,6 @@ class ManagementServer:
             self._expiry = asyncio.get_running_loop().call_later(MOST_SECONDS, self._expire)
 
     async def _admitted(self, received: Request) -> Admitted | Response:
-        """Return the admitted request, or the response to one that is not."""
         try:
             return self._in_slice(lambda: admit(self._broker, self._router, received), received.path)
         except UndecidedLogin as login:

@@ -57,7 +57,6 @@ def is_predeclared(exchange: Exchange) -> bool:
 
 
 def _kept(row: ExchangeRow, figure: str) -> Any:
-    """Return a figure of a recent history exchange."""
     return getattr(row.vhost.histories.by_name.get(row.exchange.name), figure, ABSENT)
 
 

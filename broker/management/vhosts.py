@@ -63,7 +63,6 @@ def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
 
 
 def _state(call: Call) -> State:
-    """Return the settings of the vhost of a path, for the audit log."""
     found = call.broker.vhosts.get(call.names["vhost"])
     if found is None:
         return None

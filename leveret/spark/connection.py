@@ -238,7 +238,6 @@ class Publisher(Session):
     """Publishes with confirms; what was not confirmed when a connection fails is published on the next one."""
 
     def _connected(self) -> Client:
-        """Return the client; a new one if there is none."""
         if self._client is None:
             self._forwarding = Forwarding(ON_CONFIRM, None, None)
             self._returns = Returns(self._forwarding)

@@ -71,8 +71,6 @@ class Delivered(NamedTuple):
 
 
 class _Decoded(NamedTuple):
-    """The properties of a message as values of columns."""
-
     headers: list[tuple[str, str]]
     properties: dict[str, Any]
     timestamp: int | None

@@ -97,7 +97,6 @@ def list_vhosts(session: Session, columns: tuple[str, ...]) -> None:
 
 
 def _change_vhost(session: Session, name: str, **changed: Any) -> None:
-    """Change some properties of a vhost, and keep the others."""
     found = existing_vhost(session, name)
     kept = {key: found[key] for key in ("description", "tags", "default_queue_type")}
     session.api.put("vhosts", name, body={**kept, **changed})
