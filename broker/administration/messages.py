@@ -233,7 +233,8 @@ def _looked_at(
             if not number % PIECE:
                 yield None
     for line, delayed in lines:
-        found += yield from _delayed(delayed, partial(_goes_to, queue, line), _state_of(line))
+        kind: Literal["held", "delayed"] = "delayed" if isinstance(line, DelayLine) else "held"
+        found += yield from _delayed(delayed, partial(_goes_to, queue, line), kind)
     return found
 
 
@@ -252,10 +253,6 @@ def next_piece(pieces: Generator[Any, Any, object]) -> Steps[Any]:
 
 def _goes_to(queue: Queue, line: DueLine, message: Message) -> bool:
     return not isinstance(line, DelayLine) or queue in line.destinations(message)
-
-
-def _state_of(line: DueLine) -> Literal["held", "delayed"]:
-    return "delayed" if isinstance(line, DelayLine) else "held"
 
 
 def _delayed(

@@ -240,10 +240,6 @@ CONNECTION: Final = Table(
 )  # fmt: skip
 
 
-def _alarms(node: Any) -> list[str]:
-    return raised(node.resources.memory, node.resources.disk)
-
-
 def _microseconds(name: str) -> Callable[[Any], int]:
     read = attrgetter(name)
     return lambda node: int(read(node.process) * 1e6)
@@ -272,7 +268,8 @@ NODE: Final = Table(
           lambda node: -1 if node.resources.disk.free is None else node.resources.disk.free, unit="bytes"),
     gauge("disk_limit", "Free disk space below which publishers are blocked", "resources.disk.limit", unit="bytes"),
     gauge("fds", "Open file descriptors", "process.open_files"),
-    info("alarms", "Alarms in effect: `memory`, `disk`", _alarms, of=list[str]),
+    info("alarms", "Alarms in effect: `memory`, `disk`",
+         lambda node: raised(node.resources.memory, node.resources.disk), of=list[str]),
     counter("published", "Messages published by clients", "counts.published"),
     counter("returned", "Messages returned as unroutable", "counts.returned"),
     counter("confirmed", "Publishes confirmed", "counts.confirmed"),
@@ -308,10 +305,6 @@ class Bucket(msgspec.Struct):
     c: int
 
 
-def _buckets(each: Any) -> list[Bucket]:
-    return [Bucket(bucket, count) for bucket, count in each.durations.buckets()]
-
-
 LATENCY: Final = Table(
     "latency_hist", "Durations measured in this interval, as a mergeable histogram (scheme `ll5`).",
     key("scope", "Scope of the measurement, `node` or `queue`"),
@@ -327,7 +320,7 @@ LATENCY: Final = Table(
     interval("min_us", "Smallest value", "durations.least", unit="µs"),
     interval("max_us", "Greatest value", "durations.greatest", unit="µs"),
     interval("b", "Bucket numbers `i` with their counts `c`, ascending, without empty buckets",
-             _buckets, of=list[Bucket]),
+             lambda each: [Bucket(bucket, count) for bucket, count in each.durations.buckets()], of=list[Bucket]),
 )  # fmt: skip
 EVENT: Final = Table(
     "event", "An event of the broker.",

@@ -88,7 +88,8 @@ def admit(
         if request.host_names is not None:
             check_host(request.headers.get("host", ""), request.host_names)
         if not request.path.startswith(PREFIX):
-            if request.method not in {"GET", "HEAD"} or not _is_of_page(request.path):
+            is_of_page = request.path == "/" or request.path.startswith("/static/")
+            if request.method not in {"GET", "HEAD"} or not is_of_page:
                 raise not_found()
             return Admitted(request, _PAGE, None, {"path": request.path.removeprefix("/")})
         found = router.find(request.path.removeprefix(PREFIX))
@@ -300,10 +301,6 @@ def _headers(content_type: str, more: Mapping[str, str] | None = None) -> Mappin
 
 
 # -- the web page -----------------------------------------------------------------------------------------------------
-
-
-def _is_of_page(path: str) -> bool:
-    return path == "/" or path.startswith("/static/")
 
 
 def _page_file(call: Call) -> Steps:

@@ -240,7 +240,9 @@ def refuse_foreign(headers: Mapping[str, str]) -> None:
     """Refuse a request of a page of another origin; raises ApiError. Other clients than browsers have no origin."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     is_foreign = site is not None and site not in {"same-origin", "none"}
-    if is_foreign or (origin is not None and site is None and not _is_own(origin, headers)):
+    if origin is not None and site is None:
+        is_foreign = origin.partition("://")[2] != headers.get("host", "")
+    if is_foreign:
         raise not_authorised("The request comes from another origin")
 
 
@@ -253,10 +255,6 @@ def check_origin(method: str, headers: Mapping[str, str]) -> None:
         raise not_authorised(f"With a session a change needs the header {PAGE_HEADER}")
     if headers.get("sec-fetch-site") != "same-origin" and "origin" not in headers:
         raise not_authorised("The browser does not tell the origin of the request")
-
-
-def _is_own(origin: str, headers: Mapping[str, str]) -> bool:
-    return origin.partition("://")[2] == headers.get("host", "")
 
 
 def check_host(host: str, allowed: Iterable[str]) -> None:

@@ -307,7 +307,10 @@ def _operation(route: Route, method: str, operation: Operation) -> dict[str, Any
     if operation.body:
         schema = {
             "type": "object",
-            "properties": {key.name: _schema(key) | _described(key) for key in operation.body},
+            "properties": {
+                key.name: _schema(key) | ({"description": key.doc} if key.doc else {})
+                for key in operation.body
+            },
             "required": [key.name for key in operation.body if key.is_required],
         }
         described["requestBody"] = {"content": {"application/json": {"schema": schema}}}
@@ -353,7 +356,3 @@ def _content(kind: str) -> Mapping[str, Any]:
 
 def _schema(key: Key) -> dict[str, Any]:
     return {} if key.kind == "any" else {"type": key.kind}
-
-
-def _described(key: Key) -> dict[str, Any]:
-    return {"description": key.doc} if key.doc else {}

@@ -102,10 +102,6 @@ def _vhosts(broker: AdministeredBroker, names: Vhosts) -> list[VHost]:
 # -- queues -----------------------------------------------------------------------------------------------------------
 
 
-def _queues(broker: AdministeredBroker, names: Vhosts) -> Topic:
-    return Topic("queues", names, partial(_read_queues, broker, names), QUEUE_COLUMNS)
-
-
 def _read_queues(broker: AdministeredBroker, names: Vhosts) -> Reading:
     now = broker.now()
     for vhost in _vhosts(broker, names):
@@ -178,10 +174,6 @@ def _features_of(settings: QueueSettings) -> tuple[str, ...]:
 # -- the overview -----------------------------------------------------------------------------------------------------
 
 
-def _overview(broker: AdministeredBroker, names: Vhosts) -> Topic:
-    return Topic("overview", names, partial(_read_overview, broker, names, _Recent()))
-
-
 def _read_overview(broker: AdministeredBroker, names: Vhosts, recent: "_Recent") -> Reading:
     statistics, vhosts = broker.statistics, _vhosts(broker, names)
     queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
@@ -251,4 +243,11 @@ class _Recent:
         }
 
 
-_TOPICS: dict[str, Callable[[AdministeredBroker, Vhosts], Topic]] = {"overview": _overview, "queues": _queues}
+_TOPICS: dict[str, Callable[[AdministeredBroker, Vhosts], Topic]] = {
+    "overview": lambda broker, names: Topic(
+        "overview", names, partial(_read_overview, broker, names, _Recent())
+    ),
+    "queues": lambda broker, names: Topic(
+        "queues", names, partial(_read_queues, broker, names), QUEUE_COLUMNS
+    ),
+}

@@ -106,7 +106,9 @@ def queue_fields(call: Call) -> Fields:
         "messages_ram": level("ram"),
         "messages_ready_ram": level("ready_ram"),
         "messages_unacknowledged_ram": level("unacked_ram"),
-        "messages_persistent": _messages_persistent,
+        "messages_persistent": lambda queue: (
+            queue.backing.persistent_count() if queue.type == CLASSIC else queue.ready_count
+        ),
         "messages_paged_out": level("paged_out"),
         "disk_reads_per_delivered": _reads_per_delivered,
         "messages_delayed": lambda queue: queue.held_count if queue.lines else ABSENT,
@@ -205,10 +207,6 @@ def _reads_per_delivered(queue: Queue) -> float:
 def _messages(queue: Queue) -> int:
     """Return the number of messages; those that a reader of a stream has not acked are among them."""
     return queue.ready_count + (0 if queue.type == STREAM else queue.unacked_count)
-
-
-def _messages_persistent(queue: Queue) -> int:
-    return queue.backing.persistent_count() if queue.type == CLASSIC else queue.ready_count
 
 
 def _message_bytes_persistent(queue: Queue) -> int:
