@@ -1,7 +1,4 @@
-"""The commands `leveret definitions ...` for a data directory (driver: files, an event loop for the import).
-
-What they do without a running broker is in `broker.cli.definitions_offline`, which loads one.
-"""
+"""The commands `leveret definitions ...` for a data directory (driver: files, an event loop for the import)."""
 
 import asyncio
 import contextlib
@@ -16,6 +13,8 @@ import click
 import msgspec
 
 from leveret.broker import exit_codes
+from leveret.broker.administration import BadRequestError, DefinitionsError
+from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.cli.ctl.client import IMPORT_SECONDS, ApiClient
 from leveret.broker.cli.ctl.definitions import DRY_RUN, ON_UNSUPPORTED, UNSUPPORTED, end_import, import_query
 from leveret.broker.cli.ctl.errors import DISK_FULL, ApiError, CtlError
@@ -24,9 +23,12 @@ from leveret.broker.cli.options import data_dir_option, data_errors, fail, store
 from leveret.broker.config.config import Config
 from leveret.broker.http.socket_path import NAME as SOCKET_NAME
 from leveret.broker.persistence.data_lock import DataDirError, locked
+from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
 from leveret.broker.process.private_files import write_private
-from leveret.storage.errors import StorageError
+from leveret.broker.server.server import Server
+from leveret.storage.errors import DiskFullError, StorageError
+from leveret.storage.store.read_only import has_data, stored_definitions
 
 
 @click.group(cls=Group)
@@ -40,8 +42,6 @@ def definitions() -> None:
 @examples("definitions export --data-dir /var/lib/leveret definitions.json")
 def export_definitions(data_dir: Path | None, file: Path | None) -> None:
     """Write the stored definitions to FILE or standard output, as RabbitMQ's JSON. A broker may be running."""
-    from leveret.broker.cli.definitions_offline import export_stored  # noqa: PLC0415
-
     config = stored_config(data_dir)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that open files are closed
     try:
@@ -91,9 +91,6 @@ def import_definitions(
 
 def _answer(config: Config, file: Path, on_unsupported: str | None, *, is_dry: bool) -> Any:
     """Import the file into the stored data, or have the broker that runs on them do it; returns what has changed."""
-    from leveret.broker.administration import BadRequestError, DefinitionsError  # noqa: PLC0415
-    from leveret.broker.cli.definitions_offline import compare_stored, import_stored  # noqa: PLC0415
-
     wrong = f"cannot import definitions {file}: " if is_dry else ""
     has_lock = not is_dry or config.data_dir.is_dir()  # a dry run makes no directory
     with data_errors(wrong):
@@ -122,3 +119,53 @@ def _by_broker(data_dir: Path, file: Path, query: Mapping[str, str]) -> Any:
         fail(error.shown.removeprefix("Error:\n"), code)
     except CtlError as error:
         fail(str(error), error.code)
+
+
+# -- without a running broker -----------------------------------------------------------------------------------------
+
+
+def _memory_broker(config: Config) -> Server:
+    """Return a broker with the stored definitions that does not write. Raises StorageError."""
+    # with a file to import at its start, a broker does not create the objects of a first one
+    server = Server(msgspec.structs.replace(config, listeners=(), definitions=Path()), None)
+    server.load_definitions(stored_definitions(config.data_dir))
+    return server
+
+
+def export_stored(data_dir: Path) -> bytes:
+    """Return the stored definitions as RabbitMQ's JSON; a broker may be using the data.
+
+    Raises StorageError if there are no data, or they cannot be read.
+    """
+    return _memory_broker(Config(data_dir=data_dir)).administration.definitions.export_file(None)
+
+
+def compare_stored(config: Config, octets: bytes) -> Outcome:
+    """Return what an import of a file would do to the stored definitions, or to those of a first start.
+
+    Raises BadRequestError if the file is not a JSON object, StorageError if the data cannot be read.
+    """
+    if has_data(config.data_dir):
+        server = _memory_broker(config)
+    else:
+        server = Server(msgspec.structs.replace(config, listeners=(), definitions=None), None)
+    return server.administration.definitions.import_file(None, octets, dry_run=True)
+
+
+async def import_stored(config: Config, file: Path) -> Outcome:
+    """Start a broker without listeners on the data, have it import the file as at any start, and stop it.
+
+    The caller holds the lock of the data directory. Raises DefinitionsError if a definition is invalid, nothing has
+    changed then; DiskFullError if not all changes are on disk; StorageError if the data cannot be read.
+    """
+    disk = DataStore(config.data_dir, config.storage, ram_limit=config.storage.ram_limit)
+    shovel = msgspec.structs.replace(config.shovel, enabled=False)  # nothing moves before a broker runs
+    server = Server(msgspec.structs.replace(config, listeners=(), shovel=shovel), disk)
+    await server.start()
+    try:
+        (outcome,) = server.import_definitions(file)
+    finally:
+        lost = await server.stop()
+    if lost:
+        raise DiskFullError(f"the disk is full: {lost} changes of the import are not stored")
+    return outcome
