@@ -80,16 +80,13 @@ class AnswerWriter:
 
     def _next(self, pieces: Iterator[bytes | None], path: str) -> bytes | None:
         """Return the next piece, b"" if it took a whole slice so far, None at the end."""
-        until = self._slices.begin() + SLICE
-        try:
+        with self._slices.step("response to", path) as begun:
             for piece in pieces:
                 if piece:
                     return piece
-                if self._slices.clock() >= until:
+                if self._slices.clock() >= begun + SLICE:
                     return b""
-            return None
-        finally:
-            self._slices.end("response to", path)
+        return None
 
 
 class StreamWriter:
@@ -147,17 +144,14 @@ class StreamWriter:
     def _made(self, source: Stream, path: str) -> tuple[bytes, bool]:
         """Return the next octets, as many as a slice makes, and whether they are the last."""
         slices = self._slices
-        until = slices.begin() + SLICE
         octets = bytearray()
-        try:
+        with slices.step("response to", path) as begun:
             for piece in source.pieces:
                 if piece:
                     octets += piece
-                if piece == b"" or len(octets) >= OCTETS or slices.clock() >= until:
+                if piece == b"" or len(octets) >= OCTETS or slices.clock() >= begun + SLICE:
                     return bytes(octets), False
-            return bytes(octets), True
-        finally:
-            slices.end("response to", path)
+        return bytes(octets), True
 
 
 async def _arrival(source: Stream) -> None:

@@ -143,9 +143,6 @@ class EventStreams:
     def _slice(self, steps: Iterator[None]) -> tuple[int, bool]:
         """Run steps for the time of a slice; returns the nanoseconds that it took, and whether that was all."""
         slices = self._broker.turn.slices
-        begun = slices.begin()
-        try:
+        with slices.step("sample of", "feeds") as begun:
             is_over = not any(slices.clock() >= begun + SLICE for _ in steps)
             return slices.clock() - begun, is_over
-        finally:
-            slices.end("sample of", "feeds")

@@ -257,11 +257,14 @@ class ManagementServer:
             self._expiry = asyncio.get_running_loop().call_later(MOST_SECONDS, self._expire)
 
     async def _admitted(self, received: Request) -> Admitted | Response:
+        slices = self._broker.turn.slices
         try:
-            return self._in_slice(lambda: admit(self._broker, self._router, received), received.path)
+            with slices.step("request of", received.path):
+                return admit(self._broker, self._router, received)
         except UndecidedLogin as login:
             verdict = await verdict_of(self._broker, login, received.peer)
-            return self._in_slice(lambda: admit(self._broker, self._router, received, verdict), received.path)
+        with slices.step("request of", received.path):
+            return admit(self._broker, self._router, received, verdict)
 
     async def _answer(
         self,
@@ -302,14 +305,6 @@ class ManagementServer:
                 lists = self._lists if received.peer else None
                 wait = called if places is held else partial(called_without, working, place)
                 return await self._run(answer(self._broker, admitted, content, lists), received.path, wait)
-
-    def _in_slice(self, work: Callable[[], T], name: str) -> T:
-        slices = self._broker.turn.slices
-        slices.begin()
-        try:
-            return work()
-        finally:
-            slices.end("request of", name)
 
     async def _run(self, steps: Any, name: str, wait: Callable[[Subscribe], Awaitable[Any]]) -> Response:
         """Run the steps of a response, and supply what they need; `wait` waits for what others do."""

@@ -162,11 +162,8 @@ class Monitor:
 
     def _next(self, pieces: Iterator[str], path: str) -> str | None:
         """Return the next piece of a response, computed in a step of its own; None at the end."""
-        slices = self._broker.turn.slices
-        slices.begin()
-        piece = next(pieces, None)
-        slices.end("scrape of", path)
-        return piece
+        with self._broker.turn.slices.step("scrape of", path):
+            return next(pieces, None)
 
     async def _process(self) -> Process:
         """Return the system's figures of this process; a long list of files is read in a thread."""

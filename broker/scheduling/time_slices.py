@@ -11,6 +11,7 @@ Pure: the clock is an argument, and `on_waiting` asks the driver for steps.
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 log = logging.getLogger("leveret")
@@ -127,6 +128,14 @@ class TimeSlices:
             log.warning(
                 "slow step of the event loop: %.1f ms of processor time for %s %s", took / 1e6, what, whom
             )
+
+    @contextmanager
+    def step(self, what: str, whom: object) -> Iterator[int]:
+        """Measure a step that is no read, turn or timer; the value is its begin. The others are as for `end`."""
+        try:
+            yield self.begin()
+        finally:
+            self.end(what, whom)
 
     def watch(self, *, on: bool = True) -> None:
         """Measure steps from now on, or (`on` false) no longer, as during shutdown, when no client waits."""

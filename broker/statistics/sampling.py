@@ -53,8 +53,5 @@ class Sampling:
     def _slice(self, steps: Iterator[None]) -> bool:
         """Run steps for the time of a slice; returns False at the end."""
         slices = self._broker.turn.slices
-        until = slices.begin() + SLICE
-        try:
-            return any(slices.clock() >= until for _ in steps)
-        finally:
-            slices.end("sample of", "statistics")
+        with slices.step("sample of", "statistics") as begun:
+            return any(slices.clock() >= begun + SLICE for _ in steps)
