@@ -45,7 +45,7 @@ def export_definitions(data_dir: Path | None, file: Path | None) -> None:
     config = stored_config(data_dir)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that open files are closed
     try:
-        octets = export_stored(config.data_dir)
+        octets = _memory_broker(Config(data_dir=config.data_dir)).administration.definitions.export_file(None)
     except StorageError as error:
         fail(str(error), exit_codes.DATA)
     if file is None:
@@ -130,14 +130,6 @@ def _memory_broker(config: Config) -> Server:
     server = Server(msgspec.structs.replace(config, listeners=(), definitions=Path()), None)
     server.load_definitions(stored_definitions(config.data_dir))
     return server
-
-
-def export_stored(data_dir: Path) -> bytes:
-    """Return the stored definitions as RabbitMQ's JSON; a broker may be using the data.
-
-    Raises StorageError if there are no data, or they cannot be read.
-    """
-    return _memory_broker(Config(data_dir=data_dir)).administration.definitions.export_file(None)
 
 
 def compare_stored(config: Config, octets: bytes) -> Outcome:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from leveret.broker.http.socket_path import NAME, bind_in
+from leveret.broker.http.socket_path import NAME, in_directory
 from leveret.broker.tls.credentials import Credentials
 
 BACKLOG = 16
@@ -90,7 +90,7 @@ class ControlSocket:
             self._path.unlink()  # of a broker that was killed
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            bind_in(sock, self._path.parent, NAME)
+            in_directory(self._path.parent, NAME, sock.bind)
             self._path.chmod(stat.S_IRUSR | stat.S_IWUSR)
             sock.listen(BACKLOG)
         except BaseException:

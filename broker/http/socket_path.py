@@ -1,17 +1,11 @@
 """The path of the socket in the data directory (driver), apart from what serves it, so that clients load only this."""
 
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
 NAME = "ctl.sock"
 SHORT = 100  # octets of the path of a socket that every system takes (104 on macOS, 108 on Linux)
-
-
-def bind_in(sock: socket.socket, directory: Path, name: str) -> None:
-    """Bind a Unix socket in a directory, whose path may be of any length; raises OSError."""
-    in_directory(directory, name, sock.bind)
 
 
 def in_directory(directory: Path, name: str, use: Callable[[str], object]) -> None:

@@ -14,7 +14,7 @@ from leveret.broker.cli.ctl.command import (
     option,
     parsed,
 )
-from leveret.broker.cli.ctl.errors import CtlError, UsageError, no_user, no_vhost, refused
+from leveret.broker.cli.ctl.errors import CtlError, UsageError, refused
 from leveret.broker.cli.ctl.output import cell
 
 USERS = "Users"
@@ -30,7 +30,7 @@ def existing_user(session: Session, name: str, code: int = exit_codes.NO_USER) -
     """Return a user; raises CtlError with an exit code if it does not exist."""
     found: Mapping[str, Any] | None = session.api.find("users", name)
     if found is None:
-        raise no_user(name, code)
+        raise CtlError(f'Error:\nUser "{name}" does not exist', code)
     return found
 
 
@@ -38,7 +38,7 @@ def existing_vhost(session: Session, name: str) -> Mapping[str, Any]:
     """Return a vhost; raises CtlError if it does not exist."""
     found: Mapping[str, Any] | None = session.api.find("vhosts", name)
     if found is None:
-        raise no_vhost(name)
+        raise CtlError(f"Virtual host '{name}' does not exist", exit_codes.DATA)
     return found
 
 

@@ -44,13 +44,3 @@ class ApiError(CtlError):
 def refused(text: str) -> CtlError:
     """Return the error for an operation that the broker refused, or a check that failed."""
     return CtlError(f"Error:\n{text}")
-
-
-def no_user(name: str, code: int = exit_codes.NO_USER) -> CtlError:
-    """Return the error for a user that does not exist."""
-    return CtlError(f'Error:\nUser "{name}" does not exist', code)
-
-
-def no_vhost(name: str) -> CtlError:
-    """Return the error for a virtual host that does not exist."""
-    return CtlError(f"Virtual host '{name}' does not exist", exit_codes.DATA)
