@@ -23,14 +23,10 @@ from leveret.spark.options import Broker
 
 T = TypeVar("T")
 
-FINAL: Final = frozenset({402, 403, 404, 405, 406, 530, 540})
-"""Reply codes for what no other attempt changes."""
-PAUSE: Final = 0.5
-"""Seconds between two attempts."""
-QUIET: Final = 0.05
-"""Seconds without a delivery after which a batch that has some is complete."""
-GATHERING: Final = 0.1
-"""Seconds after which it is complete although more messages come."""
+FINAL: Final = frozenset({402, 403, 404, 405, 406, 530, 540})  # reply codes for what no other attempt changes
+PAUSE: Final = 0.5  # seconds between two attempts
+QUIET: Final = 0.05  # seconds without a delivery after which a batch that has some is complete
+GATHERING: Final = 0.1  # seconds after which it is complete although more messages come
 
 
 def is_final(error: ClientError) -> bool:
@@ -212,8 +208,7 @@ class Returns(Settlements):
 
     def __init__(self, forwarding: Forwarding) -> None:
         super().__init__(forwarding)
-        self.reason = ""
-        """Reason of the last return, '' for none; repeats that a queue drops do not count."""
+        self.reason = ""  # reason of the last return, '' for none; repeats that a queue drops do not count
 
     def handle(self, index: int, data: bytes, at: int, now: int) -> bool:
         """Note a returned message, or a confirm."""
@@ -226,8 +221,7 @@ class Returns(Settlements):
         return True
 
 
-REPEATED: Final = "DUPLICATE"
-"""Text of the return of a message whose id the queue knows."""
+REPEATED: Final = "DUPLICATE"  # text of the return of a message whose id the queue knows
 
 
 class NotTakenError(Exception):

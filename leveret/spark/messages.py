@@ -41,19 +41,15 @@ OFFSET: Final = "x-stream-offset"
 TIME: Final = "timestamp_in_ms"
 """Header of the time at which a broker took a message, if it is configured to set it."""
 _MARK: Final = b"\x0fx-stream-offsetl"
-_HEAD: Final = 7
-"""Bytes of a frame before its payload."""
-MOST_MILLISECONDS: Final = 253_402_300_799_999
-"""The end of the year 9999, after which a timestamp is none."""
-MOST_KEPT: Final = 10_000
-"""Decoded property lists that are kept."""
+_HEAD: Final = 7  # bytes of a frame before its payload
+MOST_MILLISECONDS: Final = 253_402_300_799_999  # the end of the year 9999, after which a timestamp is none
+MOST_KEPT: Final = 10_000  # decoded property lists that are kept
 
 _unpack_size = Struct(">I").unpack_from
 _unpack_offset = Struct(">q").unpack_from
 
 
-Content = bytes | list[bytes]
-"""The frames of a content header and body: those of a read, or of several."""
+Content = bytes | list[bytes]  # the frames of a content header and body: those of a read, or of several
 
 
 class NotAStreamError(Exception):

@@ -16,10 +16,8 @@ OF_STREAMS: Final = (
     "startingOffset", "endingOffset", "startingTimestamp", "endingTimestamp", "offsetsPerPartition", "keyPartitions",
     "failOnDataLoss",
 )  # fmt: skip
-MOST_ROWS: Final = 10_000
-"""Default maximum number of messages of a batch from a queue."""
-MOST_QUEUED: Final = 30_000
-"""Maximum of that: the prefetch count, which has 16 bits, is twice as much."""
+MOST_ROWS: Final = 10_000  # default maximum number of messages of a batch from a queue
+MOST_QUEUED: Final = 30_000  # maximum of that: the prefetch count, which has 16 bits, is twice as much
 
 
 class OptionError(ValueError):

@@ -27,16 +27,13 @@ from leveret.spark.connection import Publisher
 from leveret.spark.messages import COLUMNS, NUMBERS, TEXTS
 from leveret.spark.options import OptionError, SinkOptions
 
-ROWS: Final = 2_000
-"""Maximum number of rows that are published before their confirms are awaited."""
-BYTES: Final = 1 << 20
-"""Size of frames, in bytes, from which that is so, too."""
+ROWS: Final = 2_000  # maximum number of rows that are published before their confirms are awaited
+BYTES: Final = 1 << 20  # size of frames, in bytes, from which that is so, too
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
 """Spark's local properties for the id of a query, which its checkpoint keeps, and the number of a micro-batch."""
 PERSISTENT: Final = 2
-_START: Final = b"\x00\x3c\x00\x00"
-"""Class 60, weight 0."""
+_START: Final = b"\x00\x3c\x00\x00"  # class 60, weight 0
 IGNORED: Final = frozenset({"offset", "exchange"})
 """Columns of a source that a sink leaves out: they say where a message was."""
 _PROPERTIES: Final = {**dict.fromkeys(TEXTS, "string"), **dict.fromkeys(NUMBERS, "int")}

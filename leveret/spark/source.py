@@ -43,19 +43,13 @@ T = TypeVar("T")
 
 FIRST: Final = ("longstr", "first")
 LAST: Final = ("longstr", "last")
-BATCH: Final = 5_000
-"""Messages of an Arrow batch."""
+BATCH: Final = 5_000  # messages of an Arrow batch
 PREFETCH: Final = 2 * BATCH
-SHORT: Final = 1.0
-"""Seconds in which messages are delivered, if the broker does not say that it has some."""
-SEARCH: Final = 10.0
-"""Seconds in which a broker has found a time in a stream."""
-GLANCE: Final = 0.02
-"""Seconds for which the end of a stream is watched."""
-FAILURES: Final = 5
-"""Connections of a partition that may fail one after the other without a message."""
-LONGEST_PAUSE: Final = 0.1
-"""Seconds for which a micro-batch waits for messages of a queue."""
+SHORT: Final = 1.0  # seconds in which messages are delivered, if the broker does not say that it has some
+SEARCH: Final = 10.0  # seconds in which a broker has found a time in a stream
+GLANCE: Final = 0.02  # seconds for which the end of a stream is watched
+FAILURES: Final = 5  # connections of a partition that may fail one after the other without a message
+LONGEST_PAUSE: Final = 0.1  # seconds for which a micro-batch waits for messages of a queue
 
 
 class DataLossError(Exception):
@@ -262,8 +256,7 @@ class BatchReader(_RangeReader, DataSourceReader):
 class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream in micro-batches."""
 
-    _last: int | None = None
-    """The end of the stream as `Trigger.AvailableNow` found it."""
+    _last: int | None = None  # the end of the stream as `Trigger.AvailableNow` found it
     _end = 0
     _watch: Consumer | None = None
     """Gets a message when the stream no longer ends at `_end`; a query that waits costs the broker nothing else."""
@@ -328,8 +321,7 @@ class QueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         self._consumer: Consumer | None = None
         self._tags: dict[int, int] = {}
         """By number of a batch: the delivery tag of its last message on the present connection."""
-        self._left: int | None = None
-        """Messages that `Trigger.AvailableNow` may still take."""
+        self._left: int | None = None  # messages that `Trigger.AvailableNow` may still take
         # Batches of two runs of a query are never equal: the second one has other messages.
         self._run = uuid.uuid4().hex
         self._number = 0
