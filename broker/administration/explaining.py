@@ -433,20 +433,18 @@ def holders_of(queue: Queue, now: float) -> Steps[list[dict[str, Any]]]:
     """
     found = []
     for consumer in list(islice(queue.consumers, MOST_CONSUMERS)):
+        channel: Any = consumer.channel
         if consumer.unacked:
-            found.append(_holder(consumer, now))
+            found.append(
+                {
+                    "consumer_tag": consumer.tag,
+                    "channel": f"{channel.host.name} ({channel.number})",
+                    "messages_unacknowledged": consumer.unacked,
+                    "unacked_for": next(_ages(channel, consumer, now), None),
+                }
+            )
         yield None
     return found
-
-
-def _holder(consumer: Consumer, now: float) -> dict[str, Any]:
-    channel: Any = consumer.channel
-    return {
-        "consumer_tag": consumer.tag,
-        "channel": f"{channel.host.name} ({channel.number})",
-        "messages_unacknowledged": consumer.unacked,
-        "unacked_for": next(_ages(channel, consumer, now), None),
-    }
 
 
 def _ages(channel: Any, consumer: Consumer, now: float) -> Iterator[float]:

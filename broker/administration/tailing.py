@@ -69,21 +69,17 @@ class Tailing(Group):
         place = entered(self._broker, actor, vhost, Right.ADMINISTRATOR)
         exchange_of(place, exchange)
         matches = condition_of(wish.where).matches
-        _check(wish)
+        if wish.most is not None and wish.most < 1:
+            raise BadRequestError("count must be at least 1")
+        if not 0 <= wish.octets <= MOST_OCTETS:
+            raise BadRequestError(f"truncate must be from 0 to {MOST_OCTETS} bytes")
+        if len(wish.pattern.encode("utf-8", "surrogateescape")) > _MOST_PATTERN:
+            raise BadRequestError(f"a pattern has at most {_MOST_PATTERN} bytes")
         if self._places.is_full:
             raise BadRequestError(f"{self._places.most} exchanges are tailed already")
         if self._places.yielding("" if actor is None else actor.name) is not None:
             raise BadRequestError(f"{self._places.share} exchanges are tailed by the user already")
         return Follower(self._broker, self._places, actor, place, exchange, wish, matches)
-
-
-def _check(wish: Wish) -> None:
-    if wish.most is not None and wish.most < 1:
-        raise BadRequestError("count must be at least 1")
-    if not 0 <= wish.octets <= MOST_OCTETS:
-        raise BadRequestError(f"truncate must be from 0 to {MOST_OCTETS} bytes")
-    if len(wish.pattern.encode("utf-8", "surrogateescape")) > _MOST_PATTERN:
-        raise BadRequestError(f"a pattern has at most {_MOST_PATTERN} bytes")
 
 
 class Follower:
