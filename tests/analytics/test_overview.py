@@ -60,9 +60,10 @@ def test_the_troubles_of_the_demo_are_named(demo):
     the_troubles_are(demo[0])
 
 
-def test_the_troubles_of_another_load_are_named(spark, tmp_path):
+@pytest.mark.parametrize("seed", [2, 3])
+def test_the_troubles_of_other_loads_are_named(spark, tmp_path, seed):
     """Another load has the same troubles and no other."""
-    the_troubles_are(overview_of(spark, tmp_path, 2))
+    the_troubles_are(overview_of(spark, tmp_path, seed))
 
 
 def test_a_queue_tells_its_mode_its_latency_and_what_it_holds(demo):
