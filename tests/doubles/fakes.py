@@ -345,9 +345,10 @@ class DiskNode(Node):
 
     def write_files(self) -> None:
         """Write every body that waits for a file of its own, then commit."""
-        for msg_id in list(self.disk.journal.files):
+        for msg_id, (message, _) in list(self.disk.journal.files.items()):
+            self.disk.environment.bodies.write(msg_id, message.content)
             self.disk.journal.file_written(msg_id)
-            self.run_turn()
+            self._go_on()
         self.commit()
 
     def fail(self) -> None:

@@ -26,13 +26,6 @@ def read(node: Node) -> None:
         node.read()
 
 
-def write_files(node: DiskNode) -> None:
-    """Write the bodies that wait for files of their own, and commit."""
-    for msg_id, (message, _) in node.disk.journal.files.items():
-        node.disk.environment.bodies.write(msg_id, message.content)
-    node.write_files()
-
-
 def declare(client: Client, name: str = "q", *, durable: bool = True, **arguments: Any) -> None:
     """Declare a queue that retains for an hour; other arguments are AMQP fields, with underscores for dashes."""
     others = {f"x-{key.replace('_', '-')}": field for key, field in arguments.items()}

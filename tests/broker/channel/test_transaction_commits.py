@@ -60,12 +60,7 @@ class Pipeline:
 
     def write_files(self) -> None:
         """Write the bodies that wait for files, and commit what has waited for that."""
-        journal = self.node.disk.journal
-        for msg_id, (message, _) in list(journal.files.items()):
-            self.node.disk.environment.bodies.write(msg_id, message.content)
-            journal.file_written(msg_id)
-            self.node._go_on()
-        self.node.commit()
+        self.node.write_files()
 
     def after_kill(self) -> tuple[int, int]:
         """Kill the broker; returns how many messages the next one has in `in` and in `out`."""

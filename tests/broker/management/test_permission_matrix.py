@@ -95,6 +95,7 @@ leveret/queues/{vhost}/{queue}/held         POST client
 leveret/ids                                 GET management
 leveret/ids/{vhost}                         GET visible
 leveret/queues/{vhost}/{queue}/ids          GET client, DELETE client
+leveret/exchanges/{vhost}/{exchange}/ids    GET client, DELETE client
 leveret/explain/publish/{vhost}/{exchange}  POST visible
 leveret/explain/policy/{vhost}             POST policymaker
 leveret/explain/message/{vhost}/{queue}/{number}        GET client

@@ -19,7 +19,6 @@ from samples.retained import (
     read,
     ready,
     retained,
-    write_files,
 )  # fmt: skip
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
@@ -647,7 +646,7 @@ def test_the_original_of_a_very_large_message_stays_until_its_copy_is_written(tm
     declare(client)
     body = b"x" * 20_000
     publish(client, body)
-    write_files(node)
+    node.write_files()
     take(client)
     node.commit()
     assert 1 == queue(node).backing.unacked_count
@@ -656,7 +655,7 @@ def test_the_original_of_a_very_large_message_stays_until_its_copy_is_written(tm
     client = Client(node)
     take(client)
     read(node)
-    write_files(node)
+    node.write_files()
     node.commit()
     assert 0 == queue(node).backing.unacked_count
     node = node.killed()
@@ -783,10 +782,10 @@ def test_a_very_large_message_that_was_moved_is_not_retained(tmp_path):
     declare(client)
     declare(client, "other")
     publish(client, b"x" * 20_000)
-    write_files(node)
+    node.write_files()
     node.administration.transfers.start_move(None, "/", "q", "other")
     node.clock.run()
-    write_files(node)
+    node.write_files()
     node.commit()
 
     assert ([], []) == (ready(node), retained(node))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from doubles.fakes import Client, DiskNode, queue_declare
 from hypothesis import example, given, settings, strategies as st
-from samples.retained import commit, queue, read, ready, retained, write_files
+from samples.retained import commit, queue, read, ready, retained
 
 from leveret.broker.amqp.commands import Basic, Queue as Wire, make
 from leveret.broker.config.config import StorageConfig
@@ -135,7 +135,7 @@ class Run:
         read(self.node)
         commit(self.node)
         while self.node.disk.journal.files:
-            write_files(self.node)
+            self.node.write_files()
         commit(self.node)  # a queue without early confirms writes the ends of what it has just written
         self.model.commit()
 
