@@ -29,8 +29,8 @@ class Setting(NamedTuple):
     type: str  # `integer`, `text`, `boolean` or `choice`
     help: str  # what it does, in a sentence or two
     kinds: tuple[str, ...] = QUEUES  # the kinds, in the terms of a policy's `apply-to`
-    least: int = 0
-    most: int | None = None  # greatest number; None for any. The least is `least`
+    minimum: int = 0
+    maximum: int | None = None  # greatest number; None for any
     unit: str = ""  # of a number
     choices: tuple[str, ...] = ()  # the values of a choice
 
@@ -45,7 +45,7 @@ SETTINGS: Final = (
     Setting("confirm-mode", _CHOICE, "When publishers get their confirms: standard once a message is stored, the "
             "others once a consumer has acknowledged it.", _CLASSIC, choices=tuple(CONFIRM_MODES)),
     Setting("message-ttl", _INTEGER, "Messages expire after this time: they are deleted or dead-lettered.",
-            most=MAX_EXPIRY_MS, unit="ms"),
+            maximum=MAX_EXPIRY_MS, unit="ms"),
     Setting("max-length", _INTEGER, "Number of ready messages at which the queue is full: see overflow.",
             unit="messages"),
     Setting("max-length-bytes", _INTEGER, "Size of the bodies of ready messages at which the queue is full. A "
@@ -64,20 +64,20 @@ SETTINGS: Final = (
             unit="times"),
     Setting("delayed-retry-type", _CHOICE, "Messages that come back wait before they are delivered again: all, or "
             "those that failed, or that were returned.", choices=RETRY_TYPES),
-    Setting("delayed-retry-min", _INTEGER, "First delay of a message that comes back.", least=1, unit="ms"),
-    Setting("delayed-retry-max", _INTEGER, "Longest delay of a message that comes back.", least=1, unit="ms"),
-    Setting("delayed-retry-multiplier", _INTEGER, "Factor by which the delay grows each time.", least=1),
+    Setting("delayed-retry-min", _INTEGER, "First delay of a message that comes back.", minimum=1, unit="ms"),
+    Setting("delayed-retry-max", _INTEGER, "Longest delay of a message that comes back.", minimum=1, unit="ms"),
+    Setting("delayed-retry-multiplier", _INTEGER, "Factor by which the delay grows each time.", minimum=1),
     Setting("delayed-retry-jitter", _INTEGER, "Percentage by which a delay may be shorter, so that messages that "
-            "failed together come back apart.", most=100, unit="%"),
+            "failed together come back apart.", maximum=100, unit="%"),
     Setting("max-priority", _INTEGER, "Messages with a higher priority, up to this number, are delivered first. Less "
-            "than 10 levels are enough.", _CLASSIC, most=255),
+            "than 10 levels are enough.", _CLASSIC, maximum=255),
     Setting("single-active-consumer", _BOOLEAN, "One consumer gets all messages, until it goes and another follows."),
     Setting("expires", _INTEGER, "The queue is deleted with its messages after this time without consumers, basic.get "
-            "and declarations.", least=1, most=MAX_EXPIRY_MS, unit="ms"),
+            "and declarations.", minimum=1, maximum=MAX_EXPIRY_MS, unit="ms"),
     Setting("consumer-timeout", _INTEGER, "Time for which a delivery may stay unacknowledged; then its channel is "
             "closed. 0 for no limit.", (*QUEUES, STREAMS), unit="ms"),
     Setting("retain-for", _INTEGER, "Acknowledged messages are kept for this time, for a replay.",
-            most=MAX_EXPIRY_MS, unit="ms"),
+            maximum=MAX_EXPIRY_MS, unit="ms"),
     Setting("retain-bytes", _INTEGER, "Size of the messages that are kept for a replay at most.", unit="bytes"),
     Setting("allow-hold", _BOOLEAN, "Messages with the header x-deliver-at or x-delay are held until then."),
     Setting("hold-until-header", _TEXT, "Name of another header that says until when a message is held."),
@@ -87,7 +87,7 @@ SETTINGS: Final = (
     Setting("deduplicate-mode", _CHOICE, "How long an id is known: a time from the publish, while the message is "
             "queued, or until it is settled.", choices=DEDUPLICATE_MODES),
     Setting("deduplicate-for", _INTEGER, "Time for which an id is known, from the publish or, in the mode running, "
-            "from the end of its message.", (*QUEUES, EXCHANGES), most=MOST_WINDOW_MS, unit="ms"),
+            "from the end of its message.", (*QUEUES, EXCHANGES), maximum=MOST_WINDOW_MS, unit="ms"),
     Setting("queue-mode", _CHOICE, "lazy keeps as few messages as possible in memory.", _CLASSIC,
             choices=("default", "lazy")),
     Setting("alternate-exchange", _TEXT, "Exchange that gets the messages that an exchange can route to no queue.",
@@ -102,16 +102,8 @@ def catalogue() -> Iterator[dict[str, Any]]:
     for each in SETTINGS:
         is_policy = each.name in policies
         if each.is_argument or is_policy:
-            yield {
-                "name": each.name,
+            yield each._asdict() | {
                 "argument": f"x-{each.name}" if each.is_argument else None,
                 "policy": is_policy,
                 "operator_policy": each.name in operator_policies,
-                "kinds": each.kinds,
-                "type": each.type,
-                "minimum": each.least,
-                "maximum": each.most,
-                "choices": each.choices,
-                "unit": each.unit,
-                "help": each.help,
             }

@@ -45,7 +45,7 @@ OURS = [each for each in SETTINGS if each.name in THERE]
 def values_of(setting: Setting) -> list[Any]:
     """Return values that a form lets through: the ends of the range, or each choice."""
     if setting.type == "integer":
-        return [setting.least, *([] if setting.most is None else [setting.most])]
+        return [setting.minimum, *([] if setting.maximum is None else [setting.maximum])]
     if setting.name == "max-age":
         return ["7D", "1s"]
     if setting.name == "deduplicate":
@@ -58,8 +58,8 @@ def refused_values_of(setting: Setting) -> list[Any]:
     if setting.type == "integer":
         return [
             "some",
-            *([] if setting.most is None else [setting.most + 1]),
-            *([0] if setting.least else []),
+            *([] if setting.maximum is None else [setting.maximum + 1]),
+            *([0] if setting.minimum else []),
         ]
     return {"boolean": [1], "text": [1], "choice": ["some"]}[setting.type]
 
