@@ -153,6 +153,7 @@ class Exchange:
         "durable",
         "exchange_destinations",
         "had_binding",
+        "ids_line",
         "internal",
         "line",
         "lookups",
@@ -194,6 +195,7 @@ class Exchange:
         self.had_binding = False  # True from the first binding on
         self.line: Line | None = None  # the delayed messages of a delayed exchange (`exchanges.delayed`)
         self.number = 0  # its id on disk; 0 for none yet
+        self.ids_line = 0  # line of the ids that it knows (`broker.queue.id_log`); 0 for that of its number
         # message counters by number of queues reached and possibly by routing key; publishing increments them
         self.tallies: dict[tuple[int, str | None], Tally] = {}
         self._late: tuple[Tally, ...] = ()

@@ -40,7 +40,7 @@ from leveret.broker.errors import AMQPError, NotYet, ReplyCode, access_refused, 
 from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.id_source import MOST_HASHED
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute, distribute_all
+from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute, distribute_all, is_stored_by
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, is_reply_address
 from leveret.broker.vhost.exchange_ids import ExchangeIds
@@ -402,12 +402,14 @@ class Channel:
         if self.vhost.intercept is not None:
             message = self.vhost.intercept(message)
         exchange.tally(len(queues), route.routing_key).published += 1
-        if route.taps and not (self.vhost.once and self._is_known(exchange, message)):
+        persistent = demands is not None and demands.persistent
+        if route.taps and not (
+            self.vhost.once and self._is_known(exchange, message, queues, persistent=persistent)
+        ):
             self._tap(route, exchange, demands, message, queues)
         if route.mandatory and not queues:
             exchange.returned += 1
         self.published += 1
-        persistent = demands is not None and demands.persistent
         if self.tx is not None:
             self.tx.publish(queues, message, mandatory=route.mandatory, persistent=persistent)
             return
@@ -438,11 +440,15 @@ class Channel:
                     wait.subscribe, partial(Channel.publish, self, route, demands, content)
                 ) from None
 
-    def _is_known(self, exchange: Exchange, message: Message) -> bool:
+    def _is_known(
+        self, exchange: Exchange, message: Message, queues: Sequence[Queue], *, persistent: bool
+    ) -> bool:
         """Return whether a message is a repeat for its exchange, which drops it before it goes anywhere."""
         ids = self.vhost.once.get(exchange.name)
         mark = None if ids is None else ids.mark_of(message)
-        return ids is not None and mark is not None and ids.knows(mark)
+        if ids is None or mark is None:
+            return False
+        return ids.answers(mark, queues, self.confirms, persistent=persistent)
 
     def _tap(
         self,
@@ -509,7 +515,7 @@ class Channel:
             before = _repeated(queues) if mandatory else 0
             copies = distribute(self.outbox.turn, queues, message, self.confirms, persistent=persistent)
             if ids is not None and mark is not None:
-                ids.taken(mark, copies)
+                ids.taken(mark, copies, is_saved=is_stored_by(queues, persistent=persistent))
             if mandatory and copies.is_finished and _repeated(queues) - before == len(queues):
                 self._return(message, "DUPLICATE")
             return copies

@@ -30,8 +30,17 @@ from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.exchange_ids import ExchangeIds
 from leveret.broker.vhost.vhost import VHost
+from leveret.exchanges.base import Exchange
 from leveret.storage.damage import TEXTS, Damage, Damages
-from leveret.storage.delayed import TABLE as DELAYED, DelayedRows, Due, Start, queue_of
+from leveret.storage.delayed import (
+    TABLE as DELAYED,
+    DelayedRows,
+    Due,
+    Start,
+    next_line,
+    pack_line,
+    queue_of,
+)
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded, LoadRequest
@@ -366,12 +375,18 @@ class DataStore:
         lines: dict[int, DelayLine] = {}
         queues: dict[int, Queue] = {}
         exchanges: dict[int, ExchangeIds] = {}
+        others: dict[int, Exchange] = {}  # all that have a number
         for vhost in vhosts:
             lines |= {line.number: line for line in vhost.delay_lines() if line.number}
             queues |= {queue.qid: queue for queue in vhost.queues.values() if queue.qid}
             exchanges |= {ids.identify(): ids for ids in vhost.once.values() if ids.exchange.number}
-        for number, value in self.environment.recover_ids({*queues, *exchanges}).items():
+            others |= {each.number: each for each in vhost.router.exchanges.values() if each.number}
+        for number, value in self.environment.recover_ids({*queues, *others}).items():
             owner = queue_of(number)
+            if owner in others and owner not in exchanges:  # its later ids must not be swept with these
+                self.journal.delete(IDS, pack_line(number))
+                others[owner].ids_line = next_line(number)
+                continue
             recover = exchanges[owner].recover if owner in exchanges else queues[owner].recover_ids
             recover(number, value, partial(self._rows_of, number, IDS))
         found = self.environment.recover_delayed(lines, {*queues, *map(retained_qid, queues)})

@@ -497,7 +497,13 @@ class Deduplication:
         self._returned.clear()
         self._replaced.clear()
         self._notes.forget()
+        self._stop_timer()
         return self._ids.forget()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._context.timers.cancel(self._timer)
+            self._timer = None
 
     def _refuse_waiting(self) -> None:
         """Refuse those who wait for the verdicts of consumers, and follow the messages in the queue no more."""
@@ -524,6 +530,3 @@ class Deduplication:
         self._refuse_waiting()
         self._forget()
         self._settings = NO_SETTINGS
-        if self._timer is not None:
-            self._context.timers.cancel(self._timer)
-            self._timer = None

@@ -80,9 +80,6 @@ async def close_store(host: AdministeredBroker, disk: "DataStore", stored: Store
     await host.loop.finish_jobs()
     await _publish_dead_letters(host, disk)
     disk.commits.prepare_stop()
-    for vhost in host.vhosts.values():
-        for ids in vhost.once.values():
-            ids.save()
     lost = await _flush_promised(host, disk, stored)
     if lost:
         text = "disk full at shutdown: messages=%d not written; publishers must resend the unconfirmed ones"
@@ -153,7 +150,17 @@ async def _flush_promised(host: AdministeredBroker, disk: "DataStore", stored: S
             await asyncio.sleep(0)  # a step is long, and the commit has results meanwhile
     if not await _finished(commits, 0):
         return sum(count for _, count in commits) + uncommitted
-    return 0 if await stored(files=True) else uncommitted
+    return 0 if await _stored_with_ids(host, disk, stored) else uncommitted
+
+
+async def _stored_with_ids(host: AdministeredBroker, disk: "DataStore", stored: Stored) -> bool:
+    """Write the last messages, and with them the ids of exchanges, of which none may be there without its message."""
+    if disk.journal.blob_octets and not await stored(files=True):
+        return False
+    for vhost in host.vhosts.values():
+        for ids in vhost.once.values():
+            ids.save()
+    return await stored(files=True)
 
 
 async def _finished(commits: _Commits, left: int) -> bool:

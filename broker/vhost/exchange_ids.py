@@ -38,7 +38,7 @@ class ExchangeIds(Deduplication):
         self.exchange = exchange
         self.name = exchange.name
         self.vhost = vhost
-        self.qid = exchange.number
+        self.qid = exchange.ids_line or exchange.number
         self.tally = exchange
         self.touched = False
         self._turn = turn
@@ -49,7 +49,22 @@ class ExchangeIds(Deduplication):
         self._ids.log.line = self.exchange.number
         return self.exchange.number
 
+    def configure(self, settings: QueueSettings) -> None:
+        """Apply changed settings; commits may still sweep the rows of earlier lines: no ids return to one of them."""
+        super().configure(settings)
+        self.exchange.ids_line = self._ids.log.line
+
     # -- publishes ----------------------------------------------------------------------------------------------------
+
+    def answers(
+        self, mark: bytes, queues: Sequence[Queue], confirms: ChannelConfirms | None, *, persistent: bool
+    ) -> bool:
+        """Return whether a message for these queues would be a repeat, as `drops` does."""
+        ids = self._ids
+        if not self.knows(mark):
+            return False
+        is_safe = self._disk is None or ids.is_stored(mark) or not ids.is_in_memory(mark)
+        return is_safe or not _is_stored_by(queues, confirms, persistent=persistent)
 
     def drops(
         self,
@@ -62,7 +77,7 @@ class ExchangeIds(Deduplication):
     ) -> bool:
         """Return whether a message for these queues is a repeat; its channel's `confirms` have just numbered it."""
         content = message.address, message.content, message.channel_id
-        if is_stored_by(queues, persistent=persistent):
+        if _is_stored_by(queues, confirms, persistent=persistent):
             message = Persistent(*content, confirms, 0 if confirms is None else confirms.seq_no, 1)
         elif confirms is not None:
             message = Promised(*content, Promise(confirms, confirms.seq_no, 1))
@@ -80,21 +95,23 @@ class ExchangeIds(Deduplication):
             message.copies = message.open_copies = 1
         return True
 
-    def taken(self, mark: bytes, copies: Copies) -> None:
-        """Know the id of a message that its queues have taken, or are taking."""
+    def taken(self, mark: bytes, copies: Copies, *, is_saved: bool) -> None:
+        """Know the id of a message that its queues have taken, or are taking; `is_saved`: a stop writes it."""
         if not copies.is_taken:
             return
         self.take(mark, copies.message)
         copies.on_refused = partial(self.free, mark)
         promise = copies.awaited
         if promise is not None and promise.publisher is not None:
-            self._open[mark] = []
-            promise.publisher = _Verdict(self, mark, promise.publisher)
+            waiting: list[Awaited] = _Saved() if is_saved else []
+            self._open[mark] = waiting
+            promise.publisher = _Verdict(self, mark, promise.publisher, waiting)
 
     def take(self, mark: bytes, message: Message) -> None:
         """Know the id of a message; one whose body has a file is noted once that is written."""
         super().take(mark, message)
         self._replaced.clear()  # nothing tells when the first of the two is gone
+        self._open.pop(mark, None)  # a verdict on an earlier message with this id does not matter to it
         disk = self._disk
         if (
             disk is not None
@@ -104,21 +121,35 @@ class ExchangeIds(Deduplication):
         ):
             disk.journal.write_file(message, lambda _is_written: False)
 
-    def heard(self, mark: bytes, first: Awaited, *, is_accepted: bool) -> None:
-        """Tell the publishers of a message, and of its repeats, what its consumers have answered."""
-        waiting = [first, *self._open.pop(mark, ())]
+    def _take_all(self, marks: Sequence[bytes], messages: Sequence[Message]) -> None:
+        super()._take_all(marks, messages)
+        for mark in marks if self._open else ():
+            self._open.pop(mark, None)
+
+    def heard(self, mark: bytes, first: Awaited, waiting: list[Awaited], *, is_accepted: bool) -> None:
+        """Tell the publishers of a message, and those of its repeats who wait, what its consumers have answered.
+
+        The id may be that of another message by now, if its time was over, or it was forgotten.
+        """
+        self.note()  # repeats of this turn wait for the same
+        is_its_id = self._open.get(mark) is waiting
+        if is_its_id:
+            del self._open[mark]
+        waiting.insert(0, first)
         if not is_accepted:
-            self.free(mark)
+            if is_its_id:
+                self.free(mark)
             told(waiting, False)
             return
-        if self._disk is not None:
+        if is_its_id and self._disk is not None:
             self._ids.keep(mark)
         self._notes.tell(waiting)
 
     def save(self) -> None:
-        """Have the next commit write the ids of messages that wait for consumers, and that a stop writes."""
-        for mark in self._open:
-            self._ids.keep(mark)
+        """Have the next commit write the ids of messages that wait for consumers, and that a stop has written."""
+        for mark, waiting in self._open.items():
+            if isinstance(waiting, _Saved):
+                self._ids.keep(mark)
 
     # -- a runnable of the turn ---------------------------------------------------------------------------------------
 
@@ -144,6 +175,13 @@ class ExchangeIds(Deduplication):
         return False
 
 
+def _is_stored_by(queues: Sequence[Queue], confirms: ChannelConfirms | None, *, persistent: bool) -> bool:
+    """Return whether queues store a message, as `Copies` does: not those whose consumers its publisher waits for."""
+    if confirms is not None:
+        queues = [queue for queue in queues if not queue.awaits_consumers]
+    return is_stored_by(queues, persistent=persistent)
+
+
 def configure_ids(
     known: dict[str, ExchangeIds], name: str, settings: QueueSettings, make: Callable[[], ExchangeIds]
 ) -> bool:
@@ -159,20 +197,25 @@ def configure_ids(
     return True
 
 
+class _Saved(list[Awaited]):
+    """The publishers of repeats who wait for the consumers of a message that a stop writes."""
+
+
 class _Verdict:
     """The publisher of a message that consumers confirm: it hears what they say once the id is safe."""
 
-    __slots__ = ("_ids", "_mark", "_publisher")
+    __slots__ = ("_ids", "_mark", "_publisher", "_waiting")
 
-    def __init__(self, ids: ExchangeIds, mark: bytes, publisher: Publisher) -> None:
+    def __init__(self, ids: ExchangeIds, mark: bytes, publisher: Publisher, waiting: list[Awaited]) -> None:
         self._ids = ids
         self._mark = mark
         self._publisher = publisher
+        self._waiting = waiting
 
     def accepted(self, seq_no: int) -> None:
         """Confirm the message, and its repeats."""
-        self._ids.heard(self._mark, Promise(self._publisher, seq_no, 1), is_accepted=True)
+        self._ids.heard(self._mark, Promise(self._publisher, seq_no, 1), self._waiting, is_accepted=True)
 
     def refused(self, seq_no: int) -> None:
         """Nack them."""
-        self._ids.heard(self._mark, Promise(self._publisher, seq_no, 1), is_accepted=False)
+        self._ids.heard(self._mark, Promise(self._publisher, seq_no, 1), self._waiting, is_accepted=False)

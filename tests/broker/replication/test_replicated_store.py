@@ -200,7 +200,7 @@ async def test_a_stop_moves_no_more_than_memory_holds(tmp_path: Path) -> None:
     stepped: list[int] = []
     queue = SimpleNamespace()
     host = SimpleNamespace(
-        vhosts={"/": SimpleNamespace(queues={"q": queue})}, stored=lambda **_: asyncio.sleep(0, True)
+        vhosts={"/": SimpleNamespace(queues={"q": queue}, once={})}, stored=lambda **_: asyncio.sleep(0, True)
     )
     leading.log.is_behind = True
     with patch.object(shutdown.ShutdownFlush, "all_of", lambda *_: [flush]):
@@ -234,7 +234,9 @@ async def test_a_stop_moves_messages_while_others_are_logged(tmp_path: Path) -> 
         return await done
 
     flush.step = step
-    host = SimpleNamespace(vhosts={"/": SimpleNamespace(queues={"q": SimpleNamespace()})}, stored=stored)
+    host = SimpleNamespace(
+        vhosts={"/": SimpleNamespace(queues={"q": SimpleNamespace()}, once={})}, stored=stored
+    )
     log = leading.log
     log.unanswered = []
     with patch.object(shutdown.ShutdownFlush, "all_of", lambda *_: [flush]):

@@ -10,9 +10,12 @@ from doubles.fakes import Client, DiskNode, Node, node_in, publish_frames, queue
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.queue import id_log
+from leveret.broker.server import shutdown
+from leveret.storage import delayed
 from leveret.storage.store.check import Check, Finding
 
 MINUTE = 60_000
+ACKS: Table = {"x-confirm-mode": ("longstr", "consumer-ack")}
 ONCE: Table = {"x-deduplicate": ("longstr", "message_id"), "x-deduplicate-for": ("signedint", MINUTE)}
 
 
@@ -305,6 +308,77 @@ class TestRepeats:
         settle(node)
         assert (1, 3) == (count(node, "c"), repeated(node))
 
+    @pytest.mark.parametrize("mode", [1, 2])
+    def test_where_only_consumers_confirm_a_message_comes_once(self, node, mode):
+        """A durable queue stores no message whose publisher waits for a consumer, so its repeat is as safe as it."""
+        client = ready(node, "p", confirms=True)
+        do(client, make(Queue.Unbind, 0, "p", "e", "", {}))
+        do(
+            client,
+            queue_declare("c", durable=True, arguments=ACKS),
+            make(Queue.Bind, 0, "c", "e", "", False, {}),
+        )
+        client.take()
+        publish(client, mode=mode)
+        settle(node)
+        publish(client, mode=mode)
+        settle(node)
+        assert (1, 1, []) == (count(node, "c"), repeated(node), acks(client))
+        answers = do(client, make(Queue.Purge, 0, "c", False))
+        assert "nack delivery_tag=2 multiple" in "".join(answers)
+
+    def test_a_verdict_is_that_on_its_own_message(self, node):
+        """The time of an id may be over before a consumer acks: repeats of the next message with it wait for that."""
+        client = ready(node, confirms=True)
+        do(
+            client,
+            queue_declare("c", durable=True, arguments=ACKS),
+            make(Queue.Bind, 0, "c", "e", "", False, {}),
+        )
+        client.take()
+        for _ in range(2):
+            publish(client)
+            publish(client)
+            settle(node)
+            node.pass_time(MINUTE // 2)
+            assert [] == acks(client)
+            node.pass_time(MINUTE)
+        publish(client)  # the fifth one, which is taken again
+        other = Client(node)
+        found = []
+        for tag in (1, 2, 3):
+            do(other, make(Basic.Get, 0, "c", False), make(Basic.Ack, tag, False))
+            found.append([line.split("delivery_tag=")[1] for line in acks(client)])
+        assert [["2 multiple"], ["4 multiple"], ["5"]] == found
+
+    def test_a_verdict_on_an_earlier_message_leaves_the_id(self, node):
+        """What becomes of the first one does not matter to one that was taken after the id was forgotten."""
+        client = ready(node, confirms=True)
+        do(
+            client,
+            queue_declare("c", durable=True, arguments=ACKS),
+            make(Queue.Bind, 0, "c", "e", "", False, {}),
+        )
+        publish(client)
+        settle(node)
+        assert node.vhosts["/"].once["e"].forget("1")
+        do(client, make(Queue.Unbind, 0, "c", "e", "", {}))
+        publish(client)
+        settle(node)
+        do(client, make(Queue.Purge, 0, "c", False))
+        publish(client)
+        settle(node)
+        assert (2, 1) == (count(node), repeated(node))
+
+    def test_a_history_has_what_replaces_a_message_in_memory(self, disk_node):
+        """A persistent message that is taken though its id is known is told to all that follow the exchange."""
+        client = ready(disk_node, kind="x-recent-history")
+        publish(client, mode=1)
+        publish(client)
+        do(client, queue_declare("late", durable=True), make(Queue.Bind, 0, "late", "e", "", False, {}))
+        settle(disk_node)
+        assert (2, 2) == (count(disk_node), count(disk_node, "late"))
+
 
 class TestSettings:
     @pytest.mark.parametrize(
@@ -338,6 +412,55 @@ class TestSettings:
             publish(client)
             settle(node)
             assert expected == count(node)
+
+    def test_ids_that_are_gone_leave_no_timer(self, node):
+        """Of exchanges that come and go nothing stays in memory until the time of their ids is over."""
+        client = ready(node)
+        before = len(node.context.timers)
+        for _ in range(3):
+            declare(client, "f")
+            do(client, make(Queue.Bind, 0, "q", "f", "", False, {}))
+            publish(client, exchange="f")
+            settle(node)
+            do(client, make(Exchange.Delete, 0, "f", False, False))
+        assert before == len(node.context.timers)
+
+    @pytest.mark.parametrize("is_killed", [False, True])
+    def test_ids_that_come_after_others_survive_these(self, disk_node, monkeypatch, is_killed):
+        """While commits sweep the rows of a policy that went away, those of the next one have a line of their own."""
+        monkeypatch.setattr(delayed, "SWEEP_ROWS", 2)
+        client, node = ready(disk_node, arguments={}), disk_node
+        definition = {"deduplicate": "message_id", "deduplicate-for": MINUTE}
+        node.vhosts["/"].policies.set("p", "^e$", definition)
+        settle(node)
+        for number in range(30):
+            publish(client, f"old {number}")
+            node.commit()
+        node.vhosts["/"].policies.clear("p")
+        settle(node)
+        node.commit()
+        if is_killed:
+            node = disk_node.killed()
+            client = Client(node)
+        node.vhosts["/"].policies.set("p", "^e$", definition)
+        settle(node)
+        for number in range(5):
+            publish(client, f"{number}")
+            node.commit()
+        again = node.killed()
+        client, before = Client(again), count(again)
+        for number in range(5):
+            publish(client, f"{number}")
+        again.commit()
+        assert (before, 5) == (count(again), repeated(again))
+        for _ in range(20):
+            publish(client)
+            again.commit()
+        last = again.killed()
+        publish(Client(last), "3")
+        settle(last)
+        assert (1, []) == (repeated(last), last.disk.damages.take())
+        last.disk.close()
 
     def test_a_deleted_exchange_takes_its_ids_along(self, disk_node):
         """One of the same name knows none, and no rows are left."""
@@ -470,18 +593,54 @@ class TestDisk:
         assert before == count(again)
         again.disk.close()
 
-    def test_a_stop_writes_the_ids_of_promised_messages(self, disk_node):
-        """No message of a queue that confirms on consumer acks is written without its id."""
+    @pytest.mark.parametrize(("durable", "mode"), [(True, 2), (True, 1), (False, 2)])
+    def test_a_stop_writes_the_ids_of_promised_messages(self, disk_node, durable, mode):
+        """Of those that it writes; the publisher of another one publishes that again, as it saw no confirm."""
         client = ready(disk_node, confirms=True)
         do(client, make(Queue.Unbind, 0, "q", "e", "", {}))
-        do(
-            client,
-            queue_declare("c", durable=True, arguments={"x-confirm-mode": ("longstr", "consumer-ack")}),
-        )
+        do(client, queue_declare("c", durable=durable, arguments=ACKS))
         do(client, make(Queue.Bind, 0, "c", "e", "", False, {}))
-        publish(client)
+        publish(client, mode=mode)
         disk_node.commit()
         assert [] == rows(disk_node)
         disk_node.vhosts["/"].once["e"].save()
         disk_node.commit()
-        assert rows(disk_node)
+        assert (durable and mode == 2) is bool(rows(disk_node))
+
+    async def test_a_stop_writes_no_id_before_its_message(self, disk_node, monkeypatch):
+        """If it is killed after some of its commits, what it has not written can be published again."""
+        monkeypatch.setattr(shutdown, "COMMIT_OCTETS", 1)
+        monkeypatch.setattr(shutdown, "_BATCH", 1)
+        monkeypatch.setattr(shutdown, "STEP", 1)
+        for name in ("is_behind", "is_preparing"):
+            monkeypatch.setattr(disk_node.disk.commits, name, False, raising=False)
+        client = ready(disk_node, confirms=True)
+        do(client, make(Queue.Unbind, 0, "q", "e", "", {}))
+        do(
+            client,
+            queue_declare("c", durable=True, arguments=ACKS),
+            make(Queue.Bind, 0, "c", "e", "", False, {}),
+        )
+        for text in "123":
+            publish(client, text)
+        client.connection.lost()
+        settle(disk_node)
+        found = []
+
+        async def stored(**_: bool) -> bool:
+            disk_node.run_turn()
+            disk_node.commit()
+            found.append(len(rows(disk_node)))
+            return True
+
+        await shutdown._flush_promised(disk_node, disk_node.disk, stored)
+        *before, last = found
+        assert len(before) > 1
+        assert not any(before)
+        assert last
+        again = disk_node.restarted()
+        for text in "123":
+            publish(Client(again), text)
+        settle(again)
+        assert (3, 3) == (count(again, "c"), repeated(again))
+        again.disk.close()
