@@ -517,8 +517,9 @@ class Deduplication:
     def recover(self, line: int, value: bytes, rows: Callable[[], Iterable[tuple[Due, bytes]]]) -> None:
         """Take over the ids of an earlier run; none if its settings were others. A turn must run then."""
         is_asked, once = self._settings.deduplicate is not None, self._settings.once
-        self._ids.log.recover(line, value, rows, lambda key: is_asked and key == tagged(key, once))
+        largest = self._ids.log.recover(line, value, rows, lambda key: is_asked and key == tagged(key, once))
         if not self._keeps_present:
+            self._latest = time_of(largest)  # the time may have been longer when they were taken
             self._until(self._context.clock())
         elif self._settings.deduplicate_mode == QUEUED:
             for mark, each in self._ids.log.known.entries():

@@ -14,6 +14,7 @@ from leveret.storage.delayed import Due, next_line, pack_count, pack_key, pack_l
 from leveret.storage.errors import DamagedError
 from leveret.storage.message_ids import (
     ENTRY,
+    FREE,
     TABLE,
     KnownIds,
     Room,
@@ -193,8 +194,11 @@ class IdLog:
         value: bytes,
         rows: Callable[[], Iterable[tuple[Due, bytes]]],
         is_ours: Callable[[int], bool],
-    ) -> None:
-        """Take over the ids of an earlier run; none if the key of their hash is not `is_ours`. A turn must run then."""
+    ) -> int:
+        """Take over the ids of an earlier run; none if the key of their hash is not `is_ours`. A turn must run then.
+
+        Returns the largest value that one of them has.
+        """
         self.line, self._is_stored = line, True
         try:
             key = unpack_count(line, value)
@@ -203,9 +207,9 @@ class IdLog:
             key = -1  # without it no id can be found again
         if not is_ours(key):
             self.start_anew()
-            return
+            return FREE
         self.key = key
-        now = self._clock()
+        now, largest = self._clock(), FREE
         for due, row in rows():
             number = due[1] // 2
             self._first, self._next = self._first if self._logged else number, number + 1
@@ -214,10 +218,12 @@ class IdLog:
                     self._logged += 1
                     if lasts(entry, now):
                         self.known.put(mark, entry, now)
+                        largest = max(largest, entry)
                     else:
                         self.known.remove(mark)
             except DamagedError:
                 self._note_damage()
+        return largest
 
     def _note_damage(self) -> None:
         if self._disk is not None:

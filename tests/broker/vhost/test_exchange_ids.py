@@ -462,6 +462,24 @@ class TestSettings:
         assert (1, []) == (repeated(last), last.disk.damages.take())
         last.disk.close()
 
+    def test_a_shorter_time_is_that_of_later_ids(self, disk_node):
+        """Those that were taken before keep theirs, also over a restart."""
+        client = ready(disk_node, arguments={})
+        for longest in (60 * MINUTE, 1000):
+            definition = {"deduplicate": "message_id", "deduplicate-for": longest}
+            disk_node.vhosts["/"].policies.set("p", "^e$", definition)
+            settle(disk_node)
+            publish(client, str(longest))
+        disk_node.commit()
+        again = disk_node.killed()
+        for passed, expected in ((MINUTE, {"1000"}), (60 * MINUTE, {"1000", "3600000"})):
+            again.pass_time(passed)
+            settle(again)
+            known = again.vhosts["/"].once["e"].known_until
+            assert expected == {text for text in ("1000", "3600000") if known(text) is None}
+        assert 0 == again.vhosts["/"].once["e"].count
+        again.disk.close()
+
     def test_a_deleted_exchange_takes_its_ids_along(self, disk_node):
         """One of the same name knows none, and no rows are left."""
         client = ready(disk_node)
