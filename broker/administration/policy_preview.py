@@ -16,10 +16,11 @@ from leveret.broker.administration.explaining import SETTING_KEYS, value_in_effe
 from leveret.broker.administration.messages import Steps
 from leveret.broker.auth.users import User
 from leveret.broker.queue.queue import Queue
-from leveret.broker.queue.settings import DROP_HEAD, QueueSettings
+from leveret.broker.queue.settings import DROP_HEAD, QueueSettings, exchange_settings
 from leveret.broker.vhost.parameter_checks import ParameterError
 from leveret.broker.vhost.policies import EXCHANGES, Policies, queue_kind
 from leveret.broker.vhost.vhost import VHost
+from leveret.exchanges.base import Exchange
 from leveret.exchanges.erlang_hash import octets
 
 SHOWN: Final = 50  # queues that are listed at most; the numbers are of all
@@ -42,7 +43,7 @@ def policy_preview(
         settings would be others; `queues`: these, with their `changes` (key, `now`, `then`), the number of messages
         that they would drop at once (`dropped`), and `dead_lettered`, whether those go to a dead letter exchange;
         `dropped`: number of messages that all queues would delete; `exchanges`: names of those that would get another
-        alternate exchange.
+        alternate exchange, or know other ids.
 
     Raises NotFoundError, ForbiddenError, and BadRequestError with RabbitMQ's text if the policy is invalid.
     """
@@ -87,14 +88,17 @@ def _exchanges(place: VHost, tried: Policies) -> Steps[list[str]]:
     for number, exchange in enumerate(list(place.router.exchanges.values()), 1):
         if not number % _PIECE:
             yield None
-        if exchange.name and "alternate-exchange" not in exchange.arguments:
-            now, then = (
-                each.applied(EXCHANGES, exchange.name).definition.get("alternate-exchange")
-                for each in (place.policies, tried)
-            )
-            if now != then:
-                found.append(json_text(exchange.name))
+        now, then = (each.applied(EXCHANGES, exchange.name).definition for each in (place.policies, tried))
+        if exchange.name and now != then and _is_changed(exchange, now, then):
+            found.append(json_text(exchange.name))
     return found
+
+
+def _is_changed(exchange: Exchange, now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
+    key = "alternate-exchange"
+    if key not in exchange.arguments and now.get(key) != then.get(key):
+        return True
+    return exchange_settings(exchange.arguments, now) != exchange_settings(exchange.arguments, then)
 
 
 def _row(queue: Queue, then: QueueSettings) -> dict[str, Any]:

@@ -273,6 +273,8 @@ def forget_ids_of_exchange(call: Call, vhost: str, exchange: str) -> Item:
 
 
 def _forget_ids(call: Call, vhost: str, name: str, kind: Kind) -> Item:
-    asked = call.query.text("id") or None
+    asked = call.query.text("id") if "id" in call.query else None
+    if asked == "":  # as of a script whose variable is not set
+        raise bad_request("'id' is the id to forget; without it all are forgotten")
     with call.changing():
         return Item({"forgotten": call.administration.known_ids.forget(call.actor, vhost, name, asked, kind)})

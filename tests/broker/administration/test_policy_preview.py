@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node
+from doubles.fakes import Client, DiskNode, Node, settle
 
 from leveret.broker.administration import BadRequestError, ForbiddenError
 from leveret.broker.administration.policy_preview import policy_preview
@@ -103,6 +103,18 @@ def test_exchanges_with_another_alternate_exchange_are_named(node):
     found = preview(node, "lost", term("^amq.topic$", alternate_exchange="lost"))
 
     assert ["amq.topic"] == found["exchanges"]
+
+
+def test_exchanges_that_would_take_each_message_once_are_named(node):
+    """And those that would forget their ids; one with another mode is for queues."""
+    for definition, expected in (
+        ({"deduplicate": "message_id"}, ["amq.topic"]),
+        ({"deduplicate": "message_id", "deduplicate_mode": "running"}, []),
+    ):
+        assert expected == preview(node, "once", term("^amq.topic$", **definition))["exchanges"]
+    node.vhosts["/"].policies.set("once", "^amq.topic$", {"deduplicate": "message_id"})
+    settle(node)
+    assert ["amq.topic"] == preview(node, "once", None)["exchanges"]
 
 
 def test_a_preview_needs_the_right_to_set_the_policy(node):

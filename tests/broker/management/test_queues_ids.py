@@ -70,6 +70,13 @@ def test_ids_are_forgotten(node):
     assert 3 == sum(row["messages"] for row in api.get("queues") if row["name"] != "r") + 1
 
 
+def test_an_empty_id_does_not_stand_for_all(node):
+    """No queue knows it, and a script that has lost its id must not have all ids forgotten."""
+    api = Api(node, OPERATOR)
+    assert 400 == api.request("DELETE", f"{IDS}?id=").status
+    assert [2, 2] == [row["ids"] for row in api.get("leveret/ids")]
+
+
 def test_who_may_do_what(node):
     """Looking needs read, forgetting configure; a queue that takes all has nothing to look at."""
     api = Api(node, OPERATOR)
