@@ -352,7 +352,7 @@ class TestRepeats:
         assert [["2 multiple"], ["4 multiple"], ["5"]] == found
 
     def test_a_verdict_on_an_earlier_message_leaves_the_id(self, node):
-        """What becomes of the first one does not matter to one that was taken after the id was forgotten."""
+        """A verdict on the first message does not change one that was taken after the id was forgotten."""
         client = ready(node, confirms=True)
         do(
             client,
