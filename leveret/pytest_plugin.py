@@ -96,6 +96,8 @@ def configured(config: pytest.Config, profile: str = "") -> dict[str, str]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Check the configuration, and start the broker for tests that do not ask a fixture for it. Raises UsageError."""
+    # pytest compiles each module of a package with a plugin anew, to explain its asserts: of the broker for a second
+    getattr(early_config.pluginmanager.rewrite_hook, "_must_rewrite", set()).discard("leveret")
     port: int | None = early_config.known_args_namespace.leveret_port
     variables = settings(early_config, "leveret_env")
     if port is None and not variables:

@@ -68,6 +68,29 @@ def test_names():
     ).assert_outcomes(passed=3)
 
 
+def test_the_broker_is_loaded_as_it_was_compiled(pytester, run):
+    """Pytest compiles no module of the broker again, as it does with those of other packages that have a plugin."""
+    pytester.makepyfile(
+        marks_packages="""
+def pytest_addoption(pluginmanager):
+    pluginmanager.rewrite_hook.mark_rewrite("leveret")
+"""
+    )
+    run(
+        """
+import sys
+
+def test_loaders(leveret):
+    assert {"SourceFileLoader"} == {
+        type(module.__spec__.loader).__name__
+        for name, module in sys.modules.items()
+        if name.startswith("leveret.broker.")
+    }
+""",
+        *("-p", "marks_packages", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
+    ).assert_outcomes(passed=1)
+
+
 def test_clients_that_a_test_has_left_are_disconnected(run):
     """Connections that a test leaves open are closed with its vhost, and nothing waits for them."""
     run(
