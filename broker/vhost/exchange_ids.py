@@ -4,7 +4,8 @@ Theory. An exchange with `x-deduplicate` keeps ids as a queue does (`broker.queu
 publish, and does not follow what becomes of the messages. It is asked before a message goes to any queue; a repeat
 goes to none. The first one is known once all its queues have it: one that a queue refuses, or that has no queue, leaves
 no id. No commit begins between the first queue's run and the last one's (`Turn.is_split`), nor before the run of this:
-so an id is on disk if and only if all copies of its message are.
+so an id is on disk if and only if all copies of its message are. But one whose body gets a file waits for that, and no
+queue tells this of a message that ends before: a kill then loses its id.
 
 Only publishes to the exchange itself count: not what it gets by bindings, as an alternate or dead letter exchange.
 """

@@ -425,6 +425,19 @@ class TestSettings:
             do(client, make(Exchange.Delete, 0, "f", False, False))
         assert before == len(node.context.timers)
 
+    @pytest.mark.xfail(strict=True, reason="an exchange is not told when a message ends; its queue would be")
+    def test_the_id_of_a_message_that_ends_before_its_file_is_there(self, disk_node):
+        """A message is settled before its body is in a file: what its consumer publishes then is stored with the id."""
+        client = ready(disk_node, "q")
+        publish(client, body=bytes(disk_node.disk.blob_threshold))
+        disk_node.run_turn()
+        do(client, make(Basic.Get, 0, "q", True))
+        disk_node.commit()
+        again = disk_node.killed()
+        known = again.vhosts["/"].once["e"].known_until("1")
+        again.disk.close()
+        assert known is not None
+
     @pytest.mark.parametrize("is_killed", [False, True])
     def test_ids_that_come_after_others_survive_these(self, disk_node, monkeypatch, is_killed):
         """While commits sweep the rows of a policy that went away, those of the next one have a line of their own."""
