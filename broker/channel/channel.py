@@ -448,7 +448,9 @@ class Channel:
         mark = None if ids is None else ids.mark_of(message)
         if ids is None or mark is None:
             return False
-        return ids.answers(mark, queues, self.confirms, persistent=persistent)
+        awaits = self.confirms is not None
+        is_stored = self.vhost.disk is not None and is_stored_by(queues, persistent=persistent, awaits=awaits)
+        return ids.answers(mark, is_stored=is_stored)
 
     def _tap(
         self,

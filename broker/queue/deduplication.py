@@ -199,15 +199,18 @@ class Deduplication:
         """Return whether an id is known."""
         return self._ids.value(mark) != FREE
 
+    def answers(self, mark: bytes, *, is_stored: bool) -> bool:
+        """Return whether a message would be a repeat: not if it is stored, and the first one is in memory only."""
+        ids = self._ids
+        return self.knows(mark) and not (is_stored and not ids.is_stored(mark) and ids.is_in_memory(mark))
+
     def is_repeat(self, mark: bytes, message: Message) -> bool:
         """Return whether a message is a repeat, which is counted, and whose publisher hears from here."""
-        ids = self._ids
-        if not self.knows(mark):
+        is_stored = self._notes.stores(message)
+        if not self.answers(mark, is_stored=is_stored):
             return False
-        if self._notes.stores(message) and not ids.is_stored(mark):
-            if ids.is_in_memory(mark):
-                return False
-            ids.keep(mark)  # a consumer has settled the first one
+        if is_stored and not self._ids.is_stored(mark):
+            self._ids.keep(mark)  # a consumer has settled the first one
         self.owner.tally.repeated += 1
         self._notes.add_repeat(mark, message)
         self.owner.touch()

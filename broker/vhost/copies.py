@@ -55,8 +55,13 @@ def saved_among(queues: Sequence[Queue], *, persistent: bool) -> tuple[Queue, ..
     return ()
 
 
-def is_stored_by(queues: Sequence[Queue], *, persistent: bool) -> bool:
-    """Return whether some of the queues store a message: whether `saved_among` has any."""
+def is_stored_by(queues: Sequence[Queue], *, persistent: bool, awaits: bool = False) -> bool:
+    """Return whether some of the queues store a message: whether `saved_among` has any.
+
+    `awaits`: not those whose consumers its publisher waits for, which keep it in memory.
+    """
+    if awaits:
+        queues = [queue for queue in queues if not queue.awaits_consumers]
     for queue in queues:  # noqa: SIM110 - a generator costs more, for each message
         if queue.durable and (persistent or queue.saves_all):
             return True
@@ -103,8 +108,7 @@ class Copies:
         self.is_finished = False  # True if no further queue gets it
         self.is_taken = True  # True while no queue has refused it
         self.on_refused: Callable[[], object] | None = None  # called when a queue refuses it
-        others = [queue for queue in queues if not queue.awaits_consumers] if self._awaits else queues
-        if is_stored_by(others, persistent=persistent):
+        if is_stored_by(queues, persistent=persistent, awaits=self._awaits):
             if isinstance(message, Persistent):
                 message.copies = message.open_copies = 1
                 self._saved = message

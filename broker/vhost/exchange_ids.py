@@ -57,16 +57,6 @@ class ExchangeIds(Deduplication):
 
     # -- publishes ----------------------------------------------------------------------------------------------------
 
-    def answers(
-        self, mark: bytes, queues: Sequence[Queue], confirms: ChannelConfirms | None, *, persistent: bool
-    ) -> bool:
-        """Return whether a message for these queues would be a repeat, as `drops` does."""
-        ids = self._ids
-        if not self.knows(mark):
-            return False
-        is_safe = self._disk is None or ids.is_stored(mark) or not ids.is_in_memory(mark)
-        return is_safe or not _is_stored_by(queues, confirms, persistent=persistent)
-
     def drops(
         self,
         mark: bytes,
@@ -78,7 +68,7 @@ class ExchangeIds(Deduplication):
     ) -> bool:
         """Return whether a message for these queues is a repeat; its channel's `confirms` have just numbered it."""
         content = message.address, message.content, message.channel_id
-        if _is_stored_by(queues, confirms, persistent=persistent):
+        if is_stored_by(queues, persistent=persistent, awaits=confirms is not None):
             message = Persistent(*content, confirms, 0 if confirms is None else confirms.seq_no, 1)
         elif confirms is not None:
             message = Promised(*content, Promise(confirms, confirms.seq_no, 1))
@@ -174,13 +164,6 @@ class ExchangeIds(Deduplication):
         """Note the ids that this turn has taken."""
         self.note()
         return False
-
-
-def _is_stored_by(queues: Sequence[Queue], confirms: ChannelConfirms | None, *, persistent: bool) -> bool:
-    """Return whether queues store a message, as `Copies` does: not those whose consumers its publisher waits for."""
-    if confirms is not None:
-        queues = [queue for queue in queues if not queue.awaits_consumers]
-    return is_stored_by(queues, persistent=persistent)
 
 
 def configure_ids(
