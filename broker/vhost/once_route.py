@@ -40,10 +40,7 @@ class OnceRoute(Route):
                 queue.inbox_persistent = False
             if largest > SMALL and largest > queue.largest:
                 queue.largest = largest
-        channel.published += count
-        self.tally.published += count
-        if channel.confirms is not None:
-            channel.number_publishes(self, count)
+        self._published(channel, count)
 
 
 def _refuse(channel: ClientChannel, message: Message, at: int, *, copies: int) -> None:

@@ -28,7 +28,7 @@ from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
 from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.interfaces import ClientChannel
 from leveret.broker.queue.queue import SMALL, Queue
-from leveret.broker.vhost.copies import saved_among
+from leveret.broker.vhost.copies import is_stored_by, saved_among
 from leveret.broker.vhost.direct_reply_to import REPLY_TO
 from leveret.broker.vhost.firehose import Firehose
 from leveret.broker.vhost.tail import ExchangeTap
@@ -138,12 +138,21 @@ class Route:
         if channel.confirms is not None:
             channel.number_publishes(self, count)
 
+    def _published(self, channel: ClientChannel, count: int) -> None:
+        """Count and number the next messages of a channel; `put` does it in place, as it is called for each run."""
+        channel.published += count
+        self.tally.published += count
+        if channel.confirms is not None:
+            channel.number_publishes(self, count)
+
     def make(self, channel: ClientChannel, contents: Sequence[bytes]) -> Sequence[Message]:
         """Create the next messages of the channel for the queues' inboxes; their confirms are withheld for now."""
-        address, number, copies = self.address, channel.number, len(self.durable)
         for queue in self.durable:
             queue.inbox_persistent = True
-        confirms = channel.confirms
+        return self._persistent(channel, contents, len(self.durable))
+
+    def _persistent(self, channel: ClientChannel, contents: Sequence[bytes], copies: int) -> list[Message]:
+        address, number, confirms = self.address, channel.number, channel.confirms
         if confirms is None:
             return [Persistent(address, content, number, None, 0, copies) for content in contents]
         seq_no = confirms.seq_no + 1
@@ -207,24 +216,12 @@ class HoldRoute(Route):
         self, channel: ClientChannel, contents: Sequence[bytes], dues: Sequence[int], *, persistent: bool
     ) -> None:
         """Have the queue hold the next messages of a channel until their times (epoch ms), count and number them."""
-        (queue,), address, number, confirms = self.queues, self.address, channel.number, channel.confirms
-        messages: Sequence[Message]
-        if queue.durable and (persistent or queue.saves_all):
-            seq_no = 0 if confirms is None else confirms.seq_no + 1
-            if confirms is not None:
-                confirms.hold(seq_no, len(contents))
-            messages = [
-                Persistent(address, content, number, confirms, confirm, 1)
-                for confirm, content in enumerate(contents, seq_no)
-            ]
+        if is_stored_by(self.queues, persistent=persistent):
+            messages = self._persistent(channel, contents, 1)
         else:
-            messages = [Message(address, content, number) for content in contents]
+            messages = [Message(self.address, content, channel.number) for content in contents]
         self.hold.accept_all(messages, dues)
-        count = len(messages)
-        channel.published += count
-        self.tally.published += count
-        if confirms is not None:
-            channel.number_publishes(self, count)
+        self._published(channel, len(messages))
 
 
 class PropertyDemands:
