@@ -4,7 +4,6 @@ Each is a dict of facts, for programs, with `lines`, which say the same to peopl
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +31,7 @@ from leveret.broker.administration.route_explanation import (
     counted,
     lines_of_publish,
     matching_bindings,
+    moment,
     named,
     route_of,
 )
@@ -275,7 +275,7 @@ def _lines_of_queue(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _lines_of_retention(facts: Mapping[str, Any]) -> Iterator[str]:
-    since = "" if facts["oldest"] is None else f", acked since {_time(facts['oldest'])}"
+    since = "" if facts["oldest"] is None else f", acked since {moment(facts['oldest'])}"
     least = "" if facts["exact"] else "at least "
     yield f"retains {least}{counted(facts['messages'], 'acked message')} with {facts['bytes']} bytes{since}"
     for cause, count in facts["skipped"].items():
@@ -515,15 +515,15 @@ def _first(death: dict[str, Any]) -> str:
     seconds = time_of(death)
     if seconds is None:
         return ""
-    return f" (first at {_time(seconds * 1000)})"
+    return f" (first at {moment(seconds * 1000)})"
 
 
 def _waits(queue: Queue, view: MessageView, number: int) -> Iterator[str]:
     if view.state == "held":
-        yield f"the queue holds it until {_time(view.due or 0)}"
+        yield f"the queue holds it until {moment(view.due or 0)}"
         return
     if view.state == "delayed":
-        yield f"its exchange keeps it until {_time(view.due or 0)}"
+        yield f"its exchange keeps it until {moment(view.due or 0)}"
         return
     if view.state == "unacked":
         since = "" if view.unacked_for is None else f" for {int(view.unacked_for)} s"
@@ -577,9 +577,9 @@ def _will(broker: AdministeredBroker, queue: Queue, view: MessageView) -> Iterat
     if view.expires is not None:
         left = (view.expires - broker.wall_clock()) // 1000
         yield (
-            f"expires at {_time(view.expires)}, in {left} s"
+            f"expires at {moment(view.expires)}, in {left} s"
             if left > 0
-            else f"expired at {_time(view.expires)}; it leaves the queue when it comes to its head"
+            else f"expired at {moment(view.expires)}; it leaves the queue when it comes to its head"
         )
     limit = settings.delivery_limit
     if limit is not None and limit != COUNTED:
@@ -588,7 +588,3 @@ def _will(broker: AdministeredBroker, queue: Queue, view: MessageView) -> Iterat
         yield "if it is rejected or expires, it is deleted: the queue has no dead letter exchange"
     else:
         yield f"if it is rejected or expires, it goes to exchange '{settings.dead_letter_exchange}'"
-
-
-def _time(milliseconds: int) -> str:
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -193,6 +193,11 @@ def _reached(queue: Queue, way: list[str], delay: int) -> dict[str, Any]:
     }
 
 
+def moment(milliseconds: int) -> str:
+    """Return a time since the epoch, in UTC."""
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, which has an s unless there is one of it."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
@@ -214,8 +219,8 @@ def lines_of_publish(facts: Mapping[str, Any], exchange: Exchange) -> Iterator[s
     if exchange.internal:
         yield "  clients may not publish to this exchange: it is internal"
     if facts["duplicate_of"] is not None:
-        first = datetime.fromtimestamp(facts["duplicate_of"] / 1000, UTC)
-        yield f"  not routed: duplicate of a message of {first:%Y-%m-%dT%H:%M:%SZ}; the first one was routed so:"
+        first = moment(facts["duplicate_of"])
+        yield f"  not routed: duplicate of a message of {first}; the first one was routed so:"
     elif (ids := facts["ids"]) is not None:
         known, repeated = counted(ids["ids"], "id"), counted(ids["repeated"], "repeat")
         yield f"  the exchange takes each message once ({ids['deduplicate']}): knows {known}, dropped {repeated}"
