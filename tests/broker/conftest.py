@@ -2,9 +2,10 @@
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from doubles.fakes import Client, Node
+from doubles.fakes import Client, DiskNode, Node
 from samples.certificates import Authority
 
 
@@ -12,6 +13,14 @@ from samples.certificates import Authority
 def node() -> Node:
     """A broker without a disk."""
     return Node()
+
+
+@pytest.fixture
+def disk_node(tmp_path: Path) -> Iterator[DiskNode]:
+    """A broker with a data directory; a test may kill it, and has to close the disk of what it starts after it."""
+    made = DiskNode(tmp_path)
+    yield made
+    made.disk.close()
 
 
 @pytest.fixture

@@ -52,13 +52,6 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
         yield made
 
 
-@pytest.fixture
-def disk_node(tmp_path: Path) -> Iterator[DiskNode]:
-    made = DiskNode(tmp_path)
-    yield made
-    made.disk.close()
-
-
 def ready(node: Node, arguments: Table, name: str = "q", *, confirms: bool = False) -> Client:
     """Return a client that has declared a durable queue."""
     client = Client(node)

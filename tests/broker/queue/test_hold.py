@@ -26,13 +26,6 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
         yield made
 
 
-@pytest.fixture
-def disk_node(tmp_path: Path) -> Iterator[DiskNode]:
-    made = [DiskNode(tmp_path)]
-    yield made[0]
-    made[0].disk.close()
-
-
 def ready(node: Node, name: str = "q", arguments: Any = None) -> Client:
     """Return a client that has declared a durable queue, with `x-allow-hold` by default."""
     client = Client(node)

@@ -265,11 +265,6 @@ def test_an_unused_queue_begins_to_expire_when_nothing_waits(node):
     assert "q" not in node.vhosts["/"].queues
 
 
-@pytest.fixture
-def disk_node(tmp_path: Path) -> DiskNode:
-    return DiskNode(tmp_path)
-
-
 @pytest.mark.parametrize("priorities", [{}, {"x_max_priority": ("signedint", 5)}])
 def test_after_a_kill_nobody_gets_it_before_its_time(disk_node, priorities):
     """A message that waits when the broker is killed is not delivered early, others are, and it comes once."""

@@ -1,8 +1,6 @@
 """Delayed messages: exchanges that delay, their lines, and restarts of the broker."""
 
 import gc
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,14 +75,6 @@ def bodies(client: Client) -> list[bytes]:
 def line_of(node: Node, name: str = "d") -> Any:
     """Return the delay line of an exchange."""
     return node.vhosts["/"].router.exchanges[name].line
-
-
-@pytest.fixture
-def disk_node(tmp_path: Path) -> Iterator[DiskNode]:
-    made = [DiskNode(tmp_path)]
-
-    yield made[0]
-    made[0].disk.close()
 
 
 class TestDelay:

@@ -25,13 +25,6 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
         yield made
 
 
-@pytest.fixture
-def disk_node(tmp_path: Path) -> Iterator[DiskNode]:
-    made = DiskNode(tmp_path)
-    yield made
-    made.disk.close()
-
-
 def do(client: Client, *methods: Any) -> list[str]:
     """Send methods, each of which has its effect before the next; returns the answers."""
     for method in methods:
