@@ -17,6 +17,7 @@ the clients are the same. In this order:
 
 import argparse
 import contextlib
+import importlib.util
 import math
 import os
 import random
@@ -31,6 +32,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from celery import Celery
+from kombu.exceptions import OperationalError
 
 from bench import brokers
 from bench.results import Report
@@ -256,6 +258,18 @@ def kills(folder: Path, rounds: int, count: int, report: Report) -> None:
     )
 
 
+def fault(url: str) -> str:
+    """Return why Celery's client cannot reach a broker; empty if it can."""
+    if url.startswith("redis") and not importlib.util.find_spec("redis"):  # kombu would find a None
+        return "the Python package redis is not installed"
+    try:
+        with Celery(broker=url).connection_for_write() as connection:
+            connection.ensure_connection(max_retries=1, timeout=5)
+    except (OSError, OperationalError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 def started(folder: Path) -> brokers.Broker:
     """Start a broker whose queues hold tasks until their ETA."""
     subject = brokers.start("leveret", folder)
@@ -291,6 +305,10 @@ def main() -> None:
         "--peer", action="append", default=[], metavar="NAME=URL", help="another running broker"
     )
     arguments = parser.parse_args()
+    peers = dict(each.split("=", 1) for each in arguments.peer)
+    for name, url in peers.items():
+        if reason := fault(url):
+            parser.error(f"no connection to the peer {name} at {url}: {reason}")
     report, rows = Report("celery_delays"), []
     with tempfile.TemporaryDirectory(prefix="leveret-bench-") as scratch, contextlib.ExitStack() as stack:
         folder = Path(scratch)
@@ -301,7 +319,7 @@ def main() -> None:
         for name, subject in ((HELD, started(places[0])), ("leveret", brokers.start("leveret", places[1]))):
             stack.callback(subject.stop)
             urls[name] = f"amqp://guest:guest@127.0.0.1:{subject.port}//"
-        urls |= dict(each.split("=", 1) for each in arguments.peer)
+        urls |= peers
         for name, url in urls.items():
             wait = behind(url, folder, arguments.eta)
             idle, full, empty, loaded = many(url, folder, arguments.tasks)
