@@ -11,10 +11,10 @@ the id of the body, and the owner decides what becomes of it: a record that take
 
 Memory needs only the beginning of the schedule, the *window*: everything due before the `horizon`, in a heap. Messages
 due later are on disk only and are read when the window runs low. A read sorts the keys of the buckets that begin next,
-and returns the first rows; the keys that follow are kept as well (`Start.ahead`), or each read would sort them again.
-So a million pending messages take no more memory than the window, whatever their order. A new message that is due
-before the horizon is added to the heap as well; a heap that has grown too large drops its end, which moves the horizon
-nearer.
+and returns the first rows. The keys that follow are kept as well (`Start.ahead`), until a message comes among them, or
+each read would sort them again. So a million pending messages take no more memory than the window, whatever their
+order. A new message that is due before the horizon is added to the heap as well; a heap that has grown too large drops
+its end, which moves the horizon nearer.
 
 A read runs in another thread and sees some earlier commit, which may lack recently added messages and still have
 recently removed ones. So both are remembered: `_fresh` until a read would see the row, `_gone` until it would not.
@@ -29,7 +29,6 @@ transaction.
 """
 
 import logging
-from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from struct import Struct
@@ -174,8 +173,12 @@ class Start(NamedTuple):
     due: Due
     ahead: Sequence[
         Due
-    ] = ()  # the rows that an earlier read has seen from there on, in order; empty: not known
+    ] = ()  # the rows that an earlier read has seen from there on, sorted; empty: not known
     stop: Due | None = None  # the place from which there may be others, None if there are none
+
+    def has_ahead(self, due: Due) -> bool:
+        """Return whether a message would have to be among those known `ahead`."""
+        return bool(self.ahead) and self.due <= due and (self.stop is None or due < self.stop)
 
 
 class DelayedRows(NamedTuple):
@@ -337,21 +340,18 @@ class Window:
     """
 
     __slots__ = (
-        "_ahead",
-        "_dropped",
         "_fresh",
         "_gone",
         "_heap",
-        "_horizon",
         "_latest",
+        "_next",
         "_octets",
+        "_reading",
+        "_rows",
         "_size",
-        "_start",
-        "_stop",
         "_stored",
         "_unseen",
         "count",
-        "loading",
         "octets",
     )
 
@@ -359,13 +359,12 @@ class Window:
         self._stored = stored
         self._size = size
         self._octets = octets
-        self._heap: list[tuple[Due, bytes]] = []
-        self.octets = 0  # bytes that the heap takes
-        self._dropped: set[Due] = set()  # discarded ones still in the heap, which may be very large
-        self._horizon: Due | None = None  # all messages due before it are in the heap; None: all messages are
-        self._ahead: list[Due] = []
-        """Messages due from the horizon on, before `_stop`, in order; gone ones may be among them. Empty: not known."""
-        self._stop: Due | None = None  # None if there are no others
+        self._rows: dict[Due, bytes] = {}
+        self._heap: list[Due] = []  # their places; discarded ones may be among them, but not the first
+        self.octets = 0  # bytes that the rows take
+        self._next: Start | None = (
+            None  # the horizon, all messages due before it are here; None: all messages are
+        )
         self._latest: Due = (0, 0)
         """The last of the messages taken so far, by its due time: no earlier one that is on disk only can be
         distinguished from one that was taken."""
@@ -373,17 +372,16 @@ class Window:
         self._gone: set[Due] = set()
         self._unseen: list[tuple[Sequence[Due], Sequence[Due]]] = []
         """Rows added and removed by commits during the current read."""
-        self._start: Due = (0, 0)  # start of the current read
-        self.loading = False  # whether a read is in progress
+        self._reading: Start | None = None  # start of the current read
         self.count = 0  # all pending messages
 
     def recovered(self, count: int) -> None:
         """Set the number of messages on disk. Call it on a new window only, which then needs a read (`wanted`)."""
         self.count = count
-        self._horizon = (0, 0) if count else None
+        self._next = Start((0, 0)) if count else None
 
     def __len__(self) -> int:
-        return len(self._heap) - len(self._dropped)
+        return len(self._rows)
 
     @property
     def remembered(self) -> int:
@@ -395,64 +393,54 @@ class Window:
         self.count += 1
         if self._stored:
             self._fresh[due] = value
-        if self._horizon is None or due < self._horizon:
-            heappush(self._heap, (due, value))
+        following = self._next
+        if following is None or due < following.due:
+            self._rows[due] = value
+            heappush(self._heap, due)
             self.octets += len(value) + _OVERHEAD
-            if self._stored and (len(self._heap) > 2 * self._size or self.octets > 2 * self._octets):
+            if self._stored and (len(self._rows) > 2 * self._size or self.octets > 2 * self._octets):
                 self._trim()
-        elif self._ahead and (self._stop is None or due < self._stop):
-            insort(self._ahead, due)
-            self._cut()
+        elif following.has_ahead(due):
+            self._next = Start(following.due)
 
     def _trim(self) -> None:
-        """Drop the end of a heap that has grown too large; those messages remain on disk."""
-        heap = self._heap
-        heap.sort()
+        """Drop the last rows if there are too many; those messages remain on disk."""
+        rows, places = self._rows, sorted(self._rows)
         octets = kept = 0
-        for kept, (_, value) in enumerate(heap):
+        for kept, due in enumerate(places):
             if kept and (kept >= self._size or octets > self._octets):
                 break
-            octets += len(value) + _OVERHEAD
+            octets += len(rows[due]) + _OVERHEAD
         else:
             return  # a single, very large message
-        if self._ahead:
-            self._ahead[:0] = [due for due, _ in heap[kept:]]
-            self._cut()
-        self._horizon = heap[kept][0]
-        del heap[kept:]
-        self.octets = octets
-
-    def _cut(self) -> None:
-        """Forget places far ahead, if there are too many."""
-        if len(self._ahead) > 2 * AHEAD:
-            self._stop = self._ahead[AHEAD]
-            del self._ahead[AHEAD:]
+        for due in places[kept:]:
+            del rows[due]
+        self._heap, self.octets = places[:kept], octets
+        self._next = Start(places[kept])
 
     @property
     def next_due(self) -> int | None:
         """Return when the first message in memory is due (epoch ms); None if there is none."""
-        return self._heap[0][0][0] if self._heap else None
+        return self._heap[0][0] if self._heap else None
 
     def is_due(self, now: int) -> bool:
         """Return whether the first message in memory is due at `now` (epoch ms)."""
-        return bool(self._heap) and self._heap[0][0][0] <= now
+        return bool(self._heap) and self._heap[0][0] <= now
 
     def take(self, now: int) -> tuple[Due, bytes] | None:
         """Remove and return the first message that is due at `now` (epoch ms); the caller has its row deleted."""
-        heap = self._heap
         if not self.is_due(now):
             return None
-        first = heappop(heap)
-        due, value = first
+        due = heappop(self._heap)
+        value = self._rows.pop(due)
         self._latest = max(self._latest, due)
         self.octets -= len(value) + _OVERHEAD
         self.count -= 1
         if self._stored:
             self._fresh.pop(due, None)
             self._gone.add(due)
-        elif self._dropped:
-            self._uncover()
-        return first
+        self._uncover()
+        return due, value
 
     def discard(self, dues: Collection[Due]) -> set[Due]:
         """Remove messages, wherever they are; returns those that were still pending. The caller deletes their rows.
@@ -460,48 +448,30 @@ class Window:
         No other code may discard messages of the look before this has removed its own. After the clock was set back
         some that are on disk only are left.
         """
-        if not self._stored:
-            return self._discard_from_memory(dues)
-        here, gone, latest = {due for due, _ in self._heap}, self._gone, self._latest
-        away = _NEVER if self._horizon is None else self._horizon
-        found = {due for due in dues if due in here or (due >= away and due > latest and due not in gone)}
+        rows, gone, latest = self._rows, self._gone, self._latest
+        away = _NEVER if self._next is None else self._next.due
+        found = {due for due in dues if due in rows or (due >= away and due > latest and due not in gone)}
         self.count -= len(found)
-        self._remove(found)
         for due in found:
+            if (value := rows.pop(due, None)) is not None:
+                self.octets -= len(value) + _OVERHEAD
             self._fresh.pop(due, None)
-        self._gone |= found
-        return found
-
-    def _discard_from_memory(self, dues: Collection[Due]) -> set[Due]:
-        """Discard messages that are all in the heap; it is searched as seldom as possible."""
-        dropped, latest = self._dropped, self._latest
-        found = set(dues) - dropped
-        if any(due <= latest for due in found):  # taken since, or the clock was set back
-            found.intersection_update([due for due, _ in self._heap])
-        self.count -= len(found)
-        dropped |= found
-        if 2 * len(dropped) > len(self._heap):
-            self._remove(dropped)
-            dropped.clear()
+        if self._stored:
+            gone |= found
+        if len(self._heap) > 2 * len(rows):
+            self._heap = sorted(rows)
         self._uncover()
         return found
 
-    def _remove(self, dues: Collection[Due]) -> None:
-        self._heap = [each for each in self._heap if each[0] not in dues]
-        heapify(self._heap)
-        self.octets = sum([len(value) + _OVERHEAD for _, value in self._heap])
-
     def _uncover(self) -> None:
         """Have a message at the head of the heap that is still pending."""
-        heap, dropped = self._heap, self._dropped
-        while dropped and heap and heap[0][0] in dropped:
-            due, value = heappop(heap)
-            dropped.remove(due)
-            self.octets -= len(value) + _OVERHEAD
+        heap, rows = self._heap, self._rows
+        while heap and heap[0] not in rows:
+            heappop(heap)
 
     def committed(self, put: Sequence[Due], taken: Sequence[Due]) -> None:
         """Note that the rows `put` are now on disk and the rows `taken` are deleted."""
-        if self.loading:
+        if self._reading is not None:
             self._unseen.append((put, taken))
         else:
             self._see(put, taken)
@@ -517,52 +487,39 @@ class Window:
         The rows in memory; the due time from which on there are others on disk, None if there are none; and those rows
         on disk that are no longer wanted.
         """
-        rows = dict(self._heap)
-        rows.update(self._fresh)
-        for due in self._dropped:
-            del rows[due]
-        return rows, self._horizon, set(self._gone)
+        return self._rows | self._fresh, None if self._next is None else self._next.due, set(self._gone)
 
     def wanted(self) -> Start | None:
         """Return the start of the read that is needed now, or None; the caller must call `loaded` with its result."""
-        start = self._horizon
-        low = len(self._heap) <= self._size // 2 and self.octets <= self._octets // 2
-        if start is None or self.loading or not low:
+        is_low = len(self._rows) <= self._size // 2 and self.octets <= self._octets // 2
+        if self._reading is not None or not is_low:
             return None
-        self._start = start
-        self.loading = True
-        return Start(start, tuple(self._ahead), self._stop)
+        self._reading = self._next
+        return self._reading
 
     def loaded(self, read: DelayedRows) -> int:
         """Add the rows read from the start that `wanted` returned.
 
         Returns the number of messages that were counted but cannot be found, which only damage can explain.
         """
-        self.loading = False
-        start, missing = self._start, 0
-        if self._horizon == start:  # otherwise the window was trimmed meanwhile, and there would be a gap
-            found: dict[Due, bytes] = dict(read.rows)
-            horizon, ahead, stop = read.next or (None, (), None)
-            self._ahead, self._stop = list(ahead), stop
-            found |= {
-                each: value
-                for each, value in self._fresh.items()
-                if each >= start and (horizon is None or each < horizon)
-            }
+        start, self._reading, missing = self._reading, None, 0
+        # otherwise the window was trimmed meanwhile, and there would be a gap
+        if start is not None and self._next is not None and self._next.due == start.due:
+            following = read.next
+            horizon = _NEVER if following is None else following.due
+            found = dict(read.rows)
+            found |= {due: value for due, value in self._fresh.items() if start.due <= due < horizon}
             for gone in self._gone:
                 found.pop(gone, None)
-            if horizon is not None and ahead:
-                for each in self._fresh:
-                    if each >= horizon and (stop is None or each < stop):
-                        at = bisect_left(self._ahead, each)
-                        if self._ahead[at : at + 1] != [each]:
-                            self._ahead.insert(at, each)
-            self._heap += found.items()
+            self._rows |= found
+            self._heap += found
             heapify(self._heap)
             self.octets += sum(map(len, found.values())) + _OVERHEAD * len(found)
-            self._horizon = horizon
-            if horizon is None:
-                missing, self.count = self.count - len(self._heap), len(self._heap)
+            if following is None:
+                missing, self.count = self.count - len(self._rows), len(self._rows)
+            elif any(map(following.has_ahead, self._fresh)):
+                following = Start(horizon)
+            self._next = following
         unseen, self._unseen = self._unseen, []
         for put, taken in unseen:
             self._see(put, taken)
