@@ -33,7 +33,7 @@ from leveret.broker.auth.users import User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.message_filter.message_facts import MessageFacts
 from leveret.broker.queue.delivery_limit import count_headers
-from leveret.broker.queue.due_line import DueLine
+from leveret.broker.queue.due_line import DueLine, Pieces
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.delayed_delivery import DelayLine
 from leveret.broker.vhost.vhost import VHost
@@ -154,7 +154,7 @@ class MessageAdministration(Group):
         counts = {} if queue.limits is None else queue.limits.deliveries.counts()
         snapshots: list[Any] = []
         lines: list[DueLine] = [*([queue.hold] if queue.hold else ()), *place.delay_lines()]
-        looks = [(line, line.peek(snapshots)) for line in lines if line.count]
+        looks = [(line, line.pieces(snapshots)) for line in lines if line.count]
         return _looked_at(queue, queue.backing.peek(most), holders, counts, looks)
 
     def peek_delayed(self, actor: User | None, vhost: str, name: str) -> Steps[list[MessageView]]:
@@ -162,7 +162,7 @@ class MessageAdministration(Group):
         place = entered(self._broker, actor, vhost, change=True)
         exchange = exchange_of(place, name)
         check_permission(self._broker, actor, place, "read", "exchange", name)
-        return _delayed(exchange.line.peek([]) if isinstance(exchange.line, DelayLine) else _nothing())
+        return _delayed(exchange.line.pieces([]) if isinstance(exchange.line, DelayLine) else ())
 
     def peek(self, actor: User | None, vhost: str, name: str, wanted: Wanted = SOME) -> Steps[Found]:
         """Look at messages of a queue; the user needs the permission to read it.
@@ -218,7 +218,7 @@ def _looked_at(
     peeking: Steps[Look],
     holders: Mapping[Any, tuple[str, str]],
     counts: Mapping[int, int],
-    lines: Iterable[tuple[DueLine, Steps[list[tuple[Due, Message]]]]],
+    lines: Iterable[tuple[DueLine, Pieces]],
 ) -> Steps[list[MessageView]]:
     found: list[MessageView] = []
     waiting = dict(queue.waiting)
@@ -256,23 +256,18 @@ def _goes_to(queue: Queue, line: DueLine, message: Message) -> bool:
 
 
 def _delayed(
-    peeking: Steps[list[tuple[Due, Message]]],
+    pieces: "Pieces | tuple[()]",
     wants: Callable[[Message], bool] = lambda _message: True,
     state: Literal["held", "delayed"] = "delayed",
 ) -> Steps[list[MessageView]]:
     found: list[MessageView] = []
-    messages = yield from peeking
-    for number, (due, message) in enumerate(messages, 1):
-        if wants(message):
-            found.append(view_of(message, state=state, due=due[0]))
-        if not number % PIECE:
-            yield None
+    while pieces and (piece := (yield from next_piece(pieces))) is not None:
+        for number, (due, message) in enumerate(piece, 1):
+            if wants(message):
+                found.append(view_of(message, state=state, due=due[0]))
+            if not number % PIECE:
+                yield None
     return found
-
-
-def _nothing() -> Steps[list[tuple[Due, Message]]]:
-    yield from ()
-    return []
 
 
 def _peeked_view(

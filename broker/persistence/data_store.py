@@ -391,10 +391,8 @@ class DataStore:
             recover(number, value, partial(self._rows_of, number, IDS))
         found = self.environment.recover_delayed(lines, {*queues, *map(retained_qid, queues)})
         for number, messages in found.items():
-            if number in lines:
-                lines[number].recover(messages)
-            else:
-                queues[owner_qid(number)].recover_held(number, messages, partial(self._rows_of, number))
+            take_over = lines[number].recover if number in lines else queues[owner_qid(number)].recover_held
+            take_over(number, messages, partial(self._rows_of, number))
         return sum(found.values())
 
     def _rows_of(self, line: int, table: str = DELAYED) -> Iterator[tuple[Due, bytes]]:

@@ -10,7 +10,7 @@ a queue whose messages wait for their next delivery (`broker.queue.retries.Retri
 Without a disk all messages stay in memory and are lost when the broker stops.
 """
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import heapify, heappop
@@ -51,13 +51,11 @@ PIECE = 256  # messages that a look decodes between two checks of the time
 LONGEST_TIMER = 24 * 60 * 60 * 1000
 """Milliseconds after which a timer fires at the latest: event loops count no centuries."""
 
-DelayLook = Generator[Callable[[], DelayedRows] | None, Any, list[tuple[Due, Message]]]
-"""A look in steps (see `storage.queues.backing_queue.Peeking`).
-
-It returns the messages with the times at which they are due, in that order; damaged ones are left out.
-"""
 Pieces = Generator[list[tuple[Due, Message]] | Callable[[], DelayedRows], Any, None]
-"""A look piece by piece: it yields messages with the times at which they are due, or a read."""
+"""A look piece by piece: it yields messages with the times at which they are due, in that order, or a read.
+
+Damaged messages are left out.
+"""
 
 
 class DelayDisk(Protocol):
@@ -234,7 +232,9 @@ class DueLine:
         `msg_id` is the id of a content that has a row of its own.
         """
         self._number += 1
-        due = when, numbered(self._number, when - self._context.clock())
+        self._add((when, numbered(self._number, when - self._context.clock())), address, content, msg_id)
+
+    def _add(self, due: Due, address: bytes, content: bytes, msg_id: int = 0) -> None:
         key = pack_key(self.number, due)
         value = pack_row(key, address, pack_reference(msg_id, len(content)) if msg_id else content)
         self.window.put(due, value + content if msg_id else value)
@@ -294,28 +294,16 @@ class DueLine:
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
-    def peek(self, snapshots: "list[FileSnapshot]") -> DelayLook:
-        """Look at all messages as they are now; the argument is that of `pieces`."""
-        return _whole(self.pieces(snapshots))
-
     def pieces(self, snapshots: "list[FileSnapshot]") -> Pieces:
         """Look at the messages as they are now, piece by piece, without taking any of them.
 
         Messages in memory are copied now; others are read from a snapshot of this moment, the one in the list or one
         that is added to it.
         """
-        return _pieces(self.number, *self._known(snapshots))
-
-    def _known(
-        self, snapshots: "list[FileSnapshot]"
-    ) -> "tuple[dict[Due, bytes], FileSnapshot | None, Due | None, Collection[Due]]":
-        """Return what memory knows now, and the snapshot with the rest."""
         rows, horizon, gone = self.window.peek()
-        if horizon is None or self._disk is None:
-            return rows, None, None, ()
-        if not snapshots:
+        if horizon is not None and self._disk is not None and not snapshots:
             snapshots.append(self._disk.snapshot())
-        return rows, snapshots[0], horizon, gone
+        return _pieces(self.number, rows, snapshots, horizon, gone)
 
     # -- out --------------------------------------------------------------------------------------------------------
 
@@ -393,8 +381,13 @@ class DueLine:
 
     # -- beginning and end ------------------------------------------------------------------------------------------
 
-    def recover(self, count: int) -> None:
-        """Set the number of messages that an earlier run has left; the caller runs a turn afterwards."""
+    def recover(self, line: int, count: int, rows: Callable[[], Iterable[tuple[Due, bytes]]]) -> None:
+        """Take over a number of messages of an earlier run; the caller runs a turn afterwards.
+
+        `line` is that of their rows, all of which `rows` reads.
+        """
+        del rows
+        self.number = line
         self.window.recovered(count)
         self.touch()
 
@@ -426,36 +419,21 @@ class DueLine:
             self._disk.journal.delete(TABLE, pack_line(self.number))
 
 
-def _whole(pieces: Pieces) -> DelayLook:
-    found: list[tuple[Due, Message]] = []
-    answer: Any = None
-    while True:
-        try:
-            piece = pieces.send(answer)
-        except StopIteration:
-            return found
-        if isinstance(piece, list):
-            found += piece
-            answer = yield None
-        else:
-            answer = yield piece
-
-
 def _pieces(
     line: int,
     rows: dict[Due, bytes],
-    snapshot: "FileSnapshot | None",
+    snapshots: "Sequence[FileSnapshot]",
     horizon: Due | None,
     gone: Collection[Due],
 ) -> Pieces:
     """Look at the messages of a line, in the order in which they are due: first those in memory, `rows`.
 
-    From the time `horizon` on there are others in the snapshot, of which some are `gone`.
+    From the time `horizon` on there are others in the first snapshot, of which some are `gone`.
     """
     start = None if horizon is None else Start(horizon)
-    while start is not None and snapshot is not None:
+    while start is not None and snapshots:
         yield from _decoded(line, rows, start.due)
-        found: DelayedRows = yield partial(snapshot.read_delayed, line, start)
+        found: DelayedRows = yield partial(snapshots[0].read_delayed, line, start)
         rows.update([each for each in found.rows if each[0] not in gone])
         start = found.next
     yield from _decoded(line, rows, None)

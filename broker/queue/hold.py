@@ -8,10 +8,9 @@ live begins. A body that the queue will store apart from its record is apart fro
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import repeat
-from typing import Protocol
 
 from leveret.broker.amqp.properties import Properties, is_persistent
 from leveret.broker.amqp.tables import Table, decode_value
@@ -28,9 +27,8 @@ from leveret.broker.queue.due_time import (
     with_time,
     without_delay,
 )
+from leveret.broker.queue.interfaces import OwningQueue, ParentVHost
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
-from leveret.broker.scheduling.node_context import NodeContext
-from leveret.broker.scheduling.turn import Turn
 from leveret.storage.delayed import Due
 from leveret.storage.message import Message, Moved, Stored, moving
 
@@ -39,49 +37,13 @@ log = logging.getLogger("leveret.queue")
 _NOTHING = b"", 0, 0
 
 
-class HoldingQueue(Protocol):
-    """The queue, as its hold sees it."""
-
-    name: str
-    vhost: str
-    durable: bool
-    saves_all: bool
-    qid: int
-
-    def touch(self) -> None:
-        """Run at the end of this turn."""
-
-    def admit(self, message: Message) -> None:
-        """Append a message at the end of this turn."""
-
-    def used(self) -> None:
-        """Restart the time until an unused queue expires."""
-
-    def cancelled(self, messages: Collection[Message]) -> None:
-        """Take note of held messages that are removed for good."""
-
-    def adopted(self, messages: Collection[Message]) -> None:
-        """Take note of messages that another queue has held."""
-
-
 class Hold(DueLine):
-    """The held messages of one queue; those of a queue that is not durable are in memory only.
+    """The held messages of one queue; those of a queue that is not durable are in memory only."""
 
-    `holds_promises`: false to refuse messages whose publishers wait for a consumer.
-    """
-
-    def __init__(
-        self,
-        queue: HoldingQueue,
-        turn: Turn,
-        context: NodeContext,
-        disk: DelayDisk | None,
-        *,
-        holds_promises: bool = True,
-    ) -> None:
-        super().__init__(turn, context, disk)
-        self._holds_promises = holds_promises
+    def __init__(self, queue: OwningQueue, parent: ParentVHost) -> None:
+        super().__init__(queue.turn, parent.context, parent.disk if queue.qid else None)
         self._queue = queue
+        self._holds_promises = parent.holds_promises
         self._settings = NO_SETTINGS
         self._headers: list[bytes] = []
         self._has_warned = False
@@ -149,15 +111,10 @@ class Hold(DueLine):
         most = self._settings.max_held
         return most is not None and self.count + more >= most
 
-    def accept(self, message: Message, due: int) -> bool:
-        """Accept a message that is due at a time (epoch ms)."""
-        self._queue.touch()  # it counts for the length of the queue, which may have to drop others
-        return super().accept(message, due)
-
-    def accept_all(self, messages: Sequence[Message], dues: Sequence[int]) -> None:
-        """Accept messages as `accept` does."""
+    def touch(self) -> None:
+        """Schedule a run; what is held counts for the length of the queue, which may have to drop others."""
         self._queue.touch()
-        super().accept_all(messages, dues)
+        super().touch()
 
     def run_of(self, content: bytes, headers: Table) -> tuple[slice, Callable[[bytes], int]] | None:
         """Return where a message has its time, and what makes a time (epoch ms) of such octets in a message like it.
@@ -281,7 +238,6 @@ class Hold(DueLine):
             self._keep(when, message.address, message.content)
         self._queue.adopted([message for _, message in messages])
         self._written()
-        self._queue.touch()
 
     def _with_time(self, message: Message, to: int) -> Message:
         settings, properties = self._settings, Properties(message.header)

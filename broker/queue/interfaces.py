@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from leveret.broker.counters.totals import QueueTally
 from leveret.broker.queue.compatibility import QueueCompatibility
+from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.settings import QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.outbox import Outbox
@@ -23,12 +24,16 @@ class OwningQueue(Runnable, Protocol):
     """A queue (`broker.queue.queue.Queue`), as its parts see it."""
 
     name: str
+    vhost: str
     type: str
+    durable: bool
+    qid: int
     settings: QueueSettings
     turn: Turn
     backing: BackingQueue
     awaiting: ConsumerAckQueue | None
     saves_all: bool
+    awaits_consumers: bool
     deleted: bool
     inbox: list[Message]
     acks: list[int]
@@ -52,7 +57,12 @@ class OwningQueue(Runnable, Protocol):
     def held_count(self) -> int: ...
     def touch(self) -> None: ...
     def settle(self) -> None: ...
+    def end_first(self) -> None: ...
+    def used(self) -> None: ...
     def take_in(self, messages: list[Message], *, expires: int) -> None: ...
+    def admit(self, message: Message) -> None: ...
+    def cancelled(self, messages: Collection[Message]) -> None: ...
+    def adopted(self, messages: Collection[Message]) -> None: ...
     def taken(self, count: int) -> None: ...
     def add_consumer(self, consumer: Any) -> None:
         """Add a consumer; the caller must have checked exclusivity, and must call `touch` afterwards."""
@@ -61,6 +71,7 @@ class OwningQueue(Runnable, Protocol):
     def suspend(self) -> None: ...
     def resume(self) -> None: ...
     def requeue(self, seq_ids: Collection[int], *, failed: bool = True) -> None: ...
+    def bring_back(self, seq_ids: Collection[int]) -> None: ...
     def discard(self, seq_ids: Collection[int]) -> None: ...
     def drop_rejected(self, keys: Collection[int], *, moved: bool) -> None: ...
     def dead_lettered(self, count: int, moved: Collection[int]) -> None: ...
@@ -90,6 +101,10 @@ class ParentVHost(Protocol):
 
     context: NodeContext
     compatibility: QueueCompatibility
+    disk: DelayDisk | None
+    holds_promises: (
+        bool  # false to refuse messages that would be held, and whose publishers wait for a consumer
+    )
 
     def expire(self, queue: Any) -> None: ...
     def queue_finished(self, queue: Any) -> None:
@@ -97,15 +112,6 @@ class ParentVHost(Protocol):
 
     def make_retention(self, queue: Any, before: BackingQueue | None) -> Any:
         """Create the retention of a queue, with the queue of its retained messages; `before` had the last ones."""
-
-    def make_hold(self, queue: Any) -> Any:
-        """Create what holds messages of a queue until their time (`broker.queue.hold.Hold`)."""
-
-    def make_ids(self, queue: Any) -> Any:
-        """Create what a queue knows of ids (`broker.queue.deduplication.Deduplication`)."""
-
-    def make_retries(self, queue: Any) -> Any:
-        """Create what holds back messages that come back to a queue (`broker.queue.retries.Retries`)."""
 
     def dead_letter(
         self, queue: Any, letters: Sequence[tuple[int, Message]], reason: str

@@ -99,7 +99,7 @@ class QueueLimits:
     def need_hold(self) -> Hold:
         """Return the hold, which is made if there is none."""
         if self.hold is None:
-            self.hold = made = self._parent.make_hold(self._queue)
+            self.hold = made = Hold(self._queue, self._parent)
             made.configure(self.settings)
             self.length.lines = (*self.length.lines, made)
         return self.hold
@@ -107,13 +107,14 @@ class QueueLimits:
     def need_ids(self) -> Deduplication:
         """Return the ids that the queue knows, which are made if there are none."""
         if self.ids is None:
-            self.ids = self._parent.make_ids(self._queue)
+            disk = self._parent.disk if self._queue.qid else None
+            self.ids = Deduplication(self._queue, self._parent.context, disk)
         return self.ids
 
     def need_retries(self) -> Retries:
         """Return the retries, which are made if there are none."""
         if self.retries is None:
-            self.retries = made = self._parent.make_retries(self._queue)
+            self.retries = made = Retries(self._queue, self._parent)
             self.length.lines = (*self.length.lines, made)
         return self.retries
 

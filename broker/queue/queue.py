@@ -559,23 +559,12 @@ class Queue:
         if self.limits is not None:
             self.limits.need_ids().recover(line, value, rows)
 
-    def recover_held(
-        self, line: int, count: int, rows: Callable[[], Iterable[tuple[Due, bytes]]] = tuple
-    ) -> None:
-        """Take over the held messages of an earlier run, or those that waited; a turn must run then.
-
-        `line` is that of their rows, `rows` reads all of them.
-        """
-        hold = None if is_retained(line) else self.need_hold()
-        if hold is not None:
-            hold.number = line
-            hold.recover(count)
-            return
+    def recover_held(self, line: int, count: int, rows: Callable[[], Iterable[tuple[Due, bytes]]]) -> None:
+        """Take over the held messages of an earlier run, or those that waited; see `DueLine.recover`."""
         self._need_limits()
         if self.limits is not None:
-            retries = self.limits.need_retries()
-            retries.number = line
-            retries.expect(rows())
+            due_line = self.limits.need_retries() if is_retained(line) else self.limits.need_hold()
+            due_line.recover(line, count, rows)
 
     def need_hold(self) -> Hold | None:
         """Return what holds messages of the queue, made if there is none; None for a queue that never has limits."""

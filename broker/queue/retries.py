@@ -7,33 +7,15 @@ earlier run are ready again. So those that have such a row are *expected*: one t
 aside instead of being delivered, and waits as before.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
 
-from leveret.broker.queue.due_line import DelayDisk, DueLine
-from leveret.broker.scheduling.node_context import NodeContext
-from leveret.broker.scheduling.turn import Turn
-from leveret.confirm.consumer_ack import ConsumerAckQueue
+from leveret.broker.queue.due_line import DueLine
+from leveret.broker.queue.interfaces import OwningQueue, ParentVHost
 from leveret.storage.delayed import TABLE, Due, pack_key, pack_row
-from leveret.storage.queues.backing_queue import BackingQueue, Fetched
+from leveret.storage.queues.backing_queue import Fetched
 from leveret.storage.queues.queue_ids import retained_qid
 
 _NO_ADDRESS = b"\0\0"
-
-
-class RetryingQueue(Protocol):
-    """The queue, as its retries see it."""
-
-    name: str
-    qid: int
-    backing: BackingQueue
-    awaiting: ConsumerAckQueue | None
-
-    def used(self) -> None:
-        """Restart the time until an unused queue expires."""
-
-    def bring_back(self, seq_ids: Collection[int]) -> None:
-        """Requeue messages that have waited."""
 
 
 class Retries(DueLine):
@@ -41,10 +23,8 @@ class Retries(DueLine):
 
     keeps_rest_on_disk = False
 
-    def __init__(
-        self, queue: RetryingQueue, turn: Turn, context: NodeContext, disk: DelayDisk | None
-    ) -> None:
-        super().__init__(turn, context, disk)
+    def __init__(self, queue: OwningQueue, parent: ParentVHost) -> None:
+        super().__init__(queue.turn, parent.context, parent.disk if queue.qid else None)
         self._queue = queue
         self.number = retained_qid(queue.qid)
         self.waiting: dict[int, Due] = {}  # unacked messages that wait, by seq_id
@@ -64,30 +44,20 @@ class Retries(DueLine):
         """Have unacked messages wait for so many milliseconds each."""
         now = self._context.clock()
         for seq_id, delay in zip(seq_ids, delays, strict=True):
-            due = now + delay, seq_id
-            self.waiting[seq_id] = due
-            row = b""
-            if self._disk is not None:
-                row = self._put_row(self._disk, due)
-                self._put.append(due)
-            self.window.put(due, row)
+            self.waiting[seq_id] = due = now + delay, seq_id
+            self._add(due, _NO_ADDRESS, b"")
         self._written()
         if self._stopped:  # those of many unacked messages come back after it
             self._end_waits()
 
-    def _put_row(self, disk: DelayDisk, due: Due) -> bytes:
-        key = pack_key(self.number, due)
-        row = pack_row(key, _NO_ADDRESS, b"")
-        disk.journal.put(TABLE, key, row)
-        return row
-
-    def expect(self, dues: Iterable[tuple[Due, bytes]]) -> None:
-        """Take over the rows of an earlier run; a turn must run then."""
-        for due, row in dues:
+    def recover(self, line: int, count: int, rows: Callable[[], Iterable[tuple[Due, bytes]]]) -> None:
+        """Take over the rows of an earlier run; see `DueLine.recover`."""
+        del count  # each of them is put again
+        super().recover(line, 0, rows)
+        for due, row in rows():
             self.window.put(due, row)
             self._expected[due[1]] = due
         self.watches = bool(self._expected)
-        self.touch()
 
     def set_aside(self, batch: Fetched, *, ack_required: bool) -> Fetched:
         """Return what of a batch is delivered; the rest waits. Without `ack_required` a delivered message is acked."""
@@ -138,7 +108,8 @@ class Retries(DueLine):
             due = self._expected.pop(old, None)
             if due is not None and self._disk is not None:
                 self._disk.journal.delete(TABLE, pack_key(self.number, due))
-                self._put_row(self._disk, (due[0], new))
+                key = pack_key(self.number, (due[0], new))
+                self._disk.journal.put(TABLE, key, pack_row(key, _NO_ADDRESS, b""))
 
     def purge(self) -> int:
         """Remove all messages that wait; returns how many."""

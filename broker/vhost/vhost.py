@@ -18,14 +18,11 @@ from leveret.broker.errors import NotYet, not_found, precondition_failed, resour
 from leveret.broker.queue.arguments import STREAM, priorities_of, queue_type
 from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.queue.consumer import Consumer
-from leveret.broker.queue.deduplication import Deduplication
 from leveret.broker.queue.due_line import DelayDisk, DueLine
-from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.metered_queue import queue_class
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.retained_queue import RetainedQueue
 from leveret.broker.queue.retention import Retention
-from leveret.broker.queue.retries import Retries
 from leveret.broker.queue.settings import QueueSettings, delays_nothing, exchange_settings, queue_settings
 from leveret.broker.queue.unknown_arguments import warn_of_unknown
 from leveret.broker.scheduling.node_context import INTERNAL, NodeContext
@@ -139,7 +136,7 @@ class VHost:
             compatibility,
         )
         self._confirm_mode = confirm_mode
-        self._holds_promises = holds_promises
+        self.holds_promises = holds_promises
         self.taps = Taps(name, router, self.queues, turn)
         self._dead_lettering.tails_on = self.taps.tails_on
         self.histories = RecentHistories(name, router, self.taps, turn)
@@ -318,19 +315,6 @@ class VHost:
             queue.name, self.name, backing, self._turn, durable=queue.durable, qid=qid, parent=self
         )
         return Retention(queue, retained, self._blob_threshold)
-
-    def make_hold(self, queue: Queue) -> Hold:
-        """Create what holds messages of a queue until their time."""
-        disk = self.disk if queue.qid else None
-        return Hold(queue, self._turn, self.context, disk, holds_promises=self._holds_promises)
-
-    def make_ids(self, queue: Queue) -> Deduplication:
-        """Create what a queue knows of the ids of its messages."""
-        return Deduplication(queue, self.context, self.disk if queue.qid else None)
-
-    def make_retries(self, queue: Queue) -> Retries:
-        """Create what holds back messages that come back to a queue."""
-        return Retries(queue, self._turn, self.context, self.disk if queue.qid else None)
 
     def expire(self, queue: Queue) -> None:
         """Delete a queue that was unused for `x-expires`; its ready messages are not dead-lettered."""
