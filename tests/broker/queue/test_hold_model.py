@@ -30,7 +30,9 @@ APART = 200  # bytes from which a body is stored apart: every second one
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Folder of the data: each example starts the broker about forty times, and half of the time was the disk's."""
 ROUNDS = 3
-"""Rounds of the loop without a change after which nothing more happens: one may only begin, or end, a read."""
+"""Rounds of the loop without a change after which nothing more happens: one may only begin, or end, a read.
+
+A message that is got after a kill may have to be read first, and the next one by another read."""
 
 
 class Holds(RuleBasedStateMachine):
@@ -67,12 +69,13 @@ class Holds(RuleBasedStateMachine):
 
     def calm(self) -> None:
         """Let everything happen that can happen now, and tell the model."""
-        counts: list[list[int]] = []
+        counts: list[list[tuple[int, int]]] = []
         while len(counts) < ROUNDS or counts[-ROUNDS:] != ROUNDS * counts[-1:]:
             settle(self.node)
             self.node.clock.run()
             self.node.pass_time(0)
-            counts.append([self.queue(name).held_count for name in QUEUES])
+            queues = map(self.queue, QUEUES)
+            counts.append([(queue.held_count, queue.ready_count) for queue in queues])
         now = self.node.wall_clock()
         due = [key for key, at in self.pending.items() if at <= now]
         self.ready += due
