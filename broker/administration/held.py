@@ -4,6 +4,7 @@ An operation looks at the messages that were held when it began, a piece at a ti
 looks at the next: those that came due meanwhile are left out. One operation runs for each queue at a time.
 """
 
+from collections.abc import Collection
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
@@ -88,13 +89,11 @@ class HeldMessages(Group):
 
 
 def _check_destination(queue: Queue, other: Queue) -> None:
-    """Raise BadRequestError for a queue that cannot hold what another one holds."""
+    told = resource("queue", other.name, other.vhost)
     if other is queue:
-        raise BadRequestError(f"{resource('queue', other.name, other.vhost)} is the source itself")
+        raise BadRequestError(f"{told} is the source itself")
     if other.type == STREAM:
-        raise BadRequestError(
-            f"{resource('queue', other.name, other.vhost)} is a stream, which holds nothing"
-        )
+        raise BadRequestError(f"{told} is a stream, which holds nothing")
 
 
 def _nothing() -> Steps[Acted]:
@@ -102,11 +101,11 @@ def _nothing() -> Steps[Acted]:
     return Acted(0, 0, 0)
 
 
-def _give(hold: Hold, other: Queue, messages: dict[Due, Message], *, is_copy: bool) -> int:
+def _give(hold: Hold, other: Queue, messages: dict[Due, Message], *, is_copy: bool) -> Collection[Due]:
     """Have another queue hold messages, those for which it has room."""
     target = None if other.deleted else other.need_hold()
     if target is None or other.limits is None:
-        return 0
+        return ()
     obstacle = other.limits.length.obstacle
     chosen: dict[Due, Message] = {}
     for due, message in messages.items():
@@ -132,7 +131,7 @@ def _act(hold: Hold, do: Any, choice: Chosen, matches: Any) -> Steps[Acted]:
                     matched += 1
                 yield None
             if chosen and hold.window is window and not hold.deleted:
-                done += len(chosen) if choice.is_dry else do(chosen)
+                done += len(chosen if choice.is_dry else do(chosen))
             yield None
         return Acted(examined, matched, done)
     finally:

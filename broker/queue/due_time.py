@@ -12,11 +12,9 @@ from leveret.broker.amqp.properties import headers_in
 from leveret.broker.amqp.tables import INTEGERS, Field, Table, split_fields
 
 DELIVER_AT, DELAY = "x-deliver-at", "x-delay"
-_NAMED_DELAY = bytes((len(DELAY),)) + DELAY.encode()
 _SIGNED = 2**31
 NOTHING: Field = ("void", None)
 _NUMBERS = INTEGERS | {"double", "float"}
-_OCTETS = {b"I": 4, b"l": 8, b"L": 8, b"T": 8}
 LATEST = 2**63 - 1  # the latest time (epoch ms) of a held message
 _YEAR_10000 = 253_402_300_800_000
 _MILLISECONDS = 100_000_000_000
@@ -77,22 +75,24 @@ def with_time(headers: Table, to: int, *, named: str | None, own: bool) -> Table
 
 
 def time_in(content: bytes, name: str) -> tuple[bytes, slice]:
-    """Return how the value of a header begins in a message that has it, and the place of the octets behind that.
+    """Return how the value of a header begins in a message, and the place of the octets behind that.
 
-    There are none if the value has no type of fixed size, nor is a string, or if another place looks like the header.
+    There are none if the value is no integer of 32 or 64 bits, timestamp or string; see also `_value_in`.
     """
-    octets = name.encode("utf-8", "surrogateescape")
-    field = bytes((len(octets),)) + octets
+    value, at = _value_in(content, name.encode("utf-8", "surrogateescape"))
+    size = 5 if value[:1] == b"S" else 1  # of the type, and the length of a string
+    stop = at + len(value) if value[:1] in (b"S", b"I", b"l", b"L", b"T") else at + size
+    return value[:size], slice(at + size, stop)
+
+
+def _value_in(content: bytes, name: bytes) -> tuple[bytes, int]:
+    """Return the encoded value of a header and its place; no octets without it, or if another place looks like it."""
+    field = bytes((len(name),)) + name
     start, stop = headers_in(content)
-    if content.count(field, start, stop) != 1:
-        return b"", slice(0, 0)
-    at = content.index(field, start) + len(field)
-    kind, begin = content[at : at + 1], at + 1
-    size = _OCTETS.get(kind, 0)
-    if kind == b"S":
-        begin += 4
-        size = int.from_bytes(content[at + 1 : begin], "big")
-    return content[at:begin], slice(begin, begin + size)
+    if start == stop or content.count(field, start, stop) != 1:
+        return b"", 0
+    value = split_fields(content, start, stop).get(name, b"")
+    return value, content.index(field, start) + len(field)
 
 
 def with_passed_delay(content: bytes) -> bytes | None:
@@ -100,13 +100,11 @@ def with_passed_delay(content: bytes) -> bytes | None:
 
     None if it has no such header, or if that is not the only place that looks like it.
     """
-    start, stop = headers_in(content)
-    value = split_fields(content, start, stop).get(DELAY.encode(), b"") if start < stop else b""
-    if value[:1] != b"I" or content.count(_NAMED_DELAY + value, start, stop) != 1:
+    value, at = _value_in(content, DELAY.encode())
+    if value[:1] != b"I":
         return None
-    at = content.index(_NAMED_DELAY + value, start) + len(_NAMED_DELAY) + 1
     delay = int.from_bytes(value[1:], "big", signed=True)
-    return content[:at] + (-abs(delay)).to_bytes(4, "big", signed=True) + content[at + 4 :]
+    return content[: at + 1] + (-abs(delay)).to_bytes(4, "big", signed=True) + content[at + len(value) :]
 
 
 def without_delay(headers: Table) -> Table:

@@ -190,11 +190,7 @@ class Hold(DueLine):
 
     # -- acting -----------------------------------------------------------------------------------------------------
 
-    def cancel(self, messages: Mapping[Due, Message]) -> int:
-        """Remove held messages for good; returns the number of those that were still held."""
-        return len(self._take_out(messages))
-
-    def _take_out(self, messages: Mapping[Due, Message]) -> Collection[Due]:
+    def cancel(self, messages: Mapping[Due, Message]) -> Collection[Due]:
         """Hold messages no longer; returns the keys of those that were still held."""
         found = self.window.discard(messages)
         for due in found:
@@ -205,10 +201,10 @@ class Hold(DueLine):
         self._written()
         return found
 
-    def move(self, messages: Mapping[Due, Message], to: int) -> int:
-        """Change the time of held messages (epoch ms); one that has passed releases them.
+    def move(self, messages: Mapping[Due, Message], to: int) -> Collection[Due]:
+        """Change the time of held messages (epoch ms); one that has passed releases them. Returns as `cancel`.
 
-        The header with the time is changed, too. Returns the number of those that were still held.
+        The header with the time is changed, too.
         """
         found = self.window.discard(messages)
         for due in sorted(found):
@@ -221,16 +217,18 @@ class Hold(DueLine):
                 msg_id = 0
             self._keep(to, message.address, message.content, msg_id)
         self._written()
-        return len(found)
+        return found
 
-    def give(self, messages: Mapping[Due, Message], other: "Hold", *, is_copy: bool = False) -> int:
-        """Have another queue hold messages until their times; returns the number of those that were still held.
+    def give(
+        self, messages: Mapping[Due, Message], other: "Hold", *, is_copy: bool = False
+    ) -> Collection[Due]:
+        """Have another queue hold messages until their times; returns as `cancel`.
 
         In the commit that has them there this queue holds them no longer, unless they are copied.
         """
-        found: Collection[Due] = messages if is_copy else self._take_out(messages)
-        other.take([(due[0], messages[due]) for due in sorted(found)])
-        return len(found)
+        found = sorted(messages if is_copy else self.cancel(messages))
+        other.take([(due[0], messages[due]) for due in found])
+        return found
 
     def take(self, messages: Collection[tuple[int, Message]]) -> None:
         """Hold messages until their times (epoch ms), which another queue has held."""

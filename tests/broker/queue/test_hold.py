@@ -502,7 +502,7 @@ class TestBodies:
         settle(disk_node)
         held, to = queue(disk_node).hold, disk_node.wall_clock() + 300
         (piece,) = held.pieces([])  # in memory
-        assert 1 == held.move(dict(piece), to)
+        assert 1 == len(held.move(dict(piece), to))
         disk_node.commit()
         again = disk_node.killed()
         settle(again)
