@@ -35,7 +35,7 @@ from leveret.broker.message_filter.message_facts import MessageFacts
 from leveret.broker.queue.delivery_limit import count_headers
 from leveret.broker.queue.due_line import DueLine, Pieces
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.delayed_delivery import DelayLine
+from leveret.broker.vhost.delay_line import DelayLine
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.delayed import Due
 from leveret.storage.message import Message

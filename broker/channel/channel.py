@@ -41,7 +41,7 @@ from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.id_source import MOST_HASHED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute, distribute_all, is_stored_by
-from leveret.broker.vhost.delayed_delivery import DelayLine
+from leveret.broker.vhost.delay_line import DelayLine
 from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, is_reply_address
 from leveret.broker.vhost.exchange_ids import ExchangeIds
 from leveret.broker.vhost.once_route import OnceRoute

@@ -32,7 +32,7 @@ from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.copies import AT_ONCE, is_stored_by, saved_among
-from leveret.broker.vhost.delayed_delivery import DelayLine
+from leveret.broker.vhost.delay_line import DelayLine
 from leveret.confirm.promise import Promise
 from leveret.storage.large_table import fitting, large
 from leveret.storage.message import Message, Persistent

@@ -27,7 +27,7 @@ from leveret.broker.queue.arguments import STREAM, STRICT, priorities_of, queue_
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimeSource
-from leveret.broker.vhost.delayed_delivery import DelayLine
+from leveret.broker.vhost.delay_line import DelayLine
 from leveret.broker.vhost.exchange_ids import ExchangeIds
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange

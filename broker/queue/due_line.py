@@ -4,7 +4,7 @@ Theory. To publishers a line looks like a durable queue. An arriving message bec
 messages with the commit of this turn (`storage.delayed`), which confirms it to its publisher. When it is due, the line
 gives it back (`_give_back`) in the turn that also deletes its row: both are in one commit, so the message is always in
 exactly one place. There are three kinds of line: that of an exchange that delays
-(`broker.vhost.delayed_delivery.DelayLine`), that of a queue that holds messages (`broker.queue.hold.Hold`), and that of
+(`broker.vhost.delay_line.DelayLine`), that of a queue that holds messages (`broker.queue.hold.Hold`), and that of
 a queue whose messages wait for their next delivery (`broker.queue.retries.Retries`).
 
 Without a disk all messages stay in memory and are lost when the broker stops.

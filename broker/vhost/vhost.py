@@ -28,7 +28,7 @@ from leveret.broker.queue.unknown_arguments import warn_of_unknown
 from leveret.broker.scheduling.node_context import INTERNAL, NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.dead_lettering import MOST_DEATHS, DeadLettering
-from leveret.broker.vhost.delayed_delivery import DelayLine
+from leveret.broker.vhost.delay_line import DelayLine
 from leveret.broker.vhost.direct_reply_to import ReplyQueues
 from leveret.broker.vhost.exchange_ids import ExchangeIds, configure_ids
 from leveret.broker.vhost.object_limits import ObjectLimits
