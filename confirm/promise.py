@@ -71,6 +71,11 @@ class Withheld:
         self._seq_nos.clear()
 
 
+def is_awaited(message: Message) -> bool:
+    """Return whether a publisher waits for a message: whether `joined` would have a promise, or could make one."""
+    return message.promise is not None or (isinstance(message, Persistent) and message.publisher is not None)
+
+
 def joined(original: Message) -> Promise | None:
     """Return the promise that waits for a message; a copy that replaces it, or its transaction, joins it."""
     waiting: object = original.promise

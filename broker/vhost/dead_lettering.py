@@ -29,8 +29,10 @@ the deaths since the publish alone (as in RabbitMQ 4): those are the first of th
 import itertools
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
+from itertools import groupby
+from operator import itemgetter
 
 from leveret.broker.amqp.fastpath import join_address, split_address
 from leveret.broker.amqp.properties import FLAGS_AT, Properties, is_persistent, parse_expiration
@@ -53,10 +55,11 @@ from leveret.broker.queue.limits import REJECTED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.copies import Copies, Deliveries, is_stored_by
+from leveret.broker.vhost.copies import AT_ONCE, Copies, Deliveries, distribute_all, is_stored_by
 from leveret.broker.vhost.tail import ExchangeTap
-from leveret.confirm.promise import joined
+from leveret.confirm.promise import is_awaited, joined
 from leveret.exchanges.base import Envelope, Exchange, Headers
+from leveret.exchanges.router import Router
 from leveret.storage.message import Message
 
 log = logging.getLogger("leveret.queue")
@@ -75,6 +78,9 @@ _LONGSTR = ord("S")
 _VARIANTS = frozenset(b"LtFA")  # tags of values that clients may encode differently from the broker
 
 Death = tuple[str, str]  # queue and reason
+Discarded = tuple[
+    int, Message, Message, "Rewritten"
+]  # a message of a queue, its dead letter, and what that shares
 
 
 class Rewritten:
@@ -326,11 +332,11 @@ class Cycles:
 
 
 class DeadLettering:
-    """Publishes the dead letters of one vhost; `find_exchange` and `route` are its `Router.get` and `route_anyway`."""
+    """Publishes the dead letters of one vhost, whose `router` finds exchanges; `route` is its `route_anyway`."""
 
     def __init__(
         self,
-        find_exchange: Callable[[str], Exchange | None],
+        router: Router,
         route: Callable[[Exchange, Sequence[str], Headers], Sequence[Queue]],
         turn: Turn,
         context: NodeContext,
@@ -339,7 +345,7 @@ class DeadLettering:
         compatibility: QueueCompatibility = _AS_3_13,
     ) -> None:
         self._compatibility = compatibility
-        self._find_exchange = find_exchange
+        self._router = router
         self._route = route
         self._turn = turn
         self._context = context
@@ -355,44 +361,85 @@ class DeadLettering:
     ) -> tuple[int, Sequence[int]]:
         """Publish unacked messages of a queue; see `broker.queue.interfaces.ParentVHost`."""
         name = queue.settings.dead_letter_exchange
-        exchange = None if name is None else self._find_exchange(name)
+        exchange = None if name is None else self._router.get(name)
         if exchange is None:
             if reason != REJECTED:
                 for _, message in letters:
                     if message.promise is not None:
                         message.promise.refused()
             return len(letters), [seq_id for seq_id, _ in letters]
-        now = self._context.clock() // 1000
-        is_over = self._turn.slices.is_over
-        moved = []
+        moved: list[int] = []
         count = 0
-        tails = self.tails_on(exchange)
-        for seq_id, message in letters:
-            if count and is_over():
-                break
-            count += 1
-            letter, rewritten = dead_letter(
-                message,
-                queue=queue.name,
-                reason=reason,
-                exchange=exchange.name,
-                routing_key=queue.settings.dead_letter_routing_key,
-                now=now,
-                most_deaths=self._most_deaths,
-                compatibility=self._compatibility,
-            )
-            exchange.lookups += 1
-            keys = rewritten.routing_keys
-            reached = self._route(exchange, keys, rewritten.headers)
-            targets = self._cycles.remove_cycling(reached, rewritten.deaths)
-            queue.tally.cycled += len(reached) - len(targets)
-            exchange.tally(len(targets), keys[0]).published += 1
-            for tail in tails:
-                tail.dead_lettered(exchange, keys, letter, targets)
-            if self._send(queue, seq_id, message, letter, targets, is_rejected=reason == REJECTED):
-                moved.append(seq_id)
+        made = self._letters(queue, letters, reason, exchange)
+        # where headers or chance decide, each letter has a route of its own
+        for _, run in groupby(made, key=itemgetter(2 if self._router.needs_headers(exchange) else 3)):
+            discarded = list(run)
+            count += len(discarded)
+            moved += self._publish_run(queue, discarded, reason, exchange)
         self._context.totals.dead_lettered(queue.type, reason, count)
         return count, moved
+
+    def _publish_run(
+        self, queue: Queue, discarded: Sequence[Discarded], reason: str, exchange: Exchange
+    ) -> list[int]:
+        """Publish messages that share what is rewritten; return the seq_ids of those that can be removed."""
+        rewritten, count = discarded[0][3], len(discarded)
+        keys = rewritten.routing_keys
+        exchange.lookups += count
+        reached = self._route(exchange, keys, rewritten.headers)
+        targets = self._cycles.remove_cycling(reached, rewritten.deaths)
+        queue.tally.cycled += count * (len(reached) - len(targets))
+        exchange.tally(len(targets), keys[0]).published += count
+        for tail in self.tails_on(exchange):
+            for _, _, letter, _ in discarded:
+                tail.dead_lettered(exchange, keys, letter, targets)
+        if self._is_plain(discarded, targets):
+            letters = [letter for _, _, letter, _ in discarded]
+            distribute_all(targets, letters, persistent=is_persistent(letters[0].content))
+            for target in targets:
+                target.tally.forwarded += count
+            return [seq_id for seq_id, _, _, _ in discarded]
+        is_rejected = reason == REJECTED
+        return [
+            seq_id
+            for seq_id, original, letter, _ in discarded
+            if self._send(queue, seq_id, original, letter, targets, is_rejected=is_rejected)
+        ]
+
+    def _letters(
+        self, queue: Queue, letters: Sequence[tuple[int, Message]], reason: str, exchange: Exchange
+    ) -> Iterator[Discarded]:
+        """Yield unacked messages with their dead letters and what these share, at least one, while there is time."""
+        now = self._context.clock() // 1000
+        is_over = self._turn.slices.is_over
+        for place, (seq_id, message) in enumerate(letters):
+            if place and is_over():
+                break
+            yield (
+                seq_id,
+                message,
+                *dead_letter(
+                    message,
+                    queue=queue.name,
+                    reason=reason,
+                    exchange=exchange.name,
+                    routing_key=queue.settings.dead_letter_routing_key,
+                    now=now,
+                    most_deaths=self._most_deaths,
+                    compatibility=self._compatibility,
+                ),
+            )
+
+    def _is_plain(self, discarded: Sequence[Discarded], targets: Sequence[Queue]) -> bool:
+        """Return whether queues can take a run at once: nobody waits for a message of it, and no queue has limits."""
+        return (
+            len(discarded) > 1
+            and 0 < len(targets) <= AT_ONCE
+            and not self._deliveries.has_input
+            and all(queue.limits is None for queue in targets)
+            and not any(is_awaited(original) for _, original, _, _ in discarded)
+            and max(len(letter.content) for _, _, letter, _ in discarded) < self._blob_threshold
+        )
 
     def _send(
         self,

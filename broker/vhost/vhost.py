@@ -127,7 +127,7 @@ class VHost:
         self._make_backing = make_backing
         self.disk = delay_disk  # writes bodies to files; None without a data directory
         self._dead_lettering = DeadLettering(
-            router.get,
+            router,
             self.route_anyway,
             turn,
             context,
