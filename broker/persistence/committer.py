@@ -9,7 +9,8 @@ next batch accumulates. Under load commits are spaced by `MIN_GAP`: each costs p
 and a message that is consumed meanwhile need not be written at all. They are further apart where many sockets are
 busy and confirms take long anyway (`Committer._gap`). With such an interval, or a larger configured one, an idle broker
 still commits earlier (RabbitMQ 3.6: every 200 ms, or when a queue is idle). Work that no client waits for (deletions,
-messages published without confirms) is delayed up to `LAZY_SECONDS`.
+messages published without confirms) is delayed up to `LAZY_SECONDS`. Where the last batch was acked while it was
+written, ids wait for the acks of their messages, and are written alone (`Committer._ack_wait`).
 """
 
 import asyncio
@@ -42,6 +43,7 @@ WAITS = 6
 """Waits of confirms for others (`broker.counters.confirm_latency`) between the starts of two commits under load:
 twice the mean latency of confirms."""
 MOST_GAP = 0.2  # maximum of that time; RabbitMQ 3.6 flushed every 200 ms
+MOST_ACK_WAIT = 0.01  # maximum seconds that ids wait for the acks of their messages
 BUSY_OPERATIONS = 16  # operations in a batch from which the broker counts as loaded
 IDLE_ROUNDS = 2  # iterations of the loop without a turn after which it is idle: input comes one later
 LAZY_SECONDS = 0.1
@@ -151,6 +153,8 @@ class Committer:
         self._started = 0.0
         self._began = 0
         self._busy = False
+        self._ack_wait = 0.0  # seconds that ids wait for the acks of their messages; 0 if that would not pay
+        self._early = self._in_vain = 0  # counters of the journal at the last cut
         self._is_watching = False  # True while the iterations of the loop are checked for idleness
         self._had_turn = False  # True if there was a turn since the last check
         self._idle_rounds = 0
@@ -273,13 +277,24 @@ class Committer:
 
     def _urgently(self, now: float) -> float:
         """Return the time of a commit that is awaited, or too large to be delayed."""
-        if not self._busy or self._journal.records >= self._max_records:
+        journal = self._journal
+        if journal.records >= self._max_records:
+            return now
+        if self._ack_wait and journal.awaits_ids and self._settled < journal.records:
+            return now + self._ack_wait
+        if not self._busy:
             return now
         gap = self._gap
         due = self._started + gap
         if gap > MIN_GAP and due > now:
             self._watch_idleness()
         return due
+
+    @property
+    def _settled(self) -> int:
+        """Number of persistent copies that were settled since the last cut, and are not written."""
+        journal = self._journal
+        return journal.early - self._early - (journal.in_vain - self._in_vain)
 
     @property
     def _gap(self) -> float:
@@ -379,6 +394,9 @@ class Committer:
         self._started = self._loop.time()
         self._began = monotonic_ns()
         may_page = self._started >= self._page_due and journal.in_flight is None
+        if 2 * self._settled < journal.records:
+            self._ack_wait = 0.0
+        self._early, self._in_vain = journal.early, journal.in_vain
         try:
             batch = journal.cut(PAGE_OCTETS if may_page else 0)
             self._busy = len(batch.rows) + batch.copies >= BUSY_OPERATIONS
@@ -423,7 +441,8 @@ class Committer:
     def _committed(self, written: Written | None, error: BaseException | None) -> None:
         journal = self._journal
         backlogged = self.backlogged
-        self.slowest = max(self.slowest, self._loop.time() - self._started)
+        took = self._loop.time() - self._started
+        self.slowest = max(self.slowest, took)
         self.duration.record((monotonic_ns() - self._began) // 1000)
         if error is not None and not isinstance(error, DiskFullError):
             self._host.storage_failed(error)
@@ -436,6 +455,8 @@ class Committer:
         except Exception as bug:  # noqa: BLE001 - of ours: what is on disk and what memory thinks of it differ
             self._host.storage_failed(bug)
             return
+        if self._busy and 2 * (journal.in_vain - self._in_vain) > batch.copies:
+            self._ack_wait = min(took, MOST_ACK_WAIT)
         is_full = error is not None and error.durable is not Done.ALL
         if not is_full:
             self.sizes.add(batch.written(error))

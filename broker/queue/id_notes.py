@@ -99,8 +99,10 @@ class IdNotes:
         for marks, until, is_stored, withheld in runs:
             if is_stored:
                 self._ids.note_all(marks, until)
-            for each in withheld if self._disk is not None else ():
-                self._disk.journal.when_safe(each.settle)  # type: ignore[union-attr] # there is one
+            if withheld and self._disk is not None:
+                self._disk.journal.awaits_ids = True
+                for each in withheld:
+                    self._disk.journal.when_safe(each.settle)
 
     def _filed(self, mark: bytes, value: int, waiting: Sequence[Awaited], is_written: bool) -> bool:
         """Note the id of a message whose body is in a file now; the file is not needed for that."""

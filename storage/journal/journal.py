@@ -94,6 +94,7 @@ class Journal:
         "_unapplied",
         "_unrefs",
         "_waiters",
+        "awaits_ids",
         "blob_octets",
         "commits",
         "early",
@@ -101,6 +102,7 @@ class Journal:
         "files",
         "following",
         "in_flight",
+        "in_vain",
         "is_logged_first",
         "messages_to_page",
         "octets",
@@ -158,12 +160,14 @@ class Journal:
         self.octets_to_page = 0  # bytes of transient messages that wait, or waited for an earlier cut
         self.messages_to_page = 0  # number of these messages
         self.blob_octets = 0  # bytes of bodies whose files are not written yet
+        self.awaits_ids = False  # True if a caller waits for ids, whose messages may be acked before the cut
         self.urgent = False  # True if a caller waits for a noted change
         # counters
         self.commits = 0
         self.written = 0  # copies of persistent messages written
         self.paged_out = 0  # copies of transient messages written
         self.early = 0  # copies of persistent messages that were settled before they were written
+        self.in_vain = 0  # of these, copies that were being written then
         self.octets_written = 0
 
     # -- notes ------------------------------------------------------------------------------------------------------
@@ -416,7 +420,7 @@ class Journal:
         self.octets_in_flight += self.octets
         self.records_in_flight += self.records
         self.octets = self.records = 0
-        self.urgent = False
+        self.urgent = self.awaits_ids = False
         if self.in_flight is None:
             self.in_flight = batch
         else:

@@ -381,6 +381,7 @@ class SubQueues(Looks):
                 journal.dead(entry, moved=moved)
                 if entry.durable and state == WRITING:
                     journal.early += 1
+                    journal.in_vain += 1
                     entry.message.accepted()  # type: ignore[union-attr]
 
     def _settle_early(self, items: Iterable[Item], settled: dict[int, Entry]) -> list[Item]:

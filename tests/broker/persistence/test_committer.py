@@ -631,6 +631,37 @@ async def test_an_idle_broker_does_not_wait_for_the_interval(tmp_path):
     assert (1, 2) == (busy, disk.journal.commits)
 
 
+async def test_ids_wait_for_acks_that_make_writing_vain(disk):
+    """After a batch was acked while it was written, one with ids waits until it is acked; not again if that is late."""
+    _, queue = started(disk)
+    journal, commits = disk.journal, disk.commits
+    waits, written = [], []
+
+    async def publish(*, is_acked):
+        queue.publish([message(10) for _ in range(BUSY_OPERATIONS)], persistent=True)
+        journal.awaits_ids = True
+        safe = safety(disk)
+        commits.wake()
+        waits.append(commits._due > asyncio.get_running_loop().time() + 0.1)
+        if is_acked:
+            queue.drop(BUSY_OPERATIONS)
+            commits.wake()
+        assert await asyncio.wait_for(safe, 10)
+        written.append(journal.written)
+
+    queue.publish([message(10) for _ in range(BUSY_OPERATIONS)], persistent=True)
+    commits._cut()
+    queue.drop(BUSY_OPERATIONS)
+    await asyncio.wait_for(safety(disk), 10)
+    commits._ack_wait = commits._ack_wait and 0.4  # so long that a loaded machine does not matter
+    for is_acked in (True, False, True):
+        await publish(is_acked=is_acked)
+    await asyncio.wait_for(disk.stop([queue]), 10)
+
+    assert [True, True, False] == waits
+    assert [BUSY_OPERATIONS, 2 * BUSY_OPERATIONS, 3 * BUSY_OPERATIONS] == written
+
+
 @pytest.mark.parametrize("step", ["cut", "settled"])
 async def test_a_bug_of_the_journal_ends_the_broker(disk, monkeypatch, step):
     """A bug that may let memory and disk differ ends confirms, as a broken disk does."""
