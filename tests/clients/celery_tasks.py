@@ -20,6 +20,8 @@ if dead := os.environ.get(
     "CELERY_TEST_DEAD"
 ):  # a worker that takes one task at a time, the most urgent first
     arguments = {"x-max-priority": 9, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    if header := os.environ.get("CELERY_TEST_HOLD"):
+        arguments["x-hold-until-header"] = header
     app.conf.update(
         task_queues=[Queue(app.conf.task_default_queue, queue_arguments=arguments)],
         task_acks_late=True,

@@ -33,16 +33,19 @@ class Worker:
         url: of the broker.
         log: where its output goes.
         careful: one thread that takes one task at a time, from a queue with priorities and dead letters.
+        holds: its queue holds tasks until their ETA.
 
     """
 
-    def __init__(self, url: str, log: Path, *, careful: bool = False) -> None:
+    def __init__(self, url: str, log: Path, *, careful: bool = False, holds: bool = False) -> None:
         self.name = f"worker-{uuid.uuid4().hex[:8]}@localhost"
         self.queue = f"test.celery.{uuid.uuid4().hex[:12]}"
         self.log, self.threads = log, 1 if careful else 2
         self.variables = {"CELERY_TEST_URL": url, "CELERY_TEST_QUEUE": self.queue}
         if careful:
             self.variables["CELERY_TEST_DEAD"] = self.dead
+        if holds:
+            self.variables["CELERY_TEST_HOLD"] = "eta"
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -273,6 +276,33 @@ def test_tasks_for_later_make_room(careful):
     started = time.monotonic()
     later = [careful.stamp.apply_async(countdown=0.5) for _ in range(5)]
     assert started + 0.4 < min(result.get(timeout=SECONDS) for result in later)
+
+
+def test_a_queue_that_holds_does_all_that_celery_does(amqp_url, tmp_path):
+    """Held tasks are not with the worker; priorities, expiry, retries with a countdown and late acks work as without."""
+    with running(Worker(f"{amqp_url}//", tmp_path / "worker.log", careful=True, holds=True)) as held:
+        inspect = held.app.control.inspect(destination=[held.worker.name], timeout=SECONDS, limit=1)
+        long_ago = held.stamp.apply_async(countdown=-60)
+        much_later = held.stamp.apply_async(countdown=3600)
+        expired = held.stamp.apply_async(countdown=0.2, expires=0.1)
+        assert 2 == held.succeed_at.delay(2).get(timeout=SECONDS)
+        assert long_ago.get(timeout=SECONDS)
+        with pytest.raises(TaskRevokedError):
+            expired.get(timeout=SECONDS)
+        with busy(held, tmp_path / "go"):
+            started = time.monotonic()
+            later = [held.stamp.apply_async(countdown=1, priority=priority) for priority in (0, 9)]
+            assert [] == inspect.scheduled()[held.worker.name]
+            wait_until(lambda: ready(held.app, held.worker.queue) == len(later))
+        low, high = [result.get(timeout=SECONDS) for result in later]
+        assert started + 0.9 < high < low
+        marker = tmp_path / "started"
+        result = held.hold.apply_async((str(marker),), countdown=0.3)
+        wait_until(marker.exists)
+        held.worker.kill()
+        held.worker.start()
+        assert result.get(timeout=START_SECONDS)
+        assert not much_later.ready()
 
 
 def dead_letters(careful: object, count: int) -> list[tuple[str, str]]:

@@ -94,6 +94,22 @@ async def test_a_broker_starts_on_the_copy(tmp_path, broker):
     assert 12 == await broker.queue("q").depth()
 
 
+async def test_held_messages_are_in_the_copy_with_their_times(tmp_path, broker):
+    """A broker on the copy holds the messages that were held, until the same times."""
+    await broker.declare("later", arguments={"x-allow-hold": True})
+    for body, due in ((b"small", 4_000_000_000_000), (LARGE, 5_000_000_000_000)):
+        await broker.publish("", "later", body, properties=PERSISTENT, headers={"x-deliver-at": due})
+    await over(backups_of(broker).start(tmp_path / "copy", 0))
+    findings, stats = await asyncio.to_thread(read, tmp_path / "copy")
+    async with AsyncBroker(data_dir=tmp_path / "copy") as other:
+        held = await other.queue("later").messages()
+
+    assert ([], 2) == (list(findings), stats["delayed"])
+    assert [("held", 4_000_000_000_000, b"small"), ("held", 5_000_000_000_000, LARGE)] == [
+        (each.state, each.due, each.body) for each in held
+    ]
+
+
 async def test_one_at_a_time(tmp_path, broker, halted):
     """A second backup is refused while one is running, and not afterwards."""
     first = backups_of(broker).start(tmp_path / "a", 0)
