@@ -24,7 +24,7 @@ from leveret.broker.auth.permissions import Asked, Permissions, TopicPermissions
 from leveret.broker.auth.users import BackendUser, User
 from leveret.broker.channel.channel import Channel
 from leveret.broker.channel.settings import Limits
-from leveret.broker.errors import Subscribe
+from leveret.broker.errors import NotYet, Subscribe
 from leveret.broker.methods import HANDLERS
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.outbox import Outbox
@@ -197,6 +197,9 @@ class _PublishingChannel(Channel):
             self.returned += 1
             return None
         return super().enqueue(queues, message, mandatory=mandatory, persistent=persistent)
+
+    def _put_off(self, wait: NotYet) -> None:
+        wait.subscribe(wait.retry)  # type: ignore[arg-type] # it has one
 
     def flush_confirms(self, since: int = 0) -> None:
         del since

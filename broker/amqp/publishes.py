@@ -127,9 +127,9 @@ def varied_contents(
 ) -> tuple[list[bytes], int]:
     """Return the contents of the run of publishes with the same method frame at `at`, and its end.
 
-    The run ends before a publish that is incomplete, has property demands, has a body of more than `most` bytes, is not
-    `persistent`, or is, where it matters (None: it does not), or is likely to equal others but for its body. `sizes`
-    counts them by body size.
+    The run ends before a publish that is incomplete, has property demands, has a content of more than `most` bytes, is
+    not `persistent`, or is, where it matters (None: it does not), or is likely to equal others but for its body.
+    `sizes` counts them by body size.
     """
     contents = []
     startswith, skip = data.startswith, len(method)
@@ -139,7 +139,7 @@ def varied_contents(
         if found is None:
             break
         end, stop, octets, word = found
-        if octets > most or not word & UNIQUE or word & ASKS_SOMETHING:
+        if stop - begin > most or not word & UNIQUE or word & ASKS_SOMETHING:
             break
         last, mode = list_end(data, begin + 21, word)
         if last != end - 1 or (persistent is not None and (mode == PERSISTENT_MODE) is not persistent):
@@ -165,7 +165,8 @@ def timed_contents(
     """Return the contents of the run of publishes with the same method frame at `at`, their times, and its end.
 
     Their properties are those of the content `first` but for the octets at `place`, of which `due_of` makes a time. The
-    run ends before a publish whose time is 0, that is incomplete or different, or has a body of more than `most` bytes.
+    run ends before a publish whose time is 0, that is incomplete or different, or whose content has more than `most`
+    bytes.
     """
     contents, dues = [], []
     startswith, skip = data.startswith, len(method)
@@ -179,7 +180,7 @@ def timed_contents(
             break
         end, last, octets, _ = found
         if (
-            octets > most
+            last - begin > most
             or end - begin != length + FRAME_OVERHEAD
             or not startswith(before, begin + 19)
             or not startswith(after, begin + stop)

@@ -6,7 +6,7 @@ everything else goes through the methods here.
 
 Hot path: see docs/performance.md.
 """
-# ruff: noqa: C901, PLR0912, PLR0915 - hot: one flat function is several times cheaper than small ones
+# ruff: noqa: C901, PLR0912 - hot: one flat function is several times cheaper than small ones
 # ruff: noqa: S101 - asserts state invariants for the type checker; no input is checked by them
 # ruff: noqa: TRY301 - errors are raised and handled in the same function
 
@@ -33,7 +33,7 @@ from leveret.broker.channel.consumer_timeout import ConsumerTimeouts
 from leveret.broker.channel.interfaces import FAILED, ChannelHost, Outcome, Record
 from leveret.broker.channel.late_settlement import Receiver
 from leveret.broker.channel.settlement import PIECE, Settlements, Suspension
-from leveret.broker.channel.transaction import Transaction
+from leveret.broker.channel.transaction import BodyFiles, Transaction, needs_file
 from leveret.broker.counters.confirm_latency import ConfirmTimes
 from leveret.broker.counters.totals import ChannelCounts
 from leveret.broker.errors import AMQPError, NotYet, ReplyCode, access_refused, precondition_failed, resource
@@ -50,7 +50,7 @@ from leveret.confirm.channel_confirms import ChannelConfirms, ConfirmTimeouts
 from leveret.exchanges.base import Envelope, Exchange
 from leveret.exchanges.errors import TooManyHopsError
 from leveret.storage.large_table import MANY, fitting
-from leveret.storage.message import Message
+from leveret.storage.message import Message, Persistent
 
 _FEW_CONSUMERS = 64
 MANY_OPEN = 32  # open publishes of a channel from which on its confirms may wait for others
@@ -402,14 +402,62 @@ class Channel:
         if self.vhost.intercept is not None:
             message = self.vhost.intercept(message)
         exchange.tally(len(queues), route.routing_key).published += 1
-        persistent = demands is not None and demands.persistent
+        self.published += 1
+        wait = self._awaits_file(route, demands, message, queues) if self.vhost.once else None
+        if wait is None:
+            self._go_on(route, demands, message, queues)
+        else:
+            self._put_off(wait)
+
+    def _put_off(self, wait: NotYet) -> None:
+        raise wait
+
+    def _awaits_file(
+        self, route: Route, demands: PropertyDemands | None, message: Message, queues: Sequence[Queue]
+    ) -> NotYet | None:
+        """Return what a publish waits for if its exchange takes each message once, and its body gets a file.
+
+        If queues had it before, one could end it, and a commit have that, while others have no record: no id would be
+        right then. A full disk refuses it; without confirms it waits for space.
+        """
+        disk, awaits, persistent = self.vhost.disk, self.confirms is not None, _is_persistent(demands)
+        if disk is None or not needs_file(disk, queues, message, persistent=persistent, awaits=awaits):
+            return None
+        ids = self.vhost.once.get(route.exchange.name)  # type: ignore[union-attr] # it has one
+        mark = None if ids is None else ids.mark_of(message)
+        if self.tx is not None or ids is None or mark is None or ids.answers(mark, is_stored=True):
+            return None
+        copy = Persistent(message.address, message.content, message.channel_id, None, 0, 0)
+        files = BodyFiles(disk, (copy,), self.outbox.turn, waits=not awaits)
+        return NotYet(files.when_done, partial(self._filed, files, route, demands, copy, queues))
+
+    def _filed(
+        self,
+        files: BodyFiles,
+        route: Route,
+        demands: PropertyDemands | None,
+        message: Message,
+        queues: Sequence[Queue],
+    ) -> None:
+        """Go on with a publish whose body is in a file, or refuse it if there is no space for that."""
+        if not files.has_no_room:
+            self._go_on(route, demands, message, queues)
+        elif self.confirms is not None:
+            self.number_publishes(route)
+            self.confirms.refused(self.confirms.seq_no)
+
+    def _go_on(
+        self, route: Route, demands: PropertyDemands | None, message: Message, queues: Sequence[Queue]
+    ) -> None:
+        """Pass a publish that is counted to its queues."""
+        exchange, persistent = route.exchange, _is_persistent(demands)
+        assert exchange is not None
         if route.taps and not (
             self.vhost.once and self._is_known(exchange, message, queues, persistent=persistent)
         ):
             self._tap(route, exchange, demands, message, queues)
         if route.mandatory and not queues:
             exchange.returned += 1
-        self.published += 1
         if self.tx is not None:
             self.tx.publish(queues, message, mandatory=route.mandatory, persistent=persistent)
             return
@@ -825,3 +873,7 @@ def _may_refuse(queue: Queue, *, is_mandatory: bool) -> bool:
     """Return whether a queue may refuse or drop a message, which takes more than the fast path."""
     refuses, _, knows, _ = queue.settings.on_publish
     return refuses or (knows and (is_mandatory or queue.ids is None or not queue.ids.sifts))
+
+
+def _is_persistent(demands: PropertyDemands | None) -> bool:
+    return demands is not None and demands.persistent

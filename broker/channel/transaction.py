@@ -121,8 +121,17 @@ class Transaction:
             disk = channel.vhost.disk
             if disk is None or self._largest < disk.blob_threshold:
                 return
-            self._files = BodyFiles(disk, self.publishes)
-        self._files.check()
+            bodies: list[Persistent] = []
+            for at, (queues, message, mandatory, persistent) in enumerate(self.publishes):
+                if needs_file(disk, queues, message, persistent=persistent):
+                    copy = Persistent(message.address, message.content, message.channel_id, None, 0, 0)
+                    self.publishes[at] = queues, copy, mandatory, persistent
+                    bodies.append(copy)
+            self._files = BodyFiles(disk, bodies)
+        if self._files.has_no_room:
+            raise no_disk_space(NO_EFFECT)
+        if not self._files.are_written:
+            raise NotYet(self._files.when_done)
 
     def commit(self, channel: SettlingChannel) -> bool:
         """Execute the publishes, then the settlements, after `prepare`; ids of what is settled end before both.
@@ -207,8 +216,6 @@ class Transaction:
                 continue
             queues, message, mandatory, persistent = publishes.pop()
             left = [queue for queue in queues if not queue.deleted]
-            if message.persistent and not needs_file(left, persistent=persistent):
-                message = Message(message.address, message.content, message.channel_id)
             if not self._is_stored and is_stored_by(left, persistent=persistent):
                 self._is_stored = True
             if len(left) < len(queues):
@@ -321,44 +328,59 @@ class Transaction:
 
 
 class BodyFiles:
-    """The very large bodies of a transaction, in files of their own before anything of it takes effect."""
+    """Very large bodies, in files of their own before anything takes effect of their transaction, or their publish."""
 
-    __slots__ = ("_disk", "_has_no_room", "_is_dropped", "_messages", "_unwritten", "_when_written")
+    __slots__ = (
+        "_disk",
+        "_is_dropped",
+        "_messages",
+        "_turn",
+        "_unwritten",
+        "_waits",
+        "_when_done",
+        "has_no_room",
+    )
 
-    def __init__(self, disk: DelayDisk, publishes: Publishes) -> None:
+    def __init__(
+        self,
+        disk: DelayDisk,
+        messages: Sequence[Persistent],
+        turn: Turn | None = None,
+        *,
+        waits: bool = False,
+    ) -> None:
         self._disk = disk
-        self._messages: list[Persistent] = []
-        self._has_no_room = self._is_dropped = False
-        self._when_written: Callable[[], object] | None = None
-        for at, (queues, message, mandatory, persistent) in enumerate(publishes):
-            if len(message.content) >= disk.blob_threshold and needs_file(queues, persistent=persistent):
-                copy = Persistent(message.address, message.content, message.channel_id, None, 0, 0)
-                publishes[at] = queues, copy, mandatory, persistent
-                self._messages.append(copy)
-        self._unwritten = len(self._messages)
-        for message in self._messages:
+        self._messages = messages
+        self._turn = turn  # that in which the callback publishes: what no queue has then is removed
+        self._waits = waits  # True to wait until there is space
+        self._is_dropped = False
+        self._when_done: Callable[[], object] | None = None
+        self._unwritten = len(messages)
+        self.has_no_room = False  # True once there is no space for one: then none is needed
+        for message in messages:
             disk.journal.write_file(message, self._written)
 
-    def check(self) -> None:
-        """Do nothing if all are written. Raises NotYet before that, 506 if there is no space for one."""
-        if self._has_no_room:
-            raise no_disk_space(NO_EFFECT)
-        if self._unwritten:
-            raise NotYet(self._await)
+    @property
+    def are_written(self) -> bool:
+        """True once all are written."""
+        return not self._unwritten
 
-    def _await(self, callback: Callable[[], object]) -> None:
-        self._when_written = callback
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Call back once all are written, or there is no space for one."""
+        self._when_done = callback
 
     def _written(self, is_written: bool) -> bool:
         """Take note of a file, or that there is no space for it; returns whether it is needed."""
-        if self._has_no_room or self._is_dropped:
+        if self.has_no_room or self._is_dropped or (self._waits and not is_written):
             return False
         self._unwritten -= is_written
-        self._has_no_room = not is_written
-        callback = self._when_written
+        self.has_no_room = not is_written
+        callback = self._when_done
         if callback is not None and not (is_written and self._unwritten):
-            self._when_written = None
+            self._when_done = None
             callback()
+            if self._turn is not None:
+                self._turn.slices.later(partial(self._turn.when_caught_up, self.drop))
         return is_written
 
     def drop(self) -> None:
@@ -375,7 +397,14 @@ def _takes_all(queue: Queue) -> bool:
     return queue.limits is None and not queue.deleted and not isinstance(queue, DelayLine)
 
 
-def needs_file(queues: Sequence[Queue], *, persistent: bool) -> bool:
-    """Return whether queues store a message whose body is large in a file of its own; a delay line does not."""
-    stored = saved_among([queue for queue in queues if not queue.deleted], persistent=persistent)
-    return any(not isinstance(queue, DelayLine) for queue in stored)
+def needs_file(
+    disk: DelayDisk, queues: Sequence[Queue], message: Message, *, persistent: bool, awaits: bool = False
+) -> bool:
+    """Return whether queues store the body of a message in a file of its own, which a delay line never does.
+
+    `awaits`: nor do those whose consumers its publisher waits for.
+    """
+    if len(message.content) < disk.blob_threshold:
+        return False
+    left = [queue for queue in queues if not (queue.deleted or (awaits and queue.awaits_consumers))]
+    return any(not isinstance(queue, DelayLine) for queue in saved_among(left, persistent=persistent))

@@ -151,6 +151,7 @@ class ReceiveLoop:
         "_demands",
         "_have",
         "_heads",
+        "_most_plain",
         "_needed",
         "_number",
         "_open_frame",
@@ -195,6 +196,8 @@ class ReceiveLoop:
         # per process
         self.node = node
         self.max_message_size = node.config.limits.max_message_size
+        self._most_plain = min(self.max_message_size, node.config.storage.blob_threshold - 1)
+        """Bytes of content up to which a publish may need nothing but its route."""
         self._sizes = node.context.totals.sizes
         # per connection
         self.name = name
@@ -618,7 +621,7 @@ class ReceiveLoop:
             self._number = number
             self._current = (60, 40)
             demands = self._inspect(data[at + 7 : end - 1])
-        is_plain = (demands is None or demands.plain_route) and body_size <= self.max_message_size
+        is_plain = (demands is None or demands.plain_route) and stop - at <= self._most_plain
         persistent = demands is not None and demands.persistent
         rest = stop - at
         if is_unique or not is_plain or rest > _REPEAT_LIMIT:
@@ -719,7 +722,7 @@ class ReceiveLoop:
             method,
             channel.number,
             self.frame_limit,
-            self.max_message_size,
+            self._most_plain,
             self._sizes.fresh,
             persistent=made if route.durable and not route.makes_all else None,
         )
@@ -750,7 +753,7 @@ class ReceiveLoop:
         if reading is None:
             return at
         place, due_of = reading
-        most, sizes = self.max_message_size, self._sizes.fresh
+        most, sizes = self._most_plain, self._sizes.fresh
         contents, dues, at = timed_contents(
             data, at, size, method, first, place, self.frame_limit, most, sizes, due_of
         )
@@ -843,7 +846,8 @@ class ReceiveLoop:
         if end - at < 14 + FRAME_OVERHEAD:
             return None
         _, _, _, ids, octets, word = unpack_header(data, at)
-        if ids != BASIC_CLASS or not 0 < octets <= self.max_message_size or octets > LARGE:
+        size = end - at + octets + FRAME_OVERHEAD
+        if ids != BASIC_CLASS or not octets or size > self._most_plain or octets > LARGE:
             return None
         is_unique = word & UNIQUE and not word & ASKS_SOMETHING
         if is_unique:
@@ -1021,7 +1025,7 @@ class ReceiveLoop:
         if is_kept and route.generation != self.vhost.router.generation:
             self._publish_late(channel, route, demands, content)  # topology or permissions may have changed
             return True
-        if route.plain and (demands is None or demands.plain_route):
+        if route.plain and (demands is None or demands.plain_route) and len(content) <= self._most_plain:
             made = (demands is not None and demands.persistent and bool(route.durable)) or route.makes_all
             message = (
                 route.make_one(channel, content) if made else Message(route.address, content, channel.number)

@@ -159,19 +159,18 @@ class Deduplication:
         """True if `sift` does what is to be done: bodies are large, and consumers confirm one by one."""
         return self._settings.deduplicate not in {None, BODY} and not self.owner.awaits_consumers
 
-    def sift(self, messages: Sequence[Message], largest: int) -> tuple[Sequence[Message], Sequence[int]]:
+    def sift(self, messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[int]]:
         """Know the ids of publishes, all of which are stored or none, and return those that the queue takes.
 
-        Returns the places of those that are refused, too. `largest` is the size of the largest content, in bytes.
+        Returns the places of those that are refused, too. No body gets a file of its own.
         """
         marks = self._source.marks(self._ids.log.key, messages)
         texts = [mark for mark in marks if mark]
-        is_small = self._disk is None or largest < self._disk.blob_threshold
         is_known = self._ids.knows_any(texts)
         if is_known:
             self.owner.end_first()
             is_known = self._ids.knows_any(texts)
-        if is_small and not is_known and len(set(texts)) == len(texts) and self._ids.has_room(len(texts)):
+        if not is_known and len(set(texts)) == len(texts) and self._ids.has_room(len(texts)):
             self._take_all(texts, messages)
             return messages, ()
         taken, refused = [], []

@@ -109,13 +109,16 @@ class Copies:
         self.is_taken = True  # True while no queue has refused it
         self.on_refused: Callable[[], object] | None = None  # called when a queue refuses it
         if is_stored_by(queues, persistent=persistent, awaits=self._awaits):
+            if promise is not None:
+                promise.open += 1
             if isinstance(message, Persistent):
                 message.copies = message.open_copies = 1
+                message.publisher = promise
                 self._saved = message
             else:
-                if promise is not None:
-                    promise.open += 1
                 message = self._saved = moving(message, blob_threshold, on_safe, promise)
+        elif isinstance(message, Persistent):
+            message = Message(message.address, message.content, message.channel_id)
         self.message = message  # the copy of all other queues
 
     @property

@@ -4,8 +4,8 @@ Theory. An exchange with `x-deduplicate` keeps ids as a queue does (`broker.queu
 publish, and does not follow what becomes of the messages. It is asked before a message goes to any queue; a repeat
 goes to none. The first one is known once all its queues have it: one that a queue refuses, or that has no queue, leaves
 no id. No commit begins between the first queue's run and the last one's (`Turn.is_split`), nor before the run of this:
-so an id is on disk if and only if all copies of its message are. But one whose body gets a file waits for that, and no
-queue tells this of a message that ends before: a kill then loses its id.
+so an id is on disk if and only if all copies of its message, or their ends, are. A publish whose body gets a file of
+its own waits for that before it goes to any queue (`Channel.publish`), as those of transactions do.
 
 Only publishes to the exchange itself count: not what it gets by bindings, as an alternate or dead letter exchange.
 """
@@ -99,18 +99,10 @@ class ExchangeIds(Deduplication):
             promise.publisher = _Verdict(self, mark, promise.publisher, waiting)
 
     def take(self, mark: bytes, message: Message) -> None:
-        """Know the id of a message; one whose body has a file is noted once that is written."""
+        """Know the id of a message, which is noted with it."""
         super().take(mark, message)
         self._replaced.clear()  # nothing tells when the first of the two is gone
         self._open.pop(mark, None)  # a verdict on an earlier message with this id does not matter to it
-        disk = self._disk
-        if (
-            disk is not None
-            and isinstance(message, Persistent)
-            and len(message.content) >= disk.blob_threshold
-            and not message.msg_id
-        ):
-            disk.journal.write_file(message, lambda _is_written: False)
 
     def _take_all(self, marks: Sequence[bytes], messages: Sequence[Message]) -> None:
         super()._take_all(marks, messages)

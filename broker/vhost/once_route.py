@@ -24,14 +24,14 @@ class OnceRoute(Route):
         """Put the next messages of a channel into the inboxes of its queues, but for repeats; see `Route.put`."""
         count, once = len(messages), self.ids
         if once is not None:
-            taken, refused = once.sift(messages, largest)
+            taken, refused = once.sift(messages)
             for at in refused:
                 _refuse(channel, messages[at], at, copies=len(self.durable))
             messages = taken
         for queue in self.queues:
             taken = messages
             if (ids := queue.ids) is not None and ids.sifts:
-                taken, refused = ids.sift(messages, largest)
+                taken, refused = ids.sift(messages)
                 for at in refused:
                     _refuse(channel, messages[at], at, copies=queue.durable)
             queue.inbox += taken

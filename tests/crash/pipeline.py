@@ -264,10 +264,6 @@ class Feeder(Windowed):
         self.unconfirmed[self._seq_no] = number
         self.out += 1
         small = 0.8 if self.line.once else 0.95
-        if (
-            self.line.once == EXCHANGE
-        ):  # of bodies with files: test_the_id_of_a_message_that_ends_before_its_file...
-            small = 1
         size = SMALL if self.line.most > 1 or self.rng.random() < small else around(THRESHOLD, self.rng)
         properties = b"".join([_WITH_ID, _NUMBER.pack(number)]) if self.line.once else b""
         body = make_body(Id(_INPUT, 0, number), fill(size, number))

@@ -340,16 +340,26 @@ class DiskNode(Node):
     def commit(self) -> None:
         """Commit, and do what the loop does after it."""
         disk = self.disk
-        disk.environment.commit(disk.journal.cut())
+        self.remove_files(disk.environment.commit(disk.journal.cut()))
         self._settled(None)
 
     def write_files(self) -> None:
         """Write every body that waits for a file of its own, then commit."""
+        self.end_files()
+        self.commit()
+
+    def end_files(self) -> None:
+        """Write every body that waits for a file of its own."""
         for msg_id, (message, _) in list(self.disk.journal.files.items()):
             self.disk.environment.bodies.write(msg_id, message.content)
-            self.disk.journal.file_written(msg_id)
+            if not self.disk.journal.file_written(msg_id):
+                self.remove_files([msg_id])
             self._go_on()
-        self.commit()
+
+    def remove_files(self, msg_ids: Iterable[int]) -> None:
+        """Remove files of bodies."""
+        for msg_id in msg_ids:
+            self.disk.environment.bodies.path(msg_id).unlink(missing_ok=True)
 
     def fail(self) -> None:
         """Let a commit find the disk full: nothing of it was written but ends of ids."""

@@ -83,6 +83,16 @@ def acks(client: Client) -> list[str]:
     return [line for line in client.sent() if "basic.ack" in line or "basic.nack" in line]
 
 
+def large(node: DiskNode) -> bytes:
+    """Return a body that is written to a file of its own."""
+    return bytes(node.disk.blob_threshold)
+
+
+def bodies(node: DiskNode) -> list[Path]:
+    """Return the files of bodies."""
+    return [*node.disk.environment.bodies.path(0).parent.iterdir()]
+
+
 def rows(node: DiskNode) -> list[bytes]:
     """Return the rows of ids."""
     return [value for _, value in node.disk.environment.rows("ids")]
@@ -418,19 +428,6 @@ class TestSettings:
             do(client, make(Exchange.Delete, 0, "f", False, False))
         assert before == len(node.context.timers)
 
-    @pytest.mark.xfail(strict=True, reason="an exchange is not told when a message ends; its queue would be")
-    def test_the_id_of_a_message_that_ends_before_its_file_is_there(self, disk_node):
-        """A message is settled before its body is in a file: what its consumer publishes then is stored with the id."""
-        client = ready(disk_node, "q")
-        publish(client, body=bytes(disk_node.disk.blob_threshold))
-        disk_node.run_turn()
-        do(client, make(Basic.Get, 0, "q", True))
-        disk_node.commit()
-        again = disk_node.killed()
-        known = again.vhosts["/"].once["e"].known_until("1")
-        again.disk.close()
-        assert known is not None
-
     @pytest.mark.parametrize("is_killed", [False, True])
     def test_ids_that_come_after_others_survive_these(self, disk_node, monkeypatch, is_killed):
         """While commits sweep the rows of a policy that went away, those of the next one have a line of their own."""
@@ -580,6 +577,97 @@ class TestDisk:
         publish(Client(again))
         assert (1, 1) == (count(again), count(again, "p"))
         again.disk.close()
+
+    @pytest.mark.parametrize("is_committed", [True, False])
+    def test_no_queue_has_a_large_body_before_its_file(self, disk_node, is_committed):
+        """So the commit that has what a consumer does with it has the id, too; what comes behind it waits with it."""
+        client = ready(disk_node, "q", "p", confirms=True)
+        publish(client, body=large(disk_node))
+        publish(client, "2")
+        settle(disk_node)
+        assert ((0, 0), []) == ((count(disk_node), count(disk_node, "p")), acks(client))
+        disk_node.end_files()
+        assert (2, 2) == (count(disk_node), count(disk_node, "p"))
+        Client(disk_node).send(make(Basic.Get, 0, "q", True))
+        disk_node.run_turn()
+        if is_committed:
+            disk_node.commit()
+            assert "delivery_tag=2 multiple" in acks(client)[-1]
+        again = disk_node.killed()
+        client, other = Client(again), count(again, "p")
+        assert other == 2 * is_committed
+        publish(client)
+        again.commit()
+        again.write_files()
+        assert other + (not is_committed) == count(again, "p")
+        again.disk.close()
+
+    @pytest.mark.parametrize("confirms", [True, False])
+    def test_on_a_full_disk_a_large_body_is_refused(self, disk_node, confirms):
+        """Its publisher hears that, and no queue has it; one that uses no confirms waits until there is space."""
+        client = ready(disk_node, confirms=confirms)
+        publish(client, body=large(disk_node))
+        publish(client, "2")
+        files = disk_node.disk.journal.files
+        disk_node.disk.journal.file_failed(*files)
+        disk_node.clock.run()
+        settle(disk_node)
+        assert confirms == count(disk_node)
+        if confirms:
+            found = acks(client)
+            assert "nack" in found[0]
+            assert "basic.ack delivery_tag=2" in found[1]
+        disk_node.write_files()
+        assert (1 if confirms else 2) == count(disk_node)
+        publish(Client(disk_node))
+        settle(disk_node)
+        assert confirms is not repeated(disk_node)
+        assert 2 == count(disk_node)
+
+    def test_an_operator_publishes_a_large_body(self, disk_node):
+        """It waits for its file, too, and is confirmed once it is stored."""
+        ready(disk_node)
+        done: list[str] = []
+        for _ in range(2):
+            disk_node.administration.publishing.publish(
+                None,
+                "/",
+                "e",
+                "",
+                large(disk_node),
+                done.append,
+                properties={"message_id": "1", "delivery_mode": 2},
+            )
+            disk_node.run_turn()
+            assert (0, []) == (count(disk_node), done)
+        disk_node.end_files()
+        assert (1, []) == (count(disk_node), done)
+        disk_node.commit()
+        assert ["confirmed", "confirmed"] == done
+
+    @pytest.mark.parametrize("end", ["connection", "channel", "queue", "exchange", "repeat"])
+    def test_a_file_that_no_queue_needs_goes(self, disk_node, end):
+        """A publish waits for it, and what it is for goes meanwhile."""
+        client, other = ready(disk_node), Client(disk_node)
+        publish(client, body=large(disk_node))
+        settle(disk_node)
+        if end == "connection":
+            client.connection.lost()
+        elif end == "channel":
+            client.connection.channels[1].close()
+            del client.connection.channels[1]
+        elif end == "queue":
+            do(other, make(Queue.Delete, 0, "q", False, False, False))
+        elif end == "exchange":
+            do(other, make(Exchange.Delete, 0, "e", False, False))
+        else:
+            publish(other)
+        disk_node.write_files()
+        disk_node.commit()
+        is_there = end in {"exchange", "repeat"}
+        assert is_there is bool("q" in disk_node.vhosts["/"].queues and count(disk_node))
+        disk_node.commit()
+        assert (end == "exchange") is bool(bodies(disk_node))
 
     def test_a_message_that_is_consumed_at_once_leaves_its_id(self, disk_node):
         """Its confirm waits for that."""

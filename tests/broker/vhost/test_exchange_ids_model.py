@@ -89,9 +89,26 @@ class Once(RuleBasedStateMachine):
                     self.there[name].append((self.number, is_stored and QUEUES[name]))
         client = self.worker if way == "transaction" else self.client
         client.receive(b"".join(frames))
+        if way == "large":
+            self.node.end_files()
         if way == "transaction":
             client.send(Tx.Commit())
             self.commit()
+
+    @rule(text=st.sampled_from(IDS), is_killed=st.booleans())
+    def publish_in_vain(self, text, is_killed):
+        """A body gets no file, as the broker is killed, or the disk is full: no queue has the message, or its id."""
+        if self.bound.isdisjoint({"q", "p"}) or self.known.get(text):
+            return
+        self.client.take()
+        body = bytes(self.node.disk.blob_threshold)
+        self.client.publish("", body, exchange="e", message_id=text, delivery_mode=2)
+        if is_killed:
+            self.kill(is_full=False)
+            return
+        self.node.disk.journal.file_failed(*self.node.disk.journal.files)
+        self.node.end_files()
+        assert [True] == ["nack" in line for line in self.client.sent() if "ack" in line]
 
     @rule(name=st.sampled_from(sorted(QUEUES)))
     def get(self, name):
