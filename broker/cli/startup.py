@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from leveret.broker import exit_codes
 from leveret.broker.config.config import Config, Listener, LogConfig
 from leveret.broker.config.sections import AuditConfig, HTTPTLSConfig, ManagementConfig, PrometheusConfig
+from leveret.broker.http.socket_path import METRICS, NAME
 from leveret.broker.process import logs
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.logs import Rotation
@@ -140,6 +141,10 @@ def _monitor(server: Any, per_object: bool) -> Callable[[], Any]:
     with server.collector.loading():
         from leveret.broker.metrics.http import Monitor  # noqa: PLC0415
 
+        if server.place == "front":
+            from leveret.broker.placement.metrics import FrontMonitor  # noqa: PLC0415
+
+            return partial(FrontMonitor, server, per_object=per_object)
     return partial(Monitor, server, per_object=per_object)
 
 
@@ -149,33 +154,40 @@ def management(server: Any, prefix: str = "", host_names: "Collection[str]" = ()
         from leveret.broker.http.server import ManagementServer  # noqa: PLC0415
         from leveret.broker.management.routes import ROUTER  # noqa: PLC0415
 
+        if server.place == "front":
+            from leveret.broker.placement.view import FrontManagement  # noqa: PLC0415
+
+            return partial(FrontManagement, server, prefix, host_names)
     return partial(ManagementServer, server, ROUTER, prefix, host_names)
 
 
 def open_listeners(server: Any, config: Config, ending: contextlib.AsyncExitStack) -> None:
     """Open all of them for a broker, and begin with the samples of the API. StartupError if a required one fails."""
     load_management = partial(management, server)
-    if listen(
-        server, config, ending, partial(_monitor, server, config.prometheus.per_object), load_management
-    ):
+    load_monitor = partial(_monitor, server, config.prometheus.per_object)
+    is_process = server.place == "process"  # of a front, which asks it
+    if listen(server, config, ending, load_monitor, load_management) or is_process:
         from leveret.broker.statistics.sampling import Sampling  # noqa: PLC0415
 
         sampling = Sampling(server, server.statistics)
         ending.push_async_callback(sampling.stop)
         sampling.start()
+    if is_process and config.prometheus.enabled:
+        open_control_socket(config, ending, load_monitor, METRICS)
     open_control_socket(config, ending, load_management)
 
 
-def open_control_socket(config: Config, ending: contextlib.AsyncExitStack, load: "Load") -> None:
-    """Open the socket for `leveret ctl`; a failure is only logged."""
+def open_control_socket(
+    config: Config, ending: contextlib.AsyncExitStack, load: "Load", name: str = NAME
+) -> None:
+    """Open the socket for `leveret ctl`, or another one in the data directory; a failure is only logged."""
     from leveret.broker.http.late_server import ControlSocket  # noqa: PLC0415
-    from leveret.broker.http.socket_path import NAME  # noqa: PLC0415
 
-    control = ControlSocket(config.data_dir, load)
+    control = ControlSocket(config.data_dir, load, name)
     try:
         control.open()
     except OSError as error:
-        _logger.warning("leveret ctl cannot connect: %s: %s", config.data_dir / NAME, error.strerror)
+        _logger.warning("leveret ctl cannot connect: %s: %s", config.data_dir / name, error.strerror)
     ending.push_async_callback(control.close)
 
 

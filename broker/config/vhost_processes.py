@@ -14,7 +14,7 @@ EXPERIMENTAL: Final = (
     "vhosts.processes: processes for virtual hosts are experimental (docs/howto/vhost-processes.md)"
 )
 _FALSE: Final = (
-    "management.enabled", "prometheus.enabled", "shovel.enabled", "event_exchange.enabled", "proxy_protocol",
+    "shovel.enabled", "event_exchange.enabled", "proxy_protocol",
 )  # fmt: skip
 _UNSET: Final = (
     "replication.url", "listeners.ssl.*", "auth_backends.*", "load_definitions", "export.dir", "log.file",
@@ -30,7 +30,7 @@ _FIELDS: Final = {key.name: key.attribute for key in KEYS} | _OF_SEVERAL
 
 
 def problems_of(config: Config) -> Iterator[str]:
-    """Yield a sentence about each setting that one view over all processes would need, which there is not."""
+    """Yield a sentence about each setting that would hold for a part of the broker only."""
     wanted = config.placement
     if not wanted.processes:
         if wanted.pins:
@@ -64,6 +64,8 @@ def config_of_process(config: Config, number: int) -> Config:
         data_dir=config.data_dir / FOLDER / str(number),
         pid_file=None,
         listeners=(),
+        management=replace(config.management, enabled=False),
+        prometheus=replace(config.prometheus, port=0, tls=None),
         users=(),
         vhosts=(),
         topic_permissions=(),

@@ -64,6 +64,7 @@ class Listing(NamedTuple):
     sort: tuple[str, ...] = ("vhost", "name")
     is_paged: bool = True
     octets: int = 0
+    headers: Mapping[str, str] = {}
 
 
 class Item(NamedTuple):

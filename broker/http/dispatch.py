@@ -39,6 +39,7 @@ from leveret.broker.scheduling.node_context import INTERNAL, OPERATOR
 PREFIX = "/api/"
 HEADERS = {"cache-control": "no-cache", "vary": "accept, accept-encoding, origin"}
 JSON = "application/json"
+LINES = "application/x-ndjson"  # accepted by a front, from its processes
 MOST_DECISIONS = 64  # maximum number of permissions that a request waits for, one after the other
 
 
@@ -180,16 +181,14 @@ def check_rights(
         authorize(broker.users, actor, Right.MANAGEMENT, vhost, change=True)
 
 
-# -- what the front of several processes has, and what a process of virtual hosts --------------------------------------
+# -- what the front of several processes has ---------------------------------------------------------------------------
 
 
-_OF_NODE: Final = frozenset({
+OF_NODE: Final = frozenset({
     "users", "permissions", "topic-permissions", "vhosts", "vhost-limits", "user-limits", "global-parameters",
     "cluster-name",
 })  # fmt: skip
 """First words of paths of what the front has."""
-_OF_FRONT: Final = _OF_NODE | {"whoami", "version", "auth", "login", "logout"}
-_MORE_OF_FRONT: Final = frozenset({"leveret/stop", "leveret/authenticate"})
 _WHOLE: Final = frozenset(
     {"definitions", "all-configuration", "leveret/definitions", "reset", "reset/{node}"}
 )
@@ -197,18 +196,12 @@ _WHOLE: Final = frozenset(
 
 
 def check_place(place: str, path: str, method: str) -> None:
-    """Refuse a request that a front, or a process of virtual hosts, leaves to the other one; raises ApiError.
+    """Refuse a change that a process of virtual hosts leaves to the front; raises ApiError.
 
     `place` is that of the broker (`AdministeredBroker.place`), `path` that of the route.
     """
-    first = path.partition("/")[0]
-    if place == "front":
-        if first not in _OF_FRONT and path not in _MORE_OF_FRONT:
-            raise bad_request(
-                "queues and all else in virtual hosts is in their processes: ask one of these, whose data "
-                "directory is processes/N in that of this broker"
-            )
-    elif place == "process" and method not in SAFE and (first in _OF_NODE or path in _WHOLE):
+    is_of_node = path.partition("/")[0] in OF_NODE or path in _WHOLE
+    if place == "process" and method not in SAFE and is_of_node:
         raise bad_request(
             "users, rights, limits and virtual hosts are changed in the front, whose data directory is two "
             "levels above that of this process"
@@ -260,12 +253,14 @@ def _rendered(
 ) -> Generator[Need, Any, Response]:
     match answer:
         case Listing():
-            made = encode_listing(answer, call.query, broker.directory.patterns)
+            is_part = broker.place == "process" and call.headers.get("accept") == LINES
+            made = encode_listing(answer, call.query, broker.directory.patterns, is_part=is_part)
             pieces = made if lists is None or asked is None else lists.collect(asked, made)
             # up to the first piece, because until then it may still be an error
             while (first := next(pieces)) is None:
                 yield None
-            return Response(200, _headers(JSON), chain((first,), pieces), octets=answer.octets)
+            headers = _headers(JSON, answer.headers)
+            return Response(200, headers, chain((first,), pieces), octets=answer.octets)
         case Item():
             columns = Columns.asked(call.query)
             value = answer.value if columns is None else columns.reduce(answer.value)

@@ -10,7 +10,8 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,25 @@ def listening(host: str, port: int) -> socket.socket:
         return socket.create_server(address, family=family, backlog=BACKLOG)
     except OSError as error:  # whose text has the address, which the caller says
         raise OSError(error.errno, os.strerror(error.errno or 0).lower()) from None
+
+
+async def serve(
+    accept: Callable[[], asyncio.BaseProtocol], sock: socket.socket, backlog: int = BACKLOG
+) -> asyncio.Server:
+    """Serve a listening socket. The caller removes the path of a Unix one, which may have been valid for the bind only.
+
+    `accept` returns the protocol of a new connection.
+    """
+    loop = asyncio.get_running_loop()
+    if sock.family != socket.AF_UNIX:
+        return await loop.create_server(accept, sock=sock, backlog=backlog)
+    listen: Callable[..., Awaitable[asyncio.Server]] = partial(
+        loop.create_unix_server, accept, sock=sock, backlog=backlog
+    )
+    try:
+        return await listen(cleanup_socket=False)
+    except TypeError:  # loops of before Python 3.13 neither look for the path nor know the option
+        return await listen()
 
 
 Load = Callable[[], Callable[[], Any]]
@@ -74,13 +94,13 @@ class LateServer:
 
 
 class ControlSocket:
-    """The socket in the (locked) data directory by which `leveret ctl` reaches the broker.
+    """The socket in the (locked) data directory by which `leveret ctl` reaches the broker, or one of another name.
 
     Only the owner of the directory can open it, and then may do everything.
     """
 
-    def __init__(self, directory: Path, load: Load) -> None:
-        self._path = directory / NAME
+    def __init__(self, directory: Path, load: Load, name: str = NAME) -> None:
+        self._path = directory / name
         self._load = load
         self._late: LateServer | None = None
 
@@ -90,7 +110,7 @@ class ControlSocket:
             self._path.unlink()  # of a broker that was killed
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            in_directory(self._path.parent, NAME, sock.bind)
+            in_directory(self._path.parent, self._path.name, sock.bind)
             self._path.chmod(stat.S_IRUSR | stat.S_IWUSR)
             sock.listen(BACKLOG)
         except BaseException:

@@ -15,6 +15,7 @@ import codecs
 import heapq
 import re
 import secrets
+import sys
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -144,13 +145,18 @@ class Page(NamedTuple):
     size: int
     matches: Callable[[str], object]
 
+    @property
+    def first(self) -> int:
+        """The place of its first item in the list."""
+        return (self.number - 1) * self.size
 
-def asked_page(query: Mapping[str, str], patterns: Patterns) -> Page | None:
-    """Return the page that a query asks for; None if it asks for the whole list. Raises ApiError."""
+
+def asked_page(query: Mapping[str, str], patterns: Patterns, most: int = MOST_PAGE_SIZE) -> Page | None:
+    """Return the page that a query asks for, of at most so many items; None for the whole list. Raises ApiError."""
     if "page" not in query:
         return None
     number, size = (_positive(query, *each) for each in (("page", 1), ("page_size", PAGE_SIZE)))
-    if number < 1 or not 1 <= size <= MOST_PAGE_SIZE:
+    if number < 1 or not 1 <= size <= most:
         raise ApiError(
             400,
             "invalid_pagination_parameters",
@@ -295,14 +301,16 @@ def _reduced(value: Any, tree: Mapping[str, Any]) -> Any:
 
 
 def encode_listing(
-    listing: Listing, query: Mapping[str, str], patterns: Patterns
+    listing: Listing, query: Mapping[str, str], patterns: Patterns, *, is_part: bool = False
 ) -> Generator[bytes | None, None, int]:
     """Encode a list as a query asks for it, in steps: yields pieces of the body, None between.
 
-    The query has `sort`, `sort_reverse`, `columns`, and of a page `page`, `page_size`, `name`, `use_regex`. Returns the
-    number of rows that were looked at. Raises ApiError before the first piece.
+    The query has `sort`, `sort_reverse`, `columns`, and of a page `page`, `page_size`, `name`, `use_regex`. A part of a
+    list, of one process of several, is lines: by what it is sorted and how long it is, then an item each, those of the
+    first page. Returns the number of rows that were looked at. Raises ApiError before the first piece.
     """
-    page = asked_page(query, patterns) if listing.is_paged else None
+    most = sys.maxsize if is_part else MOST_PAGE_SIZE
+    page = asked_page(query, patterns, most) if listing.is_paged else None
     columns = Columns.asked(query)
     fields = listing.fields
     rows: list[Any] = []
@@ -313,32 +321,55 @@ def encode_listing(
         total += 1
         if not total % STEP:
             yield None
-    given = query.get("sort", "")
-    paths: list[tuple[str, ...]] = [tuple(given.split("."))] if given else []
-    paths += [(key,) for key in listing.sort]  # of equal ones, too
+    paths = sort_paths(query, listing.sort)
     if paths:
         rows = yield from _sorted(rows, fields, paths, reverse=query.get("sort_reverse") == "true")
-    if page is None:
-        yield from _items(rows, fields, columns, b"[", b"]")
-        return total
-    count = -(-len(rows) // page.size)
+    if is_part:
+        part = PartHead(listing.sort, page is not None, total, len(rows))
+        chosen = rows if page is None else rows[: page.size]
+        yield from items(chosen, fields, columns, encoded(part) + b"\n", b"", b"\n")
+    elif page is None:
+        yield from items(rows, fields, columns)
+    else:
+        head = page_head(page, total, len(rows))
+        yield from items(rows[page.first : page.first + page.size], fields, columns, head, b"]}")
+    return total
+
+
+class PartHead(msgspec.Struct, frozen=True):
+    """The first line of a part of a list: by which keys it is sorted after those that were asked for, and lengths."""
+
+    sort: tuple[str, ...]
+    is_page: bool
+    total: int
+    filtered: int
+
+
+def sort_paths(query: Mapping[str, str], sort: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return the paths of the keys by which a list is sorted: that of a query, then the usual ones, for equal ones."""
+    given = query.get("sort", "")
+    paths: list[tuple[str, ...]] = [tuple(given.split("."))] if given else []
+    return [*paths, *[(key,) for key in sort]]
+
+
+def page_head(page: Page, total: int, filtered: int, **more: Any) -> bytes:
+    """Encode what a page begins with, up to its items; raises ApiError if there is no such page."""
+    count = -(-filtered // page.size)
     if page.number > max(1, count):
         raise ApiError(
             400, "page_out_of_range", f"Page out of range, page: {page.number} page size: {page.size}, "
-            f"len: {len(rows)}"
+            f"len: {filtered}"
         )  # fmt: skip
-    first = (page.number - 1) * page.size
-    chosen = rows[first : first + page.size]
     head = {
         "total_count": total,
-        "item_count": len(chosen),
-        "filtered_count": len(rows),
+        "item_count": min(page.size, filtered - page.first),
+        "filtered_count": filtered,
         "page": page.number,
         "page_size": page.size,
         "page_count": count,
+        **more,
     }
-    yield from _items(chosen, fields, columns, encoded(head)[:-1] + b',"items":[', b"]}")
-    return total
+    return encoded(head)[:-1] + b',"items":['
 
 
 def _sorted(
@@ -364,9 +395,15 @@ def _sorted(
     return found
 
 
-def _items(
-    rows: Iterable[Any], fields: Fields, columns: Columns | None, head: bytes, tail: bytes
+def items(
+    rows: Iterable[Any],
+    fields: Fields,
+    columns: Columns | None,
+    head: bytes = b"[",
+    tail: bytes = b"]",
+    between: bytes = b",",
 ) -> Iterator[bytes | None]:
+    """Encode rows, in pieces; None where others may have a turn."""
     buffer = bytearray(head)
     separator = b""
     for at, row in enumerate(rows):
@@ -376,7 +413,7 @@ def _items(
             if len(buffer) >= PIECE:
                 yield bytes(buffer)
                 buffer.clear()
-        separator = b","
+        separator = between
         if not at % STEP:
             yield None
     yield bytes(buffer + tail)

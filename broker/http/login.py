@@ -32,8 +32,10 @@ from leveret.broker.http.errors import (
     not_authorised,
     not_authorized,
 )
+from leveret.broker.http.route import decoded
 
 log = logging.getLogger("leveret.management")
+USER_HEADER = "x-leveret-user"  # of a request by the front, with the name, percent-encoded
 
 
 class UndecidedLogin(Exception):  # noqa: N818 - not an error: backends have to be asked
@@ -83,7 +85,7 @@ def authenticate(
     request concerns. Raises ApiError if there is no login or it is wrong, and UndecidedLogin.
     """
     if not request.peer:
-        return None
+        return user_of_front(broker, request.headers) if broker.place == "process" else None
     if "authorization" not in request.headers:
         user = _of_session(broker, request)
         if not isinstance(user, BackendUser):
@@ -98,6 +100,16 @@ def authenticate(
         check_failures(broker, name, request.peer)
         raise UndecidedLogin(name, secret, vhost=vhost)
     return judged(broker, name, request.peer, verdict)
+
+
+def user_of_front(broker: AdministeredBroker, headers: Mapping[str, str]) -> User | None:
+    """Return the user for whom the front asks a process of virtual hosts; None for the operator. Raises ApiError."""
+    if USER_HEADER not in headers:
+        return None
+    user: User | None = broker.users.get(decoded(headers[USER_HEADER]))
+    if user is None:
+        raise not_authorised("Not_Authorized")
+    return user
 
 
 def _credentials(broker: AdministeredBroker, header: str) -> tuple[str, str]:

@@ -78,6 +78,7 @@ class Operation:
     is_large: bool = False  # True if the body may be large, and the handler reads it in steps
     is_long: bool = False  # True if the work may take minutes, and must not be cut off
     is_audited: bool = False  # True if it is recorded although it changes nothing, because it shows messages
+    is_forwarded: bool = False  # True if a front leaves it to the process of the vhost in the path
     is_stored: bool = True  # False if nothing changes on disk, so that the answer need not wait for it
     state: Callable[[Call], Any] | None = None
     """Returns what it changes, as a value of JSON, for the audit log; None if that is not recorded."""

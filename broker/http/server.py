@@ -35,7 +35,7 @@ from leveret.broker.http.connections import (
 from leveret.broker.http.dispatch import HEADERS, Admitted, Response, admit, answer, failed
 from leveret.broker.http.errors import ApiError, bad_request
 from leveret.broker.http.event_streams import EventStreams
-from leveret.broker.http.late_server import BACKLOG, listening
+from leveret.broker.http.late_server import listening, serve
 from leveret.broker.http.listing import MOST_SECONDS, ListCache
 from leveret.broker.http.login import UndecidedLogin, verdict_of
 from leveret.broker.http.route import Router, Work
@@ -111,16 +111,15 @@ class ManagementServer:
     async def serve_socket(self, sock: socket.socket, tls: Credentials | None = None) -> None:
         """Serve a listening socket; the clients of a Unix socket may do everything, those of another log in."""
         listener: asyncio.Server | Acceptor
-        loop = asyncio.get_running_loop()
         if sock.family == socket.AF_UNIX:
             accept = await self._runner(self._from_owner)
-            listener = await _unix_server(loop, accept, sock)
+            listener = await serve(accept, sock)
         else:
             is_local = ipaddress.ip_address(sock.getsockname()[0]).is_loopback
             names = self._host_names if is_local else None
             accept = await self._runner(partial(self._from_network, names))
             if tls is None:
-                listener = await loop.create_server(accept, sock=sock, backlog=BACKLOG)
+                listener = await serve(accept, sock)
             else:
                 listener = Acceptor(sock, accept, tls, "the management API")
         self._listeners.append(listener)
@@ -392,16 +391,3 @@ def is_answered(method: str, path: str) -> bool:
     if path == _CLUSTER or path.startswith(f"{_CLUSTER}/"):
         return True
     return method in _READS and any(path == each or path.startswith(f"{each}/") for each in _LOOKED_AT)
-
-
-async def _unix_server(
-    loop: asyncio.AbstractEventLoop, accept: Callable[[], asyncio.BaseProtocol], sock: socket.socket
-) -> asyncio.Server:
-    """Serve a Unix socket, which the caller removes: its path may be one that was valid for the bind only."""
-    serve: Callable[..., Awaitable[asyncio.Server]] = partial(
-        loop.create_unix_server, accept, sock=sock, backlog=BACKLOG
-    )
-    try:
-        return await serve(cleanup_socket=False)
-    except TypeError:  # loops of before Python 3.13 neither look for the path nor know the option
-        return await serve()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 NAME = "ctl.sock"
+METRICS = "metrics.sock"  # of a process of virtual hosts
 SHORT = 100  # octets of the path of a socket that every system takes (104 on macOS, 108 on Linux)
 
 

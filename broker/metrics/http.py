@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from aiohttp import web
@@ -22,6 +23,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.auth.users import open_credentials
 from leveret.broker.http.connections import Connections, RequestsLog
+from leveret.broker.http.late_server import serve
 from leveret.broker.metrics import scrape
 from leveret.broker.metrics.aggregates import BUILD, REPLICATION, REPLICATION_INFO
 from leveret.broker.metrics.sampler import Selection
@@ -84,8 +86,7 @@ class Monitor:
         accept = partial(Connections(CONNECTIONS).accept, runner.server)
         self._runner = runner
         if tls is None:
-            loop = asyncio.get_running_loop()
-            self._listener = await loop.create_server(accept, sock=sock, backlog=BACKLOG)
+            self._listener = await serve(accept, sock, BACKLOG)
         else:
             self._listener = Acceptor(sock, accept, tls, "metrics and health")
 
@@ -100,15 +101,14 @@ class Monitor:
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         process = await self._process()
-        return await self._send(
-            request, self._aggregated(self._broker, process), generate_latest(self._runtime)
-        )
+        return await self._send(request, self._with_runtime(self._aggregated(self._broker, process)))
 
     async def _per_object(self, request: web.Request) -> web.StreamResponse:
         process = await self._process()
-        return await self._send(
-            request, scrape.per_object(self._broker, process), generate_latest(self._runtime)
-        )
+        return await self._send(request, self._with_runtime(scrape.per_object(self._broker, process)))
+
+    def _with_runtime(self, pieces: Iterator[str]) -> Iterator[str]:
+        return chain(pieces, (generate_latest(self._runtime).decode(),))
 
     async def _memory(self, request: web.Request) -> web.StreamResponse:
         return await self._send(request, scrape.memory(self._broker, await self._process()))
@@ -128,27 +128,24 @@ class Monitor:
         )
         return await self._send(request, scrape.detailed(self._broker, selection, await self._process()))
 
-    async def _send(
-        self, request: web.Request, pieces: Iterator[str], last: bytes = b""
-    ) -> web.StreamResponse:
+    async def _send(self, request: web.Request, pieces: Iterator[str]) -> web.StreamResponse:
         """Write the pieces of a response, yielding to the loop between two of them."""
         if self._broker.obstacle:
             return web.Response(status=503, text=self._broker.obstacle)
         peer = request.transport.get_extra_info("peername") if request.transport is not None else None
         owner = origin(str(peer[0])) if peer else ""
-        if not self._scrapes.acquire(owner):
+        if owner and not self._scrapes.acquire(owner):  # a front has limits of its own
             return web.Response(status=503, text="too many scrapes at once")
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
         try:
             async with asyncio.timeout(SCRAPE_SECONDS):
+                pieces = await self._whole(request, pieces)
                 await response.prepare(request)
                 if request.method != "HEAD":
                     while (piece := self._next(pieces, request.path)) is not None:
                         if piece:
                             await response.write(piece.encode())
                         await asyncio.sleep(0)
-                    if last:
-                        await response.write(last)
                 await response.write_eof()
         except TimeoutError:
             log.warning("scrape of %s aborted: it took longer than %.0f s", request.path, SCRAPE_SECONDS)
@@ -157,8 +154,13 @@ class Monitor:
         except ConnectionError:
             pass  # the client has disconnected
         finally:
-            self._scrapes.release(owner)
+            if owner:
+                self._scrapes.release(owner)
         return response
+
+    async def _whole(self, _request: web.Request, pieces: Iterator[str]) -> Iterator[str]:
+        """Return the pieces of a response; a front adds those of its processes."""
+        return pieces
 
     def _next(self, pieces: Iterator[str], path: str) -> str | None:
         """Return the next piece of a response, computed in a step of its own; None at the end."""

@@ -102,11 +102,11 @@ class FrontServer(Server):
         self, config: Config, disk: "DataStore | None" = None, time_source: TimeSource | None = None
     ) -> None:
         wanted = config.placement
-        self._placement = Placement(wanted.processes, wanted.pins)
-        self._processes = Processes(wanted.processes, self._received, self._lost)
+        self.placement = Placement(wanted.processes, wanted.pins)
+        self.processes = Processes(wanted.processes, self._received, self._lost)
         self._numbers = count(1)
-        self._handed: dict[int, dict[int, tuple[str, VHost]]] = {number: {} for number in self._processes.all}
-        self._unplaced = set(self._processes.all)  # processes that have not started yet
+        self._handed: dict[int, dict[int, tuple[str, VHost]]] = {number: {} for number in self.processes.all}
+        self._unplaced = set(self.processes.all)  # processes that have not started yet
         self._is_new = False  # True if nothing is stored here yet
         super().__init__(config, disk, time_source)
 
@@ -127,18 +127,18 @@ class FrontServer(Server):
 
     async def start(self) -> None:
         """Start the processes, then as `Server.start`; raises ProcessStartError, too."""
-        await self._processes.start()
+        await self.processes.start()
         try:
             await super().start()
         except BaseException:
-            await self._processes.stop()
+            await self.processes.stop()
             raise
 
     async def stop(self, reason: str = "shutdown", seconds: float = STOP_SECONDS) -> int:
         """Stop accepting, stop the processes, then as `Server.stop`."""
         self.is_stopping = True
         self.gate.close()
-        await self._processes.stop()
+        await self.processes.stop()
         return await super().stop(reason, seconds)
 
     # -- clients ------------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class FrontServer(Server):
 
         It takes none before it has all changes so far: the user or its rights may be among them.
         """
-        process = self._processes.all[self._placement.place(connection.vhost.name)]
+        process = self.processes.all[self.placement.place(connection.vhost.name)]
 
         def try_now() -> None:
             if process.takes_clients and self.settled.are_sent:
@@ -163,7 +163,7 @@ class FrontServer(Server):
         try_soon()
 
     def _changes_sent(self) -> None:
-        for process in self._processes.all.values():
+        for process in self.processes.all.values():
             process.release()
 
     def handed(self, process: VHostProcess, user: str, vhost: VHost) -> int:
@@ -188,7 +188,7 @@ class FrontServer(Server):
                 try:
                     self._found(process, [text(name) for name in message.vhosts])
                 except PlacementError as error:
-                    self._processes.fail(ProcessStartError(str(error)))
+                    self.processes.fail(ProcessStartError(str(error)))
 
     def _found(self, process: VHostProcess, vhosts: list[str]) -> None:
         """Begin with a process that has started; at the start of the front only when all have started."""
@@ -201,22 +201,22 @@ class FrontServer(Server):
                 f"process {process.number} has virtual hosts, such as '{lost[0]}', but {self.config.data_dir} has "
                 "lost their names"
             )
-        self._placement.found(process.number, [name for name in vhosts if name in self.vhosts])
+        self.placement.found(process.number, [name for name in vhosts if name in self.vhosts])
         self._unplaced.discard(process.number)
         if not self._unplaced:
             for name in self.vhosts:
-                log.info("virtual host '%s' is in process %d", name, self._placement.place(name))
-            for each in self._processes.all.values():
+                log.info("virtual host '%s' is in process %d", name, self.placement.place(name))
+            for each in self.processes.all.values():
                 self._begin(each)
 
     def _begin(self, process: VHostProcess) -> None:
         if process.pipe is None:
             return  # it has ended again, and will tell once more
-        names = self._placement.vhosts(process.number)
+        names = self.placement.vhosts(process.number)
         rows = [row for row in self.settled.vhosts.values() if text(row.name) in names]
         process.pipe.send(Begin(self.settled.rows, rows))
         log.info("process %d: pid %s, %d virtual hosts", process.number, process.pid, len(rows))
-        self._processes.ready(process)
+        self.processes.ready(process)
 
     def _lost(self, process: VHostProcess) -> None:
         for number in list(self._handed[process.number]):
@@ -226,22 +226,22 @@ class FrontServer(Server):
         """Send a change that is on disk to the processes; one that is starting gets the result when it is ready."""
         match message:
             case Changed():
-                for process in self._processes.all.values():
+                for process in self.processes.all.values():
                     if process.is_ready and process.pipe is not None:
                         process.pipe.send(message)
                 return
             case Placed():
                 name = text(message.vhost.name)
-                if (number := self._placement.of(name)) is None:
-                    number = self._placement.place(name)
+                if (number := self.placement.of(name)) is None:
+                    number = self.placement.place(name)
                     log.info("virtual host '%s' is in process %d", name, number)
             case Removed():
-                number = self._placement.remove(text(message.vhost))
+                number = self.placement.remove(text(message.vhost))
             case _:
                 return
         if (
             number is not None
-            and (process := self._processes.all[number]).is_ready
+            and (process := self.processes.all[number]).is_ready
             and process.pipe is not None
         ):
             process.pipe.send(message)

@@ -48,6 +48,7 @@ class ApiClient:
 
     def __init__(self, where: Path | str, seconds: float = SECONDS) -> None:
         self._headers: dict[str, str] = {}
+        self.missing = ""  # processes without whose virtual hosts an answer was given
         self._prefix = "/api/"
         self._connection: http.client.HTTPConnection
         self._directory = where if isinstance(where, Path) else None
@@ -139,6 +140,7 @@ class ApiClient:
             content = answer.read()
         if answer.status >= http.client.BAD_REQUEST:
             raise self._failed(answer.status, content)
+        self.missing = answer.getheader("X-Leveret-Missing") or self.missing
         if (answer.getheader("Content-Type") or "").startswith("text/plain"):
             return content.decode()
         try:

@@ -269,6 +269,9 @@ class CtlCommand(click.Command):
                 raise UsageError("--data-dir and --uri exclude each other", exit_codes.USAGE)
             with client_of(common) as api:
                 self.declaration.run(Session(api, common), **ctx.params)
+                if api.missing:
+                    text = f"Warning: this is without the virtual hosts of process {api.missing}, which does not answer"
+                    click.echo(text, err=True)
         except CtlError as error:
             fail(ctx, error)
 

@@ -43,6 +43,8 @@ def name(broker: Broker) -> list[str]:
     known = [safe(str(overview.get("node") or overview.get("cluster_name") or "")), version]
     if (uptime := node.get("uptime")) is not None:
         known.append(f"up {duration(uptime / 1000)}")
+    if missing := overview.get("missing_processes"):
+        known.append(f"without process {', '.join(map(str, missing))}")
     return known
 
 

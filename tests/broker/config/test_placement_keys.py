@@ -9,7 +9,7 @@ from leveret.broker.config.vhost_processes import config_of_process
 from leveret.broker.embedded.errors import ConfigurationError
 from leveret.broker.embedded.settings import make_config
 
-WITHOUT = ("management.enabled=false", "prometheus.enabled=false", "shovel.enabled=false")
+WITHOUT = ("shovel.enabled=false",)
 MODE = ("vhosts.processes=2", *WITHOUT)
 
 
@@ -32,8 +32,6 @@ def test_off_by_default() -> None:
 @pytest.mark.parametrize(
     "setting",
     [
-        "management.enabled=true",
-        "prometheus.enabled=true",
         "shovel.enabled=true",
         "event_exchange.enabled=true",
         "proxy_protocol=true",

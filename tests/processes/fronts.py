@@ -1,0 +1,63 @@
+"""A front with two processes of virtual hosts, a in the first, and b in the second, for tests."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pika
+from pika.adapters.blocking_connection import BlockingConnection
+from processes.commands import execute
+from processes.running import Running, children, command, environment, serving
+from processes.waiting import wait_until
+
+SETTINGS = {
+    "vhosts.processes": 2,
+    "shovel.enabled": "false",
+    "default_vhost": "a",
+    "default_vhosts.1.name": "b",
+    "default_users.1.password": "one",
+    "default_users.1.vhost_pattern": ".*",
+    "vhosts.process.b": 2,
+}
+USER = pika.PlainCredentials("1", "one")
+
+
+@contextmanager
+def front(folder: Path, **more: object) -> Iterator[Running]:
+    settings = SETTINGS | {name.replace("__", "."): value for name, value in more.items()}
+    with serving(folder, settings=settings, is_forked=False) as running:
+        pids = children(running.process.pid)
+        try:
+            yield running
+        finally:
+            if running.process.poll() is None:
+                code, _, err = running.stopped_by(signal.SIGTERM)
+                assert (0, "") == (code, err), err
+            wait_until(lambda: not any(map(is_running, pids)))
+
+
+def is_running(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def connect(
+    running: Running, vhost: str, credentials: pika.PlainCredentials = USER, **options: object
+) -> BlockingConnection:
+    return BlockingConnection(
+        pika.ConnectionParameters(*running.address, vhost, credentials, stack_timeout=30, **options)
+    )
+
+
+def ctl(running: Running, *words: str, process: int = 0) -> tuple[int, str]:
+    """Run a command at the front, or at one of its processes; returns its exit code and output."""
+    place = running.data_dir / "processes" / str(process) if process else running.data_dir
+    done = execute([*command("ctl", "--data-dir", str(place)), *words], env=environment(), timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def pid_of(running: Running, process: int) -> int:
+    text = (running.data_dir / "processes" / str(process) / "leveret.lock").read_text()
+    return int(text.split()[0])
