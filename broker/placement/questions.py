@@ -90,17 +90,20 @@ class Questions:
         except OSError:
             raise self._no_answer(number) from None
         url = URL(f"http://process{target}", encoded=True)
-        answer = await self._answered(number, session._request(method, url, headers=headers, data=content))  # noqa: SLF001 - a coroutine
+        answer = await self.answered(number, session._request(method, url, headers=headers, data=content))  # noqa: SLF001 - a coroutine
         self._known[number] = process.pid
         self._silent.discard(number)
         return answer
 
-    async def _answered(self, number: int, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for an answer as long as the process answers other questions at once. Raises NoAnswerError."""
+    async def answered(self, number: int, work: Coroutine[Any, Any, T], seconds: float = KNOCK_SECONDS) -> T:
+        """Wait for an answer, as long as the process answers other questions at once. Raises NoAnswerError.
+
+        These are asked every so many seconds.
+        """
         is_known = self._known.get(number) == self._front.processes.all[number].pid
         task = asyncio.ensure_future(work)
         try:
-            while not (await asyncio.wait({task}, timeout=KNOCK_SECONDS))[0]:
+            while not (await asyncio.wait({task}, timeout=seconds))[0]:
                 # its first answer waits until it has loaded what answers
                 async with asyncio.timeout(SECONDS if is_known else LOADING_SECONDS):
                     async with self._session(number).get("http://process/api/"):
@@ -133,7 +136,7 @@ class Questions:
             try:
                 answer = await self.ask(number, method, target, headers, content or None)
                 async with answer:
-                    return await self._answered(number, _read(number, answer, room, is_list=is_list))
+                    return await self.answered(number, _read(number, answer, room, is_list=is_list))
             except NoAnswerError:
                 return number
 

@@ -19,18 +19,32 @@ from urllib.parse import quote, urlencode
 import aiohttp
 from aiohttp import web
 
+from leveret.broker.administration.access import sees_all
 from leveret.broker.administration.definitions import exporting, heading
 from leveret.broker.administration.definitions_document import SECTIONS
 from leveret.broker.auth.users import User
-from leveret.broker.http.call import Answer, Call, Callback, Content, Item, Listing, Need, Steps, Stream
+from leveret.broker.http.call import (
+    Answer,
+    Call,
+    Callback,
+    Content,
+    Events,
+    Item,
+    Listing,
+    Need,
+    Steps,
+    Stream,
+)
 from leveret.broker.http.dispatch import LINES, OF_NODE, Admitted, Response, failed
 from leveret.broker.http.errors import bad_request
+from leveret.broker.http.feeds import Topic
 from leveret.broker.http.login import USER_HEADER
 from leveret.broker.http.route import Operation, Route, Router
 from leveret.broker.http.server import LONG_SECONDS, ManagementServer
 from leveret.broker.http.socket_path import NAME
 from leveret.broker.management.health import failed as check_failed
 from leveret.broker.management.routes import ROUTES
+from leveret.broker.placement.following import Following
 from leveret.broker.placement.front import FrontServer
 from leveret.broker.placement.joining import (
     MISSING,
@@ -75,6 +89,7 @@ class View:
     def __init__(self, front: FrontServer) -> None:
         self._front = front
         self._questions = Questions(front, NAME)
+        self._followings: dict[tuple[Any, ...], Following] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.router = Router([self._route(route) for route in ROUTES])
 
@@ -82,6 +97,8 @@ class View:
         """Close all connections to processes."""
         for task in self._tasks:
             task.cancel()
+        for following in self._followings.values():
+            following.close()
         await self._questions.close()
 
     def process_of(self, admitted: Admitted) -> int | None:
@@ -104,11 +121,12 @@ class View:
         stream = Stream(body.pieces(), body.when_there, answer.close, "", b"", b"")
         return Response(answer.status, shown, iter(()), stream=stream)
 
-    def _task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def _when_done(self, work: Coroutine[Any, Any, Any], callback: Callable[[Any], object]) -> None:
+        """Call back with the task of some work once it is done."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
+        task.add_done_callback(callback)
 
     def _everywhere(
         self, call: Call, method: str, path: str, query: Mapping[str, str], *, is_list: bool = False
@@ -125,7 +143,7 @@ class View:
         if query:
             target += "?" + urlencode(query, errors=_SURROGATES)
         asking = self._questions.ask_all(method, target, headers, call.content, is_list=is_list)
-        done = yield Callback(lambda then: self._task(asking).add_done_callback(then))
+        done = yield Callback(partial(self._when_done, asking))
         answers: Answers = done.result()
         return answers
 
@@ -231,10 +249,47 @@ class View:
         sections = [(name, getattr(document, name)) for name in SECTIONS]
         return exported(heading(call.broker), sections, answers)
 
+    def events(self, _path: str, own: Any, call: Call) -> Steps:
+        """Send the events of all processes, as those of one broker."""
+        answer: Events = own(call)
+        vhost = call.query.get("vhost")
+        actor = None if vhost is None and sees_all(call.actor) else call.actor
+        who = None if actor is None else actor.name
+        query = {} if vhost is None else {"vhost": vhost}
+
+        def followed(topics: tuple[Topic, ...]) -> tuple[Topic, ...]:
+            found = [self._following((*topic.identity, who), topic.name, query, actor) for topic in topics]
+            pairs = zip(topics, found, strict=True)
+            return tuple(
+                [
+                    topic._replace(key=(topic.key, who), read=partial(each.read, topic))
+                    for topic, each in pairs
+                ]
+            )
+
+        for topic in answer.topics:
+            following = self._following((*topic.identity, who), topic.name, query, actor)
+            yield Callback(partial(self._when_done, following.begin()))
+        return Events(followed(answer.topics), lambda: followed(answer.renewed()))
+
+    def _following(
+        self, key: tuple[Any, ...], name: str, query: Mapping[str, str], actor: User | None
+    ) -> Following:
+        if (found := self._followings.get(key)) is None:
+            for each, old in list(self._followings.items()):
+                if old.is_over:
+                    del self._followings[each]
+            target = "/api/leveret/events?" + urlencode({"topics": name, **query}, errors=_SURROGATES)
+            numbers = self._front.processes.all
+            found = Following(self._questions, numbers, target, _of_user(actor))
+            self._followings[key] = found
+        return found
+
 
 _JOINED: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("overview", "leveret/resources", "nodes", "nodes/{node}", "nodes/{node}/memory"), View.with_own),
     **dict.fromkeys(("vhosts", "vhosts/{vhost}"), View.vhosts),
+    "leveret/events": View.events,
     **dict.fromkeys(("definitions", "all-configuration"), View.definitions),
     **dict.fromkeys((
         "health/checks/alarms", "health/checks/local-alarms", "health/checks/virtual-hosts", "healthchecks/node",

@@ -8,8 +8,8 @@ import signal
 import socket
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -53,6 +53,11 @@ class API:
         is_json = content and "json" in (answer.getheader("content-type") or "")
         value = json.loads(content) if is_json else None
         return Answer(answer.status, value, answer.getheader("x-leveret-missing"), content)
+
+    def opened(self, path: str) -> http.client.HTTPResponse:
+        """Return an answer of which nothing is read yet."""
+        self._connection.request("GET", f"/api/{path}", None, self._headers)
+        return self._connection.getresponse()
 
     def close(self) -> None:
         self._connection.close()
@@ -318,3 +323,62 @@ def test_metrics_are_those_of_all_processes(running: Running, api: API, metrics_
         assert [2] == [
             value for name, value in found.items() if name.startswith("rabbitmq_queues{") and value
         ]
+
+
+class Watched:
+    """The events of a front, as a page takes them."""
+
+    def __init__(self, running: Running, query: str = "") -> None:
+        self._api = API(running)
+        self._answer = self._api.opened(f"leveret/events?topics=overview,queues{query}")
+        self.overview: dict[str, Any] = {}
+        self.queues: dict[tuple[str, str], int] = {}
+
+    def until(self, is_there: Callable[["Watched"], bool]) -> None:
+        """Read events until something is so."""
+        deadline = time.monotonic() + 30
+        while not is_there(self):
+            assert time.monotonic() < deadline, (self.overview, self.queues)
+            line = self._answer.readline().decode()
+            if line.startswith("event: "):
+                name = line[7:].strip()
+            elif line.startswith("data: ") and name == "overview":
+                self.overview = json.loads(line[6:])
+            elif line.startswith("data: "):
+                self._take(json.loads(line[6:]))
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if "columns" in event:
+            self.queues.clear()
+            self._ready = event["columns"].index("messages_ready")
+        self.queues |= {(row[0], row[1]): row[self._ready] for row in event["rows"]}
+        for key in event.get("gone", ()):
+            del self.queues[tuple(key)]
+
+    def close(self) -> None:
+        self._api.close()
+
+
+def test_events_are_those_of_all_processes(running: Running, api: API) -> None:
+    """The page shows the queues of all processes, of changes, and of a process that does not answer."""
+    declare(api, "a", "q")
+    with connect(running, "b") as connection:
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        watched, of_b = Watched(running), Watched(running, "&vhost=b")
+        with closing(watched), closing(of_b):
+            watched.until(lambda seen: len(seen.queues) > 0)
+            assert {("a", "q"): 0, ("b", "q"): 0} == watched.queues
+            watched.until(lambda seen: seen.overview.get("objects", {}).get("queues") == 2)
+            assert (1, 14) == (
+                watched.overview["objects"]["connections"],
+                watched.overview["objects"]["exchanges"],
+            )
+            of_b.until(lambda seen: {("b", "q"): 0} == seen.queues)
+            channel.basic_publish("", "q", b"message")
+            watched.until(lambda seen: seen.queues["b", "q"] == 1 and seen.overview["messages_ready"] == 1)
+            assert 204 == api("queues/a/q", "DELETE").status
+            watched.until(lambda seen: [("b", "q")] == list(seen.queues))
+            with stopped(running, 2):
+                watched.until(lambda seen: not seen.queues and seen.overview.get("missing_processes") == [2])
+            watched.until(lambda seen: [("b", "q")] == list(seen.queues))
