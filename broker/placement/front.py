@@ -14,7 +14,17 @@ from leveret.broker.connection.handshake import Handshake
 from leveret.broker.connection.state import CLOSED
 from leveret.broker.metadata.recorder import MetadataJournal, octets, text
 from leveret.broker.network.socket_driver import SocketDriver
-from leveret.broker.placement.messages import AnyMessage, Begin, Changed, Handed, Left, Placed, Ready, Removed
+from leveret.broker.placement.messages import (
+    Alarmed,
+    AnyMessage,
+    Begin,
+    Changed,
+    Handed,
+    Left,
+    Placed,
+    Ready,
+    Removed,
+)
 from leveret.broker.placement.node_rows import SettledChanges
 from leveret.broker.placement.placement import Placement, PlacementError
 from leveret.broker.placement.processes import Processes, ProcessStartError, VHostProcess, check_directory
@@ -107,6 +117,9 @@ class FrontServer(Server):
         self._numbers = count(1)
         self._handed: dict[int, dict[int, tuple[str, VHost]]] = {number: {} for number in self.processes.all}
         self._unplaced = set(self.processes.all)  # processes that have not started yet
+        self._alarms: dict[
+            int, list[str]
+        ] = {}  # names of those that are raised in each process, 0 for this one
         self._is_new = False  # True if nothing is stored here yet
         super().__init__(config, disk, time_source)
 
@@ -127,6 +140,7 @@ class FrontServer(Server):
 
     async def start(self) -> None:
         """Start the processes, then as `Server.start`; raises ProcessStartError, too."""
+        self.resource_monitor.on_changed = partial(self._alarmed, 0)
         await self.processes.start()
         try:
             await super().start()
@@ -184,6 +198,8 @@ class FrontServer(Server):
         match message:
             case Left():
                 self._left(process, message.number)
+            case Alarmed():
+                self._alarmed(process.number, message.names)
             case Ready():
                 try:
                     self._found(process, [text(name) for name in message.vhosts])
@@ -217,8 +233,20 @@ class FrontServer(Server):
         process.pipe.send(Begin(self.settled.rows, rows))
         log.info("process %d: pid %s, %d virtual hosts", process.number, process.pid, len(rows))
         self.processes.ready(process)
+        self._alarmed(process.number, self._alarms.get(process.number, []))
+
+    def _alarmed(self, number: int, names: list[str]) -> None:
+        """Have all processes block publishers while there is an alarm in one."""
+        self._alarms[number] = names
+        for process in self.processes.all.values():
+            if process.is_ready and process.pipe is not None:
+                others = [
+                    name for each, some in self._alarms.items() if each != process.number for name in some
+                ]
+                process.pipe.send(Alarmed(sorted(set(others))))
 
     def _lost(self, process: VHostProcess) -> None:
+        self._alarmed(process.number, [])
         for number in list(self._handed[process.number]):
             self._left(process, number)
 

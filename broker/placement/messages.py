@@ -76,7 +76,13 @@ class Left(Message, frozen=True):
     number: int
 
 
-AnyMessage = Begin | Changed | Placed | Removed | Handed | Ready | Left
+class Alarmed(Message, frozen=True):
+    """From a process: the names of its alarms that are raised now. To it: those of the others."""
+
+    names: list[str]
+
+
+AnyMessage = Begin | Changed | Placed | Removed | Handed | Ready | Left | Alarmed
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(AnyMessage).decode
 

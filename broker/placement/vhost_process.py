@@ -18,6 +18,7 @@ from leveret.broker.network.proxy_protocol import Header
 from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.network.socket_state import address
 from leveret.broker.placement.messages import (
+    Alarmed,
     AnyMessage,
     Begin,
     Changed,
@@ -29,6 +30,7 @@ from leveret.broker.placement.messages import (
 )
 from leveret.broker.placement.node_rows import FollowedRows
 from leveret.broker.placement.pipe import Pipe
+from leveret.broker.process.resource_alarms import raised
 from leveret.broker.server.server import Server
 from leveret.storage.store.metadata_rows import VHostRow
 
@@ -118,6 +120,12 @@ class VHostServer(Server):
         await super().start()
         self._pipe = Pipe(asyncio.get_running_loop(), self._front_socket, self._received, self._front_lost)
         self._pipe.send(Ready([octets(name) for name in self.vhosts]))
+        monitor = self.resource_monitor
+        monitor.on_changed = self._tell_alarms
+        self._tell_alarms(raised(monitor.memory, monitor.disk))
+
+    def _tell_alarms(self, names: list[str]) -> None:
+        self._pipe.send(Alarmed(names))
 
     def _received(self, message: AnyMessage, sock: socket.socket | None) -> None:
         if isinstance(message, Handed):
@@ -135,6 +143,8 @@ class VHostServer(Server):
                 self._put(message.vhost)
             case Removed():
                 self._remove(text(message.vhost))
+            case Alarmed():
+                self.resource_monitor.set_elsewhere(message.names)
         self.loop.run_and_finish_turn()
 
     def _begin(self, begin: Begin) -> None:

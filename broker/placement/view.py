@@ -21,7 +21,7 @@ from aiohttp import web
 
 from leveret.broker.administration.access import sees_all
 from leveret.broker.administration.definitions import exporting, heading
-from leveret.broker.administration.definitions_document import SECTIONS
+from leveret.broker.administration.definitions_document import SECTIONS, encoded
 from leveret.broker.auth.users import User
 from leveret.broker.http.call import (
     Answer,
@@ -80,6 +80,8 @@ _OWN_OF_LEVERET: Final = frozenset({
 # fmt: on
 _OF_VHOST: Final = frozenset({"vhosts/{vhost}/connections", "vhosts/{vhost}/channels"})
 _REFUSED: Final = frozenset({"reset", "reset/{node}", "leveret/backup"})
+_MEMORY: Final = "leveret/memory-watermark"
+_LIMITS: Final = frozenset({_MEMORY, "leveret/disk-free-limit"})
 _DEFINITIONS: Final = frozenset({"definitions", "all-configuration", "leveret"})
 
 
@@ -162,7 +164,7 @@ class View:
         is_own = (first in _OWN and path != "users/{user}/queues") or (
             first == "leveret" and word in _OWN_OF_LEVERET
         )
-        joined = _JOINED.get(path) if method == "GET" else None
+        joined = _JOINED.get(path) if method == "GET" or path in _LIMITS else None
         handler: Callable[[Call], Any]
         if joined is not None:
             handler = partial(joined, self, path, operation.handler)
@@ -227,6 +229,14 @@ class View:
         rows = [{**figures.get(row["name"], {}), **row} for row in own_rows]
         return Listing(rows, sort=answer.sort, headers=answers.headers)
 
+    def limited(self, path: str, own: Any, call: Call) -> Steps:
+        """Set a limit of the node: each process gets its share of the memory."""
+        made: Item = own(call)
+        share = len(self._front.processes.all) if path == _MEMORY else 1
+        call.content = encoded({"absolute": made.value["limit"] // share})
+        answers = fine((yield from self._everywhere(call, "PUT", path, {})))
+        return answers.item(made.value) if isinstance(answers, Answers) else answers
+
     def checked(self, path: str, own: Any, call: Call) -> Steps:
         """Pass a check if the front and all processes pass it."""
         answer: Item = own(call)
@@ -290,6 +300,7 @@ _JOINED: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("overview", "leveret/resources", "nodes", "nodes/{node}", "nodes/{node}/memory"), View.with_own),
     **dict.fromkeys(("vhosts", "vhosts/{vhost}"), View.vhosts),
     "leveret/events": View.events,
+    **dict.fromkeys(_LIMITS, View.limited),
     **dict.fromkeys(("definitions", "all-configuration"), View.definitions),
     **dict.fromkeys((
         "health/checks/alarms", "health/checks/local-alarms", "health/checks/virtual-hosts", "healthchecks/node",

@@ -17,7 +17,7 @@ The process is measured through `/proc` where there is one, because that takes m
 import contextlib
 import os
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +166,7 @@ def raised(memory: MemoryAlarm, disk: DiskAlarm) -> list[str]:
     return [name for name, alarm in (("memory", memory), ("disk", disk)) if alarm.raised]
 
 
-def reason(memory: MemoryAlarm, disk: DiskAlarm) -> str:
+def reason(names: Collection[str]) -> str:
     """Return the reason for `connection.blocked` (RabbitMQ's words and order); empty if no alarm is raised."""
-    names = raised(memory, disk)
+    names = [name for name in ("memory", "disk") if name in names]
     return f"low on {' & '.join(reversed(names))}" if names else ""

@@ -10,6 +10,7 @@ pages are released when the broker is calm, and periodically.
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from leveret.broker.connection.node import Node
@@ -19,6 +20,7 @@ from leveret.broker.process.resource_alarms import (
     DiskAlarm,
     MemoryAlarm,
     anonymous_memory,
+    raised,
     reason,
 )
 
@@ -66,6 +68,9 @@ class ResourceMonitor:
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
+        self._elsewhere: Collection[str] = ()  # names of alarms in other processes of the broker
+        self.on_changed: Callable[[list[str]], object] = lambda _names: None
+        """Called with the names of the alarms that are raised, when that changes."""
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Check for the first time, before clients may connect. The disk must have been started."""
@@ -176,10 +181,22 @@ class ResourceMonitor:
         self._timer = self._loop.call_later(self.disk.due, self._measure_disk)
 
     def _changed(self, name: str, alarm: MemoryAlarm | DiskAlarm) -> None:
-        text = reason(self.memory, self.disk)
+        text = self._reason
         state = "raised" if alarm.raised else "cleared"
         what = f"publishers are blocked ({text})" if text else "publishers are unblocked"
         log.warning("%s alarm %s: %s; %s", name, state, str(alarm), what)
         self._host.context.note(f"alarm_{state}", "", name)
         if text != self._host.alarm:
+            self._host.set_alarm(text)
+        self.on_changed(raised(self.memory, self.disk))
+
+    @property
+    def _reason(self) -> str:
+        return reason({*raised(self.memory, self.disk), *self._elsewhere})
+
+    def set_elsewhere(self, names: Collection[str]) -> None:
+        """Block publishers for the alarms with these names in other processes of the broker, too."""
+        self._elsewhere = names
+        if (text := self._reason) != self._host.alarm:
+            log.warning("alarms of other processes: %s", ", ".join(names) or "none")
             self._host.set_alarm(text)

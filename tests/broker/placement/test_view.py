@@ -382,3 +382,34 @@ def test_events_are_those_of_all_processes(running: Running, api: API) -> None:
             with stopped(running, 2):
                 watched.until(lambda seen: not seen.queues and seen.overview.get("missing_processes") == [2])
             watched.until(lambda seen: [("b", "q")] == list(seen.queues))
+
+
+def test_alarms_are_those_of_the_node(running: Running, api: API) -> None:
+    """An alarm of one process blocks the publishers of all, and one that has ended has none."""
+    assert 200 == api("leveret/memory-watermark", "PUT", {"absolute": 6_000_000_000}).status
+    _, text = ctl(running, "status", process=2)
+    assert "Memory high watermark: 3.0000 gb" in text
+    with connect(running, "a") as connection:
+        channel = connection.channel()
+        states: list[bool] = []
+        connection.add_on_connection_blocked_callback(lambda *_: states.append(True))
+        connection.add_on_connection_unblocked_callback(lambda *_: states.append(False))
+
+        def sees(*expected: bool) -> bool:
+            connection.process_data_events(0.1)
+            return list(expected) == states
+
+        assert 0 == ctl(running, "set_vm_memory_high_watermark", "absolute", "1", process=2)[0]
+        wait_until(lambda: 503 == api("health/checks/alarms").status)
+        channel.basic_publish("", "q", b"message")
+        wait_until(lambda: sees(True))
+        assert api("nodes").value[0]["mem_alarm"]
+        assert 0 == ctl(running, "set_vm_memory_high_watermark", "absolute", "3000000000", process=2)[0]
+        wait_until(lambda: sees(True, False))
+        assert 0 == ctl(running, "set_vm_memory_high_watermark", "absolute", "1", process=2)[0]
+        wait_until(lambda: 503 == api("health/checks/alarms").status)
+        channel.basic_publish("", "q", b"message")
+        wait_until(lambda: sees(True, False, True))
+        os.kill(pid_of(running, 2), signal.SIGKILL)
+        wait_until(lambda: sees(True, False, True, False))
+    wait_until(lambda: api("queues").missing is None)

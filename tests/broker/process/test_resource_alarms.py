@@ -13,6 +13,7 @@ from leveret.broker.process.resource_alarms import (
     DiskAlarm,
     MemoryAlarm,
     anonymous_memory,
+    raised,
     reason,
     total_memory,
 )
@@ -126,7 +127,7 @@ def test_publishers_are_notified_of_what_is_short(memory, disk, text):
     in_use.check(20 if memory else 0)
     on_disk.check(0 if disk else 20)
 
-    assert text == reason(in_use, on_disk)
+    assert text == reason(raised(in_use, on_disk))
 
 
 def test_anonymous_memory_is_the_kernels_figure():
