@@ -238,10 +238,13 @@ class ManagementServer:
                 response = await self._answer(request, response, limit, held)
         if response.delay:
             await asyncio.sleep(response.delay)
-        if response.stream is not None:
-            return await self._streams.write(request, response, response.stream)
+        source = response.stream
         if response.events is not None:
-            return await self._event_streams.serve(request, response.headers, response.events, owner)
+            source = self._event_streams.stream(response.events, owner)
+            if source is None:
+                return web.Response(status=503, headers={"retry-after": "10"})
+        if source is not None:
+            return await self._streams.write(request, response, source)
         async with asyncio.timeout(REQUEST_SECONDS):
             return await self._answers.write(request, response, owner)
 

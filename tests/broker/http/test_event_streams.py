@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from doubles.fakes import Node
 
-from leveret.broker.http import event_streams
+from leveret.broker.http import answer_writer, event_streams
 from leveret.broker.http.route import Router
 from leveret.broker.http.server import ManagementServer
 from leveret.broker.management import events
@@ -122,7 +122,8 @@ async def test_a_stream_ends_with_the_rights(monkeypatch):
 
 async def test_silence_is_broken_by_comments(monkeypatch):
     """So that no proxy takes the connection for dead."""
-    monkeypatch.setattr(event_streams, "SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(answer_writer, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(answer_writer, "IDLE_SECONDS", 0.01)
     async with serving() as (_, _, opened):
         stream = await opened("overview")
         await following(stream)
