@@ -19,7 +19,7 @@ from leveret.broker.cli.ctl.client import IMPORT_SECONDS, ApiClient
 from leveret.broker.cli.ctl.definitions import DRY_RUN, ON_UNSUPPORTED, UNSUPPORTED, end_import, import_query
 from leveret.broker.cli.ctl.errors import DISK_FULL, ApiError, CtlError
 from leveret.broker.cli.entry import Group, examples
-from leveret.broker.cli.options import data_dir_option, data_errors, fail, stored_config
+from leveret.broker.cli.options import data_dir_option, data_errors, fail, load_or_exit
 from leveret.broker.config.config import Config
 from leveret.broker.http.socket_path import NAME as SOCKET_NAME
 from leveret.broker.persistence.data_lock import DataDirError, locked
@@ -42,7 +42,7 @@ def definitions() -> None:
 @examples("definitions export --data-dir /var/lib/leveret definitions.json")
 def export_definitions(data_dir: Path | None, file: Path | None) -> None:
     """Write the stored definitions to FILE or standard output, as RabbitMQ's JSON. A broker may be running."""
-    config = stored_config(data_dir)
+    config = load_or_exit(data_dir=data_dir)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that open files are closed
     try:
         octets = _memory_broker(Config(data_dir=config.data_dir)).administration.definitions.export_file(None)
@@ -76,7 +76,7 @@ def import_definitions(
 
     A dry run ends with 0 if nothing would change, with 1 if something would, and with 65 if it cannot be imported.
     """
-    config = stored_config(data_dir)
+    config = load_or_exit(data_dir=data_dir)
     if on_unsupported is not None:
         config = msgspec.structs.replace(config, on_unsupported=on_unsupported)
     if not file.is_file():

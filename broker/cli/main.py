@@ -21,7 +21,14 @@ from leveret import __version__
 from leveret.broker import exit_codes
 from leveret.broker.cli import entry
 from leveret.broker.cli.configuration import show_config
-from leveret.broker.cli.options import PROGRAM, config_options, fail, load_or_exit, loop_factory
+from leveret.broker.cli.options import (
+    PROGRAM,
+    config_options,
+    data_errors,
+    fail,
+    load_or_exit,
+    loop_factory,
+)
 from leveret.broker.cli.startup import (
     StartupError,
     configure_logs,
@@ -37,7 +44,7 @@ from leveret.broker.config.config import Config, Listener
 from leveret.broker.config.placement import FOLDER
 from leveret.broker.config.values import DEFAULT_PORT
 from leveret.broker.http.running_brokers import announced
-from leveret.broker.persistence.data_lock import DataDirError, InUseError, locked
+from leveret.broker.persistence.data_lock import locked
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process import logs
 from leveret.broker.process.recent_log import RECENT
@@ -130,6 +137,7 @@ def serve(
         _raise_file_limit()
         os.umask(os.umask(UMASK) | UMASK)
         with (
+            data_errors(advice="; stop it, or choose another directory with --data-dir"),
             locked(config.data_dir),
             contextlib.closing(configure_logs(config)) as outputs,
             contextlib.nullcontext()
@@ -139,10 +147,6 @@ def serve(
             code = _run(config, outputs, make_server)
     except StartupError as error:
         fail(str(error), error.code)
-    except InUseError as error:
-        fail(f"{error}; stop it, or choose another directory with --data-dir", exit_codes.CANNOT_CREATE)
-    except DataDirError as error:
-        fail(str(error), exit_codes.CANNOT_CREATE)
     sys.exit(code)
 
 
@@ -272,7 +276,7 @@ async def _start(
         outputs.add(open_audit_log(config, server.audit, ending))
         server.process = _Process(stopping, outputs)
         handle_hang_up(outputs, server.gate.certificates.reload)
-        open_listeners(server, config, ending)
+        await open_listeners(server, config, ending)
         await server.start()
     except DefinitionsError as error:
         raise StartupError(str(error), exit_codes.DATA) from None

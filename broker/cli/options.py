@@ -32,9 +32,9 @@ def config_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def load_or_exit(
-    config_paths: Sequence[Path],
-    data_dir: Path | None,
-    settings: Sequence[str],
+    config_paths: Sequence[Path] = (),
+    data_dir: Path | None = None,
+    settings: Sequence[str] = (),
     *,
     amqp_port: int | None = None,
 ) -> Config:
@@ -43,14 +43,6 @@ def load_or_exit(
         return load(config_paths, data_dir, settings, os.environ, amqp_port=amqp_port)
     except ConfigError as error:
         fail(f"\n{PROGRAM}: ".join(error.problems), exit_codes.CONFIG)
-
-
-def stored_config(data_dir: Path | None) -> Config:
-    """Return the configuration of a command on a data directory; ends the process if it is invalid."""
-    try:
-        return load(data_dir=data_dir, environ=os.environ)
-    except ConfigError as error:
-        fail("; ".join(error.problems), exit_codes.CONFIG)
 
 
 @contextlib.contextmanager

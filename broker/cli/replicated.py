@@ -20,7 +20,6 @@ from leveret.broker.cli.startup import (
     handle_hang_up,
     listen,
     open_audit_log,
-    open_control_socket,
     remove_pid_file,
 )
 from leveret.broker.config.config import Config
@@ -171,10 +170,9 @@ class Standby:
             self._outputs.add(writer)
             self._ending.callback(self._outputs.remove, writer)
         handle_hang_up(self._outputs, broker.gate.certificates.reload)
-        listen(broker, self._config, self._ending, self._monitor, self._management)
+        await listen(broker, self._config, self._ending, self._monitor, self._management)
         broker.gate.certificates.watch(self._config.tls.reload_interval)
         self._ending.push_async_callback(broker.gate.certificates.forget)
-        open_control_socket(self._config, self._ending, self._management)
 
     async def stop(self) -> None:
         """Stop listening."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from leveret.broker import exit_codes
 from leveret.broker.config.config import Config, Listener, LogConfig
 from leveret.broker.config.sections import AuditConfig, HTTPTLSConfig, ManagementConfig, PrometheusConfig
-from leveret.broker.http.socket_path import METRICS, NAME
+from leveret.broker.http.socket_path import METRICS
 from leveret.broker.process import logs
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.logs import Rotation
@@ -161,55 +161,44 @@ def management(server: Any, prefix: str = "", host_names: "Collection[str]" = ()
     return partial(ManagementServer, server, ROUTER, prefix, host_names)
 
 
-def open_listeners(server: Any, config: Config, ending: contextlib.AsyncExitStack) -> None:
+async def open_listeners(server: Any, config: Config, ending: contextlib.AsyncExitStack) -> None:
     """Open all of them for a broker, and begin with the samples of the API. StartupError if a required one fails."""
-    load_management = partial(management, server)
     load_monitor = partial(_monitor, server, config.prometheus.per_object)
     is_process = server.place == "process"  # of a front, which asks it
-    if listen(server, config, ending, load_monitor, load_management) or is_process:
+    if await listen(server, config, ending, load_monitor, partial(management, server)) or is_process:
         from leveret.broker.statistics.sampling import Sampling  # noqa: PLC0415
 
         sampling = Sampling(server, server.statistics)
         ending.push_async_callback(sampling.stop)
         sampling.start()
     if is_process and config.prometheus.enabled:
-        open_control_socket(config, ending, load_monitor, METRICS)
-    open_control_socket(config, ending, load_management)
+        from leveret.broker.http.late_server import control_socket  # noqa: PLC0415
+
+        await ending.enter_async_context(control_socket(config.data_dir, load_monitor, METRICS))
 
 
-def open_control_socket(
-    config: Config, ending: contextlib.AsyncExitStack, load: "Load", name: str = NAME
-) -> None:
-    """Open the socket for `leveret ctl`, or another one in the data directory; a failure is only logged."""
-    from leveret.broker.http.late_server import ControlSocket  # noqa: PLC0415
-
-    control = ControlSocket(config.data_dir, load, name)
-    try:
-        control.open()
-    except OSError as error:
-        _logger.warning("leveret ctl cannot connect: %s: %s", config.data_dir / name, error.strerror)
-    ending.push_async_callback(control.close)
-
-
-def listen(
+async def listen(
     server: Any,
     config: Config,
     ending: contextlib.AsyncExitStack,
     load_monitor: "Load",
     load_management: Callable[..., Callable[[], Any]],
 ) -> bool:
-    """Open the HTTP listeners, which `ending` closes; returns whether there is one for the management API.
+    """Open the HTTP listeners and the socket for `leveret ctl`; returns whether there is a listener for the API.
 
-    What serves metrics and health, and the API, with the prefix of its paths and its names, is loaded by functions that
-    return one that makes such a server. StartupError if a listener is required and cannot be had.
+    `ending` closes them. What serves metrics and health, and the API, with the prefix of its paths and its names, is
+    loaded by functions that return one that makes such a server. StartupError if a listener is required and cannot be
+    had.
     """
+    from leveret.broker.http.late_server import control_socket  # noqa: PLC0415
+
     monitoring, managing = config.prometheus, config.management
     if monitoring.enabled:
         _listen_for(server, "metrics and health", monitoring, load_monitor, config, ending)
-    if not managing.enabled:
-        return False
     load = partial(load_management, managing.path_prefix, managing.further_names)
-    return _listen_for(server, "the management API", managing, load, config, ending)
+    found = managing.enabled and _listen_for(server, "the management API", managing, load, config, ending)
+    await ending.enter_async_context(control_socket(config.data_dir, load_management))
+    return found
 
 
 def _listen_for(

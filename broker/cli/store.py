@@ -19,7 +19,7 @@ import click
 import leveret
 from leveret.broker import exit_codes
 from leveret.broker.cli.entry import Group, examples
-from leveret.broker.cli.options import data_dir_option, data_errors, fail, json_option, stored_config
+from leveret.broker.cli.options import data_dir_option, data_errors, fail, json_option, load_or_exit
 from leveret.broker.config.values import parse_amount
 from leveret.broker.config_key import Key
 from leveret.broker.http.socket_path import NAME as SOCKET_NAME
@@ -168,7 +168,7 @@ def read(data_dir: Path) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
 @contextlib.contextmanager
 def _in_use(data_dir: Path | None) -> Iterator[Path]:
     """Hold the lock of the selected data directory; ends the process if it, or the data, cannot be used."""
-    found = stored_config(data_dir).data_dir
+    found = load_or_exit(data_dir=data_dir).data_dir
     advice = "; stop it, or use a copy that `leveret store backup` has made"
     with data_errors(advice=advice), locked(found, make=False):
         yield found
@@ -205,7 +205,7 @@ def backup(data_dir: Path | None, rate: str, dest: Path, *, as_json: bool) -> No
         octets = parse_amount(rate, Key("--rate", "amount", low=0))
     except ValueError as error:
         fail(f"--rate {error}", exit_codes.CONFIG)
-    found = stored_config(data_dir).data_dir
+    found = load_or_exit(data_dir=data_dir).data_dir
     path = Path(os.path.abspath(dest))  # without resolving links  # noqa: PTH100
     with data_errors("no backup was written: "), _ended_in_order():
         done = _back_up(found, path, octets)

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,34 +93,27 @@ class LateServer:
             await self._server.stop()
 
 
-class ControlSocket:
-    """The socket in the (locked) data directory by which `leveret ctl` reaches the broker, or one of another name.
+@contextlib.asynccontextmanager
+async def control_socket(directory: Path, load: Load, name: str = NAME) -> AsyncIterator[None]:
+    """Listen meanwhile on the socket in the (locked) data directory for `leveret ctl`, or on one of another name.
 
-    Only the owner of the directory can open it, and then may do everything.
+    Only the owner of the directory can open it, and then may do everything. A failure is only logged.
     """
-
-    def __init__(self, directory: Path, load: Load, name: str = NAME) -> None:
-        self._path = directory / name
-        self._load = load
-        self._late: LateServer | None = None
-
-    def open(self) -> None:
-        """Start listening; raises OSError."""
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()  # of a broker that was killed
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            in_directory(self._path.parent, self._path.name, sock.bind)
-            self._path.chmod(stat.S_IRUSR | stat.S_IWUSR)
-            sock.listen(BACKLOG)
-        except BaseException:
-            sock.close()
-            raise
-        self._late = LateServer(sock, self._load)
-
-    async def close(self) -> None:
-        """Stop listening, and remove the socket."""
+    path, late = directory / name, None
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.unlink(missing_ok=True)  # of a broker that was killed
+        in_directory(directory, name, sock.bind)
+        path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+        sock.listen(BACKLOG)
+        late = LateServer(sock, load)
+    except OSError as error:
+        sock.close()
+        log.warning("leveret ctl cannot connect: %s: %s", path, error.strerror)
+    try:
+        yield
+    finally:
         with contextlib.suppress(OSError):
-            self._path.unlink()
-        if self._late is not None:
-            await self._late.close()
+            path.unlink()
+        if late is not None:
+            await late.close()

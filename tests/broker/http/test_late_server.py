@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from doubles.fakes import Node
 
-from leveret.broker.http.late_server import ControlSocket, LateServer, listening
+from leveret.broker.http.late_server import LateServer, control_socket, listening
 from leveret.broker.http.route import Router
 from leveret.broker.http.server import ManagementServer
 from leveret.broker.http.socket_path import NAME, in_directory
@@ -111,9 +111,7 @@ async def test_its_owner_may_do_everything(tmp_path, is_long):
     (folder / NAME).touch()
     node = Node()
     node.is_open = True
-    control = ControlSocket(folder, lambda: partial(ManagementServer, node, Router(ROUTES)))
-    control.open()
-    try:
+    async with control_socket(folder, lambda: partial(ManagementServer, node, Router(ROUTES))):
         mode = (folder / NAME).stat().st_mode
         assert stat.S_ISSOCK(mode)
         assert 0o600 == stat.S_IMODE(mode)
@@ -128,7 +126,5 @@ async def test_its_owner_may_do_everything(tmp_path, is_long):
                     answer += piece
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert b'"name":"guest"' in answer
-    finally:
-        await control.close()
 
     assert not (folder / NAME).exists()
