@@ -55,8 +55,6 @@ def with_target(run: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(run)
     def command(*, vhost: str, output: str, **params: Any) -> None:
         broker = {name: params.pop(name) for name in ("data_dir", "uri", "timeout")}
-        if broker["uri"] and broker["data_dir"]:
-            raise click.UsageError("--data-dir and --uri exclude each other")
         try:
             with client_of(broker) as api:
                 run(Target(api, vhost, output == "json"), **params)

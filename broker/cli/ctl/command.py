@@ -192,8 +192,10 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: float 
 
 def client_of(options: Mapping[str, Any]) -> contextlib.closing[ApiClient]:
     """Return a client of the broker that these options name. Raises CtlError."""
+    if options["uri"] and options["data_dir"]:
+        raise UsageError("--data-dir and --uri exclude each other", exit_codes.USAGE)
     where = options["uri"] or options["data_dir"] or default_data_dir()
-    return contextlib.closing(ApiClient(where, options["timeout"] or SECONDS))
+    return contextlib.closing(ApiClient(where, options.get("timeout") or SECONDS))
 
 
 def default_data_dir() -> Path:
@@ -265,8 +267,6 @@ class CtlCommand(click.Command):
         given = {name: ctx.params.pop(name, None) for name in COMMON}
         common = {name: before.get(name) if value is None else value for name, value in given.items()}
         try:
-            if common["uri"] and common["data_dir"]:
-                raise UsageError("--data-dir and --uri exclude each other", exit_codes.USAGE)
             with client_of(common) as api:
                 self.declaration.run(Session(api, common), **ctx.params)
                 if api.missing:

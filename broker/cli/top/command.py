@@ -1,6 +1,5 @@
 """The command `leveret top` (driver: the process and its terminal)."""
 
-import contextlib
 import sys
 from pathlib import Path
 from typing import Final, NoReturn
@@ -8,8 +7,7 @@ from typing import Final, NoReturn
 import click
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl.client import ApiClient
-from leveret.broker.cli.ctl.command import default_data_dir
+from leveret.broker.cli.ctl.command import broker_options, client_of
 from leveret.broker.cli.ctl.errors import CtlError
 from leveret.broker.cli.top.fetch import SECONDS, Source
 from leveret.broker.cli.top.model import Model
@@ -19,14 +17,12 @@ LEAST_INTERVAL, MOST_INTERVAL = 0.2, 3600.0
 _LIBRARIES: Final = frozenset({"textual", "rich"})
 
 
+_data_dir_option, _uri_option, _ = broker_options(click.option)
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--data-dir",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Data directory of the broker (default: as for `leveret ctl`).",
-)
-@click.option("--uri", metavar="URI", help="http://USER:PASSWORD@HOST:15672 of the management API instead.")
+@_data_dir_option
+@_uri_option
 @click.option("-p", "--vhost", metavar="VHOST", help="Show this virtual host only.")
 @click.option(
     "--interval",
@@ -44,8 +40,6 @@ def top(data_dir: Path | None, uri: str | None, vhost: str | None, interval: flo
       leveret top
       leveret top --uri http://monitor:secret@broker.example:15672 --interval 5
     """  # noqa: D301 - click's mark for lines that stay as they are
-    if data_dir is not None and uri is not None:
-        _fail("--data-dir and --uri exclude each other", exit_codes.USAGE)
     try:
         from leveret.broker.cli.top.app import Top  # noqa: PLC0415 - of an extra, and slow to import
     except ModuleNotFoundError as error:
@@ -56,7 +50,7 @@ def top(data_dir: Path | None, uri: str | None, vhost: str | None, interval: flo
             exit_codes.UNAVAILABLE,
         )
     try:
-        with contextlib.closing(ApiClient(uri or data_dir or default_data_dir(), SECONDS)) as api:
+        with client_of({"uri": uri, "data_dir": data_dir, "timeout": SECONDS}) as api:
             source, model = Source(api, vhost), Model()
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
                 source.ask(model.question())  # what is wrong with the broker is told first
