@@ -12,7 +12,7 @@ import click
 from leveret.broker import exit_codes
 from leveret.broker.cli.entry import examples
 from leveret.broker.cli.options import config_options, fail, load_or_exit
-from leveret.broker.config.config import written_settings
+from leveret.broker.config.config import judge_settings, written_settings
 from leveret.broker.config.values import Setting
 
 
@@ -51,10 +51,10 @@ def show_config(
         _encrypt(written_settings(config_paths, data_dir, settings, os.environ, [], []))
         return
     config = load_or_exit(config_paths, data_dir, settings)
-    written = written_settings(config_paths, data_dir, settings, os.environ, [], [])
+    obeyed = judge_settings(config_paths, data_dir, settings, os.environ).obeyed
     is_terminal = sys.stdout.isatty()
     size = shutil.get_terminal_size()
-    overview = Overview(written, config.warnings, size.columns if is_terminal else None)
+    overview = Overview(obeyed, config.warnings, size.columns if is_terminal else None)
     if key is None:
         if config_paths and not (is_whole or ignored):
             lines = [*overview.given(), overview.verdict()]

@@ -15,10 +15,9 @@ from leveret.broker.administration.definitions_outcome import ADVICE, Outcome
 from leveret.broker.cli.entry import Group, examples
 from leveret.broker.cli.options import fail
 from leveret.broker.config.config import Config, Judged, judge_settings
-from leveret.broker.config.keys import Draft, KeyTable
 from leveret.broker.config.rabbitmq_environment import ENABLED_PLUGINS_FILE, ENV_FILE
 from leveret.broker.config.reference import Overview
-from leveret.broker.config.values import Setting, line_of
+from leveret.broker.config.values import line_of
 from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
 from leveret.broker.process.private_files import write_private
 from leveret.broker.server.server import Server
@@ -75,13 +74,13 @@ def check(files: Sequence[Path], folder: Path | None) -> None:
 
 def _configuration(judged: Judged) -> Iterator[str]:
     """Yield what is obeyed, what has no effect by the reason, and what is refused."""
-    yield from Overview(_usable(judged), judged.config.warnings).given()
+    yield from Overview(judged.obeyed, judged.config.warnings).given()
     yield from _section("Not on this machine, but needed", _missing(judged))
     yield from _section("Refused", judged.problems)
 
 
 def _missing(judged: Judged) -> Iterator[str]:
-    for setting in _usable(judged):
+    for setting in judged.obeyed:
         if setting.key.rpartition(".")[2] in _FILES and not Path(setting.value).exists():
             yield line_of(setting)
 
@@ -137,21 +136,11 @@ class _Definitions:
         return exported
 
 
-def _usable(judged: Judged) -> Iterator[Setting]:
-    """Yield the settings that are obeyed, each key once."""
-    table = KeyTable()
-    for setting in {each.key: each for each in judged.written}.values():
-        draft = Draft([], [])
-        draft.add(setting)
-        if table.find(setting.key) is not None and not draft.problems:
-            yield setting
-
-
 def _write(folder: Path, judged: Judged, definitions: _Definitions) -> Iterator[str]:
     """Write files that a broker starts with, as far as single entries decide about that; yields lines about them."""
     texts = {}
     if judged.written:
-        texts["leveret.conf"] = "".join(f"{line_of(each)}\n" for each in _usable(judged)).encode()
+        texts["leveret.conf"] = "".join(f"{line_of(each)}\n" for each in judged.obeyed).encode()
     if definitions.invalid:
         yield "definitions.json is not written: the invalid entries have to be changed first"
     elif definitions.count:

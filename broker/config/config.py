@@ -198,10 +198,14 @@ class ConfigError(Exception):
 
 
 class Judged(NamedTuple):
-    """A configuration with its settings, and what is wrong with it; with problems no broker starts with it."""
+    """A configuration with its settings, and what is wrong with it; with problems no broker starts with it.
+
+    Of the settings that are `written`, the `obeyed` ones have a meaning here; each key is there once.
+    """
 
     config: Config
     written: list[Setting]
+    obeyed: list[Setting]
     problems: list[str]
 
 
@@ -220,7 +224,8 @@ def judge_settings(
     )
     for setting in decrypted(written, problems):
         draft.add(setting)
-    return Judged(config_of(draft), written, problems)
+    obeyed = [each for each in {each.key: each for each in written}.values() if each.key in draft.obeyed]
+    return Judged(config_of(draft), written, obeyed, problems)
 
 
 def load(

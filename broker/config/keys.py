@@ -158,6 +158,7 @@ class Draft:
         self.problems = problems  # a sentence for each thing that is wrong
         self.warnings = warnings  # a sentence for each thing that an operator should know
         self.values: dict[str, Any] = {}  # parsed values by their key's attribute, or by its name
+        self.obeyed: set[str] = set()  # the keys whose last value is valid, as written
         self._families: dict[str, dict[str, Any]] = {}  # row with $name → name → parsed value
 
     def add(self, setting: Setting) -> None:
@@ -172,7 +173,9 @@ class Draft:
         except ValueError as error:
             shown = "***" if key.secret else repr(setting.value)
             self.problems.append(f"{setting.origin}: {setting.key} = {shown} {error}")
+            self.obeyed.discard(setting.key)
             return
+        self.obeyed.add(setting.key)
         if name:
             self._families.setdefault(key.name, {})[name] = value
             return

@@ -3,7 +3,7 @@
 import difflib
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from leveret.broker.config.config import environment_name
@@ -66,18 +66,17 @@ _WITHOUT = re.compile(r"(?P<name>.+?) is not supported(?:: (?P<why>.*))?; ignore
 class Overview:
     """The pages of `leveret config`: the keys with their values, RabbitMQ's keys without effect, and one key at length.
 
-    Of the settings that are `written` a later one for a key replaces an earlier one; `warnings` are about those that
-    have no effect. `width`: characters of a line; None for any number.
+    `obeyed` are settings with a meaning here, each key once; `warnings` are about those that have no effect. `width`:
+    characters of a line; None for any number.
     """
 
     def __init__(
-        self, written: Iterable[Setting] = (), warnings: Sequence[str] = (), width: int | None = None
+        self, obeyed: Sequence[Setting] = (), warnings: Sequence[str] = (), width: int | None = None
     ) -> None:
         self._table = KeyTable()
         self._warnings = warnings
         self._width = width
-        known = {each.key: each for each in written if self._table.find(each.key) is not None}
-        self._written = {each.key: each for each in known.values()}
+        self._obeyed = obeyed
 
     # -- all keys -------------------------------------------------------------------------------------------------
 
@@ -101,7 +100,7 @@ class Overview:
 
     def verdict(self) -> str:
         """Return the line below a configuration without problems."""
-        return f"{len(self._written)} set, {len(self._warnings)} without effect or with a warning: a broker starts"
+        return f"{len(self._obeyed)} set, {len(self._warnings)} without effect or with a warning: a broker starts"
 
     def lines(self) -> Iterator[str]:
         """Yield the whole page: what is set, the keys that are used most, the others by topic, the ignored ones."""
@@ -143,11 +142,11 @@ class Overview:
 
     def obeyed(self) -> Iterator[str]:
         """Yield the settings that are obeyed, with their origin; none, if there are none."""
-        if not self._written:
+        if not self._obeyed:
             return
         yield "Set (key = value)"
-        cells = max(len(self._setting(each)) for each in self._written.values())
-        for each in self._written.values():
+        cells = max(len(self._setting(each)) for each in self._obeyed)
+        for each in self._obeyed:
             yield f"{_INDENT}{self._setting(each):<{cells}}  {each.origin}"
         yield ""
 
@@ -169,11 +168,7 @@ class Overview:
         return line + (words if len(words) <= space else f"{words[: space - 1]}…")
 
     def _settings_of(self, key: Key) -> list[Setting]:
-        return [
-            each
-            for each in self._written.values()
-            if (found := self._table.find(each.key)) and found[0] is key
-        ]
+        return [each for each in self._obeyed if (found := self._table.find(each.key)) and found[0] is key]
 
     def _wrapped(self, text: str, indent: str) -> list[str]:
         return textwrap.wrap(

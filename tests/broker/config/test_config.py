@@ -17,6 +17,7 @@ from leveret.broker.config.config import (
     TopicPermissionConfig,
     UserConfig,
     effective,
+    judge_settings,
     load,
 )
 from leveret.broker.config.foreign_keys import FOREIGN
@@ -291,6 +292,14 @@ def test_storage_is_configured(setting, attribute, value):
 def test_a_bad_value_is_reported(setting, text):
     """A value that does not fit its key is refused with the values that would."""
     assert any(text in problem for problem in problems_of(setting))
+
+
+def test_of_a_key_the_last_value_is_obeyed():
+    """Each key is obeyed once; one whose last value is invalid, or that has no effect here, is not."""
+    written = ["heartbeat=7", "heartbeat=8", "raft.x=1", "channel_max=5", "channel_max=x"]
+    obeyed = judge_settings(settings=written).obeyed
+
+    assert [("heartbeat", "8")] == [(each.key, each.value) for each in obeyed]
 
 
 def test_all_problems_are_reported_at_once(tmp_path):
