@@ -217,6 +217,7 @@ def act_on_held(call: Call, vhost: str, queue: str) -> Steps:
 
 ID_ROUTES = Routes("ids")
 _ID = Key("id", doc="the id; of a body its SHA-256 in hexadecimal digits")
+_IDS = {"scope": Scope.CLIENT, "query": (_ID,), "statuses": (200,)}
 
 
 @ID_ROUTES.list(
@@ -236,45 +237,38 @@ def list_ids(call: Call) -> Steps:
     return Listing(rows, sort=("vhost", "exchange", "queue"))
 
 
-@ID_ROUTES.get("leveret/queues/{vhost}/{queue}/ids", scope=Scope.CLIENT, query=(_ID,))
-def look_up_id(call: Call, vhost: str, queue: str) -> Item:
+@ID_ROUTES.get(
+    "leveret/exchanges/{vhost}/{exchange}/ids",
+    doc="The knowledge of an exchange about an `id`, as of a queue; needs read on it.",
+    arguments={"kind": "exchange"},
+    **_IDS,
+)
+@ID_ROUTES.get("leveret/queues/{vhost}/{queue}/ids", arguments={"kind": "queue"}, **_IDS)
+def look_up_id(call: Call, vhost: str, *, kind: Kind) -> Answer:
     """The knowledge of a queue about an `id`: `known`, and `until` when (milliseconds since 1970; null: as long as its
     message is there); needs read on the queue.
     """
-    return _look_up_id(call, vhost, queue, "queue")
-
-
-@ID_ROUTES.get("leveret/exchanges/{vhost}/{exchange}/ids", scope=Scope.CLIENT, query=(_ID,))
-def look_up_id_of_exchange(call: Call, vhost: str, exchange: str) -> Item:
-    """The knowledge of an exchange about an `id`, as of a queue; needs read on it."""
-    return _look_up_id(call, vhost, exchange, "exchange")
-
-
-def _look_up_id(call: Call, vhost: str, name: str, kind: Kind) -> Item:
     asked = call.query.text("id")
     if not asked:
         raise bad_request("'id' is the id to look for")
     with call.changing():
-        return Item(call.administration.known_ids.look(call.actor, vhost, name, asked, kind))
+        return Item(call.administration.known_ids.look(call.actor, vhost, call.names[kind], asked, kind))
 
 
-@ID_ROUTES.delete("leveret/queues/{vhost}/{queue}/ids", scope=Scope.CLIENT, query=(_ID,))
-def forget_ids(call: Call, vhost: str, queue: str) -> Item:
+@ID_ROUTES.delete(
+    "leveret/exchanges/{vhost}/{exchange}/ids",
+    doc="Forget an `id`, or all ids, of an exchange, as of a queue; needs configure on it.",
+    arguments={"kind": "exchange"},
+    **_IDS,
+)
+@ID_ROUTES.delete("leveret/queues/{vhost}/{queue}/ids", arguments={"kind": "queue"}, **_IDS)
+def forget_ids(call: Call, vhost: str, *, kind: Kind) -> Answer:
     """Forget an `id`, or all ids, of a queue, which takes such messages again; needs read and configure on it. The
     answer has the number of ids that were known: `forgotten`.
     """
-    return _forget_ids(call, vhost, queue, "queue")
-
-
-@ID_ROUTES.delete("leveret/exchanges/{vhost}/{exchange}/ids", scope=Scope.CLIENT, query=(_ID,))
-def forget_ids_of_exchange(call: Call, vhost: str, exchange: str) -> Item:
-    """Forget an `id`, or all ids, of an exchange, as of a queue; needs configure on it."""
-    return _forget_ids(call, vhost, exchange, "exchange")
-
-
-def _forget_ids(call: Call, vhost: str, name: str, kind: Kind) -> Item:
     asked = call.query.text("id") if "id" in call.query else None
     if asked == "":  # as of a script whose variable is not set
         raise bad_request("'id' is the id to forget; without it all are forgotten")
     with call.changing():
-        return Item({"forgotten": call.administration.known_ids.forget(call.actor, vhost, name, asked, kind)})
+        forgotten = call.administration.known_ids.forget(call.actor, vhost, call.names[kind], asked, kind)
+    return Item({"forgotten": forgotten})
