@@ -31,9 +31,9 @@ from leveret.broker.administration.definitions_document import (
     NotJSONError,
     VHostMetadata,
     at_once,
+    encoded,
     plain_arguments,
     read_document,
-    writing,
 )
 from leveret.broker.administration.definitions_import import RESERVED, Plan, Step
 from leveret.broker.administration.definitions_outcome import Outcome
@@ -51,14 +51,73 @@ class DefinitionsAdministration(Group):
     """Export and import."""
 
     def export_file(self, actor: User | None) -> bytes:
-        """Return all definitions as JSON, at once."""
-        return at_once(self.exporting(actor))
+        """Return all definitions as RabbitMQ's JSON, but indented for readers and version control, at once."""
+        return msgspec.json.format(encoded(at_once(self.exporting(actor))), indent=2) + b"\n"
 
-    def exporting(self, actor: User | None) -> Generator[None, None, bytes]:
-        """Return all definitions as JSON in steps, between which clients may be served: see `exporting`."""
+    def exporting(self, actor: User | None, only: VHost | None = None) -> Generator[None, None, Document]:
+        """Return the definitions in RabbitMQ's form, one entry per step; of `only`, if given, what is in that vhost.
+
+        What changes meanwhile is exported as it was at the first step, except bindings: those made or removed meanwhile
+        may be included or not, if both their ends are.
+
+        Omits what RabbitMQ omits: exclusive queues and their bindings, exchanges and queues whose names begin with
+        `amq.`, and the bindings of the default exchange. Internal exchanges are included, as in the export of its API.
+        """
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
-        document = yield from exporting(self._broker)
-        return (yield from writing(document))
+        document, directory = Document(**heading(self._broker)), self._broker.directory
+        users, scope = directory.users, None if only is None else only.name
+        vhosts = list(directory.vhosts.values()) if only is None else [only]
+        exchanges = [list(vhost.router.exchanges.values()) for vhost in vhosts]
+        queues = [
+            [each for each in vhost.queues.values() if each.exclusive_owner is None] for vhost in vhosts
+        ]
+        policies = [policy for vhost in vhosts for policy in vhost.policies.list()]
+        of_all: dict[str, Iterable[Entry | None]] = {
+            "vhosts": (_vhost_entry(vhost, users) for vhost in vhosts),
+            "users": (_user_entry(user, users) for user in users.all()),
+            "permissions": (
+                _entry("permissions", row, user=user, vhost=vhost)
+                for user, vhost, row in users.permission_rows()
+            ),
+            "topic_permissions": (
+                _entry(
+                    "topic_permissions",
+                    **dict(zip(("user", "vhost", "exchange", "write", "read"), row, strict=True)),
+                )
+                for row in users.topic_permission_rows()
+            ),
+            "global_parameters": (
+                _entry("global_parameters", name=name, value=value)
+                for name, value in directory.global_parameters.list().items()
+            ),
+        }
+        sections: dict[str, Iterable[Entry | None]] = {
+            **(of_all if only is None else {}),
+            "parameters": (
+                _entry("parameters", each) for each in Parameters(users, directory.vhosts).list(scope)
+            ),
+            "policies": (_entry("policies", each, definition=dict(each.definition)) for each in policies),
+            "exchanges": (
+                _entry("exchanges", each, vhost=vhost.name, arguments=plain_arguments(each.arguments))
+                for vhost, found in zip(vhosts, exchanges, strict=True)
+                for each in found
+                if each.name and not each.name.startswith(RESERVED)
+            ),
+            "queues": (
+                _entry("queues", each, arguments=plain_arguments(each.arguments))
+                for each in chain.from_iterable(queues)
+            ),
+            "bindings": _bindings(
+                vhosts, [{*each, *more} for each, more in zip(exchanges, queues, strict=True)]
+            ),
+        }
+        for name, entries in sections.items():
+            section = getattr(document, name)
+            for entry in entries:
+                if entry is not None:
+                    section.append(entry)
+                yield
+        return document
 
     def import_file(
         self, actor: User | None, octets: bytes, *, dry_run: bool = False, on_unsupported: str = ""
@@ -145,66 +204,6 @@ def heading(broker: AdministeredBroker) -> dict[str, Any]:
         "product_name": "Leveret",
         "product_version": __version__,
     }
-
-
-def exporting(broker: AdministeredBroker, only: VHost | None = None) -> Generator[None, None, Document]:
-    """Return the definitions in RabbitMQ's form, one entry per step; of `only`, if given, what is in that vhost.
-
-    What changes meanwhile is exported as it was at the first step, except bindings: those made or removed meanwhile may
-    be included or not, if both their ends are.
-
-    Omits what RabbitMQ omits: exclusive queues and their bindings, exchanges and queues whose names begin with `amq.`,
-    and the bindings of the default exchange. Internal exchanges are included, as in the export of its API.
-    """
-    document, directory = Document(**heading(broker)), broker.directory
-    users, scope = directory.users, None if only is None else only.name
-    vhosts = list(directory.vhosts.values()) if only is None else [only]
-    exchanges = [list(vhost.router.exchanges.values()) for vhost in vhosts]
-    queues = [[each for each in vhost.queues.values() if each.exclusive_owner is None] for vhost in vhosts]
-    policies = [policy for vhost in vhosts for policy in vhost.policies.list()]
-    of_all: dict[str, Iterable[Entry | None]] = {
-        "vhosts": (_vhost_entry(vhost, users) for vhost in vhosts),
-        "users": (_user_entry(user, users) for user in users.all()),
-        "permissions": (
-            _entry("permissions", row, user=user, vhost=vhost) for user, vhost, row in users.permission_rows()
-        ),
-        "topic_permissions": (
-            _entry(
-                "topic_permissions",
-                **dict(zip(("user", "vhost", "exchange", "write", "read"), row, strict=True)),
-            )
-            for row in users.topic_permission_rows()
-        ),
-        "global_parameters": (
-            _entry("global_parameters", name=name, value=value)
-            for name, value in directory.global_parameters.list().items()
-        ),
-    }
-    sections: dict[str, Iterable[Entry | None]] = {
-        **(of_all if only is None else {}),
-        "parameters": (
-            _entry("parameters", each) for each in Parameters(users, directory.vhosts).list(scope)
-        ),
-        "policies": (_entry("policies", each, definition=dict(each.definition)) for each in policies),
-        "exchanges": (
-            _entry("exchanges", each, vhost=vhost.name, arguments=plain_arguments(each.arguments))
-            for vhost, found in zip(vhosts, exchanges, strict=True)
-            for each in found
-            if each.name and not each.name.startswith(RESERVED)
-        ),
-        "queues": (
-            _entry("queues", each, arguments=plain_arguments(each.arguments))
-            for each in chain.from_iterable(queues)
-        ),
-        "bindings": _bindings(vhosts, [{*each, *more} for each, more in zip(exchanges, queues, strict=True)]),
-    }
-    for name, entries in sections.items():
-        section = getattr(document, name)
-        for entry in entries:
-            if entry is not None:
-                section.append(entry)
-            yield
-    return document
 
 
 def _entry(section: str, thing: Any = None, **given: Any) -> Entry:

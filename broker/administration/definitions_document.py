@@ -1,4 +1,4 @@
-"""RabbitMQ's definitions as JSON: the forms of their entries, their values, and the writing and reading of files.
+"""RabbitMQ's definitions as JSON: the forms of their entries, their values, and the reading of files.
 
 RabbitMQ's command line writes some objects as lists of pairs (the limits of a vhost, the definition of an operator
 policy, the outermost level of a global parameter), which it cannot read itself. They are taken for objects here.
@@ -10,7 +10,7 @@ of them than earlier ones, and missing sections are accepted.
 
 import base64
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -177,27 +177,7 @@ VHOST_SECTIONS: Final = frozenset({"parameters", "policies", "exchanges", "queue
 """The sections of a file that is imported into one vhost."""
 
 
-def writing(document: Document) -> Generator[None, None, bytes]:
-    """Write definitions as RabbitMQ does, but indented for readers and version control, one entry per step."""
-    parts: list[bytes] = []
-    for name in Document.__struct_fields__:
-        value = getattr(document, name)
-        parts += b",\n" if parts else b"{\n", b'  "', name.encode(), b'": '
-        if name not in SECTIONS or not value:
-            parts.append(msgspec.json.encode(value))
-            continue
-        opening = b"[\n    "
-        for entry in value:
-            text = msgspec.json.format(encoded(entry), indent=2)
-            parts += opening, text.replace(b"\n", b"\n    ")  # strings have no line feeds in JSON
-            opening = b",\n    "
-            yield
-        parts.append(b"\n  ]")
-    parts.append(b"\n}\n")
-    return b"".join(parts)
-
-
-def at_once(steps: Generator[None, None, T] | Iterator[None]) -> T:
+def at_once(steps: Generator[Any, Any, T]) -> T:
     """Run all steps; returns the result of the generator."""
     while True:
         try:

@@ -282,9 +282,10 @@ class AsyncVHost:
 
     async def definitions(self) -> dict[str, Any]:
         """Return the definitions of the whole broker, in RabbitMQ's format."""
-        found: dict[str, Any] = json.loads(
-            await self._core.look(lambda each: each.definitions.exporting(None))
-        )
+        from leveret.broker.administration.definitions_document import encoded  # noqa: PLC0415 - as above
+
+        document = await self._core.look(lambda each: each.definitions.exporting(None))
+        found: dict[str, Any] = json.loads(encoded(document))
         return found
 
     async def import_definitions(self, definitions: Mapping[str, Any]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from leveret.broker.administration.access import MalformedError, Right, authorize
-from leveret.broker.administration.definitions import exporting, heading
+from leveret.broker.administration.access import MalformedError, Right
+from leveret.broker.administration.definitions import heading
 from leveret.broker.administration.definitions_document import (
     SECTIONS,
     VHOST_SECTIONS,
@@ -56,7 +56,6 @@ _DRY_RUN = (
 @ROUTES.get("definitions/{vhost}", doc="Definitions of a vhost.", **_EXPORT)
 def get_definitions(call: Call) -> Steps:
     """All definitions."""
-    authorize(call.broker.users, call.actor, Right.ADMINISTRATOR)
     name = call.names.get("vhost")
     if name is not None and name not in call.broker.vhosts:
         raise bad_request("vhost_not_found")
@@ -65,7 +64,8 @@ def get_definitions(call: Call) -> Steps:
         if not _FILE_NAME.fullmatch(file):
             raise bad_request("invalid name of a file")
         headers["content-disposition"] = f"attachment; filename={file}"
-    document = yield from exporting(call.broker, None if name is None else call.broker.vhosts[name])
+    vhost = None if name is None else call.broker.vhosts[name]
+    document = yield from call.administration.definitions.exporting(call.actor, vhost)
     head = heading(call.broker)
     if name is not None:
         head = {"rabbit_version": head["rabbit_version"]}

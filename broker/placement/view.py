@@ -20,7 +20,7 @@ import aiohttp
 from aiohttp import web
 
 from leveret.broker.administration.access import sees_all
-from leveret.broker.administration.definitions import exporting, heading
+from leveret.broker.administration.definitions import heading
 from leveret.broker.administration.definitions_document import SECTIONS, encoded
 from leveret.broker.auth.users import User
 from leveret.broker.http.call import (
@@ -252,7 +252,7 @@ class View:
 
     def definitions(self, _path: str, _own: Any, call: Call) -> Steps:
         """Export what the front has, and what the processes have."""
-        document = yield from exporting(call.broker, None)
+        document = yield from call.administration.definitions.exporting(call.actor)
         answers = fine((yield from self._everywhere(call, "GET", "definitions", {})))
         if not isinstance(answers, Answers):
             return answers

@@ -11,7 +11,7 @@ from doubles.fakes import Client, DiskNode, Node, StoringNode
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.administration import BadRequestError, ForbiddenError
-from leveret.broker.administration.definitions_document import at_once
+from leveret.broker.administration.definitions_document import at_once, encoded
 from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.amqp.commands import Exchange, Queue, make
 from leveret.broker.auth.passwords import Password
@@ -165,7 +165,7 @@ def test_an_export_beside_changes_can_be_imported(node):
     router.bind("late", router.queues["q0"], "k", {})
     router.bind("amq.direct", router.queues["late"], "k", {})
     client.send(make(Queue.Delete, 0, "q1", False, False, False))
-    octets = at_once(steps)
+    octets = encoded(at_once(steps))
     found = json.loads(octets)
     other = Node()
     other.administration.definitions.import_file(None, octets)
