@@ -10,6 +10,7 @@ Ready messages come first, then the unacked ones, whose channels are searched on
 delayed ones that would be routed to the queue now; those that it holds before these.
 """
 
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from math import inf
@@ -28,6 +29,7 @@ from leveret.broker.administration.access import (
     exchange_of,
     queue_of,
 )
+from leveret.broker.administration.definitions_document import at_once
 from leveret.broker.administration.detached_channel import check_permission
 from leveret.broker.auth.users import User
 from leveret.broker.channel.channel import Channel
@@ -150,12 +152,7 @@ class MessageAdministration(Group):
         """
         place, queue = found_queue(self._broker, actor, vhost, name)
         queue.settle()
-        holders = dict(self._holders(place, queue))
-        counts = {} if queue.limits is None else queue.limits.deliveries.counts()
-        snapshots: list[Any] = []
-        lines: list[DueLine] = [*([queue.hold] if queue.hold else ()), *place.delay_lines()]
-        looks = [(line, line.pieces(snapshots)) for line in lines if line.count]
-        return _looked_at(queue, queue.backing.peek(most), holders, counts, looks)
+        return _Look(self._broker, place, queue, Wanted(octets=sys.maxsize)).whole(most)
 
     def peek_delayed(self, actor: User | None, vhost: str, name: str) -> Steps[list[MessageView]]:
         """Look at the messages that an exchange delays, in the order in which they are due; raises as `peek_queue`."""
@@ -182,17 +179,6 @@ class MessageAdministration(Group):
         queue.settle()
         return _Look(self._broker, place, queue, wanted, condition, place_before).steps()
 
-    def _holders(self, vhost: VHost, queue: Queue) -> Iterator[tuple[Any, tuple[str, str]]]:
-        """Yield the unacked messages of a queue, by their keys, with consumer tag and name of the channel."""
-        left = queue.backing.unacked_count
-        for channel, name in channels_of(self._broker, vhost) if left else ():
-            for consumer, key in channel.unacked.values():
-                if consumer.queue is queue:
-                    left -= 1
-                    yield key, (getattr(consumer, "tag", ""), name)
-            if not left:
-                return
-
 
 def channels_of(broker: AdministeredBroker, vhost: VHost) -> Iterator[tuple[Channel, str]]:
     """Yield the channels in a vhost with their names."""
@@ -211,31 +197,6 @@ def found_queue(broker: AdministeredBroker, actor: User | None, vhost: str, name
         with as_client_errors():  # it may be exclusive to a connection
             place.check_access(queue, None)
     return place, queue
-
-
-def _looked_at(
-    queue: Queue,
-    peeking: Steps[Look],
-    holders: Mapping[Any, tuple[str, str]],
-    counts: Mapping[int, int],
-    lines: Iterable[tuple[DueLine, Pieces]],
-) -> Steps[list[MessageView]]:
-    found: list[MessageView] = []
-    waiting = dict(queue.waiting)
-    look = yield from peeking
-    for messages, state in ((look.ready, "ready"), (look.unacked, "unacked")):
-        for number, peeked in enumerate(messages, 1):
-            count = counts.get(peeked.seq_id, 0) or peeked.returns
-            due = waiting.get(peeked.seq_id)
-            headers = _count_headers(queue, count)
-            view = _peeked_view(peeked, state if due is None else "held", holders, headers)
-            found.append(view if due is None else msgspec.structs.replace(view, due=due[0]))
-            if not number % PIECE:
-                yield None
-    for line, delayed in lines:
-        kind: Literal["held", "delayed"] = "delayed" if isinstance(line, DelayLine) else "held"
-        found += yield from _delayed(delayed, partial(_goes_to, queue, line), kind)
-    return found
 
 
 def next_piece(pieces: Generator[Any, Any, object]) -> Steps[Any]:
@@ -268,21 +229,6 @@ def _delayed(
             if not number % PIECE:
                 yield None
     return found
-
-
-def _peeked_view(
-    peeked: Peeked, state: Any, holders: Mapping[int, tuple[str, str]], counts: Mapping[str, int]
-) -> MessageView:
-    consumer, channel = holders.get(peeked.seq_id, ("", ""))
-    return view_of(
-        peeked.message,
-        state=state,
-        redelivered=peeked.redelivered,
-        consumer=consumer,
-        channel=channel,
-        expires=peeked.expires or None,
-        counts=counts,
-    )
 
 
 def view_of(
@@ -371,14 +317,14 @@ class _Look:
         place: VHost,
         queue: Queue,
         wanted: Wanted,
-        condition: "MessageFilter",
-        before: _Place | None,
+        condition: "MessageFilter | None" = None,
+        before: _Place | None = None,
     ) -> None:
         self._broker = broker
         self._vhost = place
         self._queue = queue
         self._wanted = wanted
-        self._matches = condition.matches
+        self._matches = condition.matches if condition else lambda _message: True
         self._now = broker.now()
         self._wall = broker.wall_clock()
         self._before = before
@@ -389,6 +335,38 @@ class _Look:
         self._skip = 0  # messages of the current state that are still to be passed over
         self._room = inf if wanted.effort is None else MOST_OCTETS
         """Bytes of headers and bodies that may still be returned; unlimited if the effort is."""
+
+    def whole(self, most: int | None) -> Steps[list[MessageView]]:
+        """Return all messages as they are now, of the ready ones at most so many."""
+        queue, snapshots = self._queue, list[Any]()
+        counts = {} if queue.limits is None else queue.limits.deliveries.counts()
+        holders = at_once(self._holders(set(queue.backing.unacked_ids())))
+        for seq_id, due in queue.waiting.items():
+            holders[seq_id] = {"state": "held", "due": due[0]}
+        lines: list[DueLine] = [*([queue.hold] if queue.hold else ()), *self._vhost.delay_lines()]
+        later = [(line, line.pieces(snapshots)) for line in lines if line.count]
+        return self._whole(queue.backing.peek(most), counts, holders, later)
+
+    def _whole(
+        self,
+        peeking: Steps[Look],
+        counts: Mapping[int, int],
+        known: Mapping[int, dict[str, Any]],
+        lines: Iterable[tuple[DueLine, Pieces]],
+    ) -> Steps[list[MessageView]]:
+        found: list[MessageView] = []
+        look = yield from peeking
+        for messages, state in ((look.ready, "ready"), (look.unacked, "unacked")):
+            for number, peeked in enumerate(messages, 1):
+                headers = _count_headers(self._queue, counts.get(peeked.seq_id, 0) or peeked.returns)
+                attributes = {"state": state, "counts": headers, **known.get(peeked.seq_id, {})}
+                found.append(self._shown(peeked, number if state == "ready" else 0, **attributes))
+                if not number % PIECE:
+                    yield None
+        for line, delayed in lines:
+            kind: Literal["held", "delayed"] = "delayed" if isinstance(line, DelayLine) else "held"
+            found += yield from _delayed(delayed, partial(_goes_to, self._queue, line), kind)
+        return found
 
     def steps(self) -> Steps[Found]:
         found: list[MessageView] = []
@@ -442,7 +420,7 @@ class _Look:
             self._searched += len(portion.messages)
             for peeked in portion.messages:
                 if self._wants(self._facts(peeked)):
-                    found.append(self._shown(peeked, "ready", max(number, 0)))
+                    found.append(self._shown(peeked, max(number, 0), state="ready"))
                     self._count(peeked.message)
                     if len(found) == most:
                         return found
@@ -481,7 +459,7 @@ class _Look:
             yield None
         del found[most:]
         holders = yield from self._holders({each.seq_id for each in found})
-        return [self._shown(each, "unacked", **holders.get(each.seq_id, {})) for each in found]
+        return [self._shown(each, state="unacked", **holders.get(each.seq_id, {})) for each in found]
 
     def _holders(self, wanted: set[Any]) -> Steps[dict[Any, dict[str, Any]]]:
         """Find the consumers and channels that have unacked messages, by the keys of these."""
@@ -517,7 +495,7 @@ class _Look:
                 self._searched += 1
                 if self._wants(self._facts(peeked)):
                     self._count(peeked.message)
-                    found.append(self._shown(peeked, "held", due=due[0]))
+                    found.append(self._shown(peeked, state="held", due=due[0]))
             yield None
         return found
 
@@ -563,14 +541,13 @@ class _Look:
             pieces.close()
         return found
 
-    def _shown(self, peeked: Peeked, state: State, number: int = 0, **attributes: Any) -> MessageView:
+    def _shown(self, peeked: Peeked, number: int = 0, **attributes: Any) -> MessageView:
+        attributes.setdefault("counts", delivery_counts(self._queue, peeked))
         return self._view(
             peeked.message,
-            state=state,
             number=number,
             redelivered=peeked.redelivered,
             expires=peeked.expires or None,
-            counts=delivery_counts(self._queue, peeked),
             age=self._facts(peeked).age,
             **attributes,
         )
