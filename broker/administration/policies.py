@@ -26,6 +26,7 @@ from leveret.broker.vhost.shovel_keys import (
     check_logins,
     shown_without_secrets,
 )
+from leveret.broker.vhost.vhost import VHost
 
 REROUTING = ("dead-letter-exchange", "dead-letter-routing-key", "alternate-exchange")
 """Keys of policies that send messages of a queue or exchange elsewhere."""
@@ -64,20 +65,17 @@ class PolicyAdministration(Group):
 
         With immediate effect. Raises NotFoundError, and BadRequestError with RabbitMQ's text.
         """
-        self._authorize_change(actor, vhost, operator=operator)
+        place = self._changed(actor, vhost, operator=operator)
         self._check_rerouting(actor, term)
         if not name:
             raise BadRequestError("policy name cannot be empty")
         with refusals(ParameterError, BadRequestError):
-            found_vhost(self._broker, vhost).policies.set_term(
-                name, {"priority": 0, **term}, operator=operator
-            )
+            place.policies.set_term(name, {"priority": 0, **term}, operator=operator)
 
     def clear(self, actor: User | None, vhost: str, name: str, *, operator: bool = False) -> None:
         """Remove a policy with immediate effect. Raises NotFoundError."""
-        self._authorize_change(actor, vhost, operator=operator)
         with refusals(ParameterError, NotFoundError):
-            found_vhost(self._broker, vhost).policies.clear(name, operator=operator)
+            self._changed(actor, vhost, operator=operator).policies.clear(name, operator=operator)
 
     def _check_rerouting(self, actor: User | None, term: Mapping[str, Any]) -> None:
         definition = term.get("definition")
@@ -87,9 +85,9 @@ class PolicyAdministration(Group):
             if key in definition and actor is not None and Right.ADMINISTRATOR not in actor.tags:
                 raise ForbiddenError(f"only administrators may set {key} (policies.rerouting)")
 
-    def _authorize_change(self, actor: User | None, vhost: str, *, operator: bool) -> None:
-        right = Right.ADMINISTRATOR if operator else Right.POLICYMAKER
-        authorize(self._broker.users, actor, right, vhost)
+    def _changed(self, actor: User | None, vhost: str, *, operator: bool) -> VHost:
+        """Return a vhost in which the actor may change policies and parameters, or those that restrict others."""
+        return entered(self._broker, actor, vhost, Right.ADMINISTRATOR if operator else Right.POLICYMAKER)
 
     # -- parameters -------------------------------------------------------------------------------------------------
 
@@ -117,8 +115,7 @@ class PolicyAdministration(Group):
 
     def set_parameter(self, actor: User | None, vhost: str, component: str, name: str, value: Any) -> None:
         """Set a parameter; raises NotFoundError, and BadRequestError with RabbitMQ's text."""
-        self._authorize_change(actor, vhost, operator=component in {LIMITS, OPERATOR_POLICY})
-        found_vhost(self._broker, vhost)
+        self._changed(actor, vhost, operator=component in {LIMITS, OPERATOR_POLICY})
         with refusals(ParameterError, BadRequestError):
             if component == SHOVEL:
                 check_parameter(component, name, value)
@@ -139,8 +136,7 @@ class PolicyAdministration(Group):
 
     def clear_parameter(self, actor: User | None, vhost: str, component: str, name: str) -> None:
         """Remove a parameter; raises NotFoundError."""
-        self._authorize_change(actor, vhost, operator=component in {LIMITS, OPERATOR_POLICY})
-        found_vhost(self._broker, vhost)
+        self._changed(actor, vhost, operator=component in {LIMITS, OPERATOR_POLICY})
         with refusals(ParameterError, NotFoundError):
             self._broker.parameters.clear(vhost, component, name)
 
@@ -174,9 +170,4 @@ def _shown(actor: User | None, parameter: Parameter) -> dict[str, Any]:
     value = parameter.value
     if parameter.component == SHOVEL and actor is not None and Right.ADMINISTRATOR not in actor.tags:
         value = shown_without_secrets(value)
-    return {
-        "vhost": parameter.vhost,
-        "component": parameter.component,
-        "name": parameter.name,
-        "value": value,
-    }
+    return parameter._asdict() | {"value": value}

@@ -1,6 +1,6 @@
 """Previews of policies: the queues whose settings a policy would change, and the messages that they would drop."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from leveret.broker.administration.access import (
@@ -102,20 +102,14 @@ def _is_changed(exchange: Exchange, now: Mapping[str, Any], then: Mapping[str, A
 
 
 def _row(queue: Queue, then: QueueSettings) -> dict[str, Any]:
+    values = [(key, value_in_effect(key, queue.settings), value_in_effect(key, then)) for key in SETTING_KEYS]
     return {
         "name": json_text(queue.name),
         "type": queue.type,
-        "changes": list(_changes(queue.settings, then)),
+        "changes": [{"key": key, "now": now, "then": after} for key, now, after in values if now != after],
         "dropped": _dropped(queue, then),
         "dead_lettered": then.dead_letter_exchange is not None,
     }
-
-
-def _changes(now: QueueSettings, then: QueueSettings) -> Iterator[dict[str, Any]]:
-    for key in SETTING_KEYS:
-        before, after = value_in_effect(key, now), value_in_effect(key, then)
-        if before != after:
-            yield {"key": key, "now": before, "then": after}
 
 
 def _dropped(queue: Queue, then: QueueSettings) -> int:

@@ -8,8 +8,7 @@ Global parameters (`broker.metadata.recorder`) belong to no component: any name 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from leveret.broker.auth.users import VHOST_LIMITS, Users, VHostLimits, limits_by_name
 from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_keys, limit_checks, refuse
@@ -20,8 +19,7 @@ LIMITS_NAME = "limits"
 _LIMIT_KEYS = limit_checks(VHOST_LIMITS)
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """One parameter of a vhost."""
 
     vhost: str

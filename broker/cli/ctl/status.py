@@ -1,6 +1,7 @@
 """Commands that show the broker as a whole: status, memory, settings, feature flags; and a report of everything."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import click
@@ -178,24 +179,24 @@ def report(session: Session) -> None:
     whole = Session(session.api, {"timeout": session.given_seconds})
     whole.announce(f"Reporting server status of node {session.node} ...\n")
     status(whole)
-    for show in (cluster_status, environment):
-        click.echo()
-        show(whole)
-    click.echo()
-    list_connections(whole, tuple(CONNECTION))
-    click.echo()
-    list_channels(whole, tuple(CHANNEL))
+    _show_each(
+        whole,
+        cluster_status,
+        environment,
+        partial(list_connections, columns=tuple(CONNECTION)),
+        partial(list_channels, columns=tuple(CHANNEL)),
+    )
     for vhost in session.api.get("vhosts"):
-        _report_vhost(Session(session.api, {"timeout": session.given_seconds, "vhost": vhost["name"]}))
+        _show_each(
+            Session(session.api, {"timeout": session.given_seconds, "vhost": vhost["name"]}),
+            partial(list_queues, columns=tuple(QUEUE)),
+            partial(list_exchanges, columns=tuple(EXCHANGE)),
+            partial(list_bindings, columns=()),
+            *(list_permissions, list_policies, list_global_parameters, list_parameters),
+        )
 
 
-def _report_vhost(session: Session) -> None:
-    click.echo()
-    list_queues(session, tuple(QUEUE))
-    click.echo()
-    list_exchanges(session, tuple(EXCHANGE))
-    click.echo()
-    list_bindings(session, ())
-    for show in (list_permissions, list_policies, list_global_parameters, list_parameters):
+def _show_each(session: Session, *shows: Callable[[Session], None]) -> None:
+    for show in shows:
         click.echo()
         show(session)
