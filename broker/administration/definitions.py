@@ -215,11 +215,12 @@ def _entry(section: str, thing: Any = None, **given: Any) -> Entry:
 
 
 def _vhost_entry(vhost: VHost, users: Users) -> Entry:
-    kind, limits = vhost.default_queue_type or msgspec.UNSET, limits_by_name(users.vhost_limits(vhost.name))
-    properties: dict[str, Any] = {"tags": list(vhost.tags), "default_queue_type": kind}
-    protected = vhost.is_protected or msgspec.UNSET
-    metadata = VHostMetadata(description=vhost.description, protected_from_deletion=protected, **properties)
-    return _entry("vhosts", vhost, metadata=metadata, limits=limits, **properties)
+    told = vhost.metadata._asdict() | {"tags": list(vhost.metadata.tags)}
+    told["default_queue_type"] = told["default_queue_type"] or msgspec.UNSET
+    is_protected = told.pop("protected_from_deletion") or msgspec.UNSET
+    metadata = VHostMetadata(protected_from_deletion=is_protected, **told)
+    limits = limits_by_name(users.vhost_limits(vhost.name))
+    return _entry("vhosts", name=vhost.name, metadata=metadata, limits=limits, **told)
 
 
 def _user_entry(user: User, users: Users) -> Entry:

@@ -47,7 +47,6 @@ from leveret.broker.administration.vhosts import (
     check_vhost_limit,
     check_vhost_name,
     checked_queue_type,
-    protect_vhost,
     put_vhost,
     set_vhost_limits,
 )
@@ -276,28 +275,23 @@ class Checks:
             "tags": tuple(as_words(metadata.tags or entry.tags)),
             "default_queue_type": kind,
         }
+        if isinstance(metadata.protected_from_deletion, bool):
+            properties["protected_from_deletion"] = metadata.protected_from_deletion
         limits = checked_limits(limits_of(entry.limits), VHOST_LIMITS, "limits")
-        given = metadata.protected_from_deletion
-        protection = {} if given is None or given is msgspec.UNSET else {"protected_from_deletion": given}
         self._added.add(("vhosts", entry.name))
         self._queue_types[entry.name] = kind
 
         def apply() -> None:
             put_vhost(broker, entry.name, **properties)
-            for is_protected in protection.values():
-                protect_vhost(broker, broker.vhosts[entry.name], is_protected=is_protected)
             if limits:
                 set_vhost_limits(broker, entry.name, limits)
 
         before: dict[str, Any] | None = None
         if present is not None:
-            before = {name: getattr(present, name) for name in properties}
-            if protection:
-                before["protected_from_deletion"] = present.is_protected
+            before = {name: getattr(present.metadata, name) for name in properties}
             if limits:
                 before["limits"] = limits_by_name(broker.users.vhost_limits(entry.name))
-        after = {**properties, **protection, **({"limits": _set(limits)} if limits else {})}
-        return Planned(before, after, apply)
+        return Planned(before, {**properties, **({"limits": _set(limits)} if limits else {})}, apply)
 
     def users(self, entry: UserEntry) -> Planned:
         """Check a user."""
@@ -454,7 +448,7 @@ class Checks:
         flags = {"durable": entry.durable, "auto_delete": entry.auto_delete}
         default = self._queue_types.get(entry.vhost)
         if default is None and entry.vhost in self._broker.vhosts:
-            default = self._broker.vhosts[entry.vhost].default_queue_type
+            default = self._broker.vhosts[entry.vhost].metadata.default_queue_type
         arguments = with_default_type(table_of(entry.arguments), default or "", **flags, exclusive=False)
         check_dead_letter_exchange_type(entry.name, entry.vhost, arguments)
         release = self._broker.config.compatibility.queues.arguments

@@ -17,7 +17,7 @@ from leveret.broker.administration.access import (
 from leveret.broker.auth.users import VHOST_LIMITS, User, VHostLimits, limits_by_name
 from leveret.broker.queue.arguments import TYPES
 from leveret.broker.queue.compatibility import short_queue_type
-from leveret.broker.vhost.vhost import VHost
+from leveret.broker.vhost.vhost import Metadata, VHost
 
 NO_TYPE = "undefined"  # the default queue type of a vhost that has none, in RabbitMQ's documents
 _NAME_OCTETS = 255
@@ -47,7 +47,7 @@ class VHostAdministration(Group):
     def delete(self, actor: User | None, name: str) -> None:
         """Close the connections to a vhost and delete it with all in it; raises NotFoundError, ProtectedError."""
         vhost, broker = self._found(actor, name), self._broker
-        if vhost.is_protected:
+        if vhost.metadata.protected_from_deletion:
             raise ProtectedError(
                 f"Refusing to delete virtual host '{name}' because it is protected from deletion"
             )
@@ -57,7 +57,8 @@ class VHostAdministration(Group):
 
     def protect(self, actor: User | None, name: str, *, is_protected: bool) -> None:
         """Protect a vhost from deletion, or no longer; raises NotFoundError."""
-        protect_vhost(self._broker, self._found(actor, name), is_protected=is_protected)
+        self._found(actor, name)
+        put_vhost(self._broker, name, protected_from_deletion=is_protected)
 
     def trace(self, actor: User | None, name: str, *, traced: bool) -> None:
         """Switch the firehose of a vhost on or off (`broker.vhost.firehose`); off at a start. Raises NotFoundError."""
@@ -118,27 +119,16 @@ def check_vhost_limit(broker: AdministeredBroker, name: str, count: int) -> None
         raise BadRequestError(f"cannot create vhost '{name}': vhost limit of {most} is reached")
 
 
-def put_vhost(
-    broker: AdministeredBroker, name: str, *, description: str, tags: tuple[str, ...], default_queue_type: str
-) -> None:
-    """Add a vhost, or change its metadata; without a type it gets that of the configuration."""
-    default_queue_type = default_queue_type or broker.directory.default_queue_type
+def put_vhost(broker: AdministeredBroker, name: str, **changed: Any) -> None:
+    """Add a vhost, or change fields of its `Metadata`; a new queue type that is empty is that of the configuration."""
     vhost = broker.vhosts.get(name)
+    if not changed.get("default_queue_type", vhost is not None):
+        changed["default_queue_type"] = broker.directory.default_queue_type
+    metadata = (Metadata() if vhost is None else vhost.metadata)._replace(**changed)
     if vhost is None:
-        broker.directory.add_vhost(
-            name, description=description, tags=tags, default_queue_type=default_queue_type
-        )
-        return
-    metadata = description, tags, default_queue_type
-    if metadata != (vhost.description, vhost.tags, vhost.default_queue_type):
-        vhost.description, vhost.tags, vhost.default_queue_type = metadata
-        broker.directory.definitions.update_vhost(vhost)
-
-
-def protect_vhost(broker: AdministeredBroker, vhost: VHost, *, is_protected: bool) -> None:
-    """Protect a vhost from deletion, or no longer."""
-    if vhost.is_protected is not is_protected:
-        vhost.is_protected = is_protected
+        broker.directory.add_vhost(name, metadata)
+    elif metadata != vhost.metadata:
+        vhost.metadata = metadata
         broker.directory.definitions.update_vhost(vhost)
 
 
@@ -149,9 +139,5 @@ def set_vhost_limits(broker: AdministeredBroker, name: str, limits: Mapping[str,
 
 def metadata_of(vhost: VHost) -> dict[str, Any]:
     """Return the metadata of a vhost as RabbitMQ's API shows them."""
-    metadata: dict[str, Any] = {"description": vhost.description, "tags": list(vhost.tags)}
-    if vhost.default_queue_type:
-        metadata["default_queue_type"] = vhost.default_queue_type
-    if vhost.is_protected:
-        metadata["protected_from_deletion"] = True
-    return metadata
+    found = vhost.metadata._asdict() | {"tags": list(vhost.metadata.tags)}
+    return {key: value for key, value in found.items() if value or key in {"description", "tags"}}

@@ -410,9 +410,9 @@ def _vhost(event: Event) -> Values:
     return headers(
         event,
         name=event.name,
-        description=vhost.description,
-        tags=vhost.tags or "",
-        default_queue_type=vhost.default_queue_type or "undefined",
+        description=vhost.metadata.description,
+        tags=vhost.metadata.tags or "",
+        default_queue_type=vhost.metadata.default_queue_type or "undefined",
         tracing=vhost.taps.firehose is not None,
         cluster_state={event.node: "running"},
     )

@@ -43,13 +43,13 @@ def fields(call: Call) -> Mapping[str, Callable[[VHost], Any]]:
     no_type = "classic" if call.is_4 else NO_TYPE
     metadata: dict[str, Callable[[VHost], Any]] = {
         "name": lambda vhost: vhost.name,
-        "description": lambda vhost: vhost.description,
-        "tags": lambda vhost: list(vhost.tags),
-        "default_queue_type": lambda vhost: vhost.default_queue_type or no_type,
+        "description": lambda vhost: vhost.metadata.description,
+        "tags": lambda vhost: list(vhost.metadata.tags),
+        "default_queue_type": lambda vhost: vhost.metadata.default_queue_type or no_type,
         "metadata": metadata_of,
         "tracing": lambda vhost: vhost.taps.firehose is not None,
         "cluster_state": lambda _vhost: {node: "running"},
-        "protected_from_deletion": lambda vhost: vhost.is_protected,
+        "protected_from_deletion": lambda vhost: vhost.metadata.protected_from_deletion,
     }
     if call.broker.place == "front":  # the processes have the counts
         return metadata
@@ -66,13 +66,8 @@ def _state(call: Call) -> State:
     found = call.broker.vhosts.get(call.names["vhost"])
     if found is None:
         return None
-    return {
-        "description": found.description,
-        "tags": list(found.tags),
-        "default_queue_type": found.default_queue_type,
-        "protected_from_deletion": found.is_protected,
-        "tracing": found.taps.firehose is not None,
-    }
+    metadata = found.metadata
+    return metadata._asdict() | {"tags": list(metadata.tags), "tracing": found.taps.firehose is not None}
 
 
 @ROUTES.list("vhosts", needs=Right.MANAGEMENT)

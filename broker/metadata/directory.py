@@ -11,7 +11,7 @@ from leveret.broker.metadata.recorder import Definitions, GlobalParameters
 from leveret.broker.metadata.restore import restore
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.loop import Loop
-from leveret.broker.vhost.vhost import VHost
+from leveret.broker.vhost.vhost import Metadata, VHost
 
 CLUSTER_NAME = "cluster_name"  # the global parameter that is the name of the cluster
 CLUSTER_ID = "internal_cluster_id"  # global parameter, made at the first start, as by RabbitMQ
@@ -56,13 +56,10 @@ class Directory:
         vhost = self.vhosts[name] = self._make_vhost(name)
         return vhost
 
-    def add_vhost(
-        self, name: str, *, description: str = "", tags: tuple[str, ...] = (), default_queue_type: str = ""
-    ) -> VHost:
+    def add_vhost(self, name: str, metadata: Metadata | None = None) -> VHost:
         """Add a vhost that does not exist yet."""
         vhost = self._new_vhost(name)
-        vhost.description, vhost.tags = description, tags
-        vhost.default_queue_type = default_queue_type or self.default_queue_type
+        vhost.metadata = metadata or Metadata(default_queue_type=self.default_queue_type)
         self.definitions.add_vhost(vhost)
         for default in self._default_limits:
             if self.patterns.compile(default.pattern)(name.encode("utf-8", "surrogateescape")):

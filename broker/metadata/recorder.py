@@ -393,8 +393,10 @@ class StoredUsers(Users):
 
 
 def _vhost_row(number: int, vhost: VHost) -> VHostRow:
-    name, description, queue_type = map(octets, (vhost.name, vhost.description, vhost.default_queue_type))
-    return VHostRow(number, name, description, list(map(octets, vhost.tags)), queue_type, vhost.is_protected)
+    told = vhost.metadata
+    name, description, queue_type = map(octets, (vhost.name, told.description, told.default_queue_type))
+    tags = list(map(octets, told.tags))
+    return VHostRow(number, name, description, tags, queue_type, told.protected_from_deletion)
 
 
 def to_json(value: Any) -> bytes:

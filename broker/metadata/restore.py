@@ -18,7 +18,7 @@ from leveret.broker.amqp.tables import decode_whole_table
 from leveret.broker.auth.users import User, UserLimits, Users, VHostLimits
 from leveret.broker.metadata.recorder import Definitions, GlobalParameters, StoredTopology, text
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.vhost import VHost
+from leveret.broker.vhost.vhost import Metadata, VHost
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.errors import ExchangeError
 from leveret.storage.errors import DamagedError, UnknownFormatError
@@ -105,9 +105,8 @@ class _Restoring:
     def restore_vhosts(self, rows: Iterable[VHostRow]) -> None:
         for row in sorted(rows, key=attrgetter("id")):
             vhost = self._make_vhost(text(row.name))
-            vhost.description, vhost.default_queue_type = text(row.description), text(row.default_queue_type)
-            vhost.tags = tuple(map(text, row.tags))
-            vhost.is_protected = row.protected
+            tags, kind = tuple(map(text, row.tags)), text(row.default_queue_type)
+            vhost.metadata = Metadata(text(row.description), tags, kind, row.protected)
             self.vhosts[row.id] = vhost, StoredTopology(self._definitions, row.id)
 
     def restore_policies(self, rows: Iterable[PolicyRow]) -> None:

@@ -59,7 +59,7 @@ def _declare(channel: Channel, method: Wire.Declare, name: str) -> Queue:
     auto_delete, release = bool(method.auto_delete), host.compatibility.queues.arguments
     arguments = with_default_type(
         method.arguments or {},  # type: ignore[arg-type]
-        vhost.default_queue_type or ("" if release == "3.13" else CLASSIC),
+        vhost.metadata.default_queue_type or ("" if release == "3.13" else CLASSIC),
         durable=bool(method.durable),
         exclusive=bool(method.exclusive),
         auto_delete=auto_delete,

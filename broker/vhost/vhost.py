@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from leveret.broker.amqp.properties import with_offset
 from leveret.broker.amqp.tables import Table
@@ -65,6 +65,15 @@ def make_in_memory(qid: int, arguments: Table, *, strict: bool = False) -> Backi
     )
 
 
+class Metadata(NamedTuple):
+    """The metadata of a virtual host, which administrators set."""
+
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    default_queue_type: str = ""  # of queues declared without one; '' means classic, without an argument
+    protected_from_deletion: bool = False  # True if it may not be deleted before this is taken back
+
+
 class VHost:
     """One virtual host."""
 
@@ -90,10 +99,7 @@ class VHost:
         self.compatibility = compatibility = compatibility or QueueCompatibility()
         self.intercept: Callable[[Message], Message] | None = None
         """Adds to each message of a client what message interceptors do; None if there are none."""
-        self.description = ""
-        self.tags: tuple[str, ...] = ()
-        self.default_queue_type = ""  # of those declared without one; '' means classic, without an argument
-        self.is_protected = False  # True if it may not be deleted before an administrator removes this
+        self.metadata = Metadata()
         self.record: Any = None
         """Writes durable queues and policies (`broker.metadata.recorder.StoredTopology`); None without a record."""
         limits_classic = compatibility.arguments == "3.13"

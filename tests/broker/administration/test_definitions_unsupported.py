@@ -252,7 +252,7 @@ def test_new_vhosts_have_the_default_queue_type_of_the_configuration(text, kind)
     file = {"vhosts": [{"name": "b"}, {"name": "c", "default_queue_type": "classic"}]}
     load(node, **file, queues=[QUEUE | {"vhost": name} for name in "abc"])
 
-    found = {name: node.vhosts[name].default_queue_type for name in "abc"}
+    found = {name: node.vhosts[name].metadata.default_queue_type for name in "abc"}
     assert {"a": kind, "b": kind, "c": "classic"} == found
     assert found == {name: node.vhosts[name].queues["q"].type for name in "abc"}
     assert "vhosts: 2 unchanged" in load(node, **file).summary()

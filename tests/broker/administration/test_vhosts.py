@@ -44,9 +44,9 @@ def test_an_unknown_default_queue_type_is_refused(node, vhosts):
         )
 
     assert ["/", "v"] == sorted(node.vhosts)
-    assert ("", "quorum") == (node.vhosts["v"].description, node.vhosts["v"].default_queue_type)
+    assert ("", (), "quorum", False) == node.vhosts["v"].metadata
     vhosts.put(None, "v", default_queue_type="undefined")
-    assert "" == node.vhosts["v"].default_queue_type
+    assert "" == node.vhosts["v"].metadata.default_queue_type
 
 
 def test_a_deleted_vhost_closes_its_connections_first(node, vhosts):

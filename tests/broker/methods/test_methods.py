@@ -9,6 +9,7 @@ from leveret.broker.amqp.commands import Basic, Exchange, Queue, make
 from leveret.broker.channel.settings import Compatibility
 from leveret.broker.config.config import UserConfig
 from leveret.broker.methods import HANDLERS
+from leveret.broker.vhost.vhost import Metadata
 
 LOCKED: Any = {"x-match": ("longstr", "sometimes")}
 
@@ -205,13 +206,13 @@ def test_a_dead_letter_exchange_takes_its_permissions():
 def test_a_vhosts_default_type_is_that_of_its_queues(client):
     """A queue declared without a type gets the vhost's default and keeps it, and can be redeclared without one."""
     vhost = client.node.vhosts["/"]
-    vhost.default_queue_type = "quorum"
+    vhost.metadata = Metadata(default_queue_type="quorum")
     client.declare("durable", durable=True)
     client.declare("passing")
 
     assert ("quorum", "classic") == (vhost.queues["durable"].type, vhost.queues["passing"].type)
     assert ["1 queue.declare-ok queue=durable"] == client.declare("durable", durable=True)
-    vhost.default_queue_type = ""
+    vhost.metadata = Metadata()
     assert "inequivalent arg 'x-queue-type'" in client.declare("durable", durable=True)[0]
 
 

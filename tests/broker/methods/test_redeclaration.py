@@ -7,6 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Channel, Exchange, Queue, make
 from leveret.broker.amqp.tables import Table
+from leveret.broker.vhost.vhost import Metadata
 
 NUMBERS = st.sampled_from(
     [("signedint", 1), ("long", 2), ("short", 1), ("byte", 0), ("long", -1), ("long", 1 << 40)]
@@ -52,7 +53,7 @@ def declared(client: Client, **options: Any) -> str:
 def test_a_queue_may_be_declared_again_as_it_was(default, kind, arguments, flags, other):
     """Whatever a declaration says and whatever the vhost's default type is: if it was accepted, it is again; else not."""
     client = Client(Node())
-    client.node.vhosts["/"].default_queue_type = default
+    client.node.vhosts["/"].metadata = Metadata(default_queue_type=default)
     if kind is not None:
         arguments = {"x-queue-type": ("longstr", kind), **arguments}
     first = declared(client, arguments=arguments, **flags)

@@ -11,7 +11,7 @@ from leveret.broker.placement.messages import AnyMessage, Changed, Placed, Remov
 from leveret.broker.placement.node_rows import FollowedRows, SettledChanges
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimeSource
-from leveret.broker.vhost.vhost import VHost
+from leveret.broker.vhost.vhost import Metadata, VHost
 
 
 class LateJournal(NullJournal):
@@ -129,7 +129,7 @@ def test_virtual_hosts_are_told_of() -> None:
     assert not settled.are_sent
     journal.commit()
     assert settled.are_sent
-    vhost.description = "text"
+    vhost.metadata = Metadata("text")
     node.directory.definitions.update_vhost(vhost)
     node.directory.remove_vhost(vhost)
     journal.commit()
