@@ -34,7 +34,7 @@ from leveret.broker.http.call import (
 from leveret.broker.http.errors import ApiError, bad_request
 from leveret.broker.http.listing import encoded_pieces, text_of
 from leveret.broker.http.route import Key, Routes, Scope, Work, required
-from leveret.broker.management.bindings import exchange_name
+from leveret.broker.management.exchanges import exchange_name
 from leveret.broker.message_filter.message_facts import MessageFacts
 from leveret.broker.vhost.tail import EVERYTHING, Published
 

@@ -4,7 +4,6 @@ from leveret import __version__
 from leveret.broker.http.call import Answer, Call, Item
 from leveret.broker.http.route import Route, Router, Routes, described
 from leveret.broker.management import (
-    bindings,
     clients,
     definitions,
     events,
@@ -34,7 +33,7 @@ def describe(_call: Call) -> Answer:
 _TABLES = (
     *(node_operations.BACKUP_ROUTES, users.ROUTES, vhosts.ROUTES, users.PERMISSION_ROUTES),
     *(policies.ROUTES, policies.PARAMETER_ROUTES, policies.SHOVEL_ROUTES),
-    *(queues.ROUTES, exchanges.ROUTES, bindings.ROUTES),
+    *(queues.ROUTES, exchanges.ROUTES, exchanges.BINDING_ROUTES),
     *(messages.ROUTES, messages.EXPLANATION_ROUTES, transfers.ROUTES, queues.HELD_ROUTES, queues.ID_ROUTES),
     *(clients.ROUTES, overview.ROUTES, overview.NODE_ROUTES, node_operations.ROUTES),
     *(definitions.ROUTES, health.ROUTES),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.management.bindings import location, properties_key
+from leveret.broker.management.exchanges import location, properties_key
 from leveret.exchanges.erlang_hash import Atom, term_hash
 
 LONG, TABLE = Atom("long"), Atom("table")
