@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
-from ipaddress import ip_address
 from typing import Final
 
 import msgspec
@@ -26,6 +25,7 @@ from leveret.broker.auth.backends.settings import (
 )
 from leveret.broker.auth.backends.tokens import key_of_pem
 from leveret.broker.config.keys import Draft
+from leveret.broker.config.values import is_address
 from leveret.broker.process.named_files import read_named
 
 _OAUTH2 = "auth_oauth2"
@@ -229,7 +229,7 @@ def _ldap_problems(settings: BackendSettings) -> Iterator[str]:
     if not ldap.servers:
         yield f"{_LDAP}.servers.1 is missing"
     for host in ldap.servers:
-        if not _is_host(host):
+        if not (is_address(host) or _HOST.fullmatch(host)):
             yield (
                 f"{_LDAP}.servers: {host!r} is neither the name of a host nor an address; {_LDAP}.port is the port, "
                 f"and {_LDAP}.use_ssl or {_LDAP}.use_starttls encrypts"
@@ -242,14 +242,6 @@ def _ldap_problems(settings: BackendSettings) -> Iterator[str]:
         yield f"{_LDAP}.ssl_options need {_LDAP}.use_ssl or {_LDAP}.use_starttls"
     yield from _of_names(ldap)
     yield from _of_queries(settings)
-
-
-def _is_host(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return _HOST.fullmatch(text) is not None
-    return True
 
 
 def _of_names(ldap: LDAPSettings) -> Iterator[str]:

@@ -62,7 +62,8 @@ def config_of(draft: Draft) -> sections.Config:
         draft.problems.append(f"frame_max must be 0 or at least {FRAME_MIN}")
     if "default_queue_type" in parts:
         parts["default_queue_type"] = short_queue_type(parts["default_queue_type"])
-    vhosts = _vhosts(draft)
+    named = draft.family("default_vhosts.$name.name").values()
+    vhosts = tuple(dict.fromkeys([draft.values.get("default_vhost", "/"), *named]))
     users = tuple(_users(draft, vhosts))
     found = sections.Config(
         **parts,
@@ -171,11 +172,6 @@ def _loopback_users(draft: Draft) -> frozenset[str]:
     if "loopback_users" not in draft.values:
         named = {"guest": True} | named
     return frozenset(name for name, only_local in named.items() if only_local)
-
-
-def _vhosts(draft: Draft) -> tuple[str, ...]:
-    first = draft.values.get("default_vhost", "/")
-    return tuple(dict.fromkeys([first, *draft.family("default_vhosts.$name.name").values()]))
 
 
 def _users(draft: Draft, vhosts: tuple[str, ...]) -> Iterator[sections.UserConfig]:

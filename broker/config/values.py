@@ -7,7 +7,7 @@ by that environment variable.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from ipaddress import IPv6Address
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -280,20 +280,20 @@ def _listener(text: str, _key: Key) -> Listener:
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    elif ":" in host:
-        _ipv6(host)
-    elif not host and text.startswith(":"):
+    elif (":" in host and not is_address(host)) or (not host and text.startswith(":")):
         raise ValueError("must be port, host:port or [ipv6]:port")
     if not (port.isascii() and port.isdigit() and int(port) <= MOST_PORT):
         raise ValueError(f"must be port, host:port or [ipv6]:port with a port from 0 to {MOST_PORT}")
     return Listener(host, int(port))
 
 
-def _ipv6(host: str) -> None:
+def is_address(host: str) -> bool:
+    """Return whether a text is an IP address."""
     try:
-        IPv6Address(host)
+        ip_address(host)
     except ValueError:
-        raise ValueError("must be port, host:port or [ipv6]:port") from None
+        return False
+    return True
 
 
 def _moment(text: str, _key: Key) -> str:

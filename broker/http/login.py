@@ -11,7 +11,6 @@ Theory. A browser adds the cookie of a session to requests that any page makes, 
 """
 
 import base64
-import ipaddress
 import logging
 from collections.abc import Generator, Iterable, Mapping
 from functools import partial
@@ -23,6 +22,7 @@ from leveret.broker.auth.login_throttle import TooManyFailuresError, shown
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.sessions import cookies
 from leveret.broker.auth.users import BackendUser, LoginRefusedError, LoopbackOnlyError, User
+from leveret.broker.config.values import is_address
 from leveret.broker.http.auditing import audit_login
 from leveret.broker.http.call import SAFE, Callback, Need, Request
 from leveret.broker.http.errors import (
@@ -277,18 +277,10 @@ def check_host(host: str, allowed: Iterable[str]) -> None:
     """
     name = host.lower()
     name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0].removesuffix(".")
-    if "." not in name or name.endswith(".localhost") or name in allowed or _is_address(name):
+    if "." not in name or name.endswith(".localhost") or name in allowed or is_address(name):
         return
     raise ApiError(
         421,
         "misdirected_request",
         "The listener is on loopback, and this is not a name of it: list it in management.host_names",
     )
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
