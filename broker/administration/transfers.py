@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any, NamedTuple
 
 from leveret.broker.administration.access import (
@@ -166,7 +167,8 @@ class Transfers(Group):
         to = self._destination(actor, place, retained, destination)
         wish = Wish(Action.REPLAY, retained, Replay(to, queue))
         needed = Needed(actor, place, queue, destination)
-        return self._start(wish, chosen, needed, also=_acked(since, until))
+        end = inf if until is None else until
+        return self._start(wish, chosen, needed, also=lambda peeked: since <= peeked.expires < end)
 
     def transfers(self, actor: User | None) -> list[dict[str, Any]]:
         """Return the running transfers and the latest others: the actor's own, or all for a monitoring user."""
@@ -304,13 +306,6 @@ def _died_of(reason: str) -> Callable[[Peeked], bool]:
         return death is not None and death.reason == reason
 
     return died
-
-
-def _acked(since: int, until: int | None) -> Callable[[Peeked], bool]:
-    """Return a condition on the time at which a retained message was acked, in milliseconds since the epoch."""
-    if until is None:
-        return lambda peeked: since <= peeked.expires
-    return lambda peeked: since <= peeked.expires < until
 
 
 def shown(number: int, transfer: Transfer) -> dict[str, Any]:

@@ -46,14 +46,9 @@ def list_ids(
     rows = [row for row in rows if name in {None, row["exchange" if is_exchange else "queue"]}]
     shown = {"vhost": everywhere, "exchange": any(row["exchange"] for row in rows)}
     columns = {key: title for key, title in COLUMNS.items() if shown.get(key, True)}
-    target.show(
-        rows,
-        table(list(map(_cells, rows)), columns) if rows else ["no exchange or queue takes each message once"],
-    )
-
-
-def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, "for": duration(row["for"] / 1000) if row["for"] else ""}
+    cells = [{**row, "for": duration(row["for"] / 1000) if row["for"] else ""} for row in rows]
+    lines = table(cells, columns) if rows else ["no exchange or queue takes each message once"]
+    target.show(rows, lines)
 
 
 def _path(target: Target, name: str, *, is_exchange: bool) -> tuple[str, ...]:

@@ -48,7 +48,9 @@ class Connections:
             places.acquire(_origin(transport))
         while (yielding := places.yielding("")) is not None:  # several, if many have come at once
             theirs = [each for each in living if _origin(each) == yielding]
-            transport = min(theirs, key=self._use)  # of those with the same use the oldest
+            transport = min(
+                theirs, key=lambda each: self._uses.get(each, Use.UNKNOWN)
+            )  # of those with the same use the oldest
             transport.abort()
             living.remove(transport)
             places.release(yielding)
@@ -58,9 +60,6 @@ class Connections:
         """Say what a connection is used for from now on."""
         if transport is not None and not transport.is_closing():
             self._uses[transport] = use
-
-    def _use(self, transport: asyncio.BaseTransport) -> Use:
-        return self._uses.get(transport, Use.UNKNOWN)
 
 
 def transports_of(server: web.Server) -> list[asyncio.Transport]:

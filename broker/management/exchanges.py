@@ -83,13 +83,9 @@ def _policy(row: ExchangeRow) -> Any:
 @ROUTES.list("exchanges/{vhost}", doc="The exchanges of a virtual host.", query=RANGES)
 def list_exchanges(call: Call) -> Answer:
     """All exchanges."""
-    return Listing(_rows(call), exchange_fields(call))
-
-
-def _rows(call: Call) -> Iterator[ExchangeRow]:
-    for vhost in visible_vhosts(call.broker, call.actor, call.vhost):
-        for exchange in tuple(vhost.router.exchanges.values()):
-            yield ExchangeRow(vhost, exchange)
+    vhosts = visible_vhosts(call.broker, call.actor, call.vhost)
+    rows = (ExchangeRow(vhost, each) for vhost in vhosts for each in tuple(vhost.router.exchanges.values()))
+    return Listing(rows, exchange_fields(call))
 
 
 @ROUTES.get("exchanges/{vhost}/{exchange}", query=RANGES)

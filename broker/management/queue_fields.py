@@ -110,7 +110,7 @@ def queue_fields(call: Call) -> Fields:
             queue.backing.persistent_count() if queue.type == CLASSIC else queue.ready_count
         ),
         "messages_paged_out": level("paged_out"),
-        "disk_reads_per_delivered": _reads_per_delivered,
+        "disk_reads_per_delivered": queue_health.reads_per_delivered,
         "messages_delayed": lambda queue: queue.held_count if queue.lines else ABSENT,
         "next_due": lambda queue: ABSENT if queue.next_due is None else queue.next_due,
         "ids_known": lambda queue: ABSENT if queue.ids is None else queue.ids.count,
@@ -197,11 +197,6 @@ def _paged_out(paging: PagingCounts) -> int:
 
 def _octets(paging: PagingCounts) -> int:
     return paging.ram_octets + paging.unacked_octets + _paged_out(paging)
-
-
-def _reads_per_delivered(queue: Queue) -> float:
-    reads = queue.backing.paging_counts().transitions.get("from_delta", 0)
-    return reads / queue.delivered if queue.delivered else 0.0
 
 
 def _messages(queue: Queue) -> int:

@@ -115,7 +115,7 @@ def _reasons(queue: Queue, statistics: "Statistics", now: float) -> Iterator[Rea
         yield from _without_consumer(queue, statistics)
     if queue.settings.rejects and refusal(queue):
         yield FULL
-    if _thrashes(queue):
+    if reads_per_delivered(queue, LEAST_READS) > READS_PER_DELIVERED:
         yield THRASHING
 
 
@@ -222,8 +222,7 @@ def refusal(queue: Queue) -> str:
     return ""
 
 
-def _thrashes(queue: Queue) -> bool:
-    if not queue.delivered:
-        return False
+def reads_per_delivered(queue: Queue, least: int = 0) -> float:
+    """Return how often messages were read from disk for each that was delivered; 0 for less than `least` reads."""
     reads = queue.backing.paging_counts().transitions.get("from_delta", 0)
-    return reads >= LEAST_READS and reads > READS_PER_DELIVERED * queue.delivered
+    return reads / queue.delivered if queue.delivered and reads >= least else 0.0

@@ -246,14 +246,10 @@ class Model:
             style = "cursor" if at == self.cursor else "dim" if self.problem else ""
             lines.append(row(columns, item, style=style))
         if not self._items and self._counts:
-            lines.append([(self._nothing(), "label")])
+            what, given = self.view.title.lower(), safe(self.filter)
+            text = f"No {what} with “{given}” in their name" if given else f"There are no {what}"
+            lines.append([(text, "label")])
         return lines
-
-    def _nothing(self) -> str:
-        what = self.view.title.lower()
-        return (
-            f"No {what} with “{safe(self.filter)}” in their name" if self.filter else f"There are no {what}"
-        )
 
     def status(self) -> Line:
         """Return the line below the table: that the broker cannot be asked, its alarms, or else the chosen item."""
