@@ -4,9 +4,10 @@ from functools import partial
 from typing import Any
 
 from leveret.broker.administration.access import found_vhost
-from leveret.broker.http.call import DIGITS, Answer, Call, Callback, Item, Steps
+from leveret.broker.http.call import DIGITS, Answer, Call, Item, Steps
 from leveret.broker.http.errors import bad_request
 from leveret.broker.http.route import Routes, Scope
+from leveret.broker.management.messages import outcome_of
 from leveret.broker.process.resource_alarms import raised
 
 ROUTES = Routes("health", statuses=(200, 503))
@@ -179,7 +180,7 @@ def check_aliveness(call: Call, vhost: str) -> Steps:
     durable = is_denied if existing is None else existing.durable
     administration.topology.declare_queue(call.actor, vhost, TEST_QUEUE, durable=durable)
     publish = partial(administration.publishing.publish, call.actor, vhost, "", TEST_QUEUE, TEST_BODY)
-    outcome = yield Callback(publish)
+    outcome = yield from outcome_of(publish)
     if outcome != "confirmed" or not administration.topology.purge_queue(call.actor, vhost, TEST_QUEUE):
         return failed("a test message did not arrive")
     return passed()

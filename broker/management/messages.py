@@ -25,6 +25,7 @@ from leveret.broker.http.call import (
     Callback,
     Item,
     Listing,
+    Need,
     Steps,
     Stream,
     Values,
@@ -53,24 +54,21 @@ _TEXTS = (
 _NACKED = "rejected Unable to publish message. Check queue limits."
 
 
-class _Verdict:
-    """The outcome of a publish, which may be known before or after a caller waits for it."""
+def outcome_of(
+    publish: Callable[[Callable[[Outcome], object]], object],
+) -> Generator[Need, Any, Outcome]:
+    """Publish a message, in steps; returns the outcome when a client would get its confirm."""
+    found, listeners = list[Outcome](), list[Callable[[Any], object]]()
 
-    def __init__(self) -> None:
-        self.outcome: Outcome | None = None
-        self._listener: Callable[[Any], object] | None = None
+    def settle(outcome: Outcome) -> None:
+        found.append(outcome)
+        for listener in listeners:
+            listener(outcome)
 
-    def settle(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        if self._listener is not None:
-            self._listener(outcome)
-
-    def subscribe(self, listener: Callable[[Any], object]) -> None:
-        """Call back with the outcome, at once if it is known."""
-        if self.outcome is None:
-            self._listener = listener
-        else:
-            listener(self.outcome)
+    publish(settle)
+    if not found:  # it may be there by the time at which a caller begins to wait
+        yield Callback(lambda listener: listener(found[0]) if found else listeners.append(listener))
+    return found[0]
 
 
 @ROUTES.post(
@@ -95,23 +93,17 @@ def publish(call: Call, vhost: str, exchange: str) -> Steps:
     headers = body.table("properties").table("headers")
     if _has_null(headers):
         raise bad_request("null_not_allowed")
-    verdict = _Verdict()
+    message = partial(
+        call.administration.publishing.publish,
+        *(call.actor, vhost, exchange_name(exchange), routing_key, payload),
+        properties=properties,
+        headers=headers,
+    )
     with call.on_channel():
-        call.administration.publishing.publish(
-            call.actor,
-            vhost,
-            exchange_name(exchange),
-            routing_key,
-            payload,
-            verdict.settle,
-            properties=properties,
-            headers=headers,
-        )
-    if verdict.outcome is None:
-        yield Callback(verdict.subscribe)
-    if verdict.outcome == "nacked":
+        outcome = yield from outcome_of(message)
+    if outcome == "nacked":
         raise bad_request(_NACKED)
-    return Item({"routed": verdict.outcome != "unroutable"})
+    return Item({"routed": outcome != "unroutable"})
 
 
 def _payload(given: Any, encoding: Any) -> bytes:

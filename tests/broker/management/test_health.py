@@ -142,3 +142,14 @@ def test_the_aliveness_test_has_the_permissions_of_its_user(users):
     for name in ("management", "monitoring"):
         refused = users[name].request("GET", "aliveness-test/%2F")
         assert "User not authorised to access virtual host" == refused.body["reason"]
+
+
+def test_the_aliveness_test_of_a_user_who_may_not_publish_is_refused(users):
+    """As a publish of that user is."""
+    api = users["management"]
+    rights = {"configure": ".*", "write": "^$", "read": ".*"}
+    api.node.administration.users.set_permissions(None, "own", "management", **rights)
+    refused = api.request("GET", "aliveness-test/own")
+
+    assert 401 == refused.status
+    assert "write access to exchange 'amq.default' in vhost 'own' refused" in refused.body["reason"]
