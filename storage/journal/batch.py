@@ -103,7 +103,7 @@ class Changes(msgspec.Struct, eq=False):
     @property
     def width(self) -> int:
         """The highest difference of the last seq_id of a block and the first one."""
-        return max([plan.entries[-1].seq_id - plan.entries[0].seq_id for plan in self.plans])
+        return max([plan.last - plan.entries[0].seq_id for plan in self.plans])
 
 
 NOTHING: Final = Changes()  # of all batches that do not touch an environment; never changed

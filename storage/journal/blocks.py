@@ -23,6 +23,7 @@ Layout (big-endian)::
     bitmap   crc32 of the rest, started with the crc32 of the block's key (4), bit n of octet n/8 for record n,
              delivery counts: place of the record (2), count (4)
 
+A record of a stream may be a run of messages (`storage.journal.runs`): it has the seq_id of the first one.
 So an intact page that belongs elsewhere, in another block or in the same one, is detected.
 
 Hot path: see docs/performance.md.
@@ -38,6 +39,7 @@ from zlib_ng.zlib_ng import crc32
 
 from leveret.storage.empty import EmptyDict
 from leveret.storage.errors import DamagedError
+from leveret.storage.journal.runs import Run, packed, unpacked
 from leveret.storage.message import HEAD_OCTETS, Message, Persistent, body_octets, unpack_body
 
 BLOCK_OCTETS = 64 * 1024
@@ -49,7 +51,8 @@ BLOCK_CONTENT = 16
 """Maximum size of a block's contents, including those stored elsewhere, as a multiple of its own size: reading a block
 may require reading them all."""
 
-EMBEDDED, IN_BODY_TABLE, IN_BLOB = 0, 1, 2  # where contents are: record, table of bodies, file
+EMBEDDED, IN_BODY_TABLE, IN_BLOB, RUN = 0, 1, 2, 3
+"""Places of contents: record, table of bodies, file; or the record has several."""
 
 _HEADER = Struct(">IQQQIQB")
 _HEADER_REST = Struct(">QQQIQB").pack
@@ -174,6 +177,7 @@ class Entry:
     block: Block
     index: int
     body: int  # body size in bytes; set while `message` is None
+    span = 1  # number of seq_ids that it takes
 
     def __init__(
         self, seq_id: int, message: Message | None, size: int, *, durable: bool, expires: int = 0
@@ -218,6 +222,17 @@ def _octets_of(item: Message | Entry) -> int:
     return body_octets(item.content)  # type: ignore[union-attr]
 
 
+class RunEntry(Entry):
+    """An entry of several messages; `message` is their `Run`."""
+
+    __slots__ = ("span",)
+    message: Run
+
+    def __init__(self, seq_id: int, run: Run, size: int, *, expires: int) -> None:
+        super().__init__(seq_id, run, size, durable=True, expires=expires)
+        self.span = len(run.messages)
+
+
 class Header(NamedTuple):
     """A block's header."""
 
@@ -251,6 +266,11 @@ class Plan(NamedTuple):
     entries: Sequence[Entry]
     octets: int  # its approximate size in bytes
     contents: int  # size of the contents of its messages in bytes, wherever they are stored
+
+    @property
+    def last(self) -> int:
+        """The last seq_id."""
+        return self.entries[-1].seq_id + self.entries[-1].span - 1
 
 
 def plan_blocks(
@@ -303,10 +323,13 @@ def encode_block(plan: Plan) -> bytes:
     for place, entry in enumerate(entries):
         message = entry.message
         assert message is not None
-        address = message.address
-        content = message.content
-        bodies.append(unpack_body(content)[0] if entry.size >= HEAD_OCTETS else 0)
-        kind = EMBEDDED
+        if entry.span > 1:
+            kind, messages = RUN, message.messages  # type: ignore[attr-defined] # it is a `Run`
+            address, content = packed(messages)
+            bodies.append(sum([unpack_body(each.content)[0] for each in messages]))
+        else:
+            kind, address, content = EMBEDDED, message.address, message.content
+            bodies.append(unpack_body(content)[0] if entry.size >= HEAD_OCTETS else 0)
         if entry.msg_id:
             content = REFERENCE.pack(entry.msg_id, entry.size)
             kind = IN_BLOB if isinstance(message, Persistent) and message.in_blob else IN_BODY_TABLE
@@ -321,7 +344,7 @@ def encode_block(plan: Plan) -> bytes:
     return join_block(
         block.qid,
         entries[0].seq_id,
-        entries[-1].seq_id,
+        plan.last,
         lengths,
         bodies,
         parts,
@@ -409,8 +432,13 @@ def live_octets(value: bytes | memoryview, header: Header, dead: int) -> int:
     return sum([body for index, body in enumerate(bodies) if not dead >> index & 1])
 
 
-def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record | int]:
-    """Yield the records of a block whose bit is not set in `dead`; only the index of a damaged one."""
+def read_records(
+    value: bytes, header: Header, dead: int = 0, *, as_runs: bool = False
+) -> Iterator[Record | int]:
+    """Yield the records of a block whose bit is not set in `dead`; only the index of a damaged one.
+
+    A run yields a record for each message, or one of kind `RUN` with `as_runs`.
+    """
     seed = _seed_of(header)
     unpack = RECORD.unpack_from
     for index, offset in enumerate(offsets_of(value, header)):
@@ -430,9 +458,24 @@ def read_records(value: bytes, header: Header, dead: int = 0) -> Iterator[Record
         if kind == EMBEDDED:
             content = value[at + octets : stop]
             yield Record(index, seq_id, expires, kind, priority, address, content, 0, len(content))
+        elif kind == RUN:
+            run = Record(index, seq_id, expires, kind, priority, address, value[at + octets : stop], 0, 0)
+            if as_runs:
+                yield run
+            else:
+                yield from _unrolled(run)
         else:
             msg_id, size = REFERENCE.unpack_from(value, at + octets)
             yield Record(index, seq_id, expires, kind, priority, address, None, msg_id, size)
+
+
+def _unrolled(run: Record) -> Iterator[Record]:
+    for seq_id, (address, content) in enumerate(
+        zip(*unpacked(run.address, run.content or b""), strict=True), run.seq_id
+    ):
+        yield Record(
+            run.place, seq_id, run.expires, EMBEDDED, run.priority, address, content, 0, len(content)
+        )
 
 
 def plain_entries(

@@ -31,7 +31,7 @@ Hot path: see docs/performance.md.
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from itertools import accumulate, takewhile
+from itertools import accumulate, chain, takewhile
 from math import inf
 from operator import attrgetter
 from struct import Struct
@@ -54,6 +54,7 @@ from leveret.storage.journal.blocks import (
 )
 from leveret.storage.journal.body_rows import TABLE as BODIES, body_row, pack_body_key
 from leveret.storage.journal.reads import Range
+from leveret.storage.journal.runs import messages_of
 from leveret.storage.journal.shared_bodies import OVERHEAD, SharedBodies
 from leveret.storage.message import Persistent, Stored, withhold
 
@@ -750,7 +751,7 @@ class Journal:
         Records on disk are swept, as found on disk, and none of them is noted as dead any more.
         """
         unwritten = list(self.unwritten_of(queue))
-        tell = withhold(entry.message for entry in unwritten)
+        tell = withhold(chain.from_iterable(messages_of(entry.message) for entry in unwritten))
         for entry in unwritten:
             if entry.state in {NEW, WRITING}:
                 if entry.durable:
@@ -769,7 +770,7 @@ class Journal:
         entries += [entry for _, copies in self.files.values() for _, entry in copies]
         rows = {key for table, key, _ in self._rows if table == "defs"}
         delayed = {key: value for table, key, value in self._rows if table == DELAYED and not is_line(key)}
-        messages = sum([entry.state == NEW for entry in entries])
+        messages = sum([entry.span for entry in entries if entry.state == NEW])
         return messages + sum([value is not None for value in delayed.values()]), len(rows)
 
     # -- bodies in files --------------------------------------------------------------------------------------------

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, Protocol
 from zlib_ng.zlib_ng import crc32
 
 from leveret.storage.damage import BITMAP, BLOCK, RECORD as DAMAGED_RECORD
-from leveret.storage.journal.blocks import RECORD, Header, offsets_of, read_bitmap, read_records
+from leveret.storage.journal.blocks import RECORD, RUN, Header, Record, offsets_of, read_bitmap, read_records
 from leveret.storage.journal.reads import Loaded, RawBlock
+from leveret.storage.journal.runs import extents
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.message import Message, header_frame
 from leveret.storage.queues.peek import headed, message_of
@@ -83,6 +84,26 @@ class Copies:
             rest = record[at:] if len(record) < _LARGE else memoryview(record)[at:]
             found.append(join((before, pack(offset), after, rest)))
         return found
+
+    def of_run(self, run: Record, wanted: range) -> tuple[range, list[bytes]]:
+        """Return the offsets and the copies of those messages of a run that are in a range."""
+        octets = run.content or b""
+        addresses, at, lengths = extents(run.address, octets)
+        start = max(0, wanted.start - run.seq_id)
+        offsets = range(
+            run.seq_id + start, max(run.seq_id + start, min(wanted.stop, run.seq_id + len(lengths)))
+        )
+        at += sum(lengths[:start])
+        found = []
+        pack, join = _pack, b"".join
+        size, before, after = self._size, self._before, self._after
+        for offset, address, length in zip(offsets, addresses[start:], lengths[start:], strict=False):
+            if address != self._address or not octets.startswith(self._head, at):
+                self._learn(address, octets[at : at + length])
+                size, before, after = self._size, self._before, self._after
+            found.append(join((before, pack(offset), after, octets[at + size : at + length])))
+            at += length
+        return offsets, found
 
 
 class ChunkOwner(Protocol):
@@ -172,9 +193,13 @@ def chunk_of(found: Loaded, wanted: range, dress: Dress, on_damage: Callable[[in
                 offsets += range(first, first + len(records))
                 found_copies += copies.of_records(first, records)
                 continue
-        for record in read_records(raw.value, header, bitmap.dead):
+        for record in read_records(raw.value, header, bitmap.dead, as_runs=True):
             if isinstance(record, int):
                 on_damage(header.first, DAMAGED_RECORD)
+            elif record.kind == RUN:
+                some_offsets, some_copies = copies.of_run(record, wanted)
+                offsets += some_offsets
+                found_copies += some_copies
             elif record.seq_id in wanted:
                 message = message_of(record, found)
                 if message is None:

@@ -18,15 +18,15 @@ Hot path: see docs/performance.md.
 """
 
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from itertools import accumulate, groupby
 from math import inf
 from operator import attrgetter
 
-from leveret.storage.journal.blocks import NO_RETURNS, STORED, Entry
+from leveret.storage.journal.blocks import NO_RETURNS, STORED, Entry, RunEntry
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import BODIES, DELTA, Loaded, LoadRequest, Range
+from leveret.storage.journal.runs import RUN_OCTETS, Run, messages_of
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.journal.stream_rows import SEGMENTS, Segment, segment_key, segment_row, set_back
 from leveret.storage.message import Message, Persistent
@@ -43,25 +43,25 @@ from leveret.storage.queues.chunks import Chunk, ChunkCache, Copies, Dress, chun
 from leveret.storage.queues.delta import NO_GAPS
 from leveret.storage.queues.no_paging import AppendOnly
 from leveret.storage.queues.pager import LOAD_OCTETS, Pager
-from leveret.storage.queues.peek import Looks, Part, Places, Snapshot, Stretch, dense
+from leveret.storage.queues.peek import Looks, Part, Places, Snapshot, Stretch
 from leveret.storage.queues.stream_offsets import ConsumerOffsets, Reach, RunningSearch, search
+from leveret.storage.queues.stream_tail import StreamTail
 
 AHEAD = 2  # chunks that are read ahead of a reader
+ALONE_OCTETS = 16 * 1024
+"""Bytes of a content that has a record of its own: a run would save nothing."""
 CHUNK = 512
 """Maximum number of offsets of a chunk: one step of the event loop makes it."""
 SEGMENT_OCTETS = 64 * 1024 * 1024
 """Content bytes after which a segment ends at the latest: retention is as exact as that."""
 FINEST = 4096
 """Segments are not smaller than this part of a stream: so they are few, whatever size they are to have."""
-TAIL_OCTETS = 1024 * 1024
-"""Bytes of memory for stored messages near the tail of one stream, which readers get without the disk."""
 _CLOCK_SET_BACK = 60_000
 """Milliseconds by which a time has to be before an earlier one to show that the clock was in the future then."""
 _MOST_COPIES = 256
 """Copies from which a message may still be on its way to other queues, so the number is not final."""
 
 _first = attrgetter("first")
-_expires = attrgetter("expires")
 
 
 class StreamLog(AppendOnly, Looks):
@@ -85,7 +85,6 @@ class StreamLog(AppendOnly, Looks):
         "_searching",
         "_stored",
         "_tail",
-        "_tail_octets",
         "_wanted",
         "damaged",
         "deleted",
@@ -132,8 +131,7 @@ class StreamLog(AppendOnly, Looks):
         self.unacked_count = 0
         """Deliveries that readers have not acked; kept by the owner."""
         self.offsets = ConsumerOffsets(pager, qid)
-        self._tail: deque[Entry] = deque()
-        self._tail_octets = 0  # bytes of memory of those of the tail that are stored
+        self._tail = StreamTail(cache)
         self._safe = Reach(0)
         self._stored = Reach(0)
         self._chunks: list[Chunk] = []
@@ -173,7 +171,7 @@ class StreamLog(AppendOnly, Looks):
 
     @property
     def _tail_first(self) -> int:
-        return self.next_seq - len(self._tail)
+        return self._tail.entries[0].seq_id if self._tail.entries else self.next_seq
 
     # -- appends ----------------------------------------------------------------------------------------------------
 
@@ -187,57 +185,84 @@ class StreamLog(AppendOnly, Looks):
     ) -> range:
         """Append messages; returns their offsets. `expires` is the time of the append (epoch ms)."""
         del persistent, small
-        pager = self.pager
-        fresh, append = self.journal_fresh, self._tail.append
-        known, octets = len(fresh), 0
-        first = offset = self.next_seq
-        most = inf if pager is None else pager.blob_threshold
-        end = self._segment_end(expires)
-        for message in messages:
-            if not isinstance(message, Persistent):
-                message = Persistent(message.address, message.content, message.channel_id, None, 0, 1)  # noqa: PLW2901
-            size = len(message.content)
-            if message.copies == 1 and size < most:
-                message.copies = 0  # its body is in its record: a start need not count references
-            if self.octets >= end or message.copies:
-                end = self._begin_segment(offset, expires, message)
-            entry = Entry(offset, message, size, durable=True, expires=expires)
-            entry.evict = True
-            append(entry)
-            self.octets += size
-            offset += 1
-            if pager is None:
-                entry.state = STORED
-                message.accepted()
-                continue
-            octets += OVERHEAD
-            if message.publisher is not None:
-                pager.journal.urgent = True
-            if size < most:
-                octets += size
-                fresh.append(entry)
+        messages = list(messages)
+        first = self.next_seq
+        most = ALONE_OCTETS if self.pager is None else min(ALONE_OCTETS, self.pager.blob_threshold)
+        alone = [len(each.content) >= most or (each.persistent and each.copies != 1) for each in messages]  # type: ignore[attr-defined] # it is a `Persistent`
+        at = 0
+        for is_alone, group in groupby(alone) if True in alone else ((False, alone),):
+            part = messages[at : at + len(list(group))]
+            at += len(part)
+            if is_alone:
+                for message in part:
+                    self._append_one(message, expires)
             else:
-                pager.journal.write_blob(self, entry, message)
-        self.next_seq = offset
-        if pager is None:
-            self._safe.stop = self._stored.stop = offset
+                self._append_runs(part, expires)
+        if self.pager is None:
+            self._safe.stop = self._stored.stop = self.next_seq
             self.last_batch = first
-        else:
-            journal = pager.journal
-            journal.octets += octets
-            journal.records += len(fresh) - known
-            if not self.journaled:
-                journal.touch(self)
-        return range(first, offset)
+        elif not self.journaled:
+            self.pager.journal.touch(self)
+        return range(first, self.next_seq)
 
-    def _begin_segment(self, offset: int, time: int, message: Persistent) -> int:
+    def _append_runs(self, messages: Sequence[Message], time: int) -> None:
+        """Append messages as runs, each in one segment of the stream, one chunk, and one part of a load."""
+        ends = list(accumulate([len(each.content) for each in messages], initial=0))
+        at, count = 0, len(messages)
+        while at < count:
+            end = self._segment_end(time)
+            if self.octets >= end:
+                end = self._begin_segment(time)
+            offset = self.next_seq
+            stop = min(count, at + CHUNK - offset % CHUNK, at + self.segment - offset % self.segment)
+            stop = bisect_left(ends, ends[at] + min(RUN_OCTETS, end - self.octets), at + 1, stop)
+            if stop > at + 1:
+                run = Run(messages[at:stop])
+                self._add(RunEntry(offset, run, ends[stop] - ends[at], expires=time))
+            else:
+                self._append_one(messages[at], time)
+            at = stop
+
+    def _append_one(self, message: Message, time: int) -> None:
+        if not isinstance(message, Persistent):
+            message = Persistent(message.address, message.content, message.channel_id, None, 0, 1)
+        size = len(message.content)
+        if message.copies == 1 and (self.pager is None or size < self.pager.blob_threshold):
+            message.copies = 0  # its body is in its record: a start need not count references
+        if message.copies or self.octets >= self._segment_end(time):
+            self._begin_segment(time, message)
+        self._add(Entry(self.next_seq, message, size, durable=True, expires=time))
+
+    def _add(self, entry: Entry) -> None:
+        message, size, pager = entry.message, entry.size, self.pager
+        entry.evict = True
+        self._tail.entries.append(entry)
+        self.octets += size
+        self.next_seq += entry.span
+        if pager is None:
+            entry.state = STORED
+            message.accepted()  # type: ignore[union-attr] # it is a `Persistent`
+            return
+        journal = pager.journal
+        journal.octets += OVERHEAD * entry.span
+        messages = messages_of(message)
+        if any(each.persistent and each.publisher is not None for each in messages):  # type: ignore[attr-defined] # as above
+            journal.urgent = True
+        if entry.span > 1 or size < pager.blob_threshold:
+            journal.octets += size
+            journal.records += entry.span
+            self.journal_fresh.append(entry)
+        else:
+            journal.write_blob(self, entry, message)  # type: ignore[arg-type] # as above
+
+    def _begin_segment(self, time: int, message: Persistent | None = None) -> int:
         """Begin a segment if the last one has ended, or may not have a reference that this message may become.
 
-        Returns the octets at which the segment of the message ends.
+        Returns the octets at which the segment of the next message ends.
         """
         last = self.segments[-1] if self.segments else None
         refers = False
-        if message.copies and self.pager is not None:
+        if message is not None and message.copies and self.pager is not None:
             octets = len(message.content) * message.copies
             refers = (
                 octets >= min(self.pager.journal.embed_below, self.pager.blob_threshold)
@@ -245,7 +270,7 @@ class StreamLog(AppendOnly, Looks):
             )
         if last is None or self.octets >= self._segment_end(time) or refers > last.has_references:
             changed = set_back(self.segments, time)
-            self.segments.append(Segment(offset, time, self.octets, refers))
+            self.segments.append(Segment(self.next_seq, time, self.octets, refers))
             if self.pager is not None:
                 for segment in (*changed, self.segments[-1]):
                     self.pager.journal.put(SEGMENTS, *segment_row(self.qid, segment))
@@ -266,7 +291,7 @@ class StreamLog(AppendOnly, Looks):
     def stored(self, entries: Sequence[Entry]) -> None:
         """Handle entries that are on disk now (called by the journal)."""
         self._stored.add(entries)
-        self._count_tail(sum([entry.size for entry in entries]) + OVERHEAD * len(entries))
+        self._tail.stored(entries)
         fresh = [entry for entry in entries if entry.seq_id >= self._safe.stop]
         if fresh:
             self.logged(fresh)
@@ -278,21 +303,8 @@ class StreamLog(AppendOnly, Looks):
 
     def trim(self, needed: float) -> None:
         """Forget stored messages at the head of the tail that no reader needs; `needed` is the first offset that is."""
-        tail, stored = self._tail, self._stored.stop
-        if self.pager is None:
-            return
-        while tail and tail[0].seq_id < stored:
-            is_much = self._tail_octets > TAIL_OCTETS or self._cache.tail_octets > self._cache.limit
-            if not is_much and tail[0].seq_id >= needed:
-                return
-            self._forget_first()
-
-    def _forget_first(self) -> None:
-        self._count_tail(-self._tail.popleft().size - OVERHEAD)
-
-    def _count_tail(self, octets: int) -> None:
-        self._tail_octets += octets
-        self._cache.tail_octets += octets
+        if self.pager is not None:
+            self._tail.trim(self._stored.stop, needed)
 
     # -- retention --------------------------------------------------------------------------------------------------
 
@@ -311,8 +323,7 @@ class StreamLog(AppendOnly, Looks):
             return
         gone, self.segments = rows[:count], rows[count:]
         first = self.first
-        while self._tail and self._tail[0].seq_id < first:
-            self._forget_first()
+        self._tail.forget_before(first)
         for chunk in [chunk for chunk in self._chunks if chunk.stop <= first]:
             self.forget(chunk)
             self._cache.remove(chunk)
@@ -336,22 +347,14 @@ class StreamLog(AppendOnly, Looks):
             return chunk
         if offset >= self._safe.stop:
             return None
-        first = self._tail_first
-        if offset < first:
+        if offset < self._tail_first:
             self._want(offset)
             return None
-        stop = min(self._safe.stop, offset + CHUNK)
-        seq_ids, entries = dense(self._tail, first, offset, stop, CHUNK, backwards=False)
+        messages = self._tail.messages(offset, min(self._safe.stop, offset + CHUNK), LOAD_OCTETS)
+        stop = offset + len(messages)
         made = Copies(self._dress)
-        copies = []
-        octets = 0
-        for entry in entries:
-            message = entry.message
-            copies.append(made.copy(entry.seq_id, message.address, message.content))  # type: ignore[union-attr] # kept
-            octets += entry.size
-            if octets >= LOAD_OCTETS:
-                break
-        return self._keep(Chunk(offset, offset + len(copies), seq_ids[: len(copies)], copies, made.shapes))
+        copies = [made.copy(at, each.address, each.content) for at, each in enumerate(messages, offset)]
+        return self._keep(Chunk(offset, stop, range(offset, stop), copies, made.shapes))
 
     def _keep(self, chunk: Chunk) -> Chunk:
         at = bisect_left(self._chunks, chunk.first, key=_first)
@@ -432,9 +435,9 @@ class StreamLog(AppendOnly, Looks):
         At once if memory has it; otherwise after some reads, of one block each, and after those for others, unless
         `give_up_search` is called for `who`.
         """
-        tail = self._tail
+        tail = self._tail.entries
         if tail and (self._tail_first <= self.first or tail[0].expires < time):
-            found(self._tail_first + bisect_left(tail, time, key=_expires))
+            found(self._tail.first_at(time))
         elif not self.segments:
             found(self.next_seq)
         else:
@@ -487,10 +490,11 @@ class StreamLog(AppendOnly, Looks):
         return peeked._replace(message=message_of_copy(copy), expires=0)
 
     def _parts(self) -> tuple[Part | None, ...]:
-        return None, Part(partial(dense, self._tail, self._tail_first))
+        return None, Part(self._tail.between)
 
     def _front(self) -> Iterable[Entry]:
-        return self._tail if self._tail_first <= self.first else ()
+        is_known = self._tail_first <= self.first
+        return self._tail.unrolled(range(self.first, self.next_seq)) if is_known else ()
 
     def _unacked_tables(self) -> tuple[Mapping[int, Entry], ...]:
         return ()
@@ -523,14 +527,14 @@ class StreamLog(AppendOnly, Looks):
 
     def state_counts(self) -> tuple[int, int, int, int]:
         """Return the numbers of messages in memory and on disk; see `Inspection`."""
-        return len(self._tail), 0, 0, max(0, self._tail_first - self.first)
+        return self.next_seq - self._tail_first, 0, 0, max(0, self._tail_first - self.first)
 
     def paging_counts(self) -> PagingCounts:
         """Return the present numbers; messages on disk count as a delta."""
         on_disk = max(0, self._tail_first - self.first)
-        in_memory = sum([entry.size for entry in self._tail])
+        in_memory = sum([entry.size for entry in self._tail.entries])
         return PagingCounts(
-            ram_msg_count=len(self._tail),
+            ram_msg_count=self.next_seq - self._tail_first,
             ram_octets=in_memory,
             delta_octets=max(0, self.kept_octets - in_memory),
             delta=on_disk,
@@ -580,8 +584,7 @@ class StreamLog(AppendOnly, Looks):
             self._cache.remove(chunk)
         self._chunks.clear()
         self._searches.clear()
-        self._tail = deque()
-        self._count_tail(-self._tail_octets)
+        self._tail.clear()
         self.on_loaded = never  # breaks the reference cycle with its owner
         self.deleted = True
 

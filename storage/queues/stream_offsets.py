@@ -27,18 +27,18 @@ class Reach:
 
     def __init__(self, stop: int) -> None:
         self.stop = stop
-        self._early: set[int] = set()
+        self._early: dict[int, int] = {}  # seq_ids of entries beyond it, with their spans
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Note entries in that state, ascending."""
-        count = len(entries)
-        if not self._early and entries[0].seq_id == self.stop and entries[-1].seq_id == self.stop + count - 1:
-            self.stop += count
+        stop = entries[-1].seq_id + entries[-1].span
+        count = sum([entry.span for entry in entries])
+        if not self._early and entries[0].seq_id == self.stop and stop == self.stop + count:
+            self.stop = stop
             return
-        self._early.update([entry.seq_id for entry in entries if entry.seq_id >= self.stop])
+        self._early.update({entry.seq_id: entry.span for entry in entries if entry.seq_id >= self.stop})
         while self.stop in self._early:
-            self._early.remove(self.stop)
-            self.stop += 1
+            self.stop += self._early.pop(self.stop)
 
 
 class ConsumerOffsets:

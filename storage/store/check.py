@@ -17,7 +17,7 @@ import json
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from struct import Struct, error as StructError  # noqa: N812 - it is an exception, whatever its name
@@ -365,6 +365,7 @@ class Check:
         self._check_lengths(where, header, value)
         before = header.first - 1
         octets = 0
+        found: Counter[int] = Counter()  # body sizes by the place of their record
         try:
             bodies = bodies_of(value, header)
             for record in read_records(value, header):
@@ -375,23 +376,29 @@ class Check:
                     self._report(where, f"record {record.place} has seq_id {record.seq_id} after {before}")
                 before = record.seq_id
                 octets += record.size
-                self._check_body_size(where, record, bodies[record.place])
+                found[record.place] += self._body_size(record) or bodies[record.place] * bool(record.msg_id)
                 self._count(where, header, queue, record, is_dead=bool(dead >> record.place & 1))
         except StructError:
             self._report(where, "a record is shorter than its length field")
             return
+        self._compare_bodies(where, found, bodies)
         if before != header.last or octets != header.octets:
             text = f"its records end at seq_id {before} and have {octets} bytes"
             self._report(where, f"{text}, the header has {header.last} and {header.octets}")
         queue.reach = max(queue.reach, header.last)
 
-    def _check_body_size(self, where: str, record: Record, listed: int) -> None:
+    def _compare_bodies(self, where: str, found: Mapping[int, int], listed: Sequence[int]) -> None:
+        for place, has in found.items():
+            if has != listed[place]:
+                self._report(
+                    where, f"record {place} has a body of {has} bytes, {listed[place]} in the directory"
+                )
+
+    def _body_size(self, record: Record) -> int:
+        """Return the size of a body in bytes; 0 if it is stored elsewhere, and missing."""
         if record.content is None:
-            has = self._bodies.size(record.msg_id, self._row("bodies", _U64.pack(record.msg_id)))
-        else:
-            has = body_octets(record.content)
-        if listed != has and (has or record.content is not None):
-            self._report(where, f"record {record.place} has a body of {has} bytes, {listed} in the directory")
+            return self._bodies.size(record.msg_id, self._row("bodies", _U64.pack(record.msg_id)))
+        return body_octets(record.content)
 
     def _check_lengths(self, where: str, header: Header, value: bytes) -> None:
         """Check that each record ends where the next one begins, which readers of records do not."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from stat import S_IMODE
+from struct import error as StructError  # noqa: N812 - it is an exception, whatever its name
 from typing import Any, NamedTuple
 
 import lmdb
@@ -29,6 +30,7 @@ from leveret.storage.journal.blocks import (
     NO_RETURNS,
     RECORD,
     REFERENCE,
+    RUN,
     Header,
     bodies_of,
     join_block,
@@ -39,6 +41,7 @@ from leveret.storage.journal.blocks import (
     read_bitmap,
     read_header,
 )
+from leveret.storage.journal.runs import unpacked
 from leveret.storage.store.lmdb_environment import (
     TABLES,
     LmdbEnvironment,
@@ -262,7 +265,7 @@ def rewritten(key: bytes, value: bytes, bitmap: bytes | None) -> tuple[bytes, by
     bodies = bodies_of(value, header)
     records = [value[start:stop] for start, stop in extents]
     seq_ids = []
-    octets = 0
+    octets = last = 0
     has_references = has_expiries = False
     for record in records:
         if len(record) < RECORD.size:
@@ -270,14 +273,24 @@ def rewritten(key: bytes, value: bytes, bitmap: bytes | None) -> tuple[bytes, by
         _, length, seq_id, expires, kind, _, address = RECORD.unpack_from(record)
         has_expiries = has_expiries or bool(expires)
         seq_ids.append(seq_id)
-        if kind:
+        last = seq_id
+        if kind == RUN:
+            try:
+                _, contents = unpacked(
+                    record[RECORD.size : RECORD.size + address], record[RECORD.size + address :]
+                )
+            except StructError:
+                raise DamagedError(f"a run of a block of queue {header.qid} is too short") from None
+            last += len(contents) - 1
+            octets += sum(map(len, contents))
+        elif kind:
             has_references = True
             if len(record) < RECORD.size + address + REFERENCE.size:
                 raise DamagedError(f"a record of a block of queue {header.qid} is too short")
             octets += REFERENCE.unpack_from(record, RECORD.size + address)[1]
         else:
             octets += length - (RECORD.size - 8) - address
-    if seq_ids != sorted(set(seq_ids)) or not header.first <= seq_ids[0] <= seq_ids[-1] <= header.last:
+    if seq_ids != sorted(set(seq_ids)) or not header.first <= seq_ids[0] <= last <= header.last:
         raise DamagedError(f"the records of a block of queue {header.qid} are out of order")
     new_key = pack_key(header.qid, seq_ids[0])
     records = [
@@ -288,7 +301,7 @@ def rewritten(key: bytes, value: bytes, bitmap: bytes | None) -> tuple[bytes, by
     block = join_block(
         header.qid,
         seq_ids[0],
-        seq_ids[-1],
+        last,
         lengths,
         [bodies[place] for place in places],
         records,

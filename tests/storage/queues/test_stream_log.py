@@ -12,6 +12,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from leveret.storage.damage import Damages
+from leveret.storage.errors import DiskFullError
 from leveret.storage.journal.blocks import Entry
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import LoadRequest
@@ -21,7 +22,10 @@ from leveret.storage.message import Message, Persistent
 from leveret.storage.queues.chunks import ChunkCache, message_of_copy
 from leveret.storage.queues.pager import Pager
 from leveret.storage.queues.peek import Snapshot
-from leveret.storage.queues.stream_log import FINEST, TAIL_OCTETS, StreamLog
+from leveret.storage.queues.stream_log import FINEST, StreamLog
+from leveret.storage.queues.stream_tail import TAIL_OCTETS
+from leveret.storage.store.check import Check, Finding
+from leveret.storage.store.compact import compact
 from leveret.storage.store.environment import Environment
 from leveret.storage.store.recovery import recover, saved_rows
 
@@ -41,6 +45,11 @@ def content(number: int, size: int = 0) -> bytes:
         + body
         + b"\xce"
     )
+
+
+def address_of(number: int) -> bytes:
+    """Return the address of a message: most runs have one, some have several."""
+    return b"\x01x\x01q" if number // 50 % 2 and not number % 3 else ADDRESS
 
 
 def marked(head: bytes) -> tuple[bytes, bytes]:
@@ -93,7 +102,7 @@ class Disk:
         first = self.log.next_seq
         self.log.publish(
             [
-                Persistent(ADDRESS, content(number, size), 1, self.publisher, number, 1)
+                Persistent(address_of(number), content(number, size), 1, self.publisher, number, 1)
                 for number in range(first, first + count)
             ],
             expires=time,
@@ -124,11 +133,21 @@ class Disk:
                 continue
             for at, copy in zip(chunk.offsets, chunk.copies, strict=True):
                 message = message_of_copy(copy)
-                assert (message.address, message.header[-8:]) == (ADDRESS, at.to_bytes(8, "big"))
+                assert (message.address, message.header[-8:]) == (address_of(at), at.to_bytes(8, "big"))
                 if at >= offset:
                     found.append((at, message.body.rstrip(b".")))
             offset = chunk.stop
         return found[:most]
+
+    def look(self) -> list[tuple[int, bytes]]:
+        """Return offsets and bodies of all messages, as an operator sees them."""
+        steps, answer = self.log.peek(), None
+        while True:
+            try:
+                read = steps.send(answer)
+            except StopIteration as end:
+                return [(each.seq_id, each.message.body.rstrip(b".")) for each in end.value.ready]
+            answer = None if read is None else read()
 
     def find(self, time: int) -> int:
         """Return the first offset of a time or a later one."""
@@ -201,6 +220,11 @@ class StreamMachine(RuleBasedStateMachine):
         first = max(offset, self.disk.log.first)
         expected = [(number, str(number).encode()) for number in range(first, min(first + most, self.safe))]
         assert self.disk.read(offset, most) == expected
+
+    @rule()
+    def look(self) -> None:
+        numbers = range(self.disk.log.first, len(self.times))
+        assert self.disk.look() == [(number, str(number).encode()) for number in numbers]
 
     @precondition(lambda self: self.times)
     @rule(at=st.floats(0, 1), more=st.integers(-1, 1))
@@ -363,7 +387,7 @@ def test_a_slow_reader_costs_little_memory_and_no_time(disk: Disk) -> None:
         def __iter__(self) -> Iterator[Entry]:
             raise AssertionError
 
-    disk.log._tail = Unwalked()
+    disk.log._tail.entries = Unwalked()
     for _ in range(20):
         disk.publish(500, 1)
         disk.commit()
@@ -409,7 +433,8 @@ def test_reads_from_disk_are_counted(disk: Disk) -> None:
 def test_the_tails_of_all_streams_share_their_memory(disk: Disk) -> None:
     """A stream keeps no stored messages for slow readers once those of all streams are at the limit."""
     disk.log.trim(0)
-    disk.publish(10, 1, size=1000)
+    for _ in range(10):
+        disk.publish(1, 1, size=1000)
     disk.commit()
     disk.log.trim(0)
     assert disk.log.state_counts()[0] == 10
@@ -463,3 +488,63 @@ def test_messages_in_memory_only(tmp_path: Path) -> None:
     log.publish([Message(ADDRESS, content(number), 1) for number in range(5)], expires=9)
     log.retain(0, 5)
     assert log.first == 9
+
+
+def test_a_run_is_checked_and_compacted_as_its_messages(disk: Disk) -> None:
+    """A check finds the messages of runs, and compaction keeps those that retention has left in a block."""
+    disk.log.segment_octets = 3000
+    disk.publish(15, 1, size=1000)
+    disk.commit()
+    disk.log.retain(8000, 0)
+    disk.publish(1, 1)
+    disk.commit()
+    first = disk.log.first
+    assert 0 < first < 12
+    disk.stop(clean=False)
+    compact(disk.path)
+    findings: list[Finding] = []
+    stats = Check(disk.path, findings.append).run()
+    assert stats is not None
+    assert {(each.messages, each.dead) for each in stats.queues} == {(16 - first, 0)}
+    assert [each for each in findings if each.damage] == []
+    disk.open()
+    assert disk.read(0, 20) == [(number, str(number).encode()) for number in range(first, 16)]
+
+
+def test_messages_that_need_one_have_a_record_of_their_own(disk: Disk) -> None:
+    """A run has no message that is large, or that other queues have, too; all are read in their order."""
+    sizes = [10, 10, 20_000, 10, 10, 10]
+    copies = [1, 1, 1, 1, 2, 1]
+    disk.log.publish(
+        [
+            Persistent(ADDRESS, content(number, size), 1, None, number, count)
+            for number, (size, count) in enumerate(zip(sizes, copies, strict=True))
+        ],
+        expires=1,
+    )
+    assert [entry.span for entry in disk.log._tail.entries] == [2, 1, 1, 1, 1]
+    disk.commit()
+    disk.log.trim(1 << 60)
+    assert disk.read(0, 9) == [(number, str(number).encode()) for number in range(6)]
+
+
+def test_each_message_of_a_run_that_finds_no_space_is_refused(disk: Disk) -> None:
+    """The publisher of each message hears that it cannot be written now, and that of none that it is confirmed."""
+    refused: list[int] = []
+    disk.publisher.refused = refused.append  # type: ignore[method-assign]
+    disk.publish(3, 1)
+    disk.journal.cut()
+    disk.journal.settled(DiskFullError("full"))
+    assert refused == [0, 1, 2]
+    disk.commit()
+    assert not disk.publisher.confirmed
+    assert [number for number, _ in disk.read(0, 9)] == [0, 1, 2]
+
+
+def test_a_deleted_stream_confirms_the_messages_of_runs_when_that_is_safe(disk: Disk) -> None:
+    """None is confirmed before the deletion is on disk: after a kill the stream would be there without them."""
+    disk.publish(3, 1)
+    disk.log.delete()
+    assert not disk.publisher.confirmed
+    disk.commit()
+    assert disk.publisher.confirmed == {0, 1, 2}
