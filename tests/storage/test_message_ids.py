@@ -89,6 +89,35 @@ def test_it_grows_and_gives_room_back():
     assert all(known.get(fingerprint(2, b"%d" % number)) for number in range(20_000, 60_000))
 
 
+@pytest.mark.parametrize(("splits", "most"), [(0, 1), (65_000, 2)])
+def test_ids_are_whole_though_their_buckets_leave_bytes_out(splits, most, monkeypatch):
+    """Whatever the number of buckets, all ids are found, listed, changed and removed with their whole fingerprints."""
+    monkeypatch.setattr(message_ids, "BUCKET", 0)  # one more with each id
+    known, model, told = KnownIds(), dict[bytes, int](), set()
+    for _ in range(splits):
+        known._split()
+    for first in range(0, 1_100, 100):
+        marks = [fingerprint(3, b"%d" % number) for number in range(first, first + 100)]
+        assert [] == known.add_all(marks, PRESENT, NOW)
+        told |= {known._told(0), known._told(known._split_at)}
+        assert marks == known.add_all(marks, PRESENT, NOW)
+        until = value_until(NOW + 1000 + first)
+        done, others = known.replace_all(marks[:10], PRESENT, until)
+        assert (marks[:10], []) == (done, others)
+        done, others = known.replace_all([marks[10], b"unknown ids"[:10]], PRESENT, FREE)
+        assert (1, 1) == (len(done), len(others))
+        assert known.remove(marks[11])
+        known.put(marks[12], value_until(NOW + 900), NOW)
+        model |= dict.fromkeys(marks[12:], PRESENT) | dict.fromkeys(marks[:10], until)
+        model[marks[12]] = value_until(NOW + 900)
+        assert all(known.get(mark) == model.get(mark, FREE) for mark in marks)
+        assert known.has_any(marks)
+        assert not known.has_any([mark[:9] + b"?" for mark in marks if mark[9:] != b"?"])
+    assert {most - 1, most} == told
+    assert model == dict(known.entries())
+    assert len(model) == known.count
+
+
 def test_ids_whose_time_begins_later_give_their_room_back():
     """Ids that were known without a time are removed like others once one was set, and has come."""
     known = KnownIds()
