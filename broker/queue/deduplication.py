@@ -28,6 +28,7 @@ settled, or at once if no consumer has that yet.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import repeat
 from typing import Protocol
@@ -42,9 +43,9 @@ from leveret.broker.queue.id_source import IdSource, octets, tagged
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.wall_timers import Timer
-from leveret.confirm.promise import joined
+from leveret.confirm.promise import Promise, joined
 from leveret.storage.delayed import Due
-from leveret.storage.message import Awaited, Message, moving
+from leveret.storage.message import Awaited, Message, Publisher, moving
 from leveret.storage.message_ids import FREE, KNOWN_BIT, copies_of, fingerprint, time_of, value_until
 from leveret.storage.queues.backing_queue import Fetched
 
@@ -78,9 +79,42 @@ class TakingQueue(Protocol):
         """Process what was settled before."""
 
 
-Away = tuple[bytes, bool, list[Awaited] | None]
-"""An unacked message: its id, `b""` if that was forgotten; whether it is stored; who waits for its verdict."""
-_GONE: Away = (b"", False, None)
+Away = tuple[bytes, bool, bool]
+"""An unacked message: its id, whether it is stored, and whether its id has ended with a transaction."""
+
+
+class Verdict:
+    """What consumers say of a message: its publisher, and those of its repeats, hear it once the id is safe.
+
+    `publisher` is None if that waits for no consumer, or was told. Then repeats hear when the last of the `count`
+    messages with this id has left the queue.
+    """
+
+    __slots__ = ("_ids", "count", "is_saved", "mark", "publisher", "waiting")
+
+    def __init__(self, ids: "Deduplication", mark: bytes, count: int) -> None:
+        self._ids = ids
+        self.mark = mark
+        self.count = count
+        self.is_saved = False  # True if a stop writes the message
+        self.publisher: Publisher | None = None
+        self.waiting: list[Awaited] = []
+
+    def accepted(self, seq_no: int) -> None:
+        """Confirm the message, and its repeats."""
+        self._ids.heard(self, seq_no, is_accepted=True)
+
+    def refused(self, seq_no: int) -> None:
+        """Nack them."""
+        self._ids.heard(self, seq_no, is_accepted=False)
+
+    def take(self, seq_no: int) -> list[Awaited]:
+        """Return who waits, the publisher first: nobody does any more."""
+        waiting, self.waiting = self.waiting, []
+        if self.publisher is not None:
+            waiting.insert(0, Promise(self.publisher, seq_no, 1))
+            self.publisher = None
+        return waiting
 
 
 class Deduplication:
@@ -104,10 +138,10 @@ class Deduplication:
         """Ids of messages in memory that stored ones replace, and whether a consumer has settled the former."""
         self._away: dict[int, Away] = {}
         """Unacked messages by seq_id, where it matters what becomes of them."""
-        self._loose: dict[int, list[Awaited] | None] = {}
-        """Messages that are ready again, with those who wait, and whose ids stay free, in the mode `queued`."""
-        self._open: dict[bytes, list[Awaited]] = {}
-        """Ids of messages without a verdict, with their publishers and those of repeats, where consumers confirm."""
+        self._loose: set[int] = set()
+        """Messages that are ready again, and whose ids stay free, in the mode `queued`."""
+        self._open: dict[bytes, Verdict] = {}
+        """Verdicts on the last messages with their ids, where consumers confirm."""
         self._latest = 0
         """Time (epoch ms) after which no id is known; irrelevant while any has copies."""
         self._timer: Timer | None = None
@@ -130,7 +164,6 @@ class Deduplication:
         """Apply changed settings. All ids are forgotten if they are now those of something else, or in another mode."""
         before, self._settings = self._settings, settings
         if before is not NO_SETTINGS and before.once != settings.once:
-            self._refuse_waiting()  # nothing tells any more of which messages they are
             self.forget_all()
         self._ids.log.key = tagged(self._ids.log.key, settings.once)
         self._source = IdSource(settings.deduplicate)
@@ -187,8 +220,9 @@ class Deduplication:
         return taken, refused
 
     def _take_all(self, marks: Sequence[bytes], messages: Sequence[Message]) -> None:
-        for mark in marks if self._replaced else ():
+        for mark in marks if self._replaced or self._open else ():
             self._replaced.pop(mark, None)
+            self._supersede(mark)
         until = FREE if self._keeps_present else self._until(self._context.clock())
         self._ids.take_all(marks, until, is_stored=self._notes.stores(messages[0]))
         self._notes.add_all(marks, until, messages, is_timed=self._settings.deduplicate_for > 0)
@@ -211,7 +245,10 @@ class Deduplication:
         if is_stored and not self._ids.is_stored(mark):
             self._ids.keep(mark)  # a consumer has settled the first one
         self.owner.tally.repeated += 1
-        self._notes.add_repeat(mark, message)
+        if message.promise is not None and mark in self._open:
+            self._open[mark].waiting.append(message.promise)
+        else:
+            self._notes.add_repeat(mark, message)
         self.owner.touch()
         return True
 
@@ -248,12 +285,43 @@ class Deduplication:
             self._replaced.pop(mark, None)
         value = FREE if self._keeps_present else self._until(self._context.clock())
         self._ids.take(mark, value, is_stored=is_stored)
-        promise = joined(message) if is_stored or queue.awaits_consumers else None
+        before = self._supersede(mark)
         if queue.awaits_consumers:
-            self._open.setdefault(mark, []).extend([] if promise is None else [promise])
-            promise = None
-        self._notes.add(mark, message, value, promise)
+            self._await(mark, message.promise, 1 if before is None else before.count + 1)
+        self._notes.add(mark, message, value, joined(message) if is_stored else None)
         queue.touch()
+
+    def _supersede(self, mark: bytes) -> Verdict | None:
+        """Follow the last message with an id no more, as another one has it now; its own publisher hears all the same.
+
+        Those of repeats that only the queue could tell have to repeat again.
+        """
+        before = self._open.pop(mark, None)
+        if before is not None and before.publisher is None:
+            told(before.take(0), False)
+        return before
+
+    def _await(self, mark: bytes, promise: Awaited | None, count: int = 0) -> Verdict:
+        """Have repeats of a message wait for its consumers; `count`: as of a `Verdict`."""
+        self._open[mark] = verdict = Verdict(self, mark, count)
+        if isinstance(promise, Promise) and promise.publisher is not None:
+            verdict.publisher, promise.publisher = promise.publisher, verdict
+        return verdict
+
+    def heard(self, verdict: Verdict, seq_no: int, *, is_accepted: bool) -> None:
+        """Tell the publishers of a message, and of its repeats, what its consumers have answered.
+
+        The id may be that of another message by now, if its time was over, or it was forgotten.
+        """
+        if self._open.get(verdict.mark) is verdict:
+            if is_accepted and self._disk is not None and not self._keeps_present:
+                self._ids.keep(verdict.mark)
+            if verdict.count <= 0:
+                del self._open[verdict.mark]
+        if is_accepted:
+            self._notes.tell(verdict.take(seq_no))  # after the commit that has its end
+        else:
+            told(verdict.take(seq_no), False)
 
     def adopt(self, messages: Iterable[Message]) -> None:
         """Know the ids of messages that the queue has taken in another way than by `Queue.put`."""
@@ -275,7 +343,7 @@ class Deduplication:
             return
         now = self._context.clock()
         if now > self._latest and self.count:
-            self.forget_all()
+            self._forget()
             self.owner.touch()
         elif self.count:
             until = min(self._latest, now + LONGEST_TIMER)
@@ -319,7 +387,8 @@ class Deduplication:
             self._follow_all(batch, marks, is_queued=is_queued)
             return replaced
         for seq_id, mark, message in zip(batch.seq_ids, marks, batch.messages, strict=True):
-            is_loose, waiting = seq_id in self._loose, self._loose.pop(seq_id, None)
+            is_loose = seq_id in self._loose
+            self._loose.discard(seq_id)
             if not mark:
                 continue
             is_stored = self._is_stored(message)
@@ -328,17 +397,16 @@ class Deduplication:
                 self._ids.end(mark, is_stored=is_stored)
                 del self._replaced[mark]
                 continue
-            if not is_loose:
-                waiting = self._open.get(mark)
-                if self._returned.get(mark):
-                    self._returned[mark] -= 1
-                elif is_queued:
-                    self._ids.deliver(mark)
-                    self._open.pop(mark, None)
+            if is_loose:
+                pass
+            elif self._returned.get(mark):
+                self._returned[mark] -= 1
+            elif is_queued:
+                self._ids.deliver(mark)
             if ack_required:
-                self._away[seq_id] = mark, is_stored, waiting
+                self._away[seq_id] = mark, is_stored, False
             else:
-                self._left((mark, is_stored, waiting))
+                self._left(mark, is_stored=is_stored)
         self.owner.tally.repeated += len(replaced)
         return replaced
 
@@ -346,7 +414,7 @@ class Deduplication:
         if is_queued:
             self._ids.deliver_all(marks)
         stored = map(self._is_stored, batch.messages)
-        self._away.update(zip(batch.seq_ids, zip(marks, stored, repeat(None)), strict=False))
+        self._away.update(zip(batch.seq_ids, zip(marks, stored, repeat(False)), strict=False))
 
     def _is_stored(self, message: Message) -> bool:
         """Return whether a message that was in the queue is stored, by what it says."""
@@ -357,33 +425,29 @@ class Deduplication:
     def requeued(self, seq_ids: Collection[int]) -> None:
         """Follow messages that are ready again."""
         is_loose = self._settings.deduplicate is not None and self._settings.deduplicate_mode == QUEUED
-        for seq_id in seq_ids if self._away or is_loose else ():
-            mark, _, waiting = self._away.pop(seq_id, _GONE)
-            if is_loose:
-                self._loose[seq_id] = waiting
-            elif waiting is not None and (not mark or self._open.setdefault(mark, waiting) is not waiting):
-                told(waiting, False)  # the id was forgotten, and perhaps taken again
+        for seq_id in seq_ids if self._away else ():
+            self._away.pop(seq_id, None)
+        if is_loose:
+            self._loose.update(seq_ids)
 
     def ending(self, seq_ids: Iterable[int]) -> None:
         """Follow unacked messages that the transaction in progress settles: what it publishes comes after them."""
         for seq_id in seq_ids if self._settings.deduplicate_mode == RUNNING else ():
-            mark, is_stored, waiting = self._away.get(seq_id, _GONE)
-            if mark:
-                self._away[seq_id] = b"", False, waiting
-                if waiting is not None and self._open.get(mark) is waiting:
-                    del self._open[mark]
-                self._left((mark, is_stored, None))
+            mark, is_stored, has_ended = self._away.get(seq_id, (b"", False, True))
+            if not has_ended:
+                self._away[seq_id] = mark, is_stored, True
+                self._end(mark, is_stored=is_stored)
 
     def settled(self, seq_ids: Iterable[int]) -> None:
         """Follow unacked messages that leave the queue."""
         away = self._away
         left = [each for seq_id in seq_ids if (each := away.pop(seq_id, None))] if away else []
-        is_plain = self._keeps_present and not self._replaced
-        if is_plain and all(mark and is_stored and waiting is None for mark, is_stored, waiting in left):
+        is_plain = self._keeps_present and not (self._replaced or self._open)
+        if is_plain and all(is_stored and not has_ended for _, is_stored, has_ended in left):
             self._ids.end_all([mark for mark, _, _ in left], self._afterwards())
             return
-        for each in left:
-            self._left(each)
+        for mark, is_stored, has_ended in left:
+            self._left(mark, is_stored=is_stored, has_ended=has_ended)
 
     def dropped(self, messages: Iterable[tuple[int, Message]], *, is_over_limit: bool = False) -> None:
         """Follow messages, with their seq_ids, that leave the queue without a delivery, or are not held any more.
@@ -393,45 +457,45 @@ class Deduplication:
         if not is_over_limit and not self._follows:
             return
         for seq_id, message in messages:
-            is_loose, waiting = seq_id in self._loose, self._loose.pop(seq_id, None)
+            is_loose = seq_id in self._loose
+            self._loose.discard(seq_id)
             mark = self.mark_of(message)
             if mark is None:
                 continue
-            if is_loose:
-                told(waiting, False)
-            elif self._settings.deduplicate_mode == QUEUED:
+            if self._settings.deduplicate_mode == QUEUED and not is_loose:
                 self._ids.deliver(mark)
-            waiting = None if is_loose else self._open.get(mark)
-            self._left((mark, self._is_stored(message), waiting), is_dropped=True)
+            self._left(mark, is_stored=self._is_stored(message), is_dropped=True)
             if is_over_limit and not self._keeps_present:
                 self._ids.free(mark)
 
-    def _left(self, away: Away, *, is_dropped: bool = False) -> None:
-        """Follow a message out of the queue: free its id, or have its time begin; tell publishers of repeats."""
-        mark, is_stored, waiting = away
-        if not mark:
-            pass  # it was forgotten
-        elif self._keeps_present:
+    def _left(
+        self, mark: bytes, *, is_stored: bool, has_ended: bool = False, is_dropped: bool = False
+    ) -> None:
+        """Follow a message out of the queue: its id ends, if that has not; tell publishers of repeats."""
+        if not has_ended:
+            self._end(mark, is_stored=is_stored, is_dropped=is_dropped)
+        verdict = self._open.get(mark) if self._open else None
+        if verdict is not None:
+            verdict.count -= 1
+            if verdict.publisher is None and verdict.count <= 0:
+                self.heard(verdict, 0, is_accepted=not is_dropped)
+
+    def _end(self, mark: bytes, *, is_stored: bool, is_dropped: bool = False) -> None:
+        """Free the id of a message that leaves, or have its time begin."""
+        if self._keeps_present:
             self._ids.end(mark, is_stored=is_stored, then=FREE if is_dropped else self._afterwards())
-        elif waiting is not None and not is_dropped and self._disk is not None:
-            # its consumer is done with it: it may come back no more, whatever becomes of the broker
-            self._ids.keep(mark)
-        elif waiting is not None or not is_stored:
-            self._ids.left(mark)
-        else:  # in the commit with its end, which may be a transaction's: the file of its body may come after a kill
+        elif (verdict := self._open.get(mark)) is None and is_stored:
+            # in the commit with its end, which may be a transaction's: the file of its body may come after a kill
             self._ids.note_early(mark)
+        elif verdict is not None and verdict.count == 1 and not is_dropped and self._disk is not None:
+            self._ids.keep(mark)  # likewise: its consumer is done with it
+        else:
+            self._ids.left(mark)
         if mark in self._replaced:
             if is_dropped or is_stored:
                 del self._replaced[mark]
             else:
                 self._replaced[mark] = True
-        if waiting is not None:
-            if self._open.get(mark) is waiting:
-                del self._open[mark]
-            if is_dropped:
-                told(waiting, False)
-            else:
-                self._notes.tell(waiting)  # after the commit that has its end, which may be a transaction's
 
     def _afterwards(self) -> int:
         """Return the value of the id of a message that is settled now."""
@@ -442,21 +506,23 @@ class Deduplication:
     def purged(self, gone: Iterable[int]) -> None:
         """Follow all ready messages, and unacked ones that go with them, out of the queue."""
         for seq_id in gone:
-            told(self._away.pop(seq_id, _GONE)[2], False)
+            self._away.pop(seq_id, None)
         if not self._follows:
             return
-        for waiting in self._loose.values():
-            told(waiting, False)
         self._loose.clear()
-        is_running = self._settings.deduplicate_mode != QUEUED  # in that mode purged ones may have their ids
-        away = [each for each in self._away.values() if each[0]]
-        kept = {mark for mark, _, _ in away} if is_running else set()
-        for mark in [mark for mark in self._open if mark not in kept]:
-            told(self._open.pop(mark), False)
+        kept = Counter([mark for mark, _, _ in self._away.values()]) if self._open else Counter()
+        for mark, verdict in list(self._open.items()):
+            verdict.count = kept[mark]
+            if verdict.publisher is None:
+                self.heard(verdict, 0, is_accepted=False)
         if self._keeps_present:
+            is_running = (
+                self._settings.deduplicate_mode != QUEUED
+            )  # in that mode purged ones may have their ids
             pending = self._forget()
-            for mark, is_stored, _ in away:
-                self._ids.restore(mark, pending, is_stored=is_stored, is_known=is_running)
+            for mark, is_stored, has_ended in self._away.values():
+                if not has_ended:
+                    self._ids.restore(mark, pending, is_stored=is_stored, is_known=is_running)
 
     def stored(self, messages: Iterable[Message]) -> None:
         """Note the ids of messages that were in memory only, and are written now."""
@@ -484,14 +550,13 @@ class Deduplication:
         self._ids.free(mark)
 
     def forget_all(self) -> int:
-        """Forget all ids; return how many there were, at most."""
+        """Forget all ids, and follow the messages in the queue no more; return how many ids there were, at most."""
         count = self._ids.count
         self._forget()
-        self._away = {
-            seq_id: (b"", is_stored, waiting)
-            for seq_id, (_, is_stored, waiting) in self._away.items()
-            if waiting is not None
-        }
+        for mark in list(self._open):
+            self._supersede(mark)
+        self._loose.clear()
+        self._away.clear()
         return count
 
     def _forget(self) -> dict[bytes, int]:
@@ -507,15 +572,6 @@ class Deduplication:
             self._context.timers.cancel(self._timer)
             self._timer = None
 
-    def _refuse_waiting(self) -> None:
-        """Refuse those who wait for the verdicts of consumers, and follow the messages in the queue no more."""
-        away = [waiting for _, _, waiting in self._away.values()]
-        for waiting in (*self._open.values(), *self._loose.values(), *away):
-            told(waiting, False)
-        self._open.clear()
-        self._loose.clear()
-        self._away.clear()
-
     def recover(self, line: int, value: bytes, rows: Callable[[], Iterable[tuple[Due, bytes]]]) -> None:
         """Take over the ids of an earlier run; none if its settings were others. A turn must run then."""
         is_asked, once = self._settings.deduplicate is not None, self._settings.once
@@ -530,6 +586,5 @@ class Deduplication:
 
     def delete(self) -> None:
         """Forget everything because the queue is deleted."""
-        self._refuse_waiting()
-        self._forget()
+        self.forget_all()
         self._settings = NO_SETTINGS

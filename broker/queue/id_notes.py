@@ -3,13 +3,21 @@
 What consumers confirm stays with `broker.queue.deduplication`, which calls `note` once in each run of the queue.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.id_places import IdPlaces
 from leveret.confirm.promise import Withheld, not_kept
 from leveret.storage.message import Awaited, Message, Persistent
+
+
+class Unanswered(Protocol):
+    """A message without a verdict of its consumers."""
+
+    waiting: list[Awaited]
+    """Publishers of its repeats."""
 
 
 class IdNotes:
@@ -68,7 +76,7 @@ class IdNotes:
         """Return whether the queue stores a message that it takes."""
         return self._disk is not None and message.persistent
 
-    def note(self, unanswered: dict[bytes, list[Awaited]]) -> None:
+    def note(self, unanswered: Mapping[bytes, Unanswered]) -> None:
         """Note all in the next commit; publishers of repeats join those of messages without a verdict."""
         if self._runs:
             self._note_runs()
@@ -91,7 +99,8 @@ class IdNotes:
         waiting = []
         for mark, message in repeats:
             if (promise := not_kept(message, is_durable=self._durable)) is not None:
-                unanswered.get(mark, waiting).append(promise)
+                verdict = unanswered.get(mark)
+                (waiting if verdict is None else verdict.waiting).append(promise)
         self.tell(waiting, also_files=True)
 
     def _note_runs(self) -> None:

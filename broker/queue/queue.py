@@ -21,7 +21,7 @@ from leveret.broker.errors import NotYet
 from leveret.broker.queue.arguments import CLASSIC, queue_type
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumer_rotation import ConsumerRotation
-from leveret.broker.queue.deduplication import Deduplication
+from leveret.broker.queue.deduplication import Deduplication, Verdict
 from leveret.broker.queue.due_line import DueLine
 from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.interfaces import ParentVHost
@@ -34,7 +34,7 @@ from leveret.confirm.deadlock import DeadlockState
 from leveret.confirm.modes import CONSUMER_ACK_LIGHT, STANDARD
 from leveret.confirm.promise import Promise, joined
 from leveret.storage.delayed import Due
-from leveret.storage.message import Message
+from leveret.storage.message import Awaited, Message
 from leveret.storage.queues.backing_queue import BackingQueue, Fetched
 from leveret.storage.queues.queue_ids import is_retained
 
@@ -779,8 +779,12 @@ class Queue:
             self.limits.retention.take(keys, moved=True)
 
     def join(self, keys: Collection[int]) -> list[Promise]:
-        """Return the promises that wait for unacked messages; the caller is one of their copies from now on."""
-        return [promise for message in self.backing.awaited(keys) if (promise := joined(message)) is not None]
+        """Return the promises that wait for unacked messages; the caller is one of their copies from now on.
+
+        A `Verdict` waits for the commit itself, with an id that this has to have.
+        """
+        waiting = [message for message in self.backing.awaited(keys) if not _has_verdict(message.promise)]
+        return [promise for message in waiting if (promise := joined(message)) is not None]
 
     def dead_lettered(self, count: int, moved: Collection[int]) -> None:
         """Count dead-lettered messages, and remove those that `moved`."""
@@ -910,3 +914,7 @@ class _Once(RunListener):
 
 # Shared by all queues without listeners; immutable, so a write without a check raises an exception.
 _NO_LISTENERS = cast("dict[RunListener, None]", MappingProxyType({}))
+
+
+def _has_verdict(promise: Awaited | None) -> bool:
+    return isinstance(promise, Promise) and isinstance(promise.publisher, Verdict)

@@ -13,9 +13,8 @@ Only publishes to the exchange itself count: not what it gets by bindings, as an
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from leveret.broker.queue.deduplication import Deduplication
+from leveret.broker.queue.deduplication import Deduplication, Verdict
 from leveret.broker.queue.due_line import DelayDisk
-from leveret.broker.queue.id_notes import told
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
@@ -24,7 +23,7 @@ from leveret.broker.vhost.copies import Copies, is_stored_by
 from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.promise import Promise
 from leveret.exchanges.base import Exchange
-from leveret.storage.message import Awaited, Message, Persistent, Promised, Publisher
+from leveret.storage.message import Message, Persistent, Promised
 
 
 class ExchangeIds(Deduplication):
@@ -94,44 +93,24 @@ class ExchangeIds(Deduplication):
         copies.on_refused = partial(self.free, mark)
         promise = copies.awaited
         if promise is not None and promise.publisher is not None:
-            waiting: list[Awaited] = _Saved() if is_saved else []
-            self._open[mark] = waiting
-            promise.publisher = _Verdict(self, mark, promise.publisher, waiting)
+            self._await(mark, promise).is_saved = is_saved
 
     def take(self, mark: bytes, message: Message) -> None:
         """Know the id of a message, which is noted with it."""
         super().take(mark, message)
         self._replaced.clear()  # nothing tells when the first of the two is gone
-        self._open.pop(mark, None)  # a verdict on an earlier message with this id does not matter to it
 
-    def _take_all(self, marks: Sequence[bytes], messages: Sequence[Message]) -> None:
-        super()._take_all(marks, messages)
-        for mark in marks if self._open else ():
-            self._open.pop(mark, None)
-
-    def heard(self, mark: bytes, first: Awaited, waiting: list[Awaited], *, is_accepted: bool) -> None:
-        """Tell the publishers of a message, and those of its repeats who wait, what its consumers have answered.
-
-        The id may be that of another message by now, if its time was over, or it was forgotten.
-        """
+    def heard(self, verdict: Verdict, seq_no: int, *, is_accepted: bool) -> None:
+        """Tell what consumers have answered; see `Deduplication.heard`."""
         self.note()  # repeats of this turn wait for the same
-        is_its_id = self._open.get(mark) is waiting
-        if is_its_id:
-            del self._open[mark]
-        waiting.insert(0, first)
-        if not is_accepted:
-            if is_its_id:
-                self.free(mark)
-            told(waiting, False)
-            return
-        if is_its_id and self._disk is not None:
-            self._ids.keep(mark)
-        self._notes.tell(waiting)
+        if not is_accepted and self._open.get(verdict.mark) is verdict:
+            self.free(verdict.mark)
+        super().heard(verdict, seq_no, is_accepted=is_accepted)
 
     def save(self) -> None:
         """Have the next commit write the ids of messages that wait for consumers, and that a stop has written."""
-        for mark, waiting in self._open.items():
-            if isinstance(waiting, _Saved):
+        for mark, verdict in self._open.items():
+            if verdict.is_saved:
                 self._ids.keep(mark)
 
     # -- a runnable of the turn ---------------------------------------------------------------------------------------
@@ -171,27 +150,3 @@ def configure_ids(
     if settings.deduplicate is None:
         del known[name]
     return True
-
-
-class _Saved(list[Awaited]):
-    """The publishers of repeats who wait for the consumers of a message that a stop writes."""
-
-
-class _Verdict:
-    """The publisher of a message that consumers confirm: it hears what they say once the id is safe."""
-
-    __slots__ = ("_ids", "_mark", "_publisher", "_waiting")
-
-    def __init__(self, ids: ExchangeIds, mark: bytes, publisher: Publisher, waiting: list[Awaited]) -> None:
-        self._ids = ids
-        self._mark = mark
-        self._publisher = publisher
-        self._waiting = waiting
-
-    def accepted(self, seq_no: int) -> None:
-        """Confirm the message, and its repeats."""
-        self._ids.heard(self._mark, Promise(self._publisher, seq_no, 1), self._waiting, is_accepted=True)
-
-    def refused(self, seq_no: int) -> None:
-        """Nack them."""
-        self._ids.heard(self._mark, Promise(self._publisher, seq_no, 1), self._waiting, is_accepted=False)

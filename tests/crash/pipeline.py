@@ -100,6 +100,7 @@ ONCE = (
     Line("tx.once.consumer", "consumer-ack", sizes=(SMALL, THRESHOLD), once=WINDOW),
     Line("tx.once.exchange", most=3, sizes=(SMALL, THRESHOLD), once=EXCHANGE),
     Line("tx.once.exchange.fresh", once=EXCHANGE, ahead=0),
+    Line("tx.once.exchange.consumer", "consumer-ack", once=EXCHANGE),
     Line("tx.once.many", least=50, most=500, once=RUNNING),
 )
 """Lines of which each input has one output, however often it is published."""

@@ -631,7 +631,7 @@ class TestAnswers:
     @pytest.mark.parametrize("arguments", [WINDOW, QUEUED, RUNNING])
     @pytest.mark.parametrize("way", ["policy", "forgotten", "delayed", "deleted"])
     def test_where_consumers_confirm_nobody_waits_for_ever(self, node, arguments, way):
-        """Publishers of repeats are answered, with a nack if nothing tells the end of the first message any more."""
+        """Publishers of repeats are answered with that of the first message, whatever becomes of its id."""
         definition = {name.removeprefix("x-"): value[1] for name, value in arguments.items()}
         more: Table = {"x-confirm-mode": ("longstr", "consumer-ack")}
         if way == "delayed":
@@ -644,12 +644,13 @@ class TestAnswers:
         tag = get(other, settled=False)
         if way == "policy":
             node.vhosts["/"].policies.clear("p")
+            other.send(make(Basic.Ack, tag, False))
         elif way == "forgotten":
             queue(node).ids.forget_all()
             other.send(make(Basic.Nack, tag, False, True))
-            if arguments is QUEUED:  # it is known who waits for a message that comes back
-                other.send(make(Basic.Get, 0, "q", False))
-                other.send(make(Basic.Nack, tag + 1, False, False))
+            other.send(make(Basic.Get, 0, "q", False))
+            assert [] == acks(client)
+            other.send(make(Basic.Ack, tag + 1, False))
         elif way == "delayed":
             other.send(make(Basic.Nack, tag, False, True))
             settle(node)
@@ -660,8 +661,46 @@ class TestAnswers:
         node.run_turn()
         settle(node)
         found = acks(client)
-        assert arguments is QUEUED or any("nack" in line for line in found)
+        assert (way in {"delayed", "deleted"}) is any("nack" in line for line in found)
         assert "delivery_tag=2" in found[-1]
+
+    @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+    def test_where_consumers_confirm_a_verdict_is_that_on_its_own_message(self, node, order):
+        """The time of an id may be over before a consumer acks: repeats of the next message with it wait for that."""
+        client = ready(
+            node, once(time=MINUTE, **{"x-confirm-mode": ("longstr", "consumer-ack")}), confirms=True
+        )
+        for _ in range(2):
+            published(client, "1", "1")
+            node.pass_time(2 * MINUTE)
+        other = Client(node)
+        for _ in order:
+            get(other, settled=False)
+        assert [] == acks(client)
+        for tag in order:
+            other.send(make(Basic.Ack, tag, False))
+            settle(node)
+            told = "".join(acks(client))
+            assert f"delivery_tag={2 * tag}" in told
+            assert (tag == 2 or order == (2, 1)) or "delivery_tag=4" not in told
+
+    def test_where_consumers_confirm_repeats_wait_for_a_message_whose_publisher_does_not(self, node):
+        """They hear when the last message with their id is settled; those of an earlier one have to repeat again."""
+        arguments = once(time=MINUTE, **{"x-confirm-mode": ("longstr", "consumer-ack")})
+        silent, client, other = ready(node, arguments), Client(node), Client(node)
+        client.send(Confirm.Select())
+        client.sent()
+        for _ in range(2):
+            published(silent)
+            published(client)
+            node.pass_time(2 * MINUTE)
+        assert ["nack" in line for line in acks(client)] == [True]
+        for tag in (1, 2):
+            get(other, settled=False)
+            assert [] == acks(client)
+            other.send(make(Basic.Ack, tag, False))
+            settle(node)
+        assert "delivery_tag=2" in acks(client)[-1]
 
     def test_where_consumers_confirm_a_purge_frees_the_second_of_an_id(self, node):
         """In the mode `queued` an unacked message keeps no id of a purged one."""
@@ -757,7 +796,7 @@ class TestOtherWays:
             client.send(make(Basic.Nack, tag, False, True))
             settle(node)
             get(client)
-        assert (0, 0, {}) == (count(node), queue(node).ids.count, queue(node).ids._loose)
+        assert (0, 0, 0) == (count(node), queue(node).ids.count, len(queue(node).ids._loose))
 
     def test_a_dead_letter_needs_no_room_for_its_id(self, node):
         """A queue that knows as many ids as it may takes a message that was in a queue before, without its id."""
@@ -1248,6 +1287,55 @@ class TestDisk:
         assert 1 + (arguments is not WINDOW) == count(again)
         again.commit()
         assert [] == findings(again)
+
+    def test_the_dead_letter_of_a_promised_message_comes_with_its_id(self, disk_node):
+        """One commit has both, although publishers hear after that only."""
+        dead: Table = {
+            "x-confirm-mode": ("longstr", "consumer-ack"),
+            "x-dead-letter-exchange": ("longstr", ""),
+            "x-dead-letter-routing-key": ("longstr", "dead"),
+        }
+        Client(disk_node).declare("dead", durable=True)
+        client = ready(disk_node, once(time=MINUTE) | dead, confirms=True)
+        published(client)
+        client.send(make(Basic.Reject, get(client, settled=False), False))
+        disk_node.commit()
+        again = disk_node.killed()
+        publish(Client(again))
+        assert (0, 1) == (count(again), count(again, "dead"))
+        again.disk.close()
+
+    @pytest.mark.parametrize("scope", ["queue", "exchange"])
+    @pytest.mark.parametrize("mode", [1, 2])
+    def test_a_transaction_that_ends_a_promised_message_has_its_id(self, disk_node, scope, mode):
+        """What a consumer publishes instead, and the id that keeps a repeat out, are in one commit."""
+        acks_confirm: Table = {"x-confirm-mode": ("longstr", "consumer-ack")}
+        arguments = once(time=MINUTE)
+        client = ready(disk_node, acks_confirm | (arguments if scope == "queue" else {}), confirms=True)
+        for method in (
+            make(Exchange.Declare, 0, "e", "fanout", False, True, False, False, False, arguments),
+            make(Queue.Bind, 0, "q", "e", "", False, {}),
+            make(Queue.Declare, 0, "out", False, True, False, False, False, {}),
+        ):
+            client.send(method)
+            settle(disk_node)
+        options = {"exchange": "e"} if scope == "exchange" else {}
+        publish(client, mode=mode, **options)
+        publish(client, mode=mode, **options)
+        settle(disk_node)
+        other = Client(disk_node)
+        tag = get(other, settled=False)
+        client.sent()
+        other.send(Tx.Select())
+        other.publish("out", b"m", delivery_mode=2)
+        other.send(make(Basic.Ack, tag, False))
+        other.send(Tx.Commit())
+        assert [] == acks(client)
+        disk_node.commit()
+        again = disk_node.killed()
+        publish(Client(again), **options)
+        assert (0, 1) == (count(again), count(again, "out"))
+        again.disk.close()
 
     @pytest.mark.parametrize("size", [1, None])
     @pytest.mark.parametrize("arguments", [QUEUED, RUNNING])
