@@ -18,13 +18,14 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	"$$p" -c '$(OLD_ENOUGH)' 2>/dev/null && { echo "$$p"; exit; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-ui lint pytest fmt coverage docs wheel deb constraints bench bench-instructions bench-compare bench-pairs \
+.PHONY: help run test test-ui test-placed lint pytest fmt coverage docs wheel deb constraints bench bench-instructions bench-compare bench-pairs \
 	advisories conformance peer-4.3 size demo-export loop-steps campaign campaigns paper-report paper-sweep screenshots clean
 
 help:
 	@echo "make run                 start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
 	@echo "make test                lint and all tests but those in a browser"
 	@echo "make test-ui             the tests of the web page in a browser (needs Chromium)"
+	@echo "make test-placed         the tests of clients, rows and the API against a broker of two processes"
 	@echo "make lint                ruff, its formatter and mypy"
 	@echo "make pytest              the tests, ARGS='-k topic' for some"
 	@echo "make fmt                 format the code"
@@ -102,6 +103,10 @@ pytest: $(VENV)/.installed-test
 
 test-ui: $(VENV)/.installed-test
 	@$(PYTEST) tests/page $(ARGS) || $(call second,tests/page $(ARGS))
+
+PLACED = tests/broker/placement tests/broker/management/test_beside_rabbitmq.py tests/clients tests/conformance/test_rows.py
+test-placed: $(VENV)/.installed-test
+	@LEVERET_TEST_PROCESSES=2 $(PYTEST) $(PLACED) $(ARGS)
 
 fmt: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from processes.fronts import in_processes
 from processes.running import SLOW_STEP, free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -42,7 +43,7 @@ class Broker:
             [
                 sys.executable, "-m", "leveret", "serve",
                 "--data-dir", str(data_dir), "--set", "listeners.tcp.1=127.0.0.1:0",
-                *(word for setting in settings for word in ("--set", setting)),
+                *(word for setting in (*settings, *in_processes()) for word in ("--set", setting)),
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -18,6 +18,7 @@ from conformance.peers import OF_MACHINE, Peer
 from conformance.policies import operator_parameters, policies
 from conformance.wire import Client, ClosedError, QuietError
 from processes.commands import execute
+from processes.fronts import in_processes
 from processes.running import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,6 +155,12 @@ SET_UPS = {
         SetUp("short"),
     )
 }
+
+
+PLACED = frozenset(
+    {"main", "management", "switched", "types", "intercepted", "ending", "alarmed", "full", "strained"}
+)
+"""Set-ups that a broker of several processes can have: others need one count of all, or the broker's own program."""
 
 
 class StartError(Exception):
@@ -306,6 +313,8 @@ def start_ours(setup: SetUp, profile: str = "3.13") -> Broker:
         (home / "definitions.json").write_text(json.dumps(_definitions(setup)))
         settings = ["listeners.tcp.1=127.0.0.1:0", *_followed(setup, profile)]
         settings += [f"load_definitions={home}/definitions.json"]
+    elif setup.name in PLACED:
+        settings += in_processes()
     for value in settings:
         command += ["--set", value]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}

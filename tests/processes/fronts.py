@@ -1,5 +1,6 @@
 """A front with two processes of virtual hosts, a in the first, and b in the second, for tests."""
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,12 @@ SETTINGS = {
     "vhosts.process.b": 2,
 }
 USER = pika.PlainCredentials("1", "one")
+
+
+def in_processes() -> tuple[str, ...]:
+    """Return the settings for a broker of as many processes as `LEVERET_TEST_PROCESSES` says, none without it."""
+    count = os.environ.get("LEVERET_TEST_PROCESSES")
+    return (f"vhosts.processes={count}", "shovel.enabled=false") if count else ()
 
 
 @contextmanager
