@@ -26,6 +26,7 @@ OWN = {
     "broker.http.running_brokers": "writes into a directory that it has found to be private",
     "broker.cli.ctl.health": "the end of a log, in a command",
     "broker.replication.node_driver": "the log of changes in the data directory",
+    "broker.placement.questions": "directories of processes of its own",
 }
 """Modules that open files by themselves, and why they may."""
 READS = {"read_bytes", "read_text", "write_bytes", "write_text"}

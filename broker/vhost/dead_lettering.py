@@ -431,7 +431,7 @@ class DeadLettering:
             )
 
     def _is_plain(self, discarded: Sequence[Discarded], targets: Sequence[Queue]) -> bool:
-        """Return whether queues can take a run at once: nobody waits for a message of it, and no queue has limits."""
+        """Return whether queues can take a run at once: no publisher waits for one of it, and no queue has limits."""
         return (
             len(discarded) > 1
             and 0 < len(targets) <= AT_ONCE

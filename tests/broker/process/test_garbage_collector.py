@@ -245,7 +245,7 @@ import gc
 from leveret.broker.cli.startup import management, _monitor
 from leveret.broker.process.garbage_collector import Collector
 class Server:
-    collector = Collector()
+    collector, place = Collector(), ""
 Server.collector.start()
 before = len(gc.get_objects())
 management(Server)
