@@ -383,11 +383,6 @@ class Window:
     def __len__(self) -> int:
         return len(self._rows)
 
-    @property
-    def remembered(self) -> int:
-        """Return the number of rows remembered for reads: recently added ones and removed ones."""
-        return len(self._fresh) + len(self._gone)
-
     def put(self, due: Due, value: bytes) -> None:
         """Add a message whose due time and number are unique. The caller has its row written (`pack_row`)."""
         self.count += 1

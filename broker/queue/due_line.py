@@ -122,14 +122,10 @@ class DueLine:
     def _new_window(self) -> Window:
         return Window(stored=self.keeps_rest_on_disk and self._disk is not None)
 
-    def _restore(self, due: Due, value: bytes) -> bool:
-        """Give back the message of a row that is due; False if the row has to stay until `_moved` is called."""
-        return self._give_back(due, _message_of(self.number, due, value))
+    def _give_back(self, due: Due, row: bytes) -> bool:
+        """Give back the message of a row that is due; False if the row has to stay until `_moved` is called.
 
-    def _give_back(self, due: Due, message: Message) -> bool:
-        """Give back a message that is due; False if its row has to stay until `_moved` is called.
-
-        Raises MalformedProperties for a message that no client could have published.
+        Raises DamagedError, and MalformedProperties for a message that no client could have published.
         """
         raise NotImplementedError
 
@@ -323,7 +319,7 @@ class DueLine:
                 return False
             due, value = first
             try:
-                is_safe = self._restore(due, value)
+                is_safe = self._give_back(due, value)
             except (DamagedError, MalformedProperties):
                 if self._disk is not None:
                     self._disk.damages.note((self.number, due[0]), DELAYED)
@@ -447,11 +443,11 @@ def _decoded(line: int, rows: dict[Due, bytes], until: Due | None) -> Pieces:
         messages = []
         for due in [heappop(ready) for _ in range(min(PIECE, len(ready)))]:
             with suppress(DamagedError):
-                messages.append((due, _message_of(line, due, rows.pop(due))))
+                messages.append((due, message_of(line, due, rows.pop(due))))
         yield messages
 
 
-def _message_of(line: int, due: Due, value: bytes) -> Message:
+def message_of(line: int, due: Due, value: bytes) -> Message:
     """Return the message of a row; raises DamagedError."""
     address, content, msg_id = unpack_row(pack_key(line, due), value)
     if not content:

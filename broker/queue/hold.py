@@ -15,7 +15,7 @@ from itertools import repeat
 from leveret.broker.amqp.properties import Properties, is_persistent
 from leveret.broker.amqp.tables import Table, decode_value
 from leveret.broker.errors import precondition_failed, resource
-from leveret.broker.queue.due_line import DelayDisk, DueLine
+from leveret.broker.queue.due_line import DueLine, message_of
 from leveret.broker.queue.due_time import (
     DELAY,
     NOTHING,
@@ -143,15 +143,16 @@ class Hold(DueLine):
 
     def _keep(self, when: int, address: bytes, content: bytes, msg_id: int = 0) -> None:
         """Hold a message; one whose body would be stored apart from its record has it there from the beginning."""
-        if not msg_id and self._disk is not None and self._is_apart(self._disk, content):
+        disk = self._disk
+        if (
+            not msg_id
+            and disk is not None
+            and disk.journal.embed_below <= len(content) < disk.blob_threshold
+            and self._is_stored(content)
+        ):
             content = _released(Message(address, content, 0)).content
-            msg_id = self._disk.journal.put_body(content)
+            msg_id = disk.journal.put_body(content)
         super()._keep(when, address, content, msg_id)
-
-    def _is_apart(self, disk: DelayDisk, content: bytes) -> bool:
-        if not disk.journal.embed_below <= len(content) < disk.blob_threshold:
-            return False
-        return self._is_stored(content)
 
     def _is_stored(self, content: bytes) -> bool:
         """Return whether the queue will have a message on disk."""
@@ -165,9 +166,9 @@ class Hold(DueLine):
             self._queue.used()
         return super()._release(now)
 
-    def _give_back(self, due: Due, message: Message) -> bool:
+    def _give_back(self, due: Due, row: bytes) -> bool:
         """Append a message to the queue; False if its row has to stay until its body is in a file."""
-        queue, disk = self._queue, self._disk
+        queue, disk, message = self._queue, self._disk, message_of(self.number, due, row)
         is_stored = self._is_stored(message.content)
         if isinstance(message, Stored):
             message.drop = self._drop

@@ -84,8 +84,8 @@ class Retries(DueLine):
             self._queue.bring_back(back)
         return more
 
-    def _restore(self, due: Due, value: bytes) -> bool:
-        del value
+    def _give_back(self, due: Due, row: bytes) -> bool:
+        del row
         self._expected.pop(due[1], None)
         if self.waiting.pop(due[1], None) is not None:
             self._back.append(due[1])

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from leveret.broker.amqp.properties import Properties
-from leveret.broker.queue.due_line import DelayDisk, DueLine
+from leveret.broker.queue.due_line import DelayDisk, DueLine, message_of
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.copies import Copies, Deliveries
@@ -84,8 +84,9 @@ class DelayLine(DueLine):
         """True while a message is on its way to very many queues."""
         return self._deliveries.has_input
 
-    def _give_back(self, due: Due, message: Message) -> bool:
+    def _give_back(self, due: Due, row: bytes) -> bool:
         """Route a due message; False if its row has to stay until its body is in a file."""
+        message = message_of(self.number, due, row)
         properties = Properties(message.header)
         demands = PropertyDemands(properties)
         keys, headers = demands.keys(message.address), due_headers(demands.headers)
