@@ -13,6 +13,7 @@ from replicated.numbered import Publisher
 from replicated.wires import UP, Wire
 
 CHANGED = Path(__file__).parent / "changed"
+MUTANTS = Path(__file__).parents[1] / "crash" / "mutants"
 LAZY = "wal_writer_delay = 10s\n"
 """A server that writes its log as late as it may."""
 SLOW_SECONDS = 0.7
@@ -21,8 +22,8 @@ SERVED_SECONDS = 60.0
 
 
 def program(*modules: str) -> tuple[str, ...]:
-    """Return words for the interpreter: a broker that is changed by modules of `changed/`."""
-    imports = f"import sys; sys.path.append({str(CHANGED)!r}); import {', '.join(modules)}; "
+    """Return words for the interpreter: a broker that is changed by modules of `changed/`, or mutants."""
+    imports = f"import sys; sys.path += {[str(CHANGED), str(MUTANTS)]!r}; import {', '.join(modules)}; "
     return ("-c", imports + "from leveret.broker.cli.main import main; main()")
 
 
@@ -72,6 +73,12 @@ def late_append(cluster: Cluster, publisher: Publisher) -> None:
     nodes.start_all()
 
 
+def leader_killed(cluster: Cluster, publisher: Publisher) -> None:
+    """Kill the leader; the client repeats to the next one what it has seen a confirm for."""
+    cluster.nodes.kill(cluster.nodes.leader())
+    publisher.goes_on()
+
+
 class Control(NamedTuple):
     """A change that breaks durability, and the harm that shows it."""
 
@@ -84,6 +91,7 @@ CONTROLS = {
     "commits that no standby waits for": Control("unsynchronous", primary_lost, LAZY),
     "a standby promoted that is behind": Control("", lagging_promoted),
     "no comparison of epochs": Control("no_epoch_check", late_append),
+    "ids in no commit": Control("id_unwritten", leader_killed),
 }
 SOUND = {
     "primary lost": Control("", primary_lost, LAZY),

@@ -6,8 +6,8 @@ interrupted run goes on with the first cycle that is not there, and `--again` re
 cycle and the seed decide what is done in it.
 
 `--control` runs what must be caught: a primary that is lost with commits that nobody else has, a standby promoted that is
-behind, an append of a leader that is none any more taken by a database that does not compare epochs. `--write` puts the
-table of all that is kept into cycles.md.
+behind, an append of a leader that is none any more taken by a database that does not compare epochs, ids that no commit
+has. `--write` puts the table of all that is kept into cycles.md.
 
 Exit code 1: something was lost, repeated, out of order or not served again; or a control run was not caught.
 """

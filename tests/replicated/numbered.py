@@ -1,22 +1,27 @@
-"""A client of replicated brokers that publishes numbers, each once, and compares what is there in the end."""
+"""A client of replicated brokers that publishes numbers, and compares what is there in the end.
+
+The queue takes each number once: the client repeats one until it has seen the confirm, and once to each leader.
+"""
 
 import contextlib
 import threading
 import time
 
 import pika
+from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 from processes.postgresql_server import SECONDS
 from replicated.cluster import Nodes
 from replicated.database import POLL
 
 ATTEMPTS = 10
+ONCE = {"x-deduplicate": "message_id", "x-deduplicate-for": 24 * 60 * 60 * 1000}
 LOOK_SECONDS = 2.0
 """Time for which a leader is looked for before a publisher sees whether it is to end."""
 
 
 class Publisher:
-    """A client that publishes numbered messages one after the other, each once, and notes those that are confirmed."""
+    """A client that publishes numbered messages one after the other, and notes those that are confirmed."""
 
     QUEUE = "ledger"
 
@@ -27,6 +32,8 @@ class Publisher:
         self.longest_gap = 0.0
         """Seconds between two confirms."""
         self.error: BaseException | None = None
+        self.unseen = 0
+        """Number of publishes that were repeated because no confirm was seen."""
         self._number = 0
         self._thread = threading.Thread(target=self._run, name="publisher")
         self._thread.start()
@@ -41,12 +48,14 @@ class Publisher:
                     continue
                 with contextlib.suppress(AMQPError, OSError):
                     channel = connection.channel()
-                    channel.queue_declare(self.QUEUE, durable=True)
+                    channel.queue_declare(self.QUEUE, durable=True, arguments=ONCE)
                     channel.confirm_delivery()
+                    self.unseen += self._number > len(self.confirmed)
+                    for number in self.confirmed[-1:]:
+                        self._publish(channel, number)
                     while not self._is_over.is_set():
-                        self._number += 1
-                        body = b"%d %s" % (self._number, b"x" * (self._number % 50 * 200))
-                        channel.basic_publish("", self.QUEUE, body, pika.BasicProperties(delivery_mode=2))
+                        self._number = len(self.confirmed) + 1
+                        self._publish(channel, self._number)
                         self.confirmed.append(self._number)
                         now = time.monotonic()
                         self.longest_gap = max(self.longest_gap, now - last)
@@ -55,6 +64,11 @@ class Publisher:
                     connection.close()
         except BaseException as error:
             self.error = error
+
+    def _publish(self, channel: BlockingChannel, number: int) -> None:
+        body = b"%d %s" % (number, b"x" * (number % 50 * 200))
+        properties = pika.BasicProperties(delivery_mode=2, message_id=str(number))
+        channel.basic_publish("", self.QUEUE, body, properties)
 
     def goes_on(self, count: int = 20) -> None:
         """Wait until that many more messages are confirmed."""

@@ -103,6 +103,7 @@ class Trial:
             "seconds": round(time.monotonic() - began, 1),
             "gap": round(gap, 2),
             "numbers": len(self.publisher.confirmed),
+            "repeated": self.publisher.unseen,
             "counts": since(ledger.counts, counts),
             "notes": since(self._notes, notes),
             "wrong": objections,
