@@ -116,9 +116,12 @@ def frees(key: bytes, value: bytes | None) -> bool:
     return is_line(key) if value is None else bool(key[-1] & 1) and not is_line(key)
 
 
-def unpack_ids(line: int, due: Due, row: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield the ids of a row with their values; raises DamagedError."""
-    return entries_of(checked(pack_key(line, due), row, _WHAT))
+def unpack_ids(line: int, due: Due, row: bytes) -> dict[int, list[bytes]]:
+    """Return the ids of a row by value; raises DamagedError."""
+    found: dict[bytes, list[bytes]] = {}
+    for mark, value in _entries_of(checked(pack_key(line, due), row, _WHAT)):
+        found.setdefault(value, []).append(mark)
+    return {int.from_bytes(value, "big"): marks for value, marks in found.items()}
 
 
 def entries_of(entries: bytes) -> Iterator[tuple[bytes, int]]:
@@ -128,6 +131,7 @@ def entries_of(entries: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 _bits_of = Struct("<I6x").iter_unpack
+_entries_of = Struct("10s5s").iter_unpack
 
 
 class Room:

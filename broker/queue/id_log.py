@@ -214,13 +214,15 @@ class IdLog:
             number = due[1] // 2
             self._first, self._next = self._first if self._logged else number, number + 1
             try:
-                for mark, entry in unpack_ids(line, due, row):
-                    self._logged += 1
+                for entry, marks in unpack_ids(line, due, row).items():
+                    self._logged += len(marks)
                     if lasts(entry, now):
-                        self.known.put(mark, entry, now)
+                        for mark in self.known.add_all(marks, entry, now):
+                            self.known.put(mark, entry, now)
                         largest = max(largest, entry)
                     else:
-                        self.known.remove(mark)
+                        for mark in marks:
+                            self.known.remove(mark)
             except DamagedError:
                 self._note_damage()
         return largest
