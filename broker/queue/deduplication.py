@@ -84,9 +84,9 @@ Away = tuple[bytes, bool, bool]
 
 
 class Verdict:
-    """What consumers say of a message: its publisher, and those of its repeats, hear it once the id is safe.
+    """The verdict of consumers on a message, of which publishers hear once the id is safe: its own, and its repeats'.
 
-    `publisher` is None if that waits for no consumer, or was told. Then repeats hear when the last of the `count`
+    `publisher` is None if that waits for no consumer, or was notified. Then repeats hear when the last of the `count`
     messages with this id has left the queue.
     """
 
@@ -109,7 +109,7 @@ class Verdict:
         self._ids.heard(self, seq_no, is_accepted=False)
 
     def take(self, seq_no: int) -> list[Awaited]:
-        """Return who waits, the publisher first: nobody does any more."""
+        """Return the publishers that wait, the message's own first, and let them wait no more."""
         waiting, self.waiting = self.waiting, []
         if self.publisher is not None:
             waiting.insert(0, Promise(self.publisher, seq_no, 1))

@@ -1308,7 +1308,7 @@ class TestDisk:
     @pytest.mark.parametrize("scope", ["queue", "exchange"])
     @pytest.mark.parametrize("mode", [1, 2])
     def test_a_transaction_that_ends_a_promised_message_has_its_id(self, disk_node, scope, mode):
-        """What a consumer publishes instead, and the id that keeps a repeat out, are in one commit."""
+        """One commit has what a consumer publishes instead, and the id that keeps a repeat out."""
         acks_confirm: Table = {"x-confirm-mode": ("longstr", "consumer-ack")}
         arguments = once(time=MINUTE)
         client = ready(disk_node, acks_confirm | (arguments if scope == "queue" else {}), confirms=True)

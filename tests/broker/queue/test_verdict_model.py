@@ -134,7 +134,7 @@ class Verdicts(RuleBasedStateMachine):
         self._take(told)
 
     def _hear(self) -> None:
-        """What is done is confirmed, and nothing else; repeats of a purged message may wait for an earlier one."""
+        """Compare confirms with messages that are done; repeats of a purged one may wait for an earlier one."""
         self._take(self._told())
         there = {sent.text for sent in (*self.ready, *self.unacked.values())}
         for number, sent in self.open.items():
