@@ -77,7 +77,7 @@ class Transfers(Group):
 
     def __init__(self, broker: AdministeredBroker) -> None:
         super().__init__(broker)
-        self._numbers = itertools.count(1)
+        self.numbers = itertools.count(1)
         self._transfers: dict[int, tuple[Transfer, str | None]] = {}  # with the names of their users
 
     def start_move(
@@ -242,7 +242,7 @@ class Transfers(Group):
         user = None if needed.actor is None else needed.actor.name
         self._check_number(user)
         self._forget()
-        number = next(self._numbers)
+        number = next(self.numbers)
         wish = wish._replace(
             where=(lambda peeked: all(meets(peeked) for meets in both)) if both else None,
             limit=chosen.limit,

@@ -5,12 +5,14 @@ import logging
 import socket
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from leveret.broker.administration.vhosts import put_vhost
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire
 from leveret.broker.config.config import Config
+from leveret.broker.config.placement import MOST_PROCESSES
 from leveret.broker.connection.connection import Connection
 from leveret.broker.errors import AMQPError, not_allowed
 from leveret.broker.metadata.recorder import octets, text
@@ -111,6 +113,8 @@ class VHostServer(Server):
     ) -> None:
         super().__init__(config, disk)
         self._front_socket, self._front_lost = front, lost
+        # the front asks all processes for a transfer by its number, so no two have the same
+        self.administration.transfers.numbers = count(int(config.data_dir.name), MOST_PROCESSES)
         self._rows = FollowedRows(self.directory)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pipe: Pipe

@@ -413,3 +413,16 @@ def test_alarms_are_those_of_the_node(running: Running, api: API) -> None:
         os.kill(pid_of(running, 2), signal.SIGKILL)
         wait_until(lambda: sees(True, False, True, False))
     wait_until(lambda: api("queues").missing is None)
+
+
+def test_a_transfer_is_that_of_one_process(running: Running, api: API) -> None:
+    """Two transfers in two processes have two numbers, by each of which the front finds the one that is meant."""
+    found = {}
+    for vhost in ("a", "b"):
+        declare(api, vhost, "q", "other")
+        moved = api(f"leveret/queues/{vhost}/q/move", "POST", {"destination": "other"})
+        assert moved.status < 300, moved
+        found[vhost] = moved.value["id"]
+    assert found["a"] != found["b"]
+    for vhost, number in found.items():
+        assert vhost == api(f"leveret/transfers/{number}").value["vhost"]
