@@ -29,6 +29,7 @@ from leveret.broker.amqp.tables import (
     decode_table,
     encode_table,
     join_fields,
+    plain_end,
     split_fields,
     string_text,
 )
@@ -79,6 +80,9 @@ _FIXED = struct.Struct(">HHQ")
 _U32 = struct.Struct(">I")
 PERSISTENT_MODE = 2
 _SHORTSTR, _TABLE, _OCTET, _TIMESTAMP = range(4)
+_MODE, _HEADER_FIELDS, _REPLY_ADDRESS = -1, -2, -3  # steps of `list_end`
+REPLY_TO = "amq.rabbitmq.reply-to"
+_DIRECT_REPLY = b"%c%b" % (len(REPLY_TO), REPLY_TO.encode())
 
 # In wire order. `type` is pamqp's `message_type`.
 _LAYOUT: tuple[tuple[int, str, int], ...] = (
@@ -254,8 +258,9 @@ def _declared(word: int) -> tuple[tuple[int, int], ...]:
 
 
 def list_end(data: bytes, at: int, word: int) -> tuple[int, int]:
-    """Return the end of a property list without headers, by the lengths in it, and its delivery mode (0: none).
+    """Return the end of a property list, by the lengths in it, and its delivery mode (0: none).
 
+    It is -1 if a decoder has to judge the headers (`broker.amqp.tables.plain_end`), or if a direct reply is wanted.
     The list begins at `at`, after its only flag word; `data` may end anywhere, even before the list does.
     """
     mode = 0
@@ -265,9 +270,17 @@ def list_end(data: bytes, at: int, word: int) -> tuple[int, int]:
                 at += 1 + data[at]
             elif step > 0:
                 at += step
-            else:
+            elif step == _MODE:
                 mode = data[at]
                 at += 1
+            elif step == _HEADER_FIELDS:
+                at = plain_end(data, at)
+                if at < 0:
+                    break
+            else:
+                if data.startswith(_DIRECT_REPLY, at):
+                    return -1, 0
+                at += 1 + data[at]
     except IndexError:
         return -1, 0
     return at, mode
@@ -275,9 +288,10 @@ def list_end(data: bytes, at: int, word: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=256)
 def _steps(word: int) -> tuple[int, ...]:
-    """Return what each property takes: bytes, 0 for a short string, -1 for the delivery mode."""
-    size = {_SHORTSTR: 0, _OCTET: 1, _TIMESTAMP: 8}
-    return tuple(-1 if flag == FLAG_DELIVERY_MODE else size[kind] for flag, kind in _declared(word))
+    """Return what each property takes: bytes, 0 for a short string, or one of those that `list_end` looks at."""
+    size = {_SHORTSTR: 0, _OCTET: 1, _TIMESTAMP: 8, _TABLE: _HEADER_FIELDS}
+    special = {FLAG_DELIVERY_MODE: _MODE, FLAG_REPLY_TO: _REPLY_ADDRESS}
+    return tuple(special.get(flag, size[kind]) for flag, kind in _declared(word))
 
 
 def _headers(payload: bytes, at: int, stop: int, max_entries: int = MAX_ENTRIES) -> Table:

@@ -40,6 +40,8 @@ _pack_frame = Struct(">BHI").pack
 _LENGTH = Struct(">I").unpack_from
 ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO | FLAG_CONTINUATION
 """Flags of properties that require something of the broker, or that only a decoder can tell."""
+NEEDS_DECODER = ASKS_SOMETHING & ~(FLAG_HEADERS | FLAG_REPLY_TO)
+"""Those with which `list_end` cannot say whether a message requires something of the broker."""
 UNIQUE = FLAG_CORRELATION_ID | FLAG_MESSAGE_ID | FLAG_TIMESTAMP
 """Flags of properties that mostly differ from message to message, so it is useless to cache their demands."""
 
@@ -139,7 +141,7 @@ def varied_contents(
         if found is None:
             break
         end, stop, octets, word = found
-        if stop - begin > most or not word & UNIQUE or word & ASKS_SOMETHING:
+        if stop - begin > most or not word & UNIQUE or word & NEEDS_DECODER:
             break
         last, mode = list_end(data, begin + 21, word)
         if last != end - 1 or (persistent is not None and (mode == PERSISTENT_MODE) is not persistent):

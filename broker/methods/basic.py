@@ -4,6 +4,7 @@ import secrets
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Access, Basic as Wire, Channel as ChannelMethods, Confirm, Tx, make
+from leveret.broker.amqp.properties import REPLY_TO
 from leveret.broker.amqp.tables import Table
 from leveret.broker.channel.channel import Channel
 from leveret.broker.channel.interfaces import FAILED
@@ -19,7 +20,6 @@ from leveret.broker.errors import (
 from leveret.broker.methods.exchange import queue_name
 from leveret.broker.queue.arguments import CLASSIC, QUORUM, STREAM, check_consume_arguments
 from leveret.broker.queue.consumer import Consumer
-from leveret.broker.vhost.direct_reply_to import REPLY_TO
 from leveret.confirm.channel_confirms import ChannelConfirms
 
 

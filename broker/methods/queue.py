@@ -1,6 +1,7 @@
 """Handlers of the queue class: declare, bind, unbind, purge, delete."""
 
 from leveret.broker.amqp.commands import Queue as Wire, make
+from leveret.broker.amqp.properties import REPLY_TO
 from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import (
     access_refused,
@@ -22,7 +23,7 @@ from leveret.broker.queue.arguments import (
     with_default_type,
 )
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, REPLY_TO, is_reply_name
+from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, is_reply_name
 
 
 def queue_declare(channel: Channel, method: Wire.Declare) -> None:

@@ -12,10 +12,10 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Final
 
+from leveret.broker.amqp.properties import REPLY_TO
 from leveret.broker.queue.queue import Queue
 from leveret.exchanges.router import Router
 
-REPLY_TO = "amq.rabbitmq.reply-to"
 REPLY_PREFIX = REPLY_TO + "."
 _PROCESS_ID = b"\x83Xv\x00\x0freply@000000000%b\x00\x00\x00\x00\x00\x00\x00\x01"
 """A process id in Erlang's external term format: NEW_PID_EXT with a node name, a number, serial 0 and creation 1."""

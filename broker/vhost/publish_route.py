@@ -15,6 +15,7 @@ from leveret.broker.amqp.fastpath import split_address
 from leveret.broker.amqp.properties import (
     FLAG_REPLY_TO,
     PERSISTENT_MODE,
+    REPLY_TO,
     Properties,
     build,
     checked,
@@ -29,7 +30,6 @@ from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.interfaces import ClientChannel
 from leveret.broker.queue.queue import SMALL, Queue
 from leveret.broker.vhost.copies import is_stored_by, saved_among
-from leveret.broker.vhost.direct_reply_to import REPLY_TO
 from leveret.broker.vhost.firehose import Firehose
 from leveret.broker.vhost.tail import ExchangeTap
 from leveret.confirm.channel_confirms import ChannelConfirms
@@ -329,9 +329,10 @@ def inspect(payload: bytes) -> PropertyDemands | None:
 
 
 def inspect_unique(data: bytes, at: int, end: int, word: int) -> PropertyDemands | None:
-    """Check a property list in a frame without decoding it; `UNKNOWN` if it is malformed.
+    """Check a property list in a frame without decoding it; `UNKNOWN` if a decoder has to judge it.
 
-    The list begins at `at`, after its flags `word`, none of which is in `ASKS_SOMETHING`, and ends at `end`.
+    The list begins at `at`, after its flags `word`, none of which is in `NEEDS_DECODER`, and ends at `end`. The result
+    has no headers: it is for a plain route.
     """
     stop, mode = list_end(data, at, word)
     if stop != end:

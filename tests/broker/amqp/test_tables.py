@@ -7,7 +7,8 @@ from hypothesis import given, strategies as st
 from pamqp import decode as pamqp_decode, encode as pamqp_encode
 
 from leveret.broker.amqp import tables
-from leveret.broker.amqp.errors import MalformedTable
+from leveret.broker.amqp.errors import MalformedTable, TableTooLarge
+from leveret.broker.amqp.tables import MAX_ENTRIES, decode_table, encode_table, plain_end
 
 octet_text = st.binary(max_size=40).map(lambda octets: octets.decode("utf-8", "surrogateescape"))
 
@@ -98,6 +99,54 @@ def test_agrees_with_pamqp(mapping):
     assert len(data) == stop
     assert as_plain(pamqp_decode.field_table(data)[1]) == tables.plain(decoded)
     assert data == tables.encode_table(decoded)
+
+
+@given(typed_tables, st.binary(max_size=9), st.data())
+def test_what_needs_no_decoder_is_accepted_by_it(table, before, data):
+    """A table with an end is one for the decoder, up to there, and has no field of routing keys, however it is changed."""
+    octets = bytearray(encode_table(table))
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(0, len(octets) - 1))
+        octets[at] = data.draw(st.one_of(st.just((octets[at] + 1) % 256), st.integers(0, 255)))
+    whole = before + octets + bytes(data.draw(st.integers(0, 300)))
+    try:
+        end = plain_end(whole, len(before))
+    except IndexError:
+        return
+    if 0 <= end <= len(whole):
+        found, stop = decode_table(whole, len(before), end)
+        assert end == stop
+        assert not {"CC", "BCC"} & set(found)
+
+
+@given(typed_tables)
+def test_most_tables_need_no_decoder(table):
+    """Only fields of routing keys, deep levels and large numbers of floats need one."""
+    octets = encode_table(table)
+    routed = any(name in octets for name in (b"\x02CC", b"\x03BCC"))
+    exotic = any(pattern in octets for pattern in (b"d\x7f", b"d\xff", b"f\x7f", b"f\xff"))
+    deep = levels(("table", table)) > 4
+    assert routed or exotic or deep or len(octets) > 4000 or len(octets) == plain_end(octets, 0)
+
+
+def levels(field):
+    """Return the number of levels of a value: 0 of a scalar."""
+    kind, value = field
+    if kind not in ("table", "array"):
+        return 0
+    return 1 + max(map(levels, value.values() if kind == "table" else value), default=0)
+
+
+@pytest.mark.parametrize("octets", [b"V", b"\1xV"], ids=["array", "table"])
+def test_a_table_with_many_values_needs_a_decoder(octets):
+    """No table beyond the limit of values has an end."""
+    values = octets * (MAX_ENTRIES + 1)
+    if octets == b"V":
+        values = b"\1xA" + len(values).to_bytes(4, "big") + values
+    table = len(values).to_bytes(4, "big") + values
+    with pytest.raises(TableTooLarge):
+        decode_table(table, 0, len(table))
+    assert -1 == plain_end(table, 0)
 
 
 @given(st.binary(max_size=200))

@@ -43,6 +43,8 @@ from leveret.broker.amqp.fastpath import (
     shortstr,
     unpack_frame,
 )
+from leveret.broker.amqp.properties import REPLY_TO
+from leveret.broker.amqp.tables import Table
 from leveret.broker.channel import channel as channel_module, transaction
 from leveret.broker.channel.settings import Limits
 from leveret.broker.connection import receive_loop
@@ -335,7 +337,22 @@ PLAIN: tuple[dict[str, Any], ...] = (
     {"headers": {"CC": ("array", [("longstr", "q2"), ("longstr", "q3")])}},
     {"headers": {"BCC": ("array", [("longstr", "q1")]), "x": ("signedint", 1)}},
 )
-WRONG: tuple[dict[str, Any], ...] = ({"expiration": "never"}, {"user_id": "other"})
+WRONG: tuple[dict[str, Any], ...] = (
+    {"expiration": "never"},
+    {"user_id": "other"},
+    {"message_id": "1", "reply_to": REPLY_TO},
+    {"message_id": "1", "headers": {"CC": ("longstr", "no array")}},
+)
+
+HEADERS: tuple[Table, ...] = (
+    {},
+    {"eta": ("void", None), "limits": ("array", [("void", None), ("table", {"x": ("bool", True)})])},
+    {"x": ("signedint", 1)},  # the headers exchange asks for it
+    {"CC": ("array", [("longstr", "q2")])},
+    {"BCC": ("array", [("longstr", "q3")])},
+    {"inner": ("table", {"CC": ("signedint", 1)}), "near": ("double", 0.5)},
+)
+"""Headers of messages that differ from one to the next anyway."""
 
 
 class Script:
@@ -422,6 +439,12 @@ class Script:
             found |= chosen.choice(
                 ({"expiration": "60000"}, {"user_id": "guest"}, {"type": "t", "app_id": "a"})
             )
+        if chosen.random() < 0.3:
+            found["headers"] = {"id": ("longstr", text)} | chosen.choice(HEADERS)
+        if chosen.random() < 0.1:
+            found["reply_to"] = chosen.choice(("", text))
+        if chosen.random() < 0.02:
+            found |= chosen.choice(WRONG)
         return found
 
     def _body(self, size: int, like: bytes) -> bytes:
@@ -930,7 +953,18 @@ def test_more_kinds_of_properties_than_are_remembered():
 
 @pytest.mark.parametrize("before", [0, 1, 2, 5])
 @pytest.mark.parametrize(
-    "octets", [b"\x00\x80\x09short", b"\x00\x80\x02more", b"\x00\x40\x00\x00", b"\x00\xc0\x01i" + bytes(9)]
+    "octets",
+    [
+        b"\x00\x80\x09short",
+        b"\x00\x80\x02more",
+        b"\x00\x40\x00\x00",
+        b"\x00\xc0\x01i" + bytes(9),
+        b"\x20\x80\0\0\0\5\1nS\0\0\0\1i",
+        b"\x20\x80\0\0\0\3\1n?\1i",
+        b"\x20\x80\0\0\0\x0b\1nd\x7f\xf0\0\0\0\0\0\0\1i",
+        b"\x20\x80\0\0\0\2\5n\1i",
+        b"\x20\x80\0\0",
+    ],
 )
 def test_a_malformed_list_of_unique_properties_is_refused_wherever_it_stands(before, octets):
     """Alone, or after others of the same method frame, it closes the connection, and those before it have arrived."""
@@ -945,6 +979,17 @@ def test_a_malformed_list_of_unique_properties_is_refused_wherever_it_stands(bef
 
     assert "541" in str(session.ordered[0][-1])
     assert before == session.node.vhosts["/"].queues["q1"].ready_count
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_properties_require_is_checked_in_a_run_of_unique_ones(wrong: dict[str, Any]):
+    """A publish that is refused for its properties is refused after others that differ in theirs, too."""
+    session = Session(whole)
+    good = [publish_frames("q1", message_id=str(number)) for number in range(3)]
+    session.feed([b"".join((*good, publish_frames("q1", **{"message_id": "x", **wrong})))])
+
+    assert "PRECONDITION_FAILED" in str(session.ordered[1][-1])
+    assert 3 == session.node.vhosts["/"].queues["q1"].ready_count
 
 
 def test_publishes_in_a_row_with_unique_properties_are_counted():

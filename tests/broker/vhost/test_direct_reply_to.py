@@ -2,9 +2,10 @@
 
 import pytest
 
+from leveret.broker.amqp.properties import REPLY_TO
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, REPLY_TO, is_reply_name
+from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, is_reply_name
 from leveret.broker.vhost.vhost import VHost
 
 

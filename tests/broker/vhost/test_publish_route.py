@@ -2,9 +2,8 @@
 
 import pytest
 
-from leveret.broker.amqp.properties import build
+from leveret.broker.amqp.properties import REPLY_TO, build
 from leveret.broker.errors import AMQPError
-from leveret.broker.vhost.direct_reply_to import REPLY_TO
 from leveret.broker.vhost.publish_route import PERSISTENT, PERSISTENT_REQUEST, REQUEST, inspect
 
 
