@@ -276,8 +276,7 @@ def _lines_of_queue(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _lines_of_retention(facts: Mapping[str, Any]) -> Iterator[str]:
     since = "" if facts["oldest"] is None else f", acked since {moment(facts['oldest'])}"
-    least = "" if facts["exact"] else "at least "
-    yield f"retains {least}{counted(facts['messages'], 'acked message')} with {facts['bytes']} bytes{since}"
+    yield f"retains {counted(facts['messages'], 'acked message')} with {facts['bytes']} bytes{since}"
     for cause, count in facts["skipped"].items():
         yield f"  {counted(count, 'acked message')} not retained: {cause}"
 
@@ -352,21 +351,17 @@ def retention_of(queue: Queue) -> dict[str, Any] | None:
     """Return what a queue retains of the messages that were acked; None if it retains nothing.
 
     Returns:
-        `messages` and `bytes` that are retained; `exact`, false if there may be more messages, because those of an
-        earlier run of the broker are counted when they leave; `oldest`, the time of the first ack (ms since the epoch;
-        None if there is none, or it is not in memory); `skipped`, the numbers of acked messages that were not
-        retained, by cause.
+        `messages` that are retained, and `bytes` of their contents; `oldest`, the time of the first ack (ms since the
+        epoch; None if there is none); `skipped`, the numbers of acked messages that were not retained, by cause.
     """
     retention = queue.retention
     retained = queue.retained
     if retention is None or retained is None:
         return None
-    messages = retained.ready_count
     return {
-        "messages": queue.retained_count,
-        "exact": bool(retention.retained.is_counted),
-        "bytes": 0 if retained.limits is None else retained.limits.octets,
-        "oldest": (retained.backing.head_expires() if messages else None) or None,
+        "messages": retained.ready_count,
+        "bytes": retained.log.kept_octets,
+        "oldest": retained.log.segments[0].time if retained.ready_count else None,
         "skipped": dict(sorted(retention.skipped.items())),
     }
 

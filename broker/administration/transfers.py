@@ -320,7 +320,7 @@ def shown(number: int, transfer: Transfer) -> dict[str, Any]:
         "dry_run": wish.is_dry,
         "state": str(transfer.state),
         "error": transfer.error,
-        "messages": max(transfer.total, transfer.examined),  # bundles of an earlier run are counted when read
+        "messages": max(transfer.total, transfer.examined),  # some may come back meanwhile
         "examined": transfer.examined,
         "matched": transfer.matched,
         "done": transfer.done,

@@ -115,7 +115,7 @@ def queue_fields(call: Call) -> Fields:
         "next_due": lambda queue: ABSENT if queue.next_due is None else queue.next_due,
         "ids_known": lambda queue: ABSENT if queue.ids is None else queue.ids.count,
         "messages_repeated": lambda queue: ABSENT if queue.ids is None else queue.counts().repeated,
-        "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained_count,
+        "messages_retained": lambda queue: ABSENT if queue.retained is None else queue.retained.ready_count,
         "message_bytes": paging(_octets),
         "message_bytes_ready": paging(lambda each: each.ram_octets + each.away_octets + each.delta_octets),
         "message_bytes_unacknowledged": paging(lambda each: each.unacked_octets + each.unacked_away_octets),

@@ -119,9 +119,9 @@ QUEUES: tuple[Group, ...] = (
         gauge("queue_ids_known", "Ids of messages that a queue knows, of which some may have expired", "levels.ids"),
     ), prefix="leveret_"),
     Group("queue_retention", QUEUE_LABELS, (
-        gauge("queue_messages_retained", "Acknowledged messages retained for a replay; after a start at least so many",
+        gauge("queue_messages_retained", "Acknowledged messages retained for a replay",
               "levels.retained"),
-        gauge("queue_messages_retained_bytes", "Size of the bodies of retained messages", "levels.retained_octets"),
+        gauge("queue_messages_retained_bytes", "Size of retained messages", "levels.retained_octets"),
     ), prefix="leveret_"),
     Group("queue_health", QUEUE_LABELS, (
         gauge("queue_without_consumer", "1 if messages wait and the queue lacks a consumer; 0 for dead letters, and "

@@ -489,18 +489,12 @@ class Queue:
         return None if self.limits is None else self.limits.retention
 
     @property
-    def retained(self) -> "Queue | None":
-        """The queue of its retained messages (`broker.queue.retained_queue`), up to date; None if it retains none."""
+    def retained(self) -> Any:
+        """Its retained messages (`broker.queue.retained_queue.RetainedQueue`), up to date; None if it retains none."""
         if self.retention is None:
             return None
-        retained = cast("Queue", self.retention.retained)
-        retained.settle()
-        return retained
-
-    @property
-    def retained_count(self) -> int:
-        """Number of its retained messages; at least so many while bundles of an earlier run are among them."""
-        return 0 if self.retention is None else self.retention.retained.message_count
+        self.retention.retained.settle()
+        return self.retention.retained
 
     @property
     def hold(self) -> Hold | None:

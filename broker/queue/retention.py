@@ -1,7 +1,7 @@
 """Retention: acked messages of a queue go to its retained ones, in the commit that has their acks.
 
 Theory. A queue that retains has a `Retention`, which its acks go to instead of its backing queue (`take`). Each acked
-message is appended to a second queue, which no listing shows (`broker.queue.retained_queue`). It leaves its own queue
+message is appended to a stream, which no listing shows (`broker.queue.retained_queue`). It leaves its own queue
 as a message that moves, so after a kill it is in one of the two. Its publisher gets the confirm when it is safe in
 either: a message that is acked before its commit is written to the retained ones only.
 
@@ -21,15 +21,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from leveret.broker.amqp.properties import is_persistent, may_expire
-from leveret.broker.queue.bundle import (
-    ALONE_OCTETS,
-    BUNDLE_OCTETS,
-    RetainedBatch,
-    are_alike,
-    are_small,
-    record_octets,
-)
+from leveret.broker.amqp.properties import may_expire
 from leveret.broker.queue.interfaces import OwningQueue, RetainedMessages
 from leveret.confirm.promise import joined
 from leveret.storage.message import Message, Moved, Persistent, header_frame, moving
@@ -38,7 +30,6 @@ from leveret.storage.queues.backing_queue import Fetched
 STEP = 512  # number of messages between two checks of the time
 HAS_EXPIRATION, LARGE, DISK_FULL = "own expiration", "too large", "disk full"
 """Causes for which an acked message is not retained."""
-BUNDLES = 16  # a bundle has at most this part of the retained bytes: the oldest ones leave whole
 
 
 class Retention:
@@ -264,77 +255,41 @@ class Retention:
         return waiting
 
     def _keep(self, messages: Collection[tuple[int, Message]]) -> tuple[list[int], list[int]]:
-        """Append messages by seq_id (-1: no longer in the queue) to the retained ones: small ones in bundles.
+        """Append messages by seq_id (-1: no longer in the queue) to the retained ones.
 
         Returns the seq_ids of those that are in this commit, and of those that are not retained. The others are removed
         when their files are written.
         """
-        most = self.retained.settings.max_octets or 0
-        share = min(BUNDLE_OCTETS, most // BUNDLES, self._blob_threshold // 2)
-        if messages and self._keep_alike([message for _, message in messages], share):
-            return [seq_id for seq_id, _ in messages], []
-        alone = min(share, ALONE_OCTETS)
-        batch = RetainedBatch()
+        kept: list[Message] = []
         moved: list[int] = []
         left: list[int] = []
-        octets = 0
-        is_saved = False
-        kind: type[Message] | None = None
-        header = b""
+        header: bytes | None = None
         for seq_id, message in messages:
             content = message.content
-            if type(message) is not kind or not content.startswith(header):  # else it is as the last one
-                kind = None
-                if may_expire(content):
-                    self.skipped[HAS_EXPIRATION] += 1
+            if header is None or not content.startswith(header):  # else it is as the last one
+                header = None
+                if cause := self._obstacle(message):
+                    self.skipped[cause] += 1
                     left.append(seq_id)
                     continue
-                if len(content) > most and message.body_size > most:
-                    self.skipped[LARGE] += 1
-                    left.append(seq_id)
-                    continue
-                is_saved = self._is_saved(message)
-                kind, header = type(message), header_frame(content)
-            size = record_octets(message)
-            if size > alone:
-                batch.end_bundle()
-                octets = 0
-                copy = self._saved(seq_id, message) if is_saved else message
-                batch.add_alone(copy, is_saved=is_saved)
-                if isinstance(copy, Moved):
-                    continue
-            else:
-                octets += size
-                if octets > share or is_saved is not batch.is_saved:
-                    batch.end_bundle()
-                    batch.is_saved = is_saved
-                    octets = size
-                batch.bundle.append(message)
-            moved.append(seq_id)
-        batch.end_bundle()
-        if batch.messages:
-            self.retained.keep(batch.messages, largest=batch.largest, persistent=batch.persistent)
+                header = header_frame(content)
+            if len(content) < self._blob_threshold:
+                kept.append(message)
+                moved.append(seq_id)
+                continue
+            copy = self._copied(seq_id, message)
+            kept.append(copy)
+            if not isinstance(copy, Moved):
+                moved.append(seq_id)
+        if kept:
+            self.retained.keep(kept)
         return moved, left
 
-    def _keep_alike(self, messages: list[Message], share: int) -> bool:
-        """Gather messages for bundles of at most `share` bytes if they are small and alike; return whether they are."""
-        first = messages[0]
-        if may_expire(first.content) or not are_alike(messages) or not are_small(messages, share):
-            return False
-        self.retained.gather(messages, share, is_saved=self._is_saved(first))
-        return True
-
-    def _is_saved(self, message: Message) -> bool:
-        """Return whether a message, and all that are alike, are to be written to disk."""
-        queue = self._queue
-        return queue.durable and (message.persistent or queue.saves_all or is_persistent(message.content))
-
-    def _saved(self, seq_id: int, message: Message) -> Persistent:
-        """Return a large message to be written to disk: itself if that is still to be done for its queue."""
-        if type(message) is Persistent and message.open_copies and not message.msg_id:
-            message.open_copies += 1  # one write, and one promise, for both
-            return message
-        return self._copied(seq_id, message)
+    def _obstacle(self, message: Message) -> str:
+        """Return why a message is not retained; '' if it is."""
+        if may_expire(message.content):
+            return HAS_EXPIRATION
+        return LARGE if len(message.content) > (self.retained.settings.max_octets or 0) else ""
 
     def _copied(self, seq_id: int, message: Message) -> Persistent:
         """Return a copy to be written; the original of a very large one stays until then."""

@@ -52,7 +52,7 @@ class QueueSettings:
     """The effective confirm mode, one of `confirm.modes.CONFIRM_MODES`; it may differ from the requested one
     (`queue_settings`)."""
     retain_for: int = 0  # time in ms for which acked messages are retained for a replay; 0 to retain none
-    retain_octets: int = RETAIN_OCTETS  # maximum total body size of retained messages in bytes
+    retain_octets: int = RETAIN_OCTETS  # maximum total size of retained messages in bytes
     allow_hold: bool = False  # true to hold messages with `x-deliver-at` or `x-delay` until then
     hold_until_header: str | None = None  # name of another header with such a time; None for none
     max_held: int | None = None  # maximum number of held messages

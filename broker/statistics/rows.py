@@ -116,8 +116,8 @@ def queue_levels(queue: Queue, paging: PagingCounts) -> QueueLevels:
         promises,
         int(lacks_acks(queue)),
         int(is_unserved(queue)),
-        0 if retained is None else queue.retained_count,
-        0 if retained is None or retained.limits is None else retained.limits.octets,
+        0 if retained is None else retained.ready_count,
+        0 if retained is None else retained.log.kept_octets,
         queue.held_count,
         0 if queue.ids is None else queue.ids.count,
     )

@@ -22,10 +22,8 @@ from typing import Any, NamedTuple, Protocol
 
 from leveret.broker.amqp.properties import is_persistent
 from leveret.broker.errors import NotYet
-from leveret.broker.queue.bundle import is_bundle, unbundled
 from leveret.broker.queue.max_length import FULL
 from leveret.broker.queue.queue import Queue
-from leveret.broker.queue.retained_queue import RetainedQueue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.scheduling.wall_timers import Timer
@@ -245,7 +243,7 @@ class Transfer:
     def _walk(self) -> Any:
         source = self.wish.source
         source.settle()
-        self.total = ready_count(source)
+        self.total = source.backing.ready_count
         walk = source.backing.walk()
         answer: Any = None
         while self._may_go_on():
@@ -255,8 +253,7 @@ class Transfer:
                 return
             answer = None
             if isinstance(found, Piece):
-                for part in parts(found):
-                    yield from self._use(part)
+                yield from self._use(found)
             else:
                 answer = yield found
 
@@ -349,8 +346,10 @@ class Transfer:
     def _has_expired(self, peeked: Peeked) -> bool:
         if not peeked.expires:
             return False
-        limits = self.wish.source.limits
-        return peeked.expires <= (self._host.context.clock() if limits is None else limits.expiry.now())
+        source, now = self.wish.source, self._host.context.clock()
+        if self.wish.action is Action.REPLAY:
+            return peeked.expires <= now - (source.settings.max_age or 0)
+        return peeked.expires <= (now if source.limits is None else source.limits.expiry.now())
 
     def _obstacle(self, message: Message, resolved: Resolved | None) -> str:
         """Return why the destination cannot take a message; '' if it can, and then count it there."""
@@ -437,23 +436,3 @@ def send(
         copies.forward(queue, is_new=is_new)
     copies.finish()
     return not copies.stays
-
-
-def ready_count(source: Queue) -> int:
-    """Return the number of ready messages, those of bundles too; there may be more bundles from an earlier run."""
-    return source.message_count if isinstance(source, RetainedQueue) else source.backing.ready_count
-
-
-def parts(piece: Piece) -> Iterator[Piece]:
-    """Yield the parts of a piece: each bundle of retained messages as its messages, and what is between bundles."""
-    others: list[Peeked] = []
-    for peeked in piece.messages:
-        if not is_bundle(peeked.message):
-            others.append(peeked)
-            continue
-        if others:
-            yield piece._replace(messages=others)
-            others = []
-        yield piece._replace(messages=[peeked._replace(message=each) for each in unbundled(peeked.message)])
-    if others:
-        yield piece._replace(messages=others)

@@ -314,7 +314,7 @@ class VHost:
         `before` had the messages of a retention that was ended since the start, which are being removed.
         """
         qid = retained_qid(queue.qid)
-        backing = self._make_backing(qid, {})
+        backing = self._make_backing(qid, {"x-queue-type": ("longstr", STREAM)})
         if before is not None:
             backing.follow(before)
         retained = RetainedQueue(

@@ -13,28 +13,31 @@ from leveret.storage.message import Message, Persistent
 
 RUN_OCTETS = 64 * 1024
 """Content bytes after which a run ends: about those of a block."""
+ALONE_OCTETS = 16 * 1024
+"""Bytes of a content that has a record of its own: a run would save nothing."""
 _COUNT = Struct(">I")
 
 
 class Run(Persistent):
     """The messages of a run in memory, as the message of one entry; its `address` and `content` are not used."""
 
-    __slots__ = ("messages",)
+    __slots__ = ("_told", "messages")
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    def __init__(self, messages: Sequence[Message], *, is_told: bool = True) -> None:
         super().__init__(b"", b"", 0, None, 0, 1)
         self.copies = 0  # its contents are in its record
         self.messages = messages
+        self._told = messages if is_told else ()  # those that wait to hear that they are on disk
 
     def accepted(self) -> None:
         """All of them are on disk, or were deleted with their stream."""
-        for message in self.messages:
+        for message in self._told:
             if message.persistent:
                 message.accepted()  # type: ignore[attr-defined] # it is a `Persistent`
 
     def refused(self) -> None:
         """They cannot be written now: their publishes are nacked."""
-        for message in self.messages:
+        for message in self._told:
             if message.persistent:
                 message.refused()  # type: ignore[attr-defined] # as above
 

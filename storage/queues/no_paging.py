@@ -1,6 +1,6 @@
 """Operations of backing queues that page nothing to disk, and read no message back for a delivery: they do nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from leveret.storage.message import Message
@@ -33,7 +33,7 @@ class NoPaging:
     follow = came_before = count_returns = note_returns = set_lazy = _nothing
     awaited = _none
 
-    def before_commit(self, callback: object) -> bool:
+    def before_commit(self, callback: Callable[[], object]) -> bool:
         """Return false: nothing waits for a commit."""
         del callback
         return False
@@ -49,15 +49,32 @@ class AppendOnly(NoPaging):
 
     __slots__ = ()
 
+    next_seq: int
     head_is_new = False
     lost_octets = 0
     ack = requeue = _nothing  # the messages are in their places
+    unstored = _nothing  # entries that found no space stay in the tail, and are written later
+    _unacked_tables = _none
     octets_of = drop = purge = _zero  # no message is unacked for its log, and only retention deletes any
 
     def unacked_messages(self, seq_ids: Iterable[int]) -> tuple[list[tuple[int, Message]], list[int]]:
         """Return none: no message is unacked for its log."""
         del seq_ids
         return [], []
+
+    def publish_delivered(
+        self, messages: list[Message], *, ack_required: bool, persistent: bool = False, expires: int = 0
+    ) -> Sequence[int]:
+        """Append messages: none goes straight to a consumer."""
+        del ack_required, persistent
+        return self.publish(messages, expires=expires)
+
+    def publish(self, messages: Collection[Message], *, expires: int = 0) -> Sequence[int]:
+        """Append messages, with the time of the append (epoch ms); return their offsets."""
+        raise NotImplementedError
+
+    def _end(self) -> int:
+        return self.next_seq
 
     def fetch(self, count: int, *, ack_required: bool) -> Fetched:
         """Take nothing: readers take chunks."""

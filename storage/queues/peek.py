@@ -359,6 +359,11 @@ class Looks:
         return Portion([], stop)
 
 
+def changed(steps: Steps[T], change: Callable[[T], T]) -> Steps[T]:
+    """Return the steps of a look, with another result."""
+    return change((yield from steps))
+
+
 def steps_of(portion: Portion) -> PortionSteps:
     """Return a portion that needs no read."""
     yield from ()

@@ -18,7 +18,7 @@ Hot path: see docs/performance.md.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
 from math import inf
 from operator import attrgetter
@@ -26,7 +26,7 @@ from operator import attrgetter
 from leveret.storage.journal.blocks import NO_RETURNS, STORED, Entry, RunEntry
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import BODIES, DELTA, Loaded, LoadRequest, Range
-from leveret.storage.journal.runs import RUN_OCTETS, Run, messages_of
+from leveret.storage.journal.runs import ALONE_OCTETS, RUN_OCTETS, Run, messages_of
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.journal.stream_rows import SEGMENTS, Segment, segment_key, segment_row, set_back
 from leveret.storage.message import Message, Persistent
@@ -43,13 +43,11 @@ from leveret.storage.queues.chunks import Chunk, ChunkCache, Copies, Dress, chun
 from leveret.storage.queues.delta import NO_GAPS
 from leveret.storage.queues.no_paging import AppendOnly
 from leveret.storage.queues.pager import LOAD_OCTETS, Pager
-from leveret.storage.queues.peek import Looks, Part, Places, Snapshot, Stretch
+from leveret.storage.queues.peek import Looks, Part, Places, Snapshot, Stretch, changed
 from leveret.storage.queues.stream_offsets import ConsumerOffsets, Reach, RunningSearch, search
 from leveret.storage.queues.stream_tail import StreamTail
 
 AHEAD = 2  # chunks that are read ahead of a reader
-ALONE_OCTETS = 16 * 1024
-"""Bytes of a content that has a record of its own: a run would save nothing."""
 CHUNK = 512
 """Maximum number of offsets of a chunk: one step of the event loop makes it."""
 SEGMENT_OCTETS = 64 * 1024 * 1024
@@ -88,6 +86,7 @@ class StreamLog(AppendOnly, Looks):
         "_wanted",
         "damaged",
         "deleted",
+        "is_beside",
         "journal_fresh",
         "journal_paged",
         "journaled",
@@ -128,6 +127,7 @@ class StreamLog(AppendOnly, Looks):
         """The offset at which the batch that was stored last begins."""
         self.octets = 0
         """Content bytes of all messages so far, those that were deleted included."""
+        self.is_beside = False  # True if a queue writes it beside itself: it has no readers and no publishers
         self.unacked_count = 0
         """Deliveries that readers have not acked; kept by the owner."""
         self.offsets = ConsumerOffsets(pager, qid)
@@ -187,8 +187,12 @@ class StreamLog(AppendOnly, Looks):
         del persistent, small
         messages = list(messages)
         first = self.next_seq
+        is_told = not self.is_beside
         most = ALONE_OCTETS if self.pager is None else min(ALONE_OCTETS, self.pager.blob_threshold)
-        alone = [len(each.content) >= most or (each.persistent and each.copies != 1) for each in messages]  # type: ignore[attr-defined] # it is a `Persistent`
+        alone = [
+            len(each.content) >= most or (is_told and each.persistent and each.copies != 1)  # type: ignore[attr-defined] # it is a `Persistent`
+            for each in messages
+        ]
         at = 0
         for is_alone, group in groupby(alone) if True in alone else ((False, alone),):
             part = messages[at : at + len(list(group))]
@@ -217,17 +221,18 @@ class StreamLog(AppendOnly, Looks):
             stop = min(count, at + CHUNK - offset % CHUNK, at + self.segment - offset % self.segment)
             stop = bisect_left(ends, ends[at] + min(RUN_OCTETS, end - self.octets), at + 1, stop)
             if stop > at + 1:
-                run = Run(messages[at:stop])
+                run = Run(messages[at:stop], is_told=not self.is_beside)
                 self._add(RunEntry(offset, run, ends[stop] - ends[at], expires=time))
             else:
                 self._append_one(messages[at], time)
             at = stop
 
     def _append_one(self, message: Message, time: int) -> None:
-        if not isinstance(message, Persistent):
-            message = Persistent(message.address, message.content, message.channel_id, None, 0, 1)
         size = len(message.content)
-        if message.copies == 1 and (self.pager is None or size < self.pager.blob_threshold):
+        is_small = self.pager is None or size < self.pager.blob_threshold
+        if not isinstance(message, Persistent) or (self.is_beside and is_small):
+            message = Persistent(message.address, message.content, message.channel_id, None, 0, 1)
+        if message.copies == 1 and is_small:
             message.copies = 0  # its body is in its record: a start need not count references
         if message.copies or self.octets >= self._segment_end(time):
             self._begin_segment(time, message)
@@ -245,7 +250,7 @@ class StreamLog(AppendOnly, Looks):
             return
         journal = pager.journal
         journal.octets += OVERHEAD * entry.span
-        messages = messages_of(message)
+        messages = () if self.is_beside else messages_of(message)
         if any(each.persistent and each.publisher is not None for each in messages):  # type: ignore[attr-defined] # as above
             journal.urgent = True
         if entry.span > 1 or size < pager.blob_threshold:
@@ -298,9 +303,6 @@ class StreamLog(AppendOnly, Looks):
         else:
             self.on_loaded()
 
-    def unstored(self, entries: Iterable[Entry]) -> None:
-        """Do nothing: entries that found no space stay in the tail, and are written later (called by the journal)."""
-
     def trim(self, needed: float) -> None:
         """Forget stored messages at the head of the tail that no reader needs; `needed` is the first offset that is."""
         if self.pager is not None:
@@ -311,9 +313,15 @@ class StreamLog(AppendOnly, Looks):
     def retain(self, max_octets: float, since: float) -> None:
         """Delete segments from the head while there are more than `max_octets`, or their messages came before `since`.
 
-        `since` is in epoch ms. The last segment stays, and those of which messages are not on disk yet.
+        `since` is in epoch ms. Segments with messages that are not on disk yet stay, and so does the last one, unless a
+        queue writes the stream beside itself.
         """
         rows = self.segments
+        if rows and self.is_beside:
+            rows = [
+                *rows,
+                Segment(self.next_seq, int(min(rows[-1].time + self.segment_ms, 1 << 62)), self.octets),
+            ]
         count = 0
         while count + 1 < len(rows) and rows[count + 1].first <= self._stored.stop:
             if self.octets - rows[count].before <= max_octets and rows[count + 1].time > since:
@@ -321,7 +329,7 @@ class StreamLog(AppendOnly, Looks):
             count += 1
         if not count:
             return
-        gone, self.segments = rows[:count], rows[count:]
+        gone, self.segments = rows[:count], self.segments[count:]
         first = self.first
         self._tail.forget_before(first)
         for chunk in [chunk for chunk in self._chunks if chunk.stop <= first]:
@@ -332,6 +340,15 @@ class StreamLog(AppendOnly, Looks):
             for segment in gone:
                 journal.delete(SEGMENTS, segment_key(self.qid, segment.first))
             journal.sweep(self.qid, gone[0].first, first, paged=False)
+
+    def follow(self, last: object) -> None:
+        """Begin behind the offsets of a deleted stream with this id, the messages of which are being removed."""
+        if isinstance(last, StreamLog):
+            self.next_seq = self.last_batch = self._safe.stop = self._stored.stop = last.next_seq
+
+    def before_commit(self, callback: Callable[[], object]) -> bool:
+        """Call back when the next commit begins; false if nothing will call."""
+        return self.pager is not None and self.pager.journal.before_cut(callback)
 
     # -- reads ------------------------------------------------------------------------------------------------------
 
@@ -471,21 +488,17 @@ class StreamLog(AppendOnly, Looks):
 
     def portion(self, most: int, after: int | None = None, *, backwards: bool = False) -> PortionSteps:
         """Look at the next messages, as readers get them; see `Inspection.portion`."""
-        return self._seen(super().portion(most, after, backwards=backwards))
-
-    def _seen(self, steps: PortionSteps) -> PortionSteps:
-        portion = yield from steps
-        return portion._replace(messages=[self._as_read(each) for each in portion.messages])
+        steps = super().portion(most, after, backwards=backwards)
+        return changed(steps, lambda found: found._replace(messages=list(map(self._as_read, found.messages))))
 
     def peek(self, most: int | None = None) -> Peeking:
         """Look at the messages, as readers get them; see `Inspection.peek`."""
-        return self._all_seen(super().peek(most))
-
-    def _all_seen(self, steps: Peeking) -> Peeking:
-        look = yield from steps
-        return look._replace(ready=[self._as_read(each) for each in look.ready])
+        steps = super().peek(most)
+        return changed(steps, lambda found: found._replace(ready=list(map(self._as_read, found.ready))))
 
     def _as_read(self, peeked: Peeked) -> Peeked:
+        if self.is_beside:
+            return peeked
         copy = Copies(self._dress).copy(peeked.seq_id, peeked.message.address, peeked.message.content)
         return peeked._replace(message=message_of_copy(copy), expires=0)
 
@@ -495,12 +508,6 @@ class StreamLog(AppendOnly, Looks):
     def _front(self) -> Iterable[Entry]:
         is_known = self._tail_first <= self.first
         return self._tail.unrolled(range(self.first, self.next_seq)) if is_known else ()
-
-    def _unacked_tables(self) -> tuple[Mapping[int, Entry], ...]:
-        return ()
-
-    def _end(self) -> int:
-        return self.next_seq
 
     def _snapshot(self) -> Snapshot:
         assert self.pager is not None  # noqa: S101 - as above
@@ -568,13 +575,6 @@ class StreamLog(AppendOnly, Looks):
     def saved(self) -> Recovered:
         """Return the state for `recover` at the next start, as a variable queue does; all must be on disk."""
         return Recovered(self.ready_count, self.first, self.next_seq, self.kept_octets)
-
-    def publish_delivered(
-        self, messages: list[Message], *, ack_required: bool, persistent: bool = False, expires: int = 0
-    ) -> Sequence[int]:
-        """Append messages: none goes straight to a consumer."""
-        del ack_required, persistent
-        return self.publish(messages, expires=expires)
 
     def delete(self) -> None:
         """Delete the stream: nothing else may be called."""

@@ -564,7 +564,7 @@ class Check:
             with self._reporting(SEGMENTS):
                 qid, segment = read_segment(key, value)
                 where = f"{SEGMENTS} {qid}/{segment.first}"
-                if qid not in queues:
+                if owner_qid(qid) not in queues:
                     self._report(where, "a segment of a stream that does not exist", damage=False)
                 if before is not None and before[0] == qid and before[1].before > segment.before:
                     self._report(where, "fewer bytes come before it than before an older one")

@@ -6,7 +6,6 @@ from doubles.fakes import Client, DiskNode, Node, queue_declare
 
 from leveret.broker.amqp.commands import Basic, make
 from leveret.broker.amqp.tables import Table
-from leveret.broker.queue.bundle import unbundled
 from leveret.broker.queue.queue import Queue
 
 HOUR = 3_600_000
@@ -78,14 +77,14 @@ def consume_together(client: Client, *bodies: bytes, **options: Any) -> None:
 
 
 def contents(backing: Any) -> list[bytes]:
-    """Return the bodies of the ready messages of a backing queue, those of bundles too, without taking them."""
+    """Return the bodies of the ready messages of a backing queue, without taking them."""
     steps = backing.peek()
     answer = None
     while True:
         try:
             wanted = steps.send(answer)
         except StopIteration as stopped:
-            return [each.body for peeked in stopped.value.ready for each in unbundled(peeked.message)]
+            return [peeked.message.body for peeked in stopped.value.ready]
         answer = wanted() if wanted is not None else None
 
 

@@ -87,6 +87,7 @@ def test_times_condition_and_limit_choose(node):
     for number in range(6):
         times.append(now(node))
         consume(client, b"%d" % number, headers={"n": ("signedint", number)})
+        commit(node)
         node.pass_time(1000)
 
     assert 6 == replay(node, chosen=Chosen(is_dry=True))["done"]
@@ -101,11 +102,12 @@ def test_nothing_past_its_retention_is_replayed(node):
     """A message whose retention is over is not replayed, even if it is still there."""
     client = Client(node)
     consume(client, b"old")
+    commit(node)
     node.pass_time(1000)
     consume(client, b"new")
     commit(node)
     node.clock.now += (HOUR - 1000) / 1000  # no timer has run
-    backing = queue(node).retained.backing  # type: ignore[union-attr]
+    backing = queue(node).retained.backing
     assert 2 == backing.ready_count
 
     found = replay(node)
@@ -113,7 +115,7 @@ def test_nothing_past_its_retention_is_replayed(node):
     assert [b"new"] == ready(node, "to")
 
 
-def test_a_bundle_past_its_retention_is_not_replayed(monkeypatch, node):
+def test_messages_of_a_record_past_its_retention_are_not_replayed(monkeypatch, node):
     """Messages acked together whose retention is over are not replayed; a replay that looked at none of them would."""
     client = Client(node)
     consume_together(client, b"1", b"2", b"3")
@@ -129,7 +131,7 @@ def test_a_bundle_past_its_retention_is_not_replayed(monkeypatch, node):
     assert 0 < replay(node)["done"]
 
 
-def test_single_messages_of_a_bundle_are_chosen(node):
+def test_single_messages_of_a_record_are_chosen(node):
     """Condition and limit of a replay are those of single messages, also of such that were acked together."""
     client = Client(node)
     for number in range(4):
@@ -143,7 +145,7 @@ def test_single_messages_of_a_bundle_are_chosen(node):
     if isinstance(node, DiskNode):
         commit(node)
         found = node.killed()
-        assert (1, 4) == (queue(found).retained_count, replay(found)["messages"])
+        assert (4, 4) == (queue(found).retained.ready_count, replay(found)["messages"])
         found.disk.close()
 
 
@@ -234,14 +236,14 @@ def test_the_explanation_of_a_queue_has_what_it_retains(node):
         except StopIteration as stopped:
             found = stopped.value
 
-    assert {"messages": 1, "bytes": 5, "skipped": {"own expiration": 1}} == {
+    assert {"messages": 1, "bytes": 36, "skipped": {"own expiration": 1}} == {
         key: found["retention"][key] for key in ("messages", "bytes", "skipped")
     }
     assert now(node) == found["retention"]["oldest"]
     assert [
         line
         for line in found["lines"]
-        if line.startswith("retains 1 acked message with 5 bytes, acked since")
+        if line.startswith("retains 1 acked message with 36 bytes, acked since")
     ]
     assert "  1 acked message not retained: own expiration" in found["lines"]
     assert f"  retain-for = {RETAIN['x-retain-for'][1]}   from argument x-retain-for" in found["lines"]
