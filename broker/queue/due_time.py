@@ -6,7 +6,8 @@ may name one further header, as Celery's `eta`: ISO 8601 (without an offset it i
 without a value. Times have 63 bits: some 292 million years.
 """
 
-from datetime import UTC, datetime
+import math
+from datetime import UTC, datetime, timedelta
 
 from leveret.broker.amqp.properties import headers_in
 from leveret.broker.amqp.tables import INTEGERS, Field, Table, split_fields
@@ -16,6 +17,7 @@ _SIGNED = 2**31
 NOTHING: Field = ("void", None)
 _NUMBERS = INTEGERS | {"double", "float"}
 LATEST = 2**63 - 1  # the latest time (epoch ms) of a held message
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_10000 = 253_402_300_800_000
 _MILLISECONDS = 100_000_000_000
 """Numbers from this on are milliseconds (since March 1973), lower ones are seconds (until the year 5138)."""
@@ -160,11 +162,12 @@ def _is_number(text: str) -> bool:
 
 
 def _milliseconds(number: float) -> int:
-    return int(number) if number >= _MILLISECONDS else int(number * 1000)
+    """Return the first millisecond that is not before a time: nothing is released early."""
+    return math.ceil(number if number >= _MILLISECONDS else round(number * 1000, 2))  # a product is not exact
 
 
 def _iso(text: str) -> int:
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
-    return max(0, int(time.timestamp() * 1000))
+    return max(0, -((_EPOCH - time) // timedelta(milliseconds=1)))
