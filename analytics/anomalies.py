@@ -4,16 +4,14 @@ A rate is unusual when its distance from the median of its hour of the day is ma
 hour's rates. Unlike mean and standard deviation, median and median distance are not distorted by the outliers.
 """
 
-from functools import reduce
-from operator import or_
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from leveret.analytics.figures import Panel, Series, at, panels
 from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
 from leveret.analytics.reading import Input, clocks_of
-from leveret.analytics.series import BEFORE, FULL_US, NEAR_MS, QUEUE, clocks, steps
+from leveret.analytics.series import BEFORE, FULL_US, NEAR_MS, QUEUE, clocks, each, query, steps
 
 RATES: Final = ("pub", "delivered", "acked")
 FAR: Final = 6.0  # number of robust deviations from which a rate is unusual
@@ -35,7 +33,6 @@ def compute(data: Input) -> dict[str, DataFrame]:
     """Return `unusual`, `shown` and `days`, and `limits` if the node has rows."""
     # Every step of `rated` is per queue, so rows are partitioned only once.
     rows = data.grouped(data.table("queue_interval"), *QUEUE)
-    nodes = data.table("node_interval") if data.has("node_interval") else None
     clock = clocks_of(data)
     rates = judged(rows, clock, is_folded=data.is_folded)
     if data.is_small:
@@ -48,10 +45,11 @@ def compute(data: Input) -> dict[str, DataFrame]:
     made = {
         "unusual": unusual.orderBy("start", *_SERIES),
         "shown": shown(rates, few).orderBy(*_SERIES, "time"),
-        "days": rows.agg(((F.max("ts") - F.min("ts")) / DAY_MS).alias("days")),
+        "days": rows.selectExpr(f"(max(ts) - min(ts)) / {DAY_MS} AS days"),
     }
-    if nodes is not None:
-        made["limits"] = limits(nodes).orderBy("node", "what")
+    if data.has("node_interval"):
+        nodes = data.table("node_interval")
+        made["limits"] = limits(nodes, clocks(nodes)).orderBy("node", "what")
     return made
 
 
@@ -64,35 +62,28 @@ def rated(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> Dat
     is spread over all of them only if an expected row is missing, or if the row may stand for several that were folded
     and then has the weight of all of them.
     """
-    taken = steps(rows, "queue_interval", RATES, before=["ts"]).join(F.broadcast(clocks), ["node", "boot_id"])
-    interval = F.col("interval_us")
-    quiet = (F.round(F.col("step_us") / interval) - 1).cast("int")
-    is_whole = F.col("step_us") <= (F.lit(NEAR_MS * 1000) if is_folded else FULL_US + 2 * interval)
+    longest_us = f"{NEAR_MS * 1000}" if is_folded else f"{FULL_US} + 2 * interval_us"
+    intervals = "IF(is_two, 1, greatest(1, quiet + 1))" if is_folded else "1"
+    rate = "IF(is_quiet, 0D, d_{0} * 1e6 / IF(is_two, interval_us, greatest(interval_us, step_us))) AS {0}"
     # A step of a time in which nothing happened and an interval in which everything did is two parts, others are one.
-    parts = F.when(F.col("is_two"), F.array(F.lit(True), F.lit(False))).otherwise(F.array(F.lit(False)))
-    increases = [f"d_{name}" for name in RATES]
-    split = taken.select(
-        *(*QUEUE, "ts", f"{BEFORE}ts", "step_us", "interval_us", *increases),
-        quiet.alias("quiet"),
-        ((quiet > 0) & is_whole).alias("is_two"),
-    ).select("*", F.explode(parts).alias("is_quiet"))
-    until = F.col("ts") - F.round(interval / 1000).cast("bigint")
-    over_us = F.when(F.col("is_two"), interval).otherwise(F.greatest(interval, "step_us"))
-    one = F.lit(1)
-    intervals = (
-        F.when(F.col("is_two"), one).otherwise(F.greatest(one, F.col("quiet") + 1)) if is_folded else one
-    )
-    is_quiet = F.col("is_quiet")
-    return split.select(
-        *QUEUE,
-        "interval_us",
-        F.when(F.col("is_two") & ~is_quiet, until).otherwise(F.col(f"{BEFORE}ts")).alias("after"),
-        F.when(is_quiet, until).otherwise(F.col("ts")).alias("ts"),
-        F.when(is_quiet, F.col("quiet")).otherwise(intervals).alias("intervals"),
-        *[
-            F.when(is_quiet, F.lit(0.0)).otherwise(F.col(f"d_{name}") * 1e6 / over_us).alias(name)
-            for name in RATES
-        ],
+    return query(
+        f"""
+        WITH timed AS (
+            SELECT /*+ BROADCAST(clocks) */ *, CAST(round(step_us / interval_us) - 1 AS INT) AS quiet
+            FROM {{taken}} JOIN {{clocks}} AS clocks USING (node, boot_id)
+        ),
+        judged AS (SELECT *, quiet > 0 AND step_us <= {longest_us} AS is_two FROM timed),
+        split AS (
+            SELECT *, explode(IF(is_two, array(true, false), array(false))) AS is_quiet,
+                ts - CAST(round(interval_us / 1000) AS BIGINT) AS until
+            FROM judged
+        )
+        SELECT {", ".join(QUEUE)}, interval_us, IF(is_two AND NOT is_quiet, until, {BEFORE}ts) AS after,
+            IF(is_quiet, until, ts) AS ts, IF(is_quiet, quiet, {intervals}) AS intervals, {each(rate, RATES)}
+        FROM split
+        """,
+        taken=steps(rows, "queue_interval", RATES, before=["ts"]),
+        clocks=clocks,
     )
 
 
@@ -101,131 +92,92 @@ def judged(rows: DataFrame, clocks: DataFrame, *, is_folded: bool = False) -> Da
 
     These are `after`, `ts`, `intervals` and `RATES` as in `rated`, and a `usual_...` and a `z_...` for each of `RATES`.
     """
-    rates = rated(rows, clocks, is_folded=is_folded).withColumn("hour", F.hour(F.timestamp_millis("ts")))
-    group = Window.partitionBy(*QUEUE, "hour")
-
-    def median(value: Column) -> Column:
-        return F.percentile(value, 0.5, F.col("intervals")).over(group)
-
-    def z(name: str) -> Column:
-        usual = F.col(f"usual_{name}")
-        spread = F.greatest(NORMAL * F.col(f"distance_{name}"), LEAST_SHARE * usual, F.lit(1.0))
-        return F.when(F.col("known_us") >= ENOUGH_US, (F.col(name) - usual) / spread)
-
-    return (
-        rates.select(
-            "*",
-            F.sum(F.col("intervals") * F.col("interval_us")).over(group).alias("known_us"),
-            *[median(F.col(name)).alias(f"usual_{name}") for name in RATES],
+    window = f"WINDOW hours AS (PARTITION BY {', '.join(QUEUE)}, hour)"
+    spread = f"greatest({NORMAL}D * distance_{{0}}, {LEAST_SHARE}D * usual_{{0}}, 1D)"
+    z = f"IF(known_us >= {ENOUGH_US}, ({{0}} - usual_{{0}}) / {spread}, NULL) AS z_{{0}}"
+    return query(
+        f"""
+        WITH rates AS (SELECT *, hour(timestamp_millis(ts)) AS hour FROM {{rated}}),
+        usual AS (
+            SELECT *, sum(intervals * interval_us) OVER hours AS known_us,
+                {each("percentile({0}, 0.5D, intervals) OVER hours AS usual_{0}", RATES)}
+            FROM rates {window}
+        ),
+        apart AS (
+            SELECT *, {each("percentile(abs({0} - usual_{0}), 0.5D, intervals) OVER hours AS distance_{0}", RATES)}
+            FROM usual {window}
         )
-        .select(
-            "*",
-            *[
-                median(F.abs(F.col(name) - F.col(f"usual_{name}"))).alias(f"distance_{name}")
-                for name in RATES
-            ],
-        )
-        .select(
-            *QUEUE,
-            "after",
-            "ts",
-            "intervals",
-            *RATES,
-            *[f"usual_{name}" for name in RATES],
-            *[z(name).alias(f"z_{name}") for name in RATES],
-        )
+        SELECT {", ".join((*QUEUE, "after", "ts", "intervals", *RATES))}, {each("usual_{0}", RATES)}, {each(z, RATES)}
+        FROM apart
+        """,
+        rated=rated(rows, clocks, is_folded=is_folded),
     )
 
 
 def of_each(rates: DataFrame) -> DataFrame:
     """Return a row for each rate of the result of `judged`: `what` it is of, `rate`, `usual` and `z`."""
-    each = [
-        F.struct(
-            F.lit(name).alias("what"),
-            F.col(name).alias("rate"),
-            F.col(f"usual_{name}").alias("usual"),
-            F.col(f"z_{name}").alias("z"),
-        )
-        for name in RATES
-    ]
-    common = (*QUEUE, "after", "ts", "intervals")
-    return rates.select(*common, F.explode(F.array(*each)).alias("one")).select(*common, "one.*")
+    one = each("struct('{0}' AS what, {0} AS rate, usual_{0} AS usual, z_{0} AS z)", RATES)
+    return rates.selectExpr(*QUEUE, "after", "ts", "intervals", f"inline(array({one}))")
 
 
 def runs(rates: DataFrame) -> DataFrame:
     """Return each time that a rate was unusual in at least `IN_A_ROW` successive intervals."""
+    key = ", ".join(_SERIES)
     # Unusual rates are few: only these are taken apart and put in order.
-    some = reduce(or_, [F.coalesce(F.abs(f"z_{name}") > FAR, F.lit(False)) for name in RATES])
-    order = Window.partitionBy(*_SERIES).orderBy("ts")
-    goes_on = (F.col("after") == F.lag("ts").over(order)) & (F.col("side") == F.lag("side").over(order))
-    return (
-        of_each(rates.filter(some))
-        .filter(F.abs("z") > FAR)
-        .withColumn("side", F.signum("z"))
-        .withColumn("changed", (~F.coalesce(goes_on, F.lit(False))).cast("int"))
-        .withColumn(
-            "run", F.sum("changed").over(order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    some = " OR ".join(f"abs(z_{name}) > {FAR}D" for name in RATES)
+    return query(
+        f"""
+        WITH far AS (SELECT *, signum(z) AS side FROM {{rates}} WHERE abs(z) > {FAR}D),
+        changing AS (
+            SELECT *, NOT coalesce(after = lag(ts) OVER series AND side = lag(side) OVER series, false) AS is_new
+            FROM far WINDOW series AS (PARTITION BY {key} ORDER BY ts)
+        ),
+        numbered AS (
+            SELECT *, sum(CAST(is_new AS INT)) OVER (
+                PARTITION BY {key} ORDER BY ts ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS run
+            FROM changing
         )
-        .groupBy(*_SERIES, "run")
-        .agg(
-            F.timestamp_millis(F.min("ts")).alias("start"),
-            F.timestamp_millis(F.max("ts")).alias("end"),
-            F.sum("intervals").alias("intervals"),
-            F.max_by("rate", F.abs("z")).alias("rate"),
-            F.max_by("usual", F.abs("z")).alias("usual"),
-            F.max_by("z", F.abs("z")).alias("z"),
-        )
-        .filter(F.col("intervals") >= IN_A_ROW)
-        .drop("run")
+        SELECT {key}, timestamp_millis(min(ts)) AS start, timestamp_millis(max(ts)) AS end,
+            sum(intervals) AS intervals, {each("max_by({0}, abs(z)) AS {0}", ("rate", "usual", "z"))}
+        FROM numbered GROUP BY {key}, run HAVING sum(intervals) >= {IN_A_ROW}
+        """,
+        rates=of_each(rates.filter(some)),
     )
 
 
 def shown(rates: DataFrame, few: DataFrame) -> DataFrame:
     """Return the rates of a few series, for the figure; `rates`: a result of `judged`."""
-    return (
-        of_each(rates.join(few.select(*QUEUE), list(QUEUE), "left_semi"))
-        .join(few, list(_SERIES))
-        .select(*_SERIES, F.timestamp_millis("ts").alias("time"), "rate", F.col("usual").alias("median"))
-    )
+    some = of_each(rates.join(few.select(*QUEUE), list(QUEUE), "left_semi")).join(few, list(_SERIES))
+    return some.selectExpr(*_SERIES, "timestamp_millis(ts) AS time", "rate", "usual AS median")
 
 
-def limits(nodes: DataFrame) -> DataFrame:
+def limits(nodes: DataFrame, clocks: DataFrame) -> DataFrame:
     """Return the distances of memory and disk from their limits, and the hours until these are reached.
 
     Only a node's last boot is used, and of it the last hour. `hours_left` is 0 if the limit is reached, and null if the
-    distance does not shrink or the rows cover less than `LEAST_TREND_US`.
+    distance does not shrink or the rows cover less than `LEAST_TREND_US`. `clocks`: those of the rows.
     """
-    recent = (
-        nodes.join(F.broadcast(clocks(nodes).filter("is_last")), ["node", "boot_id"])
-        .filter(F.col("mono_us") > F.col("until_us") - TREND_US)
-        .withColumn("hours", (F.col("mono_us") - F.col("until_us")) / 3.6e9)
-    )
-    left: dict[str, Column] = {
-        "memory": F.col("mem_limit") - F.col("mem_used"),
-        # a broker without a disk reports -1
-        "disk": F.when(F.col("disk_free") >= 0, F.col("disk_free") - F.col("disk_limit")),
-    }
-    each = recent.select(
-        "node",
-        "hours",
-        F.explode(
-            F.array(*[F.struct(F.lit(what).alias("what"), room.alias("room")) for what, room in left.items()])
-        ).alias("one"),
-    ).select("node", "hours", "one.*")
-    found = (
-        each.filter(F.col("room").isNotNull())
-        .groupBy("node", "what")
-        .agg(
-            F.max_by("room", "hours").alias("room"),
-            F.when(
-                F.max("hours") - F.min("hours") >= LEAST_TREND_US / 3.6e9, F.regr_slope("room", "hours")
-            ).alias("per_hour"),
+    # A broker without a disk reports -1.
+    return query(
+        f"""
+        WITH recent AS (
+            SELECT /*+ BROADCAST(clocks) */ node, (mono_us - until_us) / 3.6e9 AS hours, inline(array(
+                struct('memory' AS what, mem_limit - mem_used AS room),
+                struct('disk' AS what, IF(disk_free >= 0, disk_free - disk_limit, NULL) AS room)
+            ))
+            FROM {{nodes}} JOIN {{clocks}} AS clocks USING (node, boot_id)
+            WHERE is_last AND mono_us > until_us - {TREND_US}
+        ),
+        found AS (
+            SELECT node, what, max_by(room, hours) AS room,
+                IF(max(hours) - min(hours) >= {LEAST_TREND_US} / 3.6e9, regr_slope(room, hours), NULL) AS per_hour
+            FROM recent WHERE room IS NOT NULL GROUP BY node, what
         )
+        SELECT *, CASE WHEN room <= 0 THEN 0D WHEN per_hour < 0 THEN room / -per_hour END AS hours_left FROM found
+        """,
+        nodes=nodes,
+        clocks=clocks,
     )
-    hours_left = F.when(F.col("room") <= 0, F.lit(0.0)).when(
-        F.col("per_hour") < 0, F.col("room") / -F.col("per_hour")
-    )
-    return found.withColumn("hours_left", hours_left)
 
 
 def describe(written: Written) -> Page:

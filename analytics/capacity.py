@@ -12,12 +12,12 @@ nothing is estimated.
 from typing import Final
 
 from pyarrow.dataset import field
-from pyspark.sql import DataFrame, Window, functions as F
+from pyspark.sql import DataFrame
 
 from leveret.analytics.figures import Panel, Series, panels
 from leveret.analytics.job import Job, Page, Row, Section, Written, number_of, texts
 from leveret.analytics.reading import Input
-from leveret.analytics.series import steps
+from leveret.analytics.series import each, query, steps
 
 COUNTERS: Final = ("published", "cpu_user_us", "cpu_sys_us")
 LATE_US: Final = 10_000
@@ -37,32 +37,24 @@ def compute(data: Input) -> dict[str, DataFrame]:
 
 def loads(rows: DataFrame) -> DataFrame:
     """Return for each interval of a node: publish rate, processor utilisation, lateness."""
-    taken = steps(rows, "node_interval", COUNTERS, ("loop_lag_p99_us",))
-    cpu_us = F.col("d_cpu_user_us") + F.col("d_cpu_sys_us")
-    return taken.select(
-        "node",
-        "ts",
-        F.col("d_published").alias("published"),
-        cpu_us.alias("cpu_us"),
-        (F.col("d_published") * 1e6 / F.col("step_us")).alias("rate"),
-        (cpu_us / F.col("step_us")).alias("busy"),
-        F.col("loop_lag_p99_us").alias("late_us"),
+    return steps(rows, "node_interval", COUNTERS, ("loop_lag_p99_us",)).selectExpr(
+        *("node", "ts", "d_published AS published", "d_cpu_user_us + d_cpu_sys_us AS cpu_us"),
+        *("d_published * 1e6 / step_us AS rate", "(d_cpu_user_us + d_cpu_sys_us) / step_us AS busy"),
+        "loop_lag_p99_us AS late_us",
     )
 
 
 def by_rate(taken: DataFrame) -> DataFrame:
     """Return the medians of each node's intervals in groups of similar rates."""
-    order = Window.partitionBy("node").orderBy("rate")
-    return (
-        taken.filter(F.col("rate") > 0)
-        .withColumn("number", F.ntile(GROUPS).over(order))
-        .groupBy("node", "number")
-        .agg(
-            F.count("rate").alias("intervals"),
-            F.median("rate").alias("rate"),
-            F.median("busy").alias("busy"),
-            F.median("late_us").alias("late_us"),
+    return query(
+        f"""
+        WITH numbered AS (
+            SELECT *, ntile({GROUPS}) OVER (PARTITION BY node ORDER BY rate) AS number FROM {{taken}} WHERE rate > 0
         )
+        SELECT node, number, count(rate) AS intervals, {each("median({0}) AS {0}", ("rate", "busy", "late_us"))}
+        FROM numbered GROUP BY node, number
+        """,
+        taken=taken,
     )
 
 
@@ -75,41 +67,39 @@ def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
     null. `at_most_us` is all CPU time divided by all messages. `borne` is the greatest rate of a group that is not
     late, or of all intervals if none is; `late_from` the least of those above it that are.
     """
-    enough = (F.count("rate") >= FEW) & (F.regr_slope("busy", "rate") > 0)
-    believed = enough & (F.regr_r2("busy", "rate") >= EXPLAINED)
-    cost = taken.groupBy("node").agg(
-        F.count("rate").alias("intervals"),
-        F.max("rate").alias("greatest"),
-        F.when(believed, F.regr_slope("busy", "rate")).alias("slope"),
-        F.when(believed, F.regr_intercept("busy", "rate")).alias("rest"),
-        F.when(F.count("rate") >= FEW, F.regr_r2("busy", "rate")).alias("r2"),
-        F.try_divide(F.sum("cpu_us"), F.sum("published")).alias("at_most_us"),
-    )
-    is_late = F.col("late_us") > LATE_US
-    borne = grouped.groupBy("node").agg(F.max(F.when(~is_late, F.col("rate"))).alias("borne"))
-    late = (
-        grouped.join(borne, "node")
-        .filter(is_late & (F.col("borne").isNull() | (F.col("rate") > F.col("borne"))))
-        .groupBy("node")
-        .agg(F.min("rate").alias("late_from"))
-    )
-    saturated, farthest = (1 - F.col("rest")) / F.col("slope"), FARTHEST * F.col("greatest")
-    found = cost.join(late, "node", "left").join(borne, "node", "left")
-    return found.select(
-        "node",
-        "intervals",
-        (F.col("slope") * 1e6).alias("cpu_us"),
-        "at_most_us",
-        "rest",
-        "r2",
-        F.when(saturated <= farthest, saturated).alias("saturated_at"),
-        F.when(F.col("slope").isNotNull(), F.least(saturated, farthest)).alias("at_least"),
-        # Groups are of similar rates: if none is late, the greatest rate is on time, not only the median of its group.
-        F.when(F.col("late_from").isNull() & F.col("borne").isNotNull(), F.col("greatest"))
-        .otherwise(F.col("borne"))
-        .alias("borne"),
-        "late_from",
-        "greatest",
+    believed = f"IF(slope > 0 AND r2 >= {EXPLAINED}D, {{0}}, NULL) AS {{0}}"
+    # Groups are of similar rates: if none is late, the greatest rate is on time, not only the median of its group.
+    return query(
+        f"""
+        WITH lines AS (
+            SELECT node, count(rate) AS intervals, max(rate) AS greatest, regr_slope(busy, rate) AS slope,
+                regr_intercept(busy, rate) AS rest, IF(count(rate) >= {FEW}, regr_r2(busy, rate), NULL) AS r2,
+                try_divide(sum(cpu_us), sum(published)) AS at_most_us
+            FROM {{taken}} GROUP BY node
+        ),
+        costs AS (
+            SELECT node, intervals, greatest, r2, at_most_us, {each(believed, ("slope", "rest"))}
+            FROM lines
+        ),
+        on_time AS (
+            SELECT node, max(IF(late_us > {LATE_US}, NULL, rate)) AS on_time FROM {{grouped}} GROUP BY node
+        ),
+        late AS (
+            SELECT node, min(rate) AS late_from FROM {{grouped}} JOIN on_time USING (node)
+            WHERE late_us > {LATE_US} AND (on_time IS NULL OR rate > on_time) GROUP BY node
+        ),
+        ends AS (
+            SELECT *, (1 - rest) / slope AS saturated, {FARTHEST} * greatest AS farthest
+            FROM costs LEFT JOIN late USING (node) LEFT JOIN on_time USING (node)
+        )
+        SELECT node, intervals, slope * 1e6 AS cpu_us, at_most_us, rest, r2,
+            IF(saturated <= farthest, saturated, NULL) AS saturated_at,
+            IF(slope IS NULL, NULL, least(saturated, farthest)) AS at_least,
+            IF(late_from IS NULL AND on_time IS NOT NULL, greatest, on_time) AS borne, late_from, greatest
+        FROM ends
+        """,
+        taken=taken,
+        grouped=grouped,
     )
 
 

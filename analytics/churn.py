@@ -1,19 +1,20 @@
 """Job `churn`: connection and channel churn, failed logins, and the duration of alarms."""
 
 from collections import Counter
-from functools import reduce
+from collections.abc import Sequence
 from typing import Final
 
 from pyarrow.dataset import field
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from leveret.analytics.figures import Panel, panels, series_of
-from leveret.analytics.folding import times
+from leveret.analytics.folding import COUNTED as TIMES
 from leveret.analytics.job import Job, Page, Section, Written, number_of, texts
 from leveret.analytics.reading import Input
-from leveret.analytics.series import start_of_bin
+from leveret.analytics.series import each, query, start_of_bin
 
 COMING: Final = ("connection_opened", "connection_closed", "queue_created", "queue_deleted", "auth_failed")
+_SPAN: Final = "timestamp_millis(min(ts)) AS first, timestamp_millis(max(ts)) AS last"
 SHOWN: Final = 50
 NODES: Final = 20  # number of nodes in the figures, those with the most events
 
@@ -33,10 +34,19 @@ def compute(data: Input) -> dict[str, DataFrame]:
 
 def ends(*seen: DataFrame) -> DataFrame:
     """Return when each boot of each node was last seen: `until` (ms), and whether it `is_last`."""
-    each = [table.select("node", "boot_id", "ts") for table in seen]
-    boots = reduce(DataFrame.unionByName, each).groupBy("node", "boot_id").agg(F.max("ts").alias("until"))
-    latest = F.max("until").over(Window.partitionBy("node"))
-    return boots.withColumn("is_last", F.col("until") == latest)
+    return _all(
+        "SELECT node, boot_id, max(ts) AS until, max(ts) = max(max(ts)) OVER (PARTITION BY node) AS is_last "
+        "FROM ({rows}) GROUP BY node, boot_id",
+        "node, boot_id, ts",
+        seen,
+    )
+
+
+def _all(text: str, columns: str, seen: Sequence[DataFrame], **tables: DataFrame) -> DataFrame:
+    """Return the result of a query whose `rows` are all those of some tables."""
+    named = {f"table_{number}": table for number, table in enumerate(seen)}
+    rows = " UNION ALL ".join(f"SELECT {columns} FROM {{{name}}}" for name in named)
+    return query(text.replace("{rows}", rows), **named, **tables)
 
 
 def over_time(rows: DataFrame, seconds: int, *seen: DataFrame) -> DataFrame:
@@ -45,63 +55,55 @@ def over_time(rows: DataFrame, seconds: int, *seen: DataFrame) -> DataFrame:
     `rows`: events; `seconds`: length of a bin; `seen`: tables of the node, which say from when to when it is known;
     without any the events do.
     """
-    placed = rows.select("node", "kind", "detail", start_of_bin(F.col("ts"), seconds).alias("bin"))
-    known = reduce(DataFrame.unionByName, [table.select("node", "ts") for table in seen or (rows,)])
-    first, last = (start_of_bin(each("ts"), seconds) for each in (F.min, F.max))
-    bins = known.groupBy("node").agg(
-        F.explode(F.sequence(first, last, F.lit(seconds * 1000).cast("bigint"))).alias("bin")
-    )
-    counts = placed.groupBy("node", "bin").agg(
-        *[F.sum(F.when(F.col("kind") == kind, times()).otherwise(0)).alias(kind) for kind in COMING]
-    )
-    return (
-        bins.join(counts, ["node", "bin"], "left")
-        .fillna(0, list(COMING))
-        .select("node", F.timestamp_millis("bin").alias("time"), F.lit(seconds).alias("seconds"), *COMING)
+    start = start_of_bin("ts", seconds)
+    first, final = (start_of_bin(f"{end}(ts)", seconds) for end in ("min", "max"))
+    counts = ", ".join(f"sum(IF(kind = '{kind}', {TIMES}, 0)) AS {kind}" for kind in COMING)
+    return _all(
+        f"""
+        WITH bins AS (
+            SELECT node, explode(sequence({first}, {final}, {seconds * 1000}L)) AS bin FROM ({{rows}}) GROUP BY node
+        ),
+        counts AS (SELECT node, {start} AS bin, {counts} FROM {{events}} GROUP BY node, {start})
+        SELECT node, timestamp_millis(bin) AS time, {seconds} AS seconds, {each("coalesce({0}, 0) AS {0}", COMING)}
+        FROM bins LEFT JOIN counts USING (node, bin)
+        """,
+        "node, ts",
+        seen or (rows,),
+        events=rows,
     )
 
 
 def failures(rows: DataFrame) -> DataFrame:
     """Return the number of failed logins by address and user."""
-    return (
-        rows.filter(F.col("kind") == "auth_failed")
-        .groupBy(_detail("peer").alias("peer"), F.col("name").alias("user"))
-        .agg(F.sum(times()).alias("failed"), *_span())
+    return query(
+        f"""
+        SELECT try_element_at(detail, 'peer') AS peer, name AS user, sum({TIMES}) AS failed, {_SPAN}
+        FROM {{rows}} WHERE kind = 'auth_failed' GROUP BY try_element_at(detail, 'peer'), name
+        """,
+        rows=rows,
     )
 
 
 def clients(rows: DataFrame) -> DataFrame:
     """Return connections opened and closed by address and user, and their median duration."""
-    # A connection is named after both its ports: another one of the same name comes after the first has ended.
-    order = Window.partitionBy("node", "boot_id", "name").orderBy("mono_us")
-    known = rows.filter(F.col("kind").isin("connection_opened", "connection_closed"))
-    # Folded events have no connection of their own.
-    lasted = F.when(
-        (F.col("name") != "")
-        & (F.col("kind") == "connection_closed")
-        & (F.lag("kind").over(order) == "connection_opened"),
-        (F.col("mono_us") - F.lag("mono_us").over(order)) / 1e6,
-    )
-    return (
-        known.withColumn("lasted", lasted)
-        .groupBy(_detail("peer").alias("peer"), _detail("user").alias("user"))
-        .agg(
-            *[
-                F.sum(F.when(F.col("kind") == f"connection_{way}", times()).otherwise(0)).alias(way)
-                for way in ("opened", "closed")
-            ],
-            F.median("lasted").alias("median_s"),
-            *_span(),
+    # A connection is named after both its ports: another one of the same name comes after the first has ended. Folded
+    # events have no connection of their own.
+    return query(
+        f"""
+        WITH known AS (
+            SELECT try_element_at(detail, 'peer') AS peer, try_element_at(detail, 'user') AS user, kind, ts,
+                {TIMES} AS times,
+                IF(name != '' AND kind = 'connection_closed' AND lag(kind) OVER connection = 'connection_opened',
+                    (mono_us - lag(mono_us) OVER connection) / 1e6, NULL) AS lasted
+            FROM {{rows}} WHERE kind IN ('connection_opened', 'connection_closed')
+            WINDOW connection AS (PARTITION BY node, boot_id, name ORDER BY mono_us)
         )
+        SELECT peer, user, {each("sum(IF(kind = 'connection_{0}', times, 0)) AS {0}", ("opened", "closed"))},
+            median(lasted) AS median_s, {_SPAN}
+        FROM known GROUP BY peer, user
+        """,
+        rows=rows,
     )
-
-
-def _detail(name: str) -> Column:
-    return F.try_element_at("detail", F.lit(name))
-
-
-def _span() -> tuple[Column, Column]:
-    return F.timestamp_millis(F.min("ts")).alias("first"), F.timestamp_millis(F.max("ts")).alias("last")
 
 
 def alarms(rows: DataFrame, ends: DataFrame) -> DataFrame:
@@ -110,29 +112,28 @@ def alarms(rows: DataFrame, ends: DataFrame) -> DataFrame:
     An alarm that was active when the broker stopped, or at its last row before another boot, ends there. `rows`:
     events.
     """
-    order = Window.partitionBy("node", "boot_id", "name").orderBy("mono_us")
-    stops = rows.filter(F.col("kind") == "stop").groupBy("node", "boot_id")
-    paired = (
-        rows.filter(F.col("kind").isin("alarm_raised", "alarm_cleared"))
-        .withColumn("next", F.lead(F.struct("ts", "mono_us")).over(order))
-        .filter(F.col("kind") == "alarm_raised")
-        .join(F.broadcast(ends), ["node", "boot_id"])
-        .join(
-            F.broadcast(stops.agg(F.max(F.struct("ts", "mono_us")).alias("stopped"))),
-            ["node", "boot_id"],
-            "left",
-        )
-    )
-    end = F.coalesce("next", "stopped")
-    gone = F.when(~F.col("is_last"), F.col("until"))
-    return paired.select(
-        "node",
-        F.col("name").alias("alarm"),
-        F.timestamp_millis("ts").alias("start"),
-        F.timestamp_millis(F.coalesce(end["ts"], gone)).alias("end"),
-        F.coalesce((end["mono_us"] - F.col("mono_us")) / 60_000_000, (gone - F.col("ts")) / 60_000).alias(
-            "minutes"
+    return query(
+        """
+        WITH raised AS (
+            SELECT node, boot_id, kind, name AS alarm, ts, mono_us, lead(struct(ts, mono_us)) OVER alarm AS next
+            FROM {rows} WHERE kind IN ('alarm_raised', 'alarm_cleared')
+            WINDOW alarm AS (PARTITION BY node, boot_id, name ORDER BY mono_us)
         ),
+        stops AS (
+            SELECT node, boot_id, max(struct(ts, mono_us)) AS stopped FROM {rows} WHERE kind = 'stop'
+            GROUP BY node, boot_id
+        ),
+        ended AS (
+            SELECT /*+ BROADCAST(stops) */ *, coalesce(next, stopped) AS over, IF(NOT is_last, until, NULL) AS gone
+            FROM raised JOIN {ends} USING (node, boot_id) LEFT JOIN stops USING (node, boot_id)
+            WHERE kind = 'alarm_raised'
+        )
+        SELECT node, alarm, timestamp_millis(ts) AS start, timestamp_millis(coalesce(over.ts, gone)) AS end,
+            coalesce((over.mono_us - mono_us) / 60000000, (gone - ts) / 60000) AS minutes
+        FROM ended
+        """,
+        rows=rows,
+        ends=ends,
     )
 
 

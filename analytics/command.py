@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -25,8 +25,8 @@ from leveret.analytics.names import (
     NOT_LIMITED,
     SUMMARIES,
 )
-from leveret.analytics.objective import DEFAULT, Objective, ObjectiveError, parse as parse_objective
-from leveret.analytics.times import EXAMPLES, TimeError, parse
+from leveret.analytics.objective import DEFAULT, Objective, parse as parse_objective
+from leveret.analytics.times import EXAMPLES, parse
 
 FOLLOW_SECONDS: Final = 30
 LISTEN: Final = ("127.0.0.1", 15693)
@@ -40,78 +40,64 @@ _EPILOG: Final = "\b\nJobs:\n" + "\n".join(
 )
 
 
-def _settings(
-    _context: click.Context, _parameter: click.Parameter, texts: Sequence[str]
-) -> tuple[tuple[str, str], ...]:
-    """Parse `KEY=VALUE` settings."""
-    found = []
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise click.BadParameter(f"{text!r} is not KEY=VALUE")
-        found.append((key, value))
-    return tuple(found)
+def _parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return a click callback for an option whose text, or each of several, is parsed; a ValueError is for the user."""
+
+    def callback(_context: click.Context, _parameter: click.Parameter, given: Any) -> Any:
+        try:
+            return parse(given) if isinstance(given, str) else given and tuple(map(parse, given))
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return callback
 
 
-def _time(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
-    """Parse a time; return it in ms."""
-    if text is None:
-        return None
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ValueError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def _time(text: str) -> int:
+    """Return a time in ms."""
     try:
         return round(parse(text, datetime.now(UTC)).timestamp() * 1000)
-    except TimeError as error:
-        raise click.BadParameter(str(error)) from error
     except ModuleNotFoundError as error:
-        raise click.BadParameter(
+        raise ValueError(
             f"times in words need the package {error.name}: pip install 'leveret[analytics]'"
         ) from error
 
 
-def _objective(_context: click.Context, _parameter: click.Parameter, text: str) -> Objective:
-    """Parse an objective."""
-    try:
-        return parse_objective(text)
-    except ObjectiveError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def _location(_context: click.Context, _parameter: click.Parameter, text: str) -> Location:
-    """Parse a path or a URL."""
+def _location(text: str) -> Location:
+    """Return a path or a URL."""
     place = parse_location(text)
     if isinstance(place, Path) and place.is_file():
-        raise click.BadParameter(f"{text!r} is a file")
+        raise ValueError(f"{text!r} is a file")
     return place
 
 
-def _input(context: click.Context, parameter: click.Parameter, text: str | None) -> Location | None:
-    """Parse a path or a URL; a directory of this machine must be there."""
-    if text is None:
-        return None
-    place = _location(context, parameter, text)
+def _input(text: str) -> Location:
+    """Return a path or a URL; a directory of this machine must be there."""
+    place = _location(text)
     if isinstance(place, Path) and not place.is_dir():
-        raise click.BadParameter(f"directory {text!r} does not exist")
+        raise ValueError(f"directory {text!r} does not exist")
     return place
 
 
-def _duration(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    """Parse a duration; return it in seconds."""
-    if text is None:
-        return None
+def _duration(text: str) -> float:
+    """Return a duration in seconds."""
     found = re.fullmatch(r"([1-9]\d{0,6})(s|m|h)", text)
     if found is None:
-        raise click.BadParameter(f"{text!r} is not a number of seconds, minutes or hours: 30s, 10m, 2h")
+        raise ValueError(f"{text!r} is not a number of seconds, minutes or hours: 30s, 10m, 2h")
     return int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
-def _address(
-    _context: click.Context, _parameter: click.Parameter, text: str | None
-) -> tuple[str, int] | None:
-    """Parse `HOST:PORT`."""
-    if text is None:
-        return None
+def _address(text: str) -> tuple[str, int]:
+    """Return `HOST:PORT`."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the highest port
-        raise click.BadParameter(f"{text!r} is not HOST:PORT")
+        raise ValueError(f"{text!r} is not HOST:PORT")
     return host.strip("[]"), int(port)
 
 
@@ -123,7 +109,7 @@ def _address(
     "--input",
     "directory",
     metavar="DIR",
-    callback=_input,
+    callback=_parsed(_input),
     help="Input: the broker's export.dir, the records of bench.paper, or the output of `compact` (OUTPUT/tables); "
     "a path, or a URL that Spark understands (hdfs:, s3a:).",
 )
@@ -131,22 +117,22 @@ def _address(
     "--output",
     metavar="DIR",
     required=True,
-    callback=_location,
+    callback=_parsed(_location),
     help="Output: a directory for each job, with its tables in Parquet and report.html; a path or a URL.",
 )
 @click.option(
     "--since",
     metavar="TIME",
-    callback=_time,
+    callback=_parsed(_time),
     help=f"Only rows from this time on: {EXAMPLES}. Times are in UTC.",
 )
-@click.option("--until", metavar="TIME", callback=_time, help="Only rows up to this time.")
+@click.option("--until", metavar="TIME", callback=_parsed(_time), help="Only rows up to this time.")
 @click.option("--vhost", metavar="NAME", help="Only queues and exchanges of this virtual host.")
 @click.option("--queue", metavar="NAME", help="Only queues of this name.")
 @click.option(
     "--objective",
     metavar="SHARE",
-    callback=_objective,
+    callback=_parsed(parse_objective),
     default=DEFAULT.words(),
     show_default=True,
     help="The latency that users want, for its error budget.",
@@ -158,7 +144,7 @@ def _address(
     "--conf",
     "settings",
     metavar="KEY=VALUE",
-    callback=_settings,
+    callback=_parsed(_setting),
     multiple=True,
     help="Set a Spark configuration property; may be repeated.",
 )
@@ -179,14 +165,14 @@ def _address(
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    callback=_address,
+    callback=_parsed(_address),
     help=f"Address for --serve; by default {LISTEN[0]}:{LISTEN[1]}. There is no login: everybody who reaches it can "
     "read the pages.",
 )
 @click.option(
     "--keep-warm",
     metavar="DURATION",
-    callback=_duration,
+    callback=_parsed(_duration),
     help="Run the jobs in a process in the background, which keeps Spark for later commands with the same OUTPUT and "
     "ends when none has come for so long, such as 10m.",
 )

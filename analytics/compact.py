@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from leveret.analytics import paging
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.locations import has_files, source, url
 from leveret.analytics.reading import Input, InputError
 from leveret.analytics.schemas import Table, tables
-from leveret.analytics.series import contradictions
+from leveret.analytics.series import contradictions, query
 
 TABLES: Final = "tables"  # directory of the output that serves as input of the other jobs
 WRITTEN: Final = "written"
@@ -172,37 +172,36 @@ def validate(data: Input) -> dict[str, DataFrame]:
 
 def findings(rows: DataFrame, table: Table) -> DataFrame:
     """Return the rows of a table that contradict others or themselves, as `series.contradictions` does."""
-    checks: dict[str, Column] = {what: F.expr(text) for what, text in INVARIANTS.get(table.name, {}).items()}
+    checks = dict(INVARIANTS.get(table.name, {}))
     if table.has_clock and table.name != "event":
-        counters = table.of_kind("counter")
-        order = Window.partitionBy(*table.of_kind("key")).orderBy("mono_us")
-        rows = rows.withColumn("before", F.lag(F.struct("ts", "mono_us", *counters)).over(order))
-        moved = (F.col("ts") - F.col("before.ts")) * 1000 - (F.col("mono_us") - F.col("before.mono_us"))
-        checks |= {f"{name} decreased": F.col(name) < F.col(f"before.{name}") for name in counters}
-        checks["duplicate row"] = F.col("mono_us") == F.col("before.mono_us")
-        checks["wall clock was changed"] = F.abs(moved) > CLOCK_US
-    return contradictions(rows, checks).select(F.lit(table.name).alias("table"), "what", "rows")
+        counters, keys = table.of_kind("counter"), ", ".join(table.of_kind("key"))
+        rows = rows.selectExpr(
+            "*",
+            f"lag(struct({', '.join(('ts', 'mono_us', *counters))})) OVER (PARTITION BY {keys} ORDER BY mono_us) "
+            "AS before",
+        )
+        checks |= {f"{name} decreased": f"{name} < before.{name}" for name in counters}
+        checks["duplicate row"] = "mono_us = before.mono_us"
+        checks["wall clock was changed"] = (
+            f"abs((ts - before.ts) * 1000 - (mono_us - before.mono_us)) > {CLOCK_US}"
+        )
+    return contradictions(rows, checks).selectExpr(f"'{table.name}' AS table", "what", "rows")
 
 
 def gaps(nodes: DataFrame) -> DataFrame:
     """Return the times in which a running node wrote nothing for more than `GAP` times its usual interval."""
-    boot = Window.partitionBy("node", "boot_id")
-    steps = (
-        nodes.withColumn("before", F.lag("ts").over(boot.orderBy("mono_us")))
-        .withColumn("step", F.col("mono_us") - F.lag("mono_us").over(boot.orderBy("mono_us")))
-        .filter(F.col("step").isNotNull())
-    )
-    usual = steps.groupBy("node", "boot_id").agg(F.median("step").alias("usual"))
-    return (
-        steps.join(usual, ["node", "boot_id"])
-        .filter(F.col("step") > GAP * F.col("usual"))
-        .select(
-            "node",
-            "boot_id",
-            F.timestamp_millis("before").alias("start"),
-            F.timestamp_millis("ts").alias("end"),
-            ((F.col("step") - F.col("usual")) / 1e6).alias("missing_s"),
-        )
+    return query(
+        f"""
+        WITH following AS (
+            SELECT node, boot_id, ts, lag(ts) OVER boot AS before, mono_us - lag(mono_us) OVER boot AS step
+            FROM {{nodes}} WINDOW boot AS (PARTITION BY node, boot_id ORDER BY mono_us)
+        ),
+        usual AS (SELECT node, boot_id, median(step) AS usual FROM following GROUP BY node, boot_id)
+        SELECT node, boot_id, timestamp_millis(before) AS start, timestamp_millis(ts) AS end,
+            (step - usual) / 1e6 AS missing_s
+        FROM following JOIN usual USING (node, boot_id) WHERE step > {GAP}D * usual
+        """,
+        nodes=nodes,
     )
 
 

@@ -8,16 +8,17 @@ of the machine affect both, and each speed-up has its 95 % interval.
 import json
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 from pyarrow.dataset import field
-from pyspark.sql import DataFrame, SparkSession, Window, functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from leveret.analytics.figures import Panel, Panels, Series, panels
 from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
 from leveret.analytics.locations import Location, text_of
 from leveret.analytics.ratios import half_width, mean_of_ratios, paired, ratios
 from leveret.analytics.reading import Input, InputError
+from leveret.analytics.series import each, query
 
 BASELINES: Final = ("paper-baseline", "paper-standard", "default", "rabbitmq", "rabbitmq-plugins")
 """The lines that others are compared with; the first is what the paper divided by."""
@@ -69,14 +70,18 @@ def cuts(spark: SparkSession, directory: Location) -> tuple[float, float]:
 
 def counted_seconds(runs: DataFrame, samples: DataFrame, cut: tuple[float, float]) -> DataFrame:
     """Return the samples of the included seconds, with `since` and `length` of each."""
-    half = 0.5  # PerfTest's intervals do not end on whole seconds
-    order = Window.partitionBy("run_id").orderBy("t_s")
-    since = F.coalesce(F.lag("t_s").over(order), F.lit(0.0))
-    return (
-        samples.withColumn("since", since)
-        .withColumn("length", F.col("t_s") - F.col("since"))
-        .join(F.broadcast(runs.select("run_id", "dur_s")), "run_id")
-        .filter((F.col("since") >= cut[0] - half) & (F.col("t_s") <= F.col("dur_s") - cut[1] + half))
+    # PerfTest's intervals do not end on whole seconds, hence the half.
+    return query(
+        f"""
+        WITH timed AS (
+            SELECT *, coalesce(lag(t_s) OVER (PARTITION BY run_id ORDER BY t_s), 0D) AS since FROM {{samples}}
+        )
+        SELECT /*+ BROADCAST(runs) */ timed.*, t_s - since AS length, dur_s
+        FROM timed JOIN (SELECT run_id, dur_s FROM {{runs}}) AS runs USING (run_id)
+        WHERE since >= {cut[0]}D - 0.5D AND t_s <= dur_s - {cut[1]}D + 0.5D
+        """,
+        samples=samples,
+        runs=runs,
     )
 
 
@@ -96,7 +101,6 @@ def measured(
         F.median(F.when(confirming, F.col("c_p50"))).alias("confirm_p50_us"),
         F.median(F.when(confirming, F.col("c_p99"))).alias("confirm_p99_us"),
     )
-    each = F.col("messages")
     joined = (
         runs.join(costs.drop("v"), "run_id", "left")
         .join(steady, "run_id", "left")
@@ -104,10 +108,10 @@ def measured(
         .withColumns(
             {
                 "rate": F.least("published", "confirmed", "received"),
-                "cpu_us": F.try_divide(F.col("cpu_s") * 1e6, each),
-                "client_cpu_us": F.try_divide(F.col("client_cpu_s") * 1e6, each),
+                "cpu_us": F.expr("try_divide(cpu_s * 1e6, messages)"),
+                "client_cpu_us": F.expr("try_divide(client_cpu_s * 1e6, messages)"),
                 # One byte in all if there are none, as ratios need it.
-                "disk_bytes": F.try_divide(F.greatest("write_bytes", F.lit(1)), each),
+                "disk_bytes": F.expr("try_divide(greatest(write_bytes, 1), messages)"),
             }
         )
     )
@@ -128,16 +132,18 @@ def chosen(runs: DataFrame) -> DataFrame:
     A cell is measured again if one of its runs was disturbed: the first attempt without that counts, or else the last.
     One that has not all lines yet does not.
     """
-    cell = (*_CELL, "block")
-    most = F.max("lines").over(Window.partitionBy(*cell))
-    whole = F.col("lines") == F.col("most")
-    quiet = F.min(F.when(whole & (F.col("busiest") <= BUSY), F.col("rep")))
-    return (
-        runs.groupBy(*cell, "rep")
-        .agg(F.count_distinct("line").alias("lines"), F.max("other").alias("busiest"))
-        .withColumn("most", most)
-        .groupBy(*cell)
-        .agg(F.coalesce(quiet, F.max(F.when(whole, F.col("rep")))).alias("attempt"))
+    cell = ", ".join((*_CELL, "block"))
+    return query(
+        f"""
+        WITH attempts AS (
+            SELECT {cell}, rep, count(DISTINCT line) AS lines, max(other) AS busiest FROM {{runs}} GROUP BY {cell}, rep
+        ),
+        known AS (SELECT *, lines = max(lines) OVER (PARTITION BY {cell}) AS is_whole FROM attempts)
+        SELECT {cell}, coalesce(min(IF(is_whole AND busiest <= {BUSY}D, rep, NULL)), max(IF(is_whole, rep, NULL)))
+            AS attempt
+        FROM known GROUP BY {cell}
+        """,
+        runs=runs,
     )
 
 
@@ -146,49 +152,43 @@ def autocorrelations(counted: DataFrame) -> DataFrame:
 
     Near 0, the seconds of a run are as independent as runs; near 1, a run is hardly more than one measurement.
     """
-    order = Window.partitionBy("run_id").orderBy("batch")
-    rate = F.least("published", "confirmed", "received")
-    batches = (
-        counted.groupBy("run_id", F.floor((F.col("since") + 0.5) / BATCH_SECONDS).alias("batch"))
-        .agg(F.try_divide(F.sum(rate * F.col("length")), F.sum("length")).alias("mean"))
-        .withColumn("before", F.lag("mean").over(order))
-        .filter(F.col("before").isNotNull())
+    return query(
+        f"""
+        WITH batches AS (
+            SELECT run_id, floor((since + 0.5D) / {BATCH_SECONDS}D) AS batch,
+                try_divide(sum(least(published, confirmed, received) * length), sum(length)) AS mean
+            FROM {{counted}} GROUP BY run_id, floor((since + 0.5D) / {BATCH_SECONDS}D)
+        ),
+        pairs AS (SELECT *, lag(mean) OVER (PARTITION BY run_id ORDER BY batch) AS before FROM batches)
+        SELECT run_id, nullif(corr(mean, before), double('NaN')) AS autocorrelation FROM pairs
+        WHERE before IS NOT NULL GROUP BY run_id
+        """,
+        counted=counted,
     )
-    found = F.corr("mean", "before")
-    return batches.groupBy("run_id").agg(F.when(~F.isnan(found), found).alias("autocorrelation"))
 
 
 def summarised(runs: DataFrame) -> DataFrame:
     """Return a row for each cell and line: mean rate with its 95 % interval over the blocks, latency, cost."""
-
-    def counter(name: str) -> Any:
-        return F.try_divide(F.sum(F.try_element_at("counters", F.lit(name))), F.sum("messages"))
-
-    found = runs.groupBy(*_CELL, "line").agg(
-        F.count("rate").alias("runs"),
-        F.avg("rate").alias("mean_rate"),
-        half_width("rate").alias("half"),
-        F.avg("published").alias("mean_published"),
-        (F.avg("confirm_p50_us") / 1000).alias("confirm_p50_ms"),
-        (F.avg("confirm_p99_us") / 1000).alias("confirm_p99_ms"),
-        *[F.avg(name).alias(name) for name in ("cpu_us", "client_cpu_us")],
-        F.try_divide(F.sum("write_bytes"), F.sum("messages")).alias("disk_bytes"),
-        *[counter(name).alias(name) for name in ("commits", "flushes", "early")],
-        F.avg("other").alias("other"),
-        F.avg("autocorrelation").alias("autocorrelation"),
-        F.min(_safety()).alias("safety"),
+    key = ", ".join((*_CELL, "line"))
+    counter = "try_divide(sum(try_element_at(counters, '{0}')), sum(messages)) AS {0}"
+    unsynced = f"broker = 'rabbitmq' AND try_cast(split_part(version, '.', 1) AS INT) >= {UNSYNCED}"
+    safety = f"CASE WHEN mode != 'standard' THEN '{CONSUMED}' WHEN {unsynced} THEN '{NOT_SYNCED}' ELSE '{ON_DISK}' END"
+    return query(
+        f"""
+        WITH found AS (
+            SELECT {key}, count(rate) AS runs, avg(rate) AS mean_rate, {half_width("rate")} AS half,
+                avg(published) AS mean_published,
+                {each("avg({0}_us) / 1000 AS {0}_ms", ("confirm_p50", "confirm_p99"))},
+                {each("avg({0}) AS {0}", ("cpu_us", "client_cpu_us"))},
+                try_divide(sum(write_bytes), sum(messages)) AS disk_bytes,
+                {each(counter, ("commits", "flushes", "early"))},
+                {each("avg({0}) AS {0}", ("other", "autocorrelation"))}, min({safety}) AS safety
+            FROM {{runs}} GROUP BY {key}
+        )
+        SELECT * EXCEPT (half), mean_rate - half AS low, mean_rate + half AS high FROM found ORDER BY {key}
+        """,
+        runs=runs,
     )
-    return (
-        found.withColumn("low", F.col("mean_rate") - F.col("half"))
-        .withColumn("high", F.col("mean_rate") + F.col("half"))
-        .drop("half")
-        .orderBy(*_CELL, "line")
-    )
-
-
-def _safety() -> Any:
-    unsynced = (F.col("broker") == "rabbitmq") & (F.split("version", r"\.")[0].try_cast("int") >= UNSYNCED)
-    return F.when(F.col("mode") != "standard", CONSUMED).when(unsynced, NOT_SYNCED).otherwise(ON_DISK)
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
@@ -196,8 +196,8 @@ def compute(data: Input) -> dict[str, DataFrame]:
     samples, costs = data.table("bench_sample"), data.table("bench_cost")
     runs = data.keep(measured(data.table("bench_run"), samples, costs, cuts(data.spark, data.directory)))
     compared = runs.filter(F.col("refused").isNull())
-    each = [F.struct(F.lit(what).alias("what"), F.col(what).alias("rate")) for what in WHATS]
-    values = compared.select(*_CELL, "block", "line", F.inline(F.array(*each))).filter(F.col("rate") > 0)
+    rates = each("struct('{0}' AS what, {0} AS rate)", WHATS)
+    values = compared.selectExpr(*_CELL, "block", "line", f"inline(array({rates}))").filter("rate > 0")
     pairs = data.keep(paired(values, BASELINES, (*_CELL, "what")))
     by = ("line", "baseline", "what")
     judged = pairs.filter(

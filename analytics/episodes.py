@@ -16,12 +16,12 @@ episode ends when nothing is wrong for three minutes: it goes on across restarts
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from leveret.analytics import findings
 from leveret.analytics.churn import ends
 from leveret.analytics.reading import Input
-from leveret.analytics.series import FULL_US, QUEUE, start_of_bin, steps
+from leveret.analytics.series import FULL_US, QUEUE, each, query, start_of_bin, steps
 
 BEHIND: Final = "behind"
 STALLED: Final = "stalled"
@@ -43,6 +43,7 @@ REASONS: Final = tuple(findings.REASONS)
 COUNTERS: Final = (
     *("pub", "delivered", "redelivered", "acked", "requeued", *REASONS, "dead_lettered", "t_from_delta"),
 )
+_KEY: Final = ", ".join(QUEUE)
 _SUMMED: Final = (*COUNTERS, "settled", "step_us")
 _LAST: Final = ("ready", "unacked", "consumers", "capacity", "promised", "held", "mode")
 MODES: Final = ("", "standard", "consumer-ack", "consumer-ack-light")
@@ -83,58 +84,52 @@ def bins(rows: DataFrame, seconds: int) -> DataFrame:
     """
     gauges = ("ready", "unacked", "consumers")
     taken = steps(rows, "queue_interval", (*gauges, *COUNTERS), ("capacity", "promised", "held", "mode"))
-
-    def before(gauge: str) -> Column:
-        return F.col(gauge) - F.coalesce(f"d_{gauge}", gauge)
-
-    settled = F.col("d_delivered") - F.col("d_requeued") - F.coalesce("d_unacked", "unacked")
-    is_empty = F.col("ready") == 0
-    each = taken.select(
-        *QUEUE,
-        F.col("from_ts").alias("from_ms"),
-        F.col("ts").alias("until_ms"),
-        "step_us",
-        F.least(before("ready"), "ready").alias("least"),
-        F.greatest(before("ready"), "ready").alias("most"),
-        # before the first step that went up to it, if several rows are equally long
-        F.when(before("ready") > F.col("ready"), F.col("from_ts")).otherwise(F.col("ts")).alias("most_ms"),
-        F.col("unacked").alias("taken"),
-        F.least(before("consumers"), "consumers").alias("fewest"),
-        F.greatest(before("consumers"), "consumers").alias("served"),
-        *_LAST[:-1],
-        F.array_position(F.array(*map(F.lit, MODES[1:])), F.col("mode")).alias("mode"),
-        *[F.col(f"d_{name}").alias(name) for name in COUNTERS],
-        settled.alias("settled"),
-        F.when(is_empty | (F.col("consumers") > 0), F.col("ts")).alias("served_ms"),
-        F.when(is_empty | (settled > 0), F.col("ts")).alias("settled_ms"),
-        F.when(F.col("d_redelivered") > 0, F.col("ts")).alias("redelivered_ms"),
+    before = {gauge: f"({gauge} - coalesce(d_{gauge}, {gauge}))" for gauge in gauges}
+    settled = "(d_delivered - d_requeued - coalesce(d_unacked, unacked))"
+    # The time of the most is before the first step that went up to it, if several rows are equally long.
+    made = query(
+        f"""
+        SELECT {_KEY}, from_ts AS from_ms, ts AS until_ms, step_us,
+            least({before["ready"]}, ready) AS least, greatest({before["ready"]}, ready) AS most,
+            IF({before["ready"]} > ready, from_ts, ts) AS most_ms, unacked AS taken,
+            least({before["consumers"]}, consumers) AS fewest, greatest({before["consumers"]}, consumers) AS served,
+            {", ".join(_LAST[:-1])}, array_position(array({each("'{0}'", MODES[1:])}), mode) AS mode,
+            {each("d_{0} AS {0}", COUNTERS)}, {settled} AS settled,
+            IF(ready = 0 OR consumers > 0, ts, NULL) AS served_ms,
+            IF(ready = 0 OR {settled} > 0, ts, NULL) AS settled_ms,
+            IF(d_redelivered > 0, ts, NULL) AS redelivered_ms
+        FROM {{taken}}
+        """,
+        taken=taken,
     )
-    return longer(each, seconds)
+    return longer(made, seconds)
 
 
 def longer(made: DataFrame, seconds: int) -> DataFrame:
     """Add bins up to longer ones."""
-    return (
-        made.withColumn("bin", start_of_bin(F.col("until_ms") - 1, seconds))
-        .groupBy(*QUEUE, "bin")
-        .agg(
-            *[F.min(name).alias(name) for name in ("from_ms", "least", "fewest", "redelivered_ms")],
-            *[F.max(name).alias(name) for name in ("until_ms", "taken", "served", "served_ms", "settled_ms")],
-            F.min_by("most_ms", F.struct(-F.col("most"), "most_ms")).alias("most_ms"),
-            F.max("most").alias("most"),
-            *[F.max_by(name, "until_ms").alias(name) for name in _LAST],
-            *[F.sum(name).alias(name) for name in _SUMMED],
-        )
+    start = start_of_bin("until_ms - 1", seconds)
+    return query(
+        f"""
+        SELECT {_KEY}, {start} AS bin, {each("min({0}) AS {0}", ("from_ms", "least", "fewest", "redelivered_ms"))},
+            {each("max({0}) AS {0}", ("until_ms", "taken", "served", "served_ms", "settled_ms"))},
+            min_by(most_ms, struct(-most, most_ms)) AS most_ms, max(most) AS most,
+            {each("max_by({0}, until_ms) AS {0}", _LAST)}, {each("sum({0}) AS {0}", _SUMMED)}
+        FROM {{made}} GROUP BY {_KEY}, {start}
+        """,
+        made=made,
     )
 
 
 def history(made: DataFrame, seconds: int) -> DataFrame:
     """Return each queue over time: rates in messages per second, levels in messages."""
-    return longer(made, seconds).select(
-        *QUEUE,
-        F.timestamp_millis("bin").alias("time"),
-        *[(F.col(name) * 1e6 / F.col("step_us")).alias(name) for name in ("pub", "delivered", "settled")],
-        *("ready", "least", "most", F.col("taken").alias("unacked"), F.col("served").alias("consumers")),
+    return query(
+        f"""
+        SELECT {_KEY}, timestamp_millis(bin) AS time,
+            {each("{0} * 1e6 / step_us AS {0}", ("pub", "delivered", "settled"))},
+            ready, least, most, taken AS unacked, served AS consumers
+        FROM {{longer}}
+        """,
+        longer=longer(made, seconds),
     )
 
 
@@ -147,131 +142,121 @@ def found(made: DataFrame) -> DataFrame:
         end), `fewest` and `consumers`, the increases of `COUNTERS` and `settled`; `unacked` and `promised` at the end.
     """
     minutes = longer(made, MINUTE)
-    grown = _marked(longer(minutes, QUARTER)).filter(F.col("what") == BEHIND)
-    order = Window.partitionBy(*QUEUE, "what").orderBy("start_ms", "end_ms")
-    so_far = F.max("end_ms").over(order.rowsBetween(Window.unboundedPreceding, -1))
-    merged = (
-        _marked(minutes)
-        .unionByName(grown)
-        .withColumn("new", F.coalesce(F.col("start_ms") > so_far + APART_MS, F.lit(True)).cast("int"))
-        .withColumn("number", F.sum("new").over(order.rowsBetween(Window.unboundedPreceding, 0)))
-        .groupBy(*QUEUE, "what", "number")
-        .agg(F.min("start_ms").alias("start_ms"), F.max("end_ms").alias("end_ms"))
-        .drop("number")
-    )
-    inside = made.join(F.broadcast(merged), list(QUEUE)).filter(
-        (F.col("until_ms") > F.col("start_ms")) & (F.col("until_ms") <= F.col("end_ms"))
-    )
-    each = inside.groupBy(*QUEUE, "what", "start_ms", "end_ms").agg(
-        F.min_by("least", "until_ms").alias("before"),
-        F.min_by("most_ms", F.struct(-F.col("most"), "most_ms")).alias("worst_ms"),
-        F.max("most").alias("worst"),
-        F.max_by("ready", "until_ms").alias("after"),
-        F.min("fewest").alias("fewest"),
-        F.max("served").alias("consumers"),
-        *[F.max_by(name, "until_ms").alias(name) for name in ("unacked", "promised")],
-        *[F.sum(name).alias(name) for name in (*COUNTERS, "settled")],
-    )
-    return _judged(each, made)
-
-
-def _judged(each: DataFrame, made: DataFrame) -> DataFrame:
-    """Return episodes with the end that they have for users, which depends on what the queue does later."""
-    queues = (
-        made.groupBy(*QUEUE)
-        .agg(
-            F.max("until_ms").alias("last_ms"),
-            F.max_by("ready", "until_ms").alias("left"),
-            ((F.max("served") == 0) & (F.sum("delivered") == 0)).alias("is_unread"),
+    so_far = f"OVER (PARTITION BY {_KEY}, what ORDER BY start_ms, end_ms ROWS BETWEEN UNBOUNDED PRECEDING AND"
+    # The end of an episode for users depends on what the queue does later. A queue without a row for longer than rows
+    # of an unchanged one are apart was deleted. Consumers catch up from the longest backlog on.
+    return query(
+        f"""
+        WITH marked AS (
+            SELECT * FROM {{minutes}} UNION ALL SELECT * FROM {{quarters}} WHERE what = '{BEHIND}'
+        ),
+        begun AS (
+            SELECT *, coalesce(start_ms > max(end_ms) {so_far} 1 PRECEDING) + {APART_MS}, true) AS is_new FROM marked
+        ),
+        numbered AS (SELECT *, sum(CAST(is_new AS INT)) {so_far} CURRENT ROW) AS number FROM begun),
+        merged AS (
+            SELECT {_KEY}, what, min(start_ms) AS start_ms, max(end_ms) AS end_ms
+            FROM numbered GROUP BY {_KEY}, what, number
+        ),
+        episodes AS (
+            SELECT /*+ BROADCAST(merged) */ {_KEY}, what, start_ms, end_ms, min_by(least, until_ms) AS before,
+                min_by(most_ms, struct(-most, most_ms)) AS worst_ms, max(most) AS worst,
+                max_by(ready, until_ms) AS after, min(fewest) AS fewest, max(served) AS consumers,
+                max_by(unacked, until_ms) AS unacked, max_by(promised, until_ms) AS promised,
+                {each("sum({0}) AS {0}", (*COUNTERS, "settled"))}
+            FROM {{made}} JOIN merged USING ({_KEY}) WHERE until_ms > start_ms AND until_ms <= end_ms
+            GROUP BY {_KEY}, what, start_ms, end_ms
+        ),
+        queues AS (
+            SELECT {_KEY}, max(until_ms) AS last_ms, max_by(ready, until_ms) AS remaining,
+                max(served) = 0 AND sum(delivered) = 0 AS is_unread,
+                max(max(until_ms)) OVER (PARTITION BY node) AS now_ms
+            FROM {{made}} GROUP BY {_KEY}
+        ),
+        judged AS (
+            SELECT *, now_ms - last_ms <= {2 * FULL_US // 1000} AND CASE
+                WHEN what = '{BEHIND}' THEN remaining >= {RECOVERED}D * worst
+                WHEN what IN ('{REPEATED}', '{THRASH}') THEN end_ms + {APART_MS} > last_ms
+                ELSE end_ms >= last_ms END AS lasts
+            FROM episodes JOIN queues USING ({_KEY}) WHERE what != '{REPEATED}' OR redelivered >= {FEW}
+        ),
+        ended AS (
+            SELECT * EXCEPT (what, end_ms), IF(what = '{UNSERVED}' AND is_unread, '{UNREAD}', what) AS what,
+                IF(NOT lasts, IF(what = '{BEHIND}', worst_ms, end_ms), NULL) AS end_ms
+            FROM judged
         )
-        .withColumn("until_ms", F.max("last_ms").over(Window.partitionBy("node")))
-        # One without a row for longer than rows of an unchanged one are apart was deleted.
-        .withColumn("is_there", F.col("until_ms") - F.col("last_ms") <= 2 * FULL_US // 1000)
-    )
-    is_behind = F.col("what") == BEHIND
-    lasts = (
-        F.when(is_behind, F.col("left") >= RECOVERED * F.col("worst"))
-        .when(F.col("what").isin(REPEATED, THRASH), F.col("end_ms") + APART_MS > F.col("last_ms"))
-        .otherwise(F.col("end_ms") >= F.col("last_ms"))
-    )
-    # Consumers catch up from the longest backlog on.
-    end = F.when(is_behind, F.col("worst_ms")).otherwise(F.col("end_ms"))
-    return (
-        each.join(queues, list(QUEUE))
-        .filter((F.col("what") != REPEATED) | (F.col("redelivered") >= FEW))
-        .withColumn(
-            "what", F.when((F.col("what") == UNSERVED) & F.col("is_unread"), UNREAD).otherwise(F.col("what"))
-        )
-        .withColumn("end_ms", F.when(~(lasts & F.col("is_there")), end))
-        .withColumn("until_ms", F.coalesce("end_ms", "until_ms"))
-        .drop("last_ms", "left", "is_unread", "is_there")
+        SELECT * EXCEPT (last_ms, remaining, is_unread, now_ms, lasts), coalesce(end_ms, now_ms) AS until_ms FROM ended
+        """,
+        made=made,
+        minutes=_marked(minutes),
+        quarters=_marked(longer(minutes, QUARTER)),
     )
 
 
 def _marked(made: DataFrame) -> DataFrame:
     """Return the bins in which something is wrong, as `what`, since when (`start_ms`), and their ends (`end_ms`)."""
-    order = Window.partitionBy(*QUEUE).orderBy("bin")
-    recent = order.rowsBetween(1 - TOGETHER, Window.currentRow)
-    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    first = F.first("from_ms").over(so_far)
-    nothing = F.sum("settled").over(recent) <= 0
-    is_full = F.count("bin").over(recent) == TOGETHER
-    waited = (F.min("least").over(recent) > 0) & is_full
-    served = (F.max("served").over(recent) > 0) | (F.sum("delivered").over(recent) > 0)
-    read = F.sum("t_from_delta").over(recent)
-
-    delays = is_delay(
-        *(each.over(so_far) for each in (F.max("served"), F.sum("expired"), F.sum("dead_lettered")))
-    )
-
-    def earlier(name: str, bins: int) -> Column:
-        return F.lag(name, bins).over(order)
-
-    # Growth starts at the end of the bin compared with, or of the next if that was no longer.
-    still = earlier("most", TOGETHER - 1) <= earlier("most", TOGETHER)
-    grown = F.when(still, earlier("until_ms", TOGETHER - 1)).otherwise(earlier("until_ms", TOGETHER))
-    slow = ~nothing & (F.col("least") > earlier("most", TOGETHER))
-    judged = made.withColumn("is_slow", F.coalesce(slow, F.lit(False)).cast("int")).withColumn(
-        "is_slower", (F.min("is_slow").over(recent) * is_full.cast("int"))
-    )
-    is_behind = (F.col("is_slow") == 1) & (
-        F.max("is_slower").over(order.rowsBetween(Window.currentRow, TOGETHER - 1)) == 1
-    )
-    starts: dict[str, tuple[Column, Column]] = {
-        UNSERVED: (nothing & waited & ~served & ~delays, F.coalesce(F.max("served_ms").over(so_far), first)),
-        STALLED: (
-            nothing & waited & served & (F.min("taken").over(recent) > 0),
-            F.coalesce(F.max("settled_ms").over(so_far), first),
-        ),
-        BEHIND: (is_behind, grown),
-        REPEATED: (
-            (F.min("redelivered").over(recent) > 0) & is_full,
-            F.first("redelivered_ms").over(recent),
-        ),
-        THRASH: (
-            (F.min("t_from_delta").over(recent) >= FEW)
-            & (read > READ_AGAIN * F.sum("delivered").over(recent))
-            & is_full,
-            F.first("from_ms").over(recent),
-        ),
+    order = f"PARTITION BY {_KEY} ORDER BY bin"
+    starts = {
+        UNSERVED: ("nothing AND waited AND NOT is_served AND NOT delays", "coalesce(was_served, first_ms)"),
+        STALLED: ("nothing AND waited AND is_served AND least_taken > 0", "coalesce(was_settled, first_ms)"),
+        BEHIND: ("is_behind", "grown_ms"),
+        REPEATED: ("least_redelivered > 0 AND is_full", "again_ms"),
+        THRASH: (f"least_read >= {FEW} AND read > {READ_AGAIN} * given AND is_full", "recent_ms"),
     }
-    each = [
-        F.struct(F.lit(what).alias("what"), F.when(is_wrong, start).alias("start_ms"))
+    marks = ", ".join(
+        f"struct('{what}' AS what, IF({is_wrong}, {start}, NULL) AS start_ms)"
         for what, (is_wrong, start) in starts.items()
-    ]
-    return (
-        judged.select(*QUEUE, F.col("until_ms").alias("end_ms"), F.array(*each).alias("each"))
-        .select(*QUEUE, "end_ms", F.inline("each"))
-        .filter(F.col("start_ms").isNotNull())
+    )
+    # Growth starts at the end of the bin compared with, or of the next if that was no longer.
+    return query(
+        f"""
+        WITH looked AS (
+            SELECT *, sum(settled) OVER recent <= 0 AS nothing, count(bin) OVER recent = {TOGETHER} AS is_full,
+                min(least) OVER recent AS shortest,
+                max(served) OVER recent > 0 OR sum(delivered) OVER recent > 0 AS is_served,
+                sum(t_from_delta) OVER recent AS read, sum(delivered) OVER recent AS given,
+                {each("min({0}) OVER recent AS least_{0}", ("taken", "redelivered"))},
+                min(t_from_delta) OVER recent AS least_read, first(redelivered_ms) OVER recent AS again_ms,
+                first(from_ms) OVER recent AS recent_ms, first(from_ms) OVER so_far AS first_ms,
+                max(served_ms) OVER so_far AS was_served, max(settled_ms) OVER so_far AS was_settled,
+                {is_delay(*(f"{most} OVER so_far" for most in ("max(served)", "sum(expired)", "sum(dead_lettered)")))}
+                    AS delays,
+                lag(most, {TOGETHER}) OVER ordered AS most_before,
+                IF(lag(most, {TOGETHER - 1}) OVER ordered <= lag(most, {TOGETHER}) OVER ordered,
+                    lag(until_ms, {TOGETHER - 1}) OVER ordered, lag(until_ms, {TOGETHER}) OVER ordered) AS grown_ms
+            FROM {{made}}
+            WINDOW ordered AS ({order}), recent AS ({order} ROWS BETWEEN {TOGETHER - 1} PRECEDING AND CURRENT ROW),
+                so_far AS ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+        ),
+        slow AS (
+            SELECT *, shortest > 0 AND is_full AS waited,
+                coalesce(NOT nothing AND least > most_before, false) AS is_slow
+            FROM looked
+        ),
+        slower AS (
+            SELECT *, is_full AND min(is_slow) OVER (
+                {order} ROWS BETWEEN {TOGETHER - 1} PRECEDING AND CURRENT ROW) AS is_slower
+            FROM slow
+        ),
+        judged AS (
+            SELECT *, is_slow AND max(is_slower) OVER (
+                {order} ROWS BETWEEN CURRENT ROW AND {TOGETHER - 1} FOLLOWING) AS is_behind
+            FROM slower
+        ),
+        marks AS (SELECT {_KEY}, until_ms AS end_ms, inline(array({marks})) FROM judged)
+        SELECT * FROM marks WHERE start_ms IS NOT NULL
+        """,
+        made=made,
     )
 
 
-def is_delay(served: Column, expired: Column, dead_lettered: Column) -> Column:
+def is_delay(served: str, expired: str, dead_lettered: str) -> str:
     """Return whether it is a delay or retry queue, as the broker judges it: its messages expire and go on.
 
-    `served`: most consumers; `expired`: messages that expired; `dead_lettered`: messages that were dead-lettered.
+    `served`: most consumers; `expired`: messages that expired; `dead_lettered`: messages that were dead-lettered. All
+    are texts of columns, as is what is returned.
     """
-    return (served == 0) & (expired > 0) & (dead_lettered > 0)
+    return f"({served} = 0 AND {expired} > 0 AND {dead_lettered} > 0)"
 
 
 def with_consumers(episodes: DataFrame, events: DataFrame) -> DataFrame:
@@ -279,34 +264,33 @@ def with_consumers(episodes: DataFrame, events: DataFrame) -> DataFrame:
 
     `events`: the events of the broker, also from before the range.
     """
-    known = events.filter(F.col("kind").isin("consumer_added", "consumer_removed")).select(
-        *("node", "boot_id", "vhost", F.col("name").alias("queue")),
-        F.try_element_at("detail", F.lit("user")).alias("user"),
-        F.try_element_at("detail", F.lit("connection")).alias("connection"),
-        "ts",
-        (F.col("kind") == "consumer_added").alias("is_added"),
-    )
-    here = (
-        known.groupBy(*QUEUE, "boot_id", "user", "connection")
-        .agg(
-            F.min("ts").alias("came_ms"),
-            # As long as one of a connection's consumers is left, it consumes.
-            F.when(F.count_if(F.col("is_added")) <= F.count_if(~F.col("is_added")), F.max("ts")).alias(
-                "left_ms"
-            ),
+    # As long as one of a connection's consumers is left, it consumes.
+    return query(
+        f"""
+        WITH known AS (
+            SELECT node, boot_id, vhost, name AS queue, try_element_at(detail, 'user') AS user,
+                try_element_at(detail, 'connection') AS connection, ts, kind = 'consumer_added' AS is_added
+            FROM {{events}} WHERE kind IN ('consumer_added', 'consumer_removed')
+        ),
+        consumers AS (
+            SELECT {_KEY}, boot_id, user, connection, min(ts) AS came_ms,
+                IF(count_if(is_added) <= count_if(NOT is_added), max(ts), NULL) AS gone_ms
+            FROM known GROUP BY {_KEY}, boot_id, user, connection
+        ),
+        here AS (
+            SELECT consumers.*, coalesce(gone_ms, IF(NOT is_last, until, NULL)) AS left_ms
+            FROM consumers JOIN {{ends}} USING (node, boot_id)
+        ),
+        named AS (
+            SELECT {_KEY}, what, start_ms,
+                concat_ws(', ', slice(array_sort(collect_set(concat_ws(' ', user, connection))), 1, {NAMED})) AS who
+            FROM here JOIN (SELECT {_KEY}, what, start_ms, until_ms FROM {{episodes}}) USING ({_KEY})
+            WHERE came_ms <= until_ms AND (left_ms IS NULL OR left_ms >= start_ms)
+            GROUP BY {_KEY}, what, start_ms
         )
-        .join(F.broadcast(ends(events)), ["node", "boot_id"])
-        .withColumn("left_ms", F.coalesce("left_ms", F.when(~F.col("is_last"), F.col("until"))))
+        SELECT episodes.*, who FROM {{episodes}} AS episodes LEFT JOIN named USING ({_KEY}, what, start_ms)
+        """,
+        episodes=episodes,
+        events=events,
+        ends=ends(events),
     )
-    during = (F.col("came_ms") <= F.col("until_ms")) & (
-        F.col("left_ms").isNull() | (F.col("left_ms") >= F.col("start_ms"))
-    )
-    key = (*QUEUE, "what", "start_ms")
-    named = (
-        here.join(F.broadcast(episodes.select(*key, "until_ms")), list(QUEUE))
-        .filter(during)
-        .groupBy(*key)
-        .agg(F.array_sort(F.collect_set(F.concat_ws(" ", "user", "connection"))).alias("all"))
-        .select(*key, F.concat_ws(", ", F.slice("all", 1, NAMED)).alias("who"))
-    )
-    return episodes.join(named, list(key), "left")

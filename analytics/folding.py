@@ -18,6 +18,8 @@ SPANS: Final = ((2 * 3_600_000, 60_000), (2 * 86_400_000, 900_000))
 """Ages up to which rows have spans of such a length; both in milliseconds. Older ones have spans of `LONGEST_MS`."""
 LONGEST_MS: Final = 3_600_000
 TIMES: Final = "times"  # key in the detail of an event: the number of events that it stands for
+COUNTED: Final = f"coalesce(try_cast(try_element_at(detail, '{TIMES}') AS BIGINT), 1)"
+"""The number of events that a row of `event` stands for, as the text of a column."""
 REPEATED: Final = ("connection_opened", "connection_closed", "auth_failed")
 _SPAN: Final = "_span"
 
@@ -79,11 +81,6 @@ def _added(rows: DataFrame, table: Table) -> DataFrame:
     )
 
 
-def times() -> Column:
-    """Return the number of events that a row of `event` stands for."""
-    return F.coalesce(F.try_element_at("detail", F.lit(TIMES)).try_cast("bigint"), F.lit(1))
-
-
 def _counted(rows: DataFrame, table: Table) -> DataFrame:
     """Return one event for repeated ones of a client in a span, and all others."""
     repeated = F.col("kind").isin(*REPEATED)
@@ -91,7 +88,7 @@ def _counted(rows: DataFrame, table: Table) -> DataFrame:
     told = rows.filter(repeated).select(
         "*",
         *[F.try_element_at("detail", F.lit(name)).alias(name) for name in known],
-        times().alias(TIMES),
+        F.expr(COUNTED).alias(TIMES),
         # A failed login is named after the user, a connection after its ports.
         F.when(F.col("kind") == "auth_failed", F.col("name")).otherwise("").alias("_name"),
     )

@@ -18,7 +18,7 @@ from collections import Counter
 from typing import Final
 
 from pyarrow.dataset import field
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from leveret.analytics import episodes, paging
 from leveret.analytics.episodes import REASONS, STALLED
@@ -27,7 +27,7 @@ from leveret.analytics.findings import LEVELS, Finding, listed, words
 from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
 from leveret.analytics.reading import Input, clocks_of
 from leveret.analytics.scope import written as date_and_time
-from leveret.analytics.series import FULL_US, OBJECT, QUEUE
+from leveret.analytics.series import FULL_US, OBJECT, QUEUE, each, query
 from leveret.analytics.troubles import COLUMNS, findings
 
 OK: Final = "ok"
@@ -45,165 +45,133 @@ TROUBLES: Final = (  # columns of the table of troubles
     *("trouble", "level", "start", "end", "minutes"),
     *("worst", "pub", "settled", "consumers", "who"),
 )
+_KEY: Final = ", ".join(QUEUE)
 _STATE: Final = ("ready", "unacked", "held", "consumers", "capacity", "delivered", "requeued", "pub")
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `queues`, each with its verdict at the end, `findings`, `episodes`, `history`, `dead` and `totals`."""
-    rows = data.table("queue_interval")
     made, past = episodes.binned(data), episodes.of(data)
-    clock = clocks_of(data)
-    judged = data.keep(verdicts(rows, clock, data.keep(alive(placed(rows, clock)))))
+    judged = data.keep(verdicts(data.table("queue_interval"), clocks_of(data)))
     return {
-        "queues": hot(judged.join(over_range(made, past), list(QUEUE), "left")).orderBy(*QUEUE),
+        "queues": with_range(judged, made, past).orderBy(*QUEUE),
         "findings": findings(data).orderBy(*COLUMNS),
         "episodes": as_told(past).orderBy(F.desc("worst"), *QUEUE, "start", "what"),
         "history": episodes.history(made, data.bin_seconds("queue_interval")).orderBy(*QUEUE, "time"),
         "dead": dead_letters(made).orderBy(*QUEUE),
-        "totals": paging.totals(data)
-        .groupBy("node")
-        .agg(*[F.sum(name).alias(name) for name in ("pub", "delivered", "acked")])
-        .orderBy("node"),
+        "totals": query(
+            f"SELECT node, {each('sum({0}) AS {0}', ('pub', 'delivered', 'acked'))} FROM {{totals}} GROUP BY node",
+            totals=paging.totals(data),
+        ).orderBy("node"),
     }
 
 
 def as_told(past: DataFrame) -> DataFrame:
     """Return episodes as users read them: with times; one without an end lasts."""
-    return past.select(
+    return past.selectExpr(
         *(*QUEUE, "what", "start_ms"),
-        F.timestamp_millis("start_ms").alias("start"),
-        F.timestamp_millis("end_ms").alias("end"),
-        ((F.col("until_ms") - F.col("start_ms")) / 60_000).alias("minutes"),
-        *("before", "worst", F.timestamp_millis("worst_ms").alias("worst_at"), "after"),
-        *("pub", "delivered", "settled", "fewest", "consumers", "who"),
+        *("timestamp_millis(start_ms) AS start", "timestamp_millis(end_ms) AS end"),
+        *(
+            "(until_ms - start_ms) / 60000 AS minutes",
+            "before",
+            "worst",
+            "timestamp_millis(worst_ms) AS worst_at",
+        ),
+        *("after", "pub", "delivered", "settled", "fewest", "consumers", "who"),
     )
-
-
-def over_range(made: DataFrame, found: DataFrame) -> DataFrame:
-    """Return for each queue, over the whole range: publish `rate` (messages a second), longest backlog, `episodes`."""
-    each = made.groupBy(*QUEUE).agg(
-        (F.sum("pub") * 1e6 / F.sum("step_us")).alias("rate"),
-        F.max("most").alias("longest"),
-        F.timestamp_millis(F.min_by("most_ms", F.struct(-F.col("most"), "most_ms"))).alias("longest_at"),
-    )
-    counts = found.groupBy(*QUEUE).agg(F.count("what").alias("episodes"))
-    return each.join(counts, list(QUEUE), "left").fillna(0, ["episodes"])
 
 
 def dead_letters(made: DataFrame) -> DataFrame:
     """Return the queues that dead-lettered messages, with the numbers of what may be the reason."""
-    sums = [F.sum(name).alias(name) for name in ("dead_lettered", *REASONS)]
-    return made.groupBy(*QUEUE).agg(*sums).filter(F.col("dead_lettered") > 0)
-
-
-def placed(rows: DataFrame, clocks: DataFrame) -> DataFrame:
-    """Return the rows of each node's last boot, with the end of it and the start of the window before."""
-    return (
-        rows.select(*OBJECT, "mono_us", "mode", *_STATE)
-        .join(F.broadcast(clocks.filter("is_last").drop("is_last")), ["node", "boot_id"])
-        .withColumn("window_start", F.col("until_us") - INTERVALS * F.col("interval_us"))
+    sums = each("sum({0}) AS {0}", ("dead_lettered", *REASONS))
+    return query(
+        f"SELECT {_KEY}, {sums} FROM {{made}} GROUP BY {_KEY} HAVING sum(dead_lettered) > 0", made=made
     )
 
 
-def alive(placed: DataFrame) -> DataFrame:
-    """Return the queues that exist at the end, with the time of their row before the window, which is null if none."""
-    initial_us = F.max(F.when(F.col("mono_us") <= F.col("window_start"), F.col("mono_us")))
-    silent_us = F.max("until_us") - F.max("mono_us") - 2 * F.max("interval_us")
-    return (
-        placed.groupBy(*OBJECT)
-        .agg(initial_us.alias("initial_us"), silent_us.alias("silent_us"))
-        .filter(F.col("silent_us") <= FULL_US)
-        .drop("silent_us")
-    )
-
-
-def verdicts(rows: DataFrame, clocks: DataFrame, alive: DataFrame) -> DataFrame:
+def verdicts(rows: DataFrame, clocks: DataFrame) -> DataFrame:
     """Return a row with a `verdict` for each queue that exists at the end of its node's last boot.
 
-    `rows`: rows of `queue_interval`; `clocks`: their clocks; `alive`: the queues that exist.
+    `rows`: rows of `queue_interval`; `clocks`: their clocks.
     """
-    order = Window.partitionBy(*OBJECT).orderBy("mono_us")
-    # The row before the window is the initial state: a missing row means that nothing has changed. Of most rows their
-    # time is enough to leave them out, and only those that are left are put in order.
-    earliest = alive.groupBy("node", "boot_id").agg(
-        F.min(F.coalesce("initial_us", F.lit(0))).alias("earliest_us")
-    )
-    seen = (
-        placed(rows, clocks.join(earliest, ["node", "boot_id"]))
-        .filter(F.col("mono_us") >= F.col("earliest_us"))
-        .join(F.broadcast(alive), list(OBJECT))
-        .filter(F.col("mono_us") >= F.coalesce("initial_us", "mono_us"))
-        .select(
-            "*",
-            (F.col("ready") - F.lag("ready").over(order)).alias("d_ready"),
-            (F.col("unacked") - F.lag("unacked").over(order)).alias("d_unacked"),
+    key = ", ".join(OBJECT)
+    grown = "max_by({0}, mono_us) - min_by({0}, mono_us)"
+    # Whether a column rose in every step (no row: no change), inexact at the window's ends.
+    rising = f"count_if(inside AND d_{{0}} > 0) = count_if(inside) AND count_if(inside) >= {INTERVALS - 1}"
+    # The row before the window is the initial state: a missing row means that nothing has changed. Only rows from there
+    # on are put in order.
+    return query(
+        f"""
+        WITH boots AS (
+            SELECT node, boot_id, interval_us, until_us, until_us - {INTERVALS} * interval_us AS window_start
+            FROM {{clocks}} WHERE is_last
+        ),
+        placed AS (
+            SELECT /*+ BROADCAST(boots) */ {key}, mono_us, mode, {", ".join(_STATE)}, interval_us, until_us,
+                mono_us > window_start AS inside
+            FROM {{rows}} JOIN boots USING (node, boot_id)
+        ),
+        alive AS (
+            SELECT {key}, max(IF(inside, NULL, mono_us)) AS initial_us FROM placed GROUP BY {key}
+            HAVING max(until_us) - max(mono_us) - 2 * max(interval_us) <= {FULL_US}
+        ),
+        seen AS (
+            SELECT /*+ BROADCAST(alive) */ *, ready - lag(ready) OVER object AS d_ready,
+                unacked - lag(unacked) OVER object AS d_unacked
+            FROM placed JOIN alive USING ({key}) WHERE mono_us >= coalesce(initial_us, mono_us)
+            WINDOW object AS (PARTITION BY {key} ORDER BY mono_us)
+        ),
+        judged AS (
+            SELECT {key}, {INTERVALS} * max(interval_us) / 1e6 AS window_s,
+                {each("max_by({0}, mono_us) AS {0}", ("mode", "ready", "unacked", "held", "consumers", "capacity"))},
+                min(ready) AS least, {grown.format("ready")} AS grown, {grown.format("delivered")} AS delivered,
+                {" - ".join(f"({grown.format(name)})" for name in ("delivered", "requeued", "unacked"))} AS settled,
+                {grown.format("pub")} AS pub, {rising.format("ready")} AS rising,
+                {rising.format("unacked")} AS hoarding,
+                since_ms < max(since_ms) OVER (PARTITION BY {_KEY}) AS is_old
+            FROM seen GROUP BY {key}
         )
-    )
-    inside = F.col("mono_us") > F.col("window_start")
-
-    def grown(name: str) -> Column:
-        return F.max_by(name, "mono_us") - F.min_by(name, "mono_us")
-
-    def rising(name: str) -> Column:
-        """Return whether a column rose in every step (no row: no change), inexact at the window's ends."""
-        return (F.count_if(inside & (F.col(name) > 0)) == F.count_if(inside)) & (
-            F.count_if(inside) >= INTERVALS - 1
-        )
-
-    judged = seen.groupBy(*OBJECT).agg(
-        (INTERVALS * F.max("interval_us") / 1e6).alias("window_s"),
-        F.max_by("mode", "mono_us").alias("mode"),
-        F.max_by("ready", "mono_us").alias("ready"),
-        F.max_by("unacked", "mono_us").alias("unacked"),
-        F.max_by("held", "mono_us").alias("held"),
-        F.max_by("consumers", "mono_us").alias("consumers"),
-        F.max_by("capacity", "mono_us").alias("capacity"),
-        F.min("ready").alias("least"),
-        grown("ready").alias("grown"),
-        grown("delivered").alias("delivered"),
-        (grown("delivered") - grown("requeued") - grown("unacked")).alias("settled"),
-        grown("pub").alias("pub"),
-        rising("d_ready").alias("rising"),
-        rising("d_unacked").alias("hoarding"),
-    )
-    latest = F.max("since_ms").over(Window.partitionBy(*QUEUE))
-    there = judged.withColumn("latest", latest).filter(F.col("since_ms") == F.col("latest"))
-    has_some = (F.col("delivered") > 0) | ((F.col("consumers") > 0) & (F.col("unacked") > 0))
-    nothing = F.col("settled") <= 0
-    verdict = (
-        F.when(nothing & F.col("hoarding"), STALLED)
-        .when(F.col("least") == 0, OK)
-        .when(nothing & has_some & (F.col("grown") >= 0), STALLED)
-        .when(nothing & (F.col("delivered") == 0), STOPPED)
-        .when(~nothing & F.col("rising"), BEHIND)
-        .otherwise(OK)
-    )
-    busy = (F.col("ready") > 0) & (F.col("consumers") > 0) & (F.col("capacity") < IDLE_CAPACITY)
-    return there.select(
-        *QUEUE,
-        "mode",
-        verdict.alias("verdict"),
-        busy.alias("consumers_busy"),
-        *("window_s", "ready", "grown", "unacked", "held", "pub", "delivered", "settled", "consumers"),
-        "capacity",
+        SELECT {_KEY}, mode,
+            CASE WHEN settled <= 0 AND hoarding THEN '{STALLED}' WHEN least = 0 THEN '{OK}'
+                WHEN settled <= 0 AND (delivered > 0 OR consumers > 0 AND unacked > 0) AND grown >= 0 THEN '{STALLED}'
+                WHEN settled <= 0 AND delivered = 0 THEN '{STOPPED}'
+                WHEN settled > 0 AND rising THEN '{BEHIND}' ELSE '{OK}' END AS verdict,
+            ready > 0 AND consumers > 0 AND capacity < {IDLE_CAPACITY}D AS consumers_busy,
+            window_s, ready, grown, unacked, held, pub, delivered, settled, consumers, capacity
+        FROM judged WHERE NOT is_old
+        """,
+        rows=rows,
+        clocks=clocks,
     )
 
 
-def hot(queues: DataFrame) -> DataFrame:
-    """Add each queue's `share` of its node's publish `rate`, and whether it is `hot`."""
-    node = Window.partitionBy("node")
-    rated = queues.fillna(0, ["rate", "episodes"])
-    usual = rated.filter(F.col("rate") > 0).groupBy("node").agg(F.median("rate").alias("usual"))
-    place = F.row_number().over(node.orderBy(F.desc("rate"), *QUEUE))
-    return (
-        rated.withColumn("share", F.try_divide("rate", F.sum("rate").over(node)))
-        .withColumn("place", place)
-        .join(usual, "node", "left")
-        .withColumn(
-            "hot",
-            (F.col("place") <= SHOWN) & F.coalesce(F.col("rate") > HOT * F.col("usual"), F.lit(False)),
-        )
-        .drop("usual", "place")
+def with_range(judged: DataFrame, made: DataFrame, past: DataFrame) -> DataFrame:
+    """Add figures of the whole range to the verdicts of queues, from their bins and episodes.
+
+    These are the publish `rate` (messages a second), the longest backlog, the number of `episodes`, each queue's
+    `share` of its node's rate, and whether it is `hot`.
+    """
+    return query(
+        f"""
+        WITH ranges AS (
+            SELECT {_KEY}, sum(pub) * 1e6 / sum(step_us) AS rate, max(most) AS longest,
+                timestamp_millis(min_by(most_ms, struct(-most, most_ms))) AS longest_at
+            FROM {{made}} GROUP BY {_KEY}
+        ),
+        counts AS (SELECT {_KEY}, count(what) AS episodes FROM {{past}} GROUP BY {_KEY}),
+        rated AS (
+            SELECT judged.*, coalesce(rate, 0D) AS rate, longest, longest_at, coalesce(episodes, 0L) AS episodes
+            FROM {{judged}} AS judged LEFT JOIN ranges USING ({_KEY}) LEFT JOIN counts USING ({_KEY})
+        ),
+        usual AS (SELECT node, median(rate) AS usual FROM rated WHERE rate > 0 GROUP BY node)
+        SELECT rated.*, try_divide(rate, sum(rate) OVER (PARTITION BY node)) AS share,
+            row_number() OVER (PARTITION BY node ORDER BY rate DESC, {_KEY}) <= {SHOWN}
+                AND coalesce(rate > {HOT}D * usual, false) AS hot
+        FROM rated LEFT JOIN usual USING (node)
+        """,
+        judged=judged,
+        made=made,
+        past=past,
     )
 
 

@@ -10,7 +10,9 @@ up; those of the sum are exact to the bucket.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import Column, DataFrame, functions as F
+
+from leveret.analytics.series import query
 
 SCHEME: Final = "ll5"
 QUANTILES: Final[Mapping[str, int]] = {"p50": 500, "p90": 900, "p95": 950, "p99": 990, "p999": 999}
@@ -26,20 +28,18 @@ def is_no_bucket(bucket: Column) -> Column:
     return F.coalesce(~possible, F.lit(True))
 
 
-def lowest(index: Column) -> Column:
-    """Return the least value of a bucket, microseconds."""
-    return F.when(index < _PARTS, index.cast("long")).otherwise(
-        F.call_function("shiftleft", (index.bitwiseAND(_PARTS - 1) + _PARTS).cast("long"), _shift(index))
-    )
+def lowest(index: str) -> str:
+    """Return the least value of a bucket, microseconds, as the text of a column; `index` is one, too."""
+    return f"IF({index} < {_PARTS}, CAST({index} AS BIGINT), ({_PARTS} + ({index} & {_PARTS - 1})) * {_width(index)})"
 
 
-def highest(index: Column) -> Column:
-    """Return the greatest value of a bucket, microseconds."""
-    return lowest(index) + F.call_function("shiftleft", F.lit(1).cast("long"), _shift(index)) - 1
+def highest(index: str) -> str:
+    """Return the greatest value of a bucket, microseconds, as `lowest` does."""
+    return f"({lowest(index)} + {_width(index)} - 1)"
 
 
-def _shift(index: Column) -> Column:
-    return F.greatest(F.shiftright(index, 5) - 2, F.lit(0)).cast("int")
+def _width(index: str) -> str:
+    return f"shiftleft(1L, CAST(greatest(shiftright({index}, 5) - 2, 0) AS INT))"
 
 
 def merged(rows: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -49,31 +49,36 @@ def merged(rows: DataFrame, by: Sequence[str]) -> DataFrame:
     bucket `i`: the number of samples `c`; and `sum_us`, `min_us`, `max_us`, which are to be added up, or compared, over
     all buckets of the group.
     """
-    buckets = rows.select(*by, "sum_us", "min_us", "max_us", F.posexplode("b").alias("at", "bucket"))
-    return buckets.groupBy(*by, F.col("bucket.i").alias("i")).agg(
-        F.sum("bucket.c").alias("c"),
-        # A row's sum counts once, with its first bucket. Sums of many long waits exceed 64 bits.
-        F.sum(F.when(F.col("at") == 0, F.col("sum_us").cast("double")).otherwise(0)).alias("sum_us"),
-        F.min("min_us").alias("min_us"),
-        F.max("max_us").alias("max_us"),
+    # A row's sum counts once, with its first bucket. Sums of many long waits exceed 64 bits.
+    key = ", ".join(by)
+    return query(
+        f"""
+        WITH buckets AS (SELECT {key}, sum_us, min_us, max_us, posexplode(b) AS (at, bucket) FROM {{rows}})
+        SELECT {key}, bucket.i AS i, sum(bucket.c) AS c, sum(IF(at = 0, CAST(sum_us AS DOUBLE), 0D)) AS sum_us,
+            min(min_us) AS min_us, max(max_us) AS max_us
+        FROM buckets GROUP BY {key}, bucket.i
+        """,
+        rows=rows,
     )
 
 
 def summed(merged: DataFrame, by: Sequence[str]) -> DataFrame:
     """Add up groups of the result of `merged` to larger ones."""
-    return merged.groupBy(*by, "i").agg(
-        F.sum("c").alias("c"),
-        F.sum("sum_us").alias("sum_us"),
-        F.min("min_us").alias("min_us"),
-        F.max("max_us").alias("max_us"),
+    key = ", ".join(by)
+    return query(
+        f"SELECT {key}, i, sum(c) AS c, sum(sum_us) AS sum_us, min(min_us) AS min_us, max(max_us) AS max_us "
+        f"FROM {{merged}} GROUP BY {key}, i",
+        merged=merged,
     )
 
 
 def cumulated(merged: DataFrame, by: Sequence[str]) -> DataFrame:
     """Add to each bucket its group's number of samples up to it (`up_to`) and in total (`total`)."""
-    group = Window.partitionBy(*by)
-    return merged.withColumn("up_to", F.sum("c").over(group.orderBy("i"))).withColumn(
-        "total", F.sum("c").over(group)
+    key = ", ".join(by)
+    return query(
+        f"SELECT *, sum(c) OVER (PARTITION BY {key} ORDER BY i) AS up_to, sum(c) OVER (PARTITION BY {key}) AS total "
+        "FROM {merged}",
+        merged=merged,
     )
 
 
@@ -85,26 +90,13 @@ def quantiles(merged: DataFrame, by: Sequence[str]) -> DataFrame:
     Returns:
         A row for each group: `count`, `mean_us`, `min_us`, `p50_us` and the other `QUANTILES`, `max_us`.
     """
-    rank = {name: F.ceil(F.col("total") * thousandths / 1000) for name, thousandths in QUANTILES.items()}
-    found = (
-        cumulated(merged, by)
-        .groupBy(*by)
-        .agg(
-            F.sum("c").alias("count"),
-            F.sum("sum_us").alias("sum_us"),
-            F.min("min_us").alias("min_us"),
-            F.max("max_us").alias("max_us"),
-            *[
-                F.min(F.when(F.col("up_to") >= rank[name], highest(F.col("i")))).alias(name)
-                for name in QUANTILES
-            ],
-        )
+    found = ", ".join(
+        f"least(min(IF(up_to >= ceil(total * {thousandths} / 1000), {highest('i')}, NULL)), max(max_us)) AS {name}_us"
+        for name, thousandths in QUANTILES.items()
     )
-    return found.select(
-        *by,
-        "count",
-        (F.col("sum_us") / F.col("count")).alias("mean_us"),
-        "min_us",
-        *[F.least(name, "max_us").alias(f"{name}_us") for name in QUANTILES],
-        "max_us",
+    key = ", ".join(by)
+    return query(
+        f"SELECT {key}, sum(c) AS count, sum(sum_us) / sum(c) AS mean_us, min(min_us) AS min_us, {found}, "
+        f"max(max_us) AS max_us FROM {{cumulated}} GROUP BY {key}",
+        cumulated=cumulated(merged, by),
     )

@@ -20,7 +20,7 @@ from leveret.analytics.histograms import (
 from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
 from leveret.analytics.objective import Objective
 from leveret.analytics.reading import Input, InputError
-from leveret.analytics.series import start_of_bin
+from leveret.analytics.series import query, start_of_bin
 
 SLOWEST: Final = 100
 FIRST: Final = "deliver"  # the metric that users ask for
@@ -35,13 +35,11 @@ def compute(data: Input) -> dict[str, DataFrame]:
     Raises InputError: the histograms are of another, unknown bucket scheme.
     """
     rows = data.table("latency_hist")
-    time = F.timestamp_millis(start_of_bin(F.col("ts"), data.bin_seconds("latency_hist")))
     # A node's histograms have no queues, so for some queues theirs are added up.
-    whole_of = "queue" if data.scope.has_objects else "node"
-    wanted = F.col("scope") == whole_of
-    is_first = F.col("metric") == FIRST
-    (found,) = rows.agg(
-        F.collect_set("scheme").alias("schemes"), F.count_if(wanted & is_first).alias("first")
+    wanted = f"scope = '{'queue' if data.scope.has_objects else 'node'}'"
+    is_first = f"metric = '{FIRST}'"
+    (found,) = rows.selectExpr(
+        "collect_set(scheme) AS schemes", f"count_if({wanted} AND {is_first}) AS first"
     ).collect()
     if foreign := sorted({*found["schemes"]} - {SCHEME}):
         raise InputError(
@@ -49,14 +47,13 @@ def compute(data: Input) -> dict[str, DataFrame]:
         )
     if not found["first"]:
         # A broker measures from publish to delivery for each queue only.
-        wanted |= (F.col("scope") == "queue") & is_first
-    node = rows.filter(wanted).withColumn("time", time)
+        wanted += f" OR scope = 'queue' AND {is_first}"
+    start = start_of_bin("ts", data.bin_seconds("latency_hist"))
+    node = rows.filter(wanted).selectExpr("*", f"timestamp_millis({start}) AS time")
     timed = data.keep(merged(node, (*_WHAT, "time")))
     whole = summed(timed, _WHAT)
     queues = summed(of_queues(data), ("vhost", "name", *_WHAT))
-    curve = cumulated(whole, _WHAT).select(
-        *_WHAT, highest(F.col("i")).alias("us"), (F.col("up_to") / F.col("total")).alias("share")
-    )
+    curve = cumulated(whole, _WHAT).selectExpr(*_WHAT, f"{highest('i')} AS us", "up_to / total AS share")
     return {
         "by_mode": quantiles(whole, _WHAT).orderBy(*_WHAT),
         "by_time": quantiles(timed, (*_WHAT, "time")).orderBy(*_WHAT, "time"),
@@ -71,17 +68,15 @@ def compute(data: Input) -> dict[str, DataFrame]:
 
 def bands(timed: DataFrame) -> DataFrame:
     """Return each time's number of samples per quarter of a power of two: from `low_us` to below `end_us`."""
-    first = F.col("i") - F.pmod(F.col("i"), F.lit(8))
-    return (
-        timed.groupBy("metric", "time", first.alias("first"))
-        .agg(F.sum("c").alias("count"))
-        .select(
-            "metric",
-            "time",
-            lowest(F.col("first")).alias("low_us"),
-            (highest(F.col("first") + 7) + 1).alias("end_us"),
-            "count",
+    return query(
+        f"""
+        WITH bands AS (
+            SELECT metric, time, i - pmod(i, 8) AS first, sum(c) AS count FROM {{timed}}
+            GROUP BY metric, time, i - pmod(i, 8)
         )
+        SELECT metric, time, {lowest("first")} AS low_us, {highest("(first + 7)")} + 1 AS end_us, count FROM bands
+        """,
+        timed=timed,
     )
 
 
@@ -91,18 +86,18 @@ def objective(timed: DataFrame, wanted: Objective) -> DataFrame:
     A burn rate of 1 uses up exactly what the objective permits; 10 is ten times as fast. A bucket counts as beyond if
     its least value is.
     """
-    above = F.sum(F.when(lowest(F.col("i")) > wanted.us, F.col("c")).otherwise(0))
-    return (
-        timed.groupBy(*_WHAT, "time")
-        .agg((above / F.sum("c")).alias("above"))
-        .withColumn("burn", F.col("above") / (1 - wanted.share))
-        .withColumn("objective", F.lit(wanted.words()))
+    key = ", ".join((*_WHAT, "time"))
+    above = f"sum(IF({lowest('i')} > {wanted.us}, c, 0)) / sum(c)"
+    return query(
+        f"SELECT {key}, {above} AS above, {above} / {1 - wanted.share!r}D AS burn, '{wanted.words()}' AS objective "
+        f"FROM {{timed}} GROUP BY {key}",
+        timed=timed,
     )
 
 
 def of_queues(data: Input) -> DataFrame:
     """Return the histograms of each queue, as `merged` does; computed once for all jobs."""
-    rows = data.table("latency_hist").filter((F.col("scope") == "queue") & (F.col("scheme") == SCHEME))
+    rows = data.table("latency_hist").filter(f"scope = 'queue' AND scheme = '{SCHEME}'")
     return data.shared("latency.queues", lambda: merged(rows, ("node", "vhost", "name", *_WHAT)))
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Final
 
 from pyarrow.dataset import field
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from leveret.analytics import episodes, latency
 from leveret.analytics.episodes import COUNTERS, FEW, MODES
@@ -16,10 +16,11 @@ from leveret.analytics.findings import CRITICAL, GOOD, IDLE, WARNING, words
 from leveret.analytics.histograms import quantiles, summed
 from leveret.analytics.job import Job, Row, Written, number_of, texts
 from leveret.analytics.reading import Input
-from leveret.analytics.series import FULL_US, MOST_BINS, QUEUE, start_of_bin, steps
+from leveret.analytics.series import FULL_US, MOST_BINS, QUEUE, each, query, start_of_bin, steps
 from leveret.analytics.site import MOST_PAGES, OverviewPage
 from leveret.analytics.troubles import COLUMNS, boots, findings
 
+_KEY: Final = ", ".join(QUEUE)
 NODE_COUNTERS: Final = ("published", "delivered", "confirmed", "acked", "cpu_user_us", "cpu_sys_us")
 CHANGED: Final = 1.5  # least factor between two ranges for a change
 LEAST_RATE: Final = 0.1
@@ -33,15 +34,13 @@ def compute(data: Input) -> dict[str, DataFrame]:
     found = findings(data)
     # The figures of a whole node say nothing of a part of its queues.
     has_nodes = data.has("node_interval") and not data.scope.has_objects
-    nodes = data.table("node_interval") if has_nodes else None
+    times = timeline(data.table("node_interval"), seconds) if has_nodes else of_queues(past, seconds)
     return {
         "history": past.drop("mode").orderBy(*QUEUE, "bin"),
         "findings": found.orderBy(*COLUMNS),
         "queues": queues(past, found, waits(data)).orderBy(*QUEUE),
         "changes": changes(past, seconds).orderBy(*QUEUE, "what"),
-        "timeline": (of_queues(past, seconds) if nodes is None else timeline(nodes, seconds)).orderBy(
-            "node", "bin"
-        ),
+        "timeline": times.orderBy("node", "bin"),
         "boots": boots(data).orderBy("node", "from_ms", "until_ms", "boot_id"),
     }
 
@@ -60,155 +59,121 @@ def waits(data: Input) -> DataFrame | None:
 def queues(past: DataFrame, findings: DataFrame, waits: DataFrame | None = None) -> DataFrame:
     """Return each queue with its totals, its state at the end, and its `level`: that of its worst finding.
 
-    `past`: bins of queues; `findings`: the findings.
+    `past`: bins of queues; `findings`: the findings; `waits`: the latencies of queues.
     """
-    worst = (
-        findings.filter(~F.col("kind").isin("fan_out", "lost") & F.col("queue").isNotNull())
-        .groupBy(*QUEUE)
-        .agg(
-            F.max(
-                F.when(F.col("level") == CRITICAL, 2).when(F.col("level") == WARNING, 1).otherwise(0)
-            ).alias("bad")
-        )
+    waited = (
+        "SELECT * FROM {waits}" if waits is not None else f"SELECT {_KEY}, 0L, 0L FROM {{past}} WHERE false"
     )
-    seconds = F.greatest(F.max("bin") - F.min("bin") + F.max("seconds") * 1000, F.lit(1)) / 1000
-    totals = past.groupBy(*QUEUE).agg(
-        *[F.sum(name).alias(name) for name in COUNTERS],
-        (F.sum("pub") / seconds).alias("pub_rate"),
-        (F.sum("delivered") / seconds).alias("delivered_rate"),
-        *[
-            F.max_by(name, "bin").alias(name)
-            for name in ("ready", "unacked", "consumers", "capacity", "held", "promised", "mode")
-        ],
-        F.max("most").alias("worst"),
-    )
-    if waits is None:
-        totals = totals.withColumns(dict.fromkeys(("p50_us", "p99_us"), F.lit(None).cast("bigint")))
-    else:
-        totals = totals.join(waits, list(QUEUE), "left")
-    return totals.join(worst, list(QUEUE), "left").select(
-        *QUEUE,
-        F.when(F.col("bad") == 2, CRITICAL)  # noqa: PLR2004 - the greatest above
-        .when(F.col("bad") == 1, WARNING)
-        .when(F.col("pub") + F.col("delivered") + F.col("ready") == 0, IDLE)
-        .otherwise(GOOD)
-        .alias("level"),
-        *(
-            "pub",
-            "delivered",
-            "redelivered",
-            "acked",
-            "requeued",
-            "expired",
-            "rejected",
-            "dropped",
-            "dead_lettered",
+    levels = ("ready", "unacked", "consumers", "capacity", "held", "promised", "mode")
+    return query(
+        f"""
+        WITH worst AS (
+            SELECT {_KEY}, max(CASE level WHEN '{CRITICAL}' THEN 2 WHEN '{WARNING}' THEN 1 ELSE 0 END) AS bad
+            FROM {{findings}} WHERE kind NOT IN ('fan_out', 'lost') AND queue IS NOT NULL GROUP BY {_KEY}
         ),
-        *("pub_rate", "delivered_rate", "ready", "worst", "unacked", "consumers", "capacity"),
-        F.element_at(F.array(*map(F.lit, MODES)), (F.col("mode") + 1).cast("int")).alias("mode"),
-        *("held", "promised", "t_from_delta", "p50_us", "p99_us"),
+        waited ({_KEY}, p50_us, p99_us) AS ({waited}),
+        totals AS (
+            SELECT {_KEY}, {each("sum({0}) AS {0}", COUNTERS)}, {each("max_by({0}, bin) AS {0}", levels)},
+                max(most) AS worst, greatest(max(bin) - min(bin) + max(seconds) * 1000, 1) / 1000 AS lasted
+            FROM {{past}} GROUP BY {_KEY}
+        )
+        SELECT {_KEY},
+            CASE WHEN bad = 2 THEN '{CRITICAL}' WHEN bad = 1 THEN '{WARNING}'
+                WHEN pub + delivered + ready = 0 THEN '{IDLE}' ELSE '{GOOD}' END AS level,
+            pub, delivered, redelivered, acked, requeued, expired, rejected, dropped, dead_lettered,
+            pub / lasted AS pub_rate, delivered / lasted AS delivered_rate, ready, worst, unacked, consumers, capacity,
+            element_at(array({each("'{0}'", MODES)}), CAST(mode + 1 AS INT)) AS mode,
+            held, promised, t_from_delta, p50_us, p99_us
+        FROM totals LEFT JOIN waited USING ({_KEY}) LEFT JOIN worst USING ({_KEY})
+        """,
+        past=past,
+        findings=findings,
+        **({} if waits is None else {"waits": waits}),
     )
 
 
 def changes(past: DataFrame, seconds: int) -> DataFrame:
     """Return what changed most from the first half of the range to the second: rates, and mean backlogs."""
-    length = seconds * 1000
-    both = past.groupBy("node").agg(F.min("bin").alias("first"), (F.max("bin") + length).alias("until"))
-    split = F.floor((F.col("first") + F.col("until")) / 2)
-    halves = past.join(F.broadcast(both), "node").withColumn("is_after", F.col("bin") >= split)
-    each_s = (F.max("until") - F.max("first")) / 2000
-
-    def rate(name: str, *, after: bool) -> Column:
-        wanted = F.col("is_after") if after else ~F.col("is_after")
-        return F.coalesce(F.sum(F.when(wanted, F.col(name))), F.lit(0)) / each_s
-
-    def level(*, after: bool) -> Column:
-        wanted = F.col("is_after") if after else ~F.col("is_after")
-        return F.coalesce(F.avg(F.when(wanted, F.col("ready").cast("double"))), F.lit(0.0))
-
     whats = {"published/s": "pub", "delivered/s": "delivered", "redelivered/s": "redelivered"}
-    grouped = halves.groupBy(*QUEUE).agg(
-        *[
-            rate(name, after=after).alias(f"{name}_{after}")
-            for name in whats.values()
-            for after in (False, True)
-        ],
-        level(after=False).alias("ready_False"),
-        level(after=True).alias("ready_True"),
+    halves = {"before": "NOT is_after", "after": "is_after"}
+    sums = ", ".join(
+        f"coalesce(sum(IF({half}, {name}, NULL)), 0) / ((max(until) - max(first)) / 2000) AS {name}_{when}"
+        for when, half in halves.items()
+        for name in whats.values()
     )
-    pairs = [
-        F.struct(
-            F.lit(what).alias("what"),
-            F.col(f"{name}_False").alias("before"),
-            F.col(f"{name}_True").alias("after"),
+    levels = ", ".join(
+        f"coalesce(avg(IF({half}, CAST(ready AS DOUBLE), NULL)), 0D) AS ready_{when}"
+        for when, half in halves.items()
+    )
+    pairs = ", ".join(
+        f"struct('{what}' AS what, {name}_before AS before, {name}_after AS after, {least}D AS least)"
+        for what, name, least in (
+            *((what, name, LEAST_RATE) for what, name in whats.items()), ("ready, mean", "ready", float(FEW)),
         )
-        for what, name in {**whats, "ready, mean": "ready"}.items()
-    ]
-    least = F.when(F.col("what") == "ready, mean", float(FEW)).otherwise(LEAST_RATE)
-    factor = (F.col("after") + least) / (F.col("before") + least)
-    return (
-        grouped.select(*QUEUE, F.explode(F.array(*pairs)).alias("one"))
-        .select(*QUEUE, "one.*")
-        .withColumn("factor", factor)
-        .filter((F.col("factor") >= CHANGED) | (F.col("factor") <= 1 / CHANGED))
+    )  # fmt: skip
+    return query(
+        f"""
+        WITH spans AS (
+            SELECT node, min(bin) AS first, max(bin) + {seconds * 1000} AS until FROM {{past}} GROUP BY node
+        ),
+        halves AS (
+            SELECT /*+ BROADCAST(spans) */ *, bin >= floor((first + until) / 2) AS is_after
+            FROM {{past}} JOIN spans USING (node)
+        ),
+        grouped AS (SELECT {_KEY}, {sums}, {levels} FROM halves GROUP BY {_KEY}),
+        pairs AS (SELECT {_KEY}, inline(array({pairs})) FROM grouped)
+        SELECT {_KEY}, what, before, after, (after + least) / (before + least) AS factor FROM pairs
+        WHERE (after + least) / (before + least) >= {CHANGED}D
+            OR (after + least) / (before + least) <= {1 / CHANGED!r}D
+        """,
+        past=past,
     )
 
 
 def timeline(nodes: DataFrame, seconds: int) -> DataFrame:
     """Return the figures of each node over time."""
     levels = ("ready", "unacked", "mem_used", "mem_limit", "connections", "consumers", "disk_free")
-    taken = steps(nodes, "node_interval", NODE_COUNTERS, (*levels, "alarms")).withColumn(
-        "bin", start_of_bin(F.col("ts") - 1, seconds)
-    )
-    at = F.struct("ts", "mono_us")
-
-    def per_second(name: str) -> Column:
-        return F.sum(f"d_{name}") * 1e6 / F.sum("step_us")
-
-    return taken.groupBy("node", "bin").agg(
-        *[per_second(name).alias(name) for name in ("published", "delivered", "confirmed", "acked")],
-        ((F.sum("d_cpu_user_us") + F.sum("d_cpu_sys_us")) / F.sum("step_us")).alias("cpu"),
-        *[F.max_by(name, at).alias(name) for name in levels],
-        F.max(F.size("alarms")).alias("alarms"),
-        F.lit(seconds).alias("seconds"),
+    start = start_of_bin("ts - 1", seconds)
+    return query(
+        f"""
+        SELECT node, {start} AS bin, {each("sum(d_{0}) * 1e6 / sum(step_us) AS {0}", NODE_COUNTERS[:4])},
+            (sum(d_cpu_user_us) + sum(d_cpu_sys_us)) / sum(step_us) AS cpu,
+            {each("max_by({0}, struct(ts, mono_us)) AS {0}", levels)}, max(size(alarms)) AS alarms,
+            {seconds} AS seconds
+        FROM {{taken}} GROUP BY node, {start}
+        """,
+        taken=steps(nodes, "node_interval", NODE_COUNTERS, (*levels, "alarms")),
     )
 
 
 def of_queues(past: DataFrame, seconds: int) -> DataFrame:
     """Return the figures of each node as far as those of its queues tell them, by the time that a bin covers."""
-    unknown = F.lit(None)
-    order = Window.partitionBy(*QUEUE).orderBy("bin")
-    covered_us = F.max(F.least("step_us", F.lit(seconds * 1_000_000)))
-    counters = ("pub", "delivered", "acked")
-    levels = ("ready", "unacked", "consumers")
-    bins = past.groupBy("node", "bin").agg(
-        covered_us.alias("covered_us"), *[F.sum(name).alias(name) for name in counters]
-    )
     # A queue without a row is unchanged, or deleted if it has none for longer than that.
-    lasting = F.col("bin") + seconds * 1000 + FULL_US // 1000
-    held = (
-        past.withColumn("until", F.least(F.lead("bin").over(order) - 1, lasting))
-        .join(F.broadcast(bins.select("node", F.col("bin").alias("at"))), "node")
-        .filter(F.col("at").between(F.col("bin"), F.col("until")))
-        .groupBy("node", F.col("at").alias("bin"))
-        .agg(*[F.sum(name).alias(name) for name in levels])
-    )
-    per_second = {name: F.col(name) * 1e6 / F.col("covered_us") for name in counters}
-    return bins.join(held, ["node", "bin"]).select(
-        "node",
-        "bin",
-        per_second["pub"].alias("published"),
-        per_second["delivered"].alias("delivered"),
-        unknown.cast("double").alias("confirmed"),
-        per_second["acked"].alias("acked"),
-        unknown.cast("double").alias("cpu"),
-        "ready",
-        "unacked",
-        *[unknown.cast("bigint").alias(name) for name in ("mem_used", "mem_limit", "connections")],
-        "consumers",
-        unknown.cast("bigint").alias("disk_free"),
-        unknown.cast("int").alias("alarms"),
-        F.lit(seconds).alias("seconds"),
+    return query(
+        f"""
+        WITH bins AS (
+            SELECT node, bin AS at, max(least(step_us, {seconds * 1_000_000})) AS covered_us,
+                {each("sum({0}) AS {0}", ("pub", "delivered", "acked"))}
+            FROM {{past}} GROUP BY node, bin
+        ),
+        lasting AS (
+            SELECT *, least(lead(bin) OVER (PARTITION BY {_KEY} ORDER BY bin) - 1,
+                bin + {seconds * 1000 + FULL_US // 1000}) AS until
+            FROM {{past}}
+        ),
+        held AS (
+            SELECT /*+ BROADCAST(bins) */ node, at, {each("sum({0}) AS {0}", ("ready", "unacked", "consumers"))}
+            FROM (SELECT node, bin, until, ready, unacked, consumers FROM lasting)
+                JOIN (SELECT node, at FROM bins) AS bins USING (node)
+            WHERE at BETWEEN bin AND until GROUP BY node, at
+        )
+        SELECT node, at AS bin, pub * 1e6 / covered_us AS published, delivered * 1e6 / covered_us AS delivered,
+            CAST(NULL AS DOUBLE) AS confirmed, acked * 1e6 / covered_us AS acked, CAST(NULL AS DOUBLE) AS cpu,
+            ready, unacked, {each("CAST(NULL AS BIGINT) AS {0}", ("mem_used", "mem_limit", "connections"))}, consumers,
+            CAST(NULL AS BIGINT) AS disk_free, CAST(NULL AS INT) AS alarms, {seconds} AS seconds
+        FROM bins JOIN held USING (node, at)
+        """,
+        past=past,
     )
 
 

@@ -11,7 +11,7 @@ or in the delta (entirely on disk). `BROKEN` lists the conditions under which ro
 from typing import Final
 
 from pyarrow.dataset import field
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import DataFrame
 
 from leveret.analytics.figures import Bars, Panel, panels, series_of, with_gaps
 from leveret.analytics.findings import duration
@@ -23,7 +23,9 @@ from leveret.analytics.series import (
     OBJECT,
     QUEUE,
     contradictions,
+    each,
     last,
+    query,
     start_of_bin,
     steps,
 )
@@ -45,7 +47,6 @@ WORDS: Final = {  # names of states and moves for users
 }
 COUNTERS: Final = ("pub", "delivered", "acked", "requeued", "expired", "dropped", "dead_lettered", "purged")
 AREAS: Final = ("area_ready", *(f"area_{level}" for level in LEVELS))
-_SUMMED: Final = (*COUNTERS, *MOVES, *AREAS)
 SHOWN: Final = 20
 SETTLED: Final = 0.05
 """Maximum share of messages at the ends, relative to those that left, for comparing a queue with Little's law."""
@@ -70,12 +71,10 @@ BROKEN_STEPS: Final = {
 
 def compute(data: Input) -> dict[str, DataFrame]:
     """Return `queues`, `residence`, `moves` and `totals`."""
-    rows = data.table("queue_interval")
-    seconds = data.bin_seconds("queue_interval")
-    found = _parts(data, rows, seconds)
-    timed = data.keep(over_time(found, seconds))
+    found = _parts(data)
+    timed = data.keep(over_time(found, data.bin_seconds("queue_interval")))
     return {
-        "queues": by_queue(lives(found)).orderBy(*QUEUE),
+        "queues": by_queue(found).orderBy(*QUEUE),
         "residence": timed.select("node", "time", *LEVELS).orderBy("node", "time"),
         "moves": timed.select("node", "time", *MOVES).orderBy("node", "time"),
         "totals": totals(data).orderBy("node", "mode"),
@@ -86,16 +85,33 @@ def checked(data: Input, histograms: DataFrame | None) -> tuple[DataFrame, DataF
     """Return the checks for `validate`: counts of contradictory rows, and the waits by Little's law and by samples.
 
     `data`: the input; it has `queue_interval`; `histograms`: rows of `latency_hist`; without them there are no samples
-    to compare with.
+    to compare with. The waits are of queues at whose ends few messages wait.
     """
-    rows = data.table("queue_interval")
-    found = _parts(data, rows, data.bin_seconds("queue_interval"))
-    if histograms is None:
-        return broken(rows, found), None
-    waits = with_measured(by_queue(lives(found)), histograms)
-    return broken(rows, found), waits.filter(F.col("gap").isNotNull()).select(
-        *QUEUE, "little_ms", "measured_ms", "samples", "boundary", "gap"
+    found = _parts(data)
+    of_steps = ", ".join(f"struct('{what}' AS what, `{what}` AS rows)" for what in BROKEN_STEPS)
+    broken = contradictions(data.table("queue_interval"), BROKEN).unionByName(
+        query(f"SELECT * FROM (SELECT inline(array({of_steps})) FROM {{found}}) WHERE rows > 0", found=found)
     )
+    if histograms is None:
+        return broken, None
+    waits = query(
+        f"""
+        WITH sampled AS (
+            SELECT node, vhost, name AS queue, sum(count) AS samples,
+                try_divide(sum(CAST(sum_us AS DOUBLE)), sum(count)) / 1000 AS measured_ms
+            FROM {{histograms}} WHERE scope = 'queue' AND metric = 'deliver' GROUP BY node, vhost, name
+        ),
+        compared AS (
+            SELECT node, vhost, queue, little_ms, measured_ms, samples, boundary,
+                try_divide(abs(little_ms - measured_ms), measured_ms) AS gap
+            FROM {{queues}} JOIN sampled USING (node, vhost, queue) WHERE boundary <= {SETTLED}D
+        )
+        SELECT * FROM compared WHERE gap IS NOT NULL
+        """,
+        histograms=histograms,
+        queues=by_queue(found),
+    )
+    return broken, waits
 
 
 def totals(data: Input) -> DataFrame:
@@ -104,115 +120,74 @@ def totals(data: Input) -> DataFrame:
     return data.shared("totals", lambda: last(data.table("queue_interval"), "queue_interval", keys, COUNTERS))
 
 
-def _parts(data: Input, rows: DataFrame, seconds: int) -> DataFrame:
-    return data.shared("paging.parts", lambda: parts(_steps(rows), seconds))
+def _parts(data: Input) -> DataFrame:
+    rows, seconds = data.table("queue_interval"), data.bin_seconds("queue_interval")
+    return data.shared("paging.parts", lambda: parts(rows, seconds))
 
 
-def _steps(rows: DataFrame) -> DataFrame:
-    return steps(rows, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready", "delta"), ("mode", *LEVELS))
-
-
-def parts(taken: DataFrame, seconds: int) -> DataFrame:
+def parts(rows: DataFrame, seconds: int) -> DataFrame:
     """Add up the steps of each incarnation of a queue in the same bin: there are far fewer bins than steps.
+
+    `rows`: rows of `queue_interval`.
 
     Returns:
         Sums; `bin`; `ts`, `mono_us`, `ready` and `LEVELS` at the end, `from_ts`, `begun_us` and `begun_with` (messages)
         at the beginning. A step over several bins is not added to others: it has the bin of its end, and `over_from`
         and `over_until` (ms), which are null for all others.
     """
-    # The initial length of a queue that was declared or recovered is the difference from its counters.
-    gone = F.col("d_delivered") + F.col("d_expired") + F.col("d_dropped") + F.col("d_purged")
-    grown = F.coalesce("d_ready", F.col("d_pub") + F.col("d_requeued") - gone)
-    first, end = start_of_bin(F.col("from_ts"), seconds), start_of_bin(F.col("ts") - 1, seconds)
-    is_over = first < end
-    # With numbers only, and with `mode` in the group key, Spark need not sort.
-    return (
-        taken.withColumn("d_ready", grown)
-        .groupBy(
-            *OBJECT,
-            "mode",
-            F.greatest(first, end).alias("bin"),
-            F.when(is_over, F.col("from_ts")).alias("over_from"),
-            F.when(is_over, F.col("ts")).alias("over_until"),
+    taken = steps(rows, "queue_interval", (*COUNTERS, *MOVES, *AREAS, "ready", "delta"), ("mode", *LEVELS))
+    broken = ", ".join(f"count_if({condition}) AS `{what}`" for what, condition in BROKEN_STEPS.items())
+    # The initial length of a queue that was declared or recovered is the difference from its counters. With numbers
+    # only, and with `mode` in the group key, Spark need not sort.
+    return query(
+        f"""
+        WITH placed AS (
+            SELECT * EXCEPT (d_ready),
+                coalesce(d_ready, d_pub + d_requeued - d_delivered - d_expired - d_dropped - d_purged) AS d_ready,
+                {start_of_bin("from_ts", seconds)} AS first, {start_of_bin("ts - 1", seconds)} AS final
+            FROM {{taken}}
+        ),
+        binned AS (
+            SELECT *, greatest(first, final) AS bin, IF(first < final, from_ts, NULL) AS over_from,
+                IF(first < final, ts, NULL) AS over_until
+            FROM placed
         )
-        .agg(
-            F.max("ts").alias("ts"),
-            F.max("mono_us").alias("mono_us"),
-            F.min("from_ts").alias("from_ts"),
-            *[F.max_by(name, "mono_us").alias(name) for name in ("ready", *LEVELS)],
-            F.min("mono_us").alias("begun_us"),
-            F.min_by(F.col("ready") - F.col("d_ready"), "mono_us").alias("begun_with"),
-            *[F.sum(name).alias(name) for name in ("step_us", "d_ready")],
-            *[F.sum(f"d_{name}").alias(f"d_{name}") for name in (*COUNTERS, *MOVES)],
-            *[F.sum(F.col(f"d_{name}").cast("double")).alias(f"d_{name}") for name in AREAS],
-            *[F.count_if(F.expr(condition)).alias(what) for what, condition in BROKEN_STEPS.items()],
-        )
+        SELECT {", ".join(OBJECT)}, mode, bin, over_from, over_until, max(ts) AS ts, max(mono_us) AS mono_us,
+            min(from_ts) AS from_ts, {each("max_by({0}, mono_us) AS {0}", ("ready", *LEVELS))},
+            min(mono_us) AS begun_us, min_by(ready - d_ready, mono_us) AS begun_with, sum(step_us) AS step_us,
+            sum(d_ready) AS d_ready, {each("sum(d_{0}) AS d_{0}", (*COUNTERS, *MOVES))},
+            {each("sum(CAST(d_{0} AS DOUBLE)) AS d_{0}", AREAS)}, {broken}
+        FROM binned GROUP BY {", ".join(OBJECT)}, mode, bin, over_from, over_until
+        """,
+        taken=taken,
     )
 
 
-def lives(parts: DataFrame) -> DataFrame:
-    """Return a row for each incarnation of a queue: its increases, and its final state.
-
-    `at_ends` is the number of messages at its beginning and at its end.
-    """
-    return parts.groupBy(*OBJECT).agg(
-        F.max_by("mode", "mono_us").alias("mode"),
-        F.max("ts").alias("ts"),
-        *[F.sum(name).alias(name) for name in ("step_us", "d_ready", *(f"d_{name}" for name in _SUMMED))],
-        (F.min_by("begun_with", "begun_us") + F.max_by("ready", "mono_us")).alias("at_ends"),
-    )
-
-
-def by_queue(lives: DataFrame) -> DataFrame:
+def by_queue(parts: DataFrame) -> DataFrame:
     """Return a row for each queue over all incarnations: means over time, shares, rates, Little's wait."""
-    seconds = F.sum("step_us") / 1e6
     # Messages that left the ready ones for good: those that came in minus the growth. The broker's samples count the
     # same messages: one that is requeued is counted with all of its waits.
-    left = F.sum("d_pub") - F.sum("d_ready")
-
-    def share(state: str) -> Column:
-        return F.try_divide(F.sum(f"d_area_{state}"), F.sum("d_area_ready"))
-
-    return lives.groupBy(*QUEUE).agg(
-        F.max_by("mode", F.struct("ts", "since_ms")).alias("mode"),
-        seconds.alias("seconds"),
-        *[F.sum(f"d_{name}").alias(name) for name in COUNTERS],
-        (F.sum("d_area_ready") / F.sum("step_us")).alias("mean_ready"),
-        (F.sum("d_area_unacked") / F.sum("step_us")).alias("mean_unacked"),
-        *[share(state).alias(f"share_{state}") for state in STATES],
-        *[(F.sum(f"d_{name}") / seconds).alias(f"{name}_per_s") for name in MOVES],
-        F.try_divide(F.sum("d_t_from_delta"), F.sum("d_delivered")).alias("thrash"),
-        F.when(left > 0, F.sum("d_area_ready") / left / 1000).alias("little_ms"),
-        F.when(left > 0, F.sum("at_ends") / left).alias("boundary"),
-    )
-
-
-def broken(rows: DataFrame, parts: DataFrame) -> DataFrame:
-    """Return the rows that meet one of `BROKEN` or `BROKEN_STEPS`, as `series.contradictions` does."""
-    of_steps = [
-        F.struct(F.lit(what).alias("what"), F.col(f"`{what}`").alias("rows")) for what in BROKEN_STEPS
-    ]
-    return contradictions(rows, {what: F.expr(condition) for what, condition in BROKEN.items()}).unionByName(
-        parts.select(F.inline(F.array(*of_steps))).filter(F.col("rows") > 0)
-    )
-
-
-def with_measured(queues: DataFrame, histograms: DataFrame) -> DataFrame:
-    """Add the mean wait of the samples, and Little's difference from it, unless too many messages wait at the ends."""
-    sampled = (
-        histograms.filter((F.col("scope") == "queue") & (F.col("metric") == "deliver"))
-        .groupBy("node", "vhost", F.col("name").alias("queue"))
-        .agg(
-            (F.try_divide(F.sum(F.col("sum_us").cast("double")), F.sum("count")) / 1000).alias("measured_ms"),
-            F.sum("count").alias("samples"),
+    left = "(sum(d_pub) - sum(d_ready))"
+    key = ", ".join(OBJECT)
+    return query(
+        f"""
+        WITH lives AS (
+            SELECT {key}, max_by(mode, mono_us) AS mode, max(ts) AS ts, sum(step_us) AS step_us,
+                sum(d_ready) AS d_ready, {each("sum(d_{0}) AS d_{0}", (*COUNTERS, *MOVES, *AREAS))},
+                min_by(begun_with, begun_us) + max_by(ready, mono_us) AS at_ends
+            FROM {{parts}} GROUP BY {key}
         )
-    )
-    return queues.join(sampled, list(QUEUE), "left").withColumn(
-        "gap",
-        F.when(
-            F.col("boundary") <= SETTLED,
-            F.try_divide(F.abs(F.col("little_ms") - F.col("measured_ms")), "measured_ms"),
-        ),
+        SELECT {", ".join(QUEUE)}, max_by(mode, struct(ts, since_ms)) AS mode, sum(step_us) / 1e6 AS seconds,
+            {each("sum(d_{0}) AS {0}", COUNTERS)}, sum(d_area_ready) / sum(step_us) AS mean_ready,
+            sum(d_area_unacked) / sum(step_us) AS mean_unacked,
+            {each("try_divide(sum(d_area_{0}), sum(d_area_ready)) AS share_{0}", STATES)},
+            {each("sum(d_{0}) / (sum(step_us) / 1e6) AS {0}_per_s", MOVES)},
+            try_divide(sum(d_t_from_delta), sum(d_delivered)) AS thrash,
+            IF({left} > 0, sum(d_area_ready) / {left} / 1000, NULL) AS little_ms,
+            IF({left} > 0, sum(at_ends) / {left}, NULL) AS boundary
+        FROM lives GROUP BY {", ".join(QUEUE)}
+        """,
+        parts=parts,
     )
 
 
@@ -223,38 +198,47 @@ def over_time(parts: DataFrame, seconds: int) -> DataFrame:
     did not run has no row.
     """
     length = seconds * 1000
-    sums = (*(f"d_area_{name}" for name in LEVELS), *(f"d_{name}" for name in MOVES))
-    taken = parts.select(*OBJECT, "bin", "over_from", "over_until", "step_us", *sums).unionByName(
-        unwritten(parts, seconds), allowMissingColumns=True
+    areas, moves = (
+        [f"d_{name}" for name in names] for names in ((f"area_{level}" for level in LEVELS), MOVES)
     )
-    # No step is longer than the range of all rows, which is at most `MOST_BINS`, unless its clock is wrong.
-    least = F.col("bin") - F.lit(2 * MOST_BINS * length)
-    first = F.greatest(start_of_bin(F.coalesce("over_from", "bin"), seconds), least)
-    inside = F.least(F.col("over_until"), F.col("bin") + length) - F.greatest(
-        F.col("over_from"), F.col("bin")
-    )
-    is_whole = F.col("over_from").isNull()
-    share = F.when(is_whole, 1.0).otherwise(inside / (F.col("over_until") - F.col("over_from")))
-    of_objects = (
-        taken.withColumn("bin", F.explode(F.sequence(first, "bin", F.lit(length).cast("bigint"))))
-        .groupBy(*OBJECT, "bin")
-        .agg(
-            F.sum(F.when(is_whole, F.col("step_us")).otherwise(inside * 1000)).alias("covered_us"),
-            *[F.sum(F.col(name) * share).alias(name) for name in sums],
+    sums = (*areas, *moves)
+    key = ", ".join(OBJECT)
+    # No step is longer than the range of all rows, which is at most `MOST_BINS`, unless its clock is wrong. A queue
+    # that was declared or deleted meanwhile covers less than the others of its boot.
+    return query(
+        f"""
+        WITH taken AS (
+            SELECT {key}, bin, over_from, over_until, step_us, {", ".join(sums)} FROM {{parts}}
+            UNION ALL
+            SELECT {key}, bin, over_from, over_until, NULL, {", ".join(areas)}, {each("NULL", moves)} FROM {{unwritten}}
+        ),
+        spread AS (
+            SELECT * EXCEPT (bin), explode(sequence(
+                greatest({start_of_bin("coalesce(over_from, bin)", seconds)}, bin - {2 * MOST_BINS * length}),
+                bin, {length}L
+            )) AS bin
+            FROM taken
+        ),
+        shared AS (SELECT *, least(over_until, bin + {length}) - greatest(over_from, bin) AS inside FROM spread),
+        weighed AS (
+            SELECT *, IF(over_from IS NULL, 1D, inside / (over_until - over_from)) AS share FROM shared
+        ),
+        of_objects AS (
+            SELECT {key}, bin, sum(IF(over_from IS NULL, step_us, inside * 1000)) AS covered_us,
+                {each("sum({0} * share) AS {0}", sums)}
+            FROM weighed GROUP BY {key}, bin
+        ),
+        of_boots AS (
+            SELECT node, bin, max(covered_us) AS covered_us, {each("sum({0}) AS {0}", sums)}
+            FROM of_objects GROUP BY node, boot_id, bin
         )
-    )
-    # A queue that was declared or deleted meanwhile covers less than the others.
-    of_boots = of_objects.groupBy("node", "boot_id", "bin").agg(
-        F.max("covered_us").alias("covered_us"), *[F.sum(name).alias(name) for name in sums]
-    )
-    covered = F.sum("covered_us")
-    return (
-        of_boots.groupBy("node", "bin")
-        .agg(
-            *[(F.sum(f"d_area_{name}") / covered).alias(name) for name in LEVELS],
-            *[(F.coalesce(F.sum(f"d_{name}"), F.lit(0.0)) * 1e6 / covered).alias(name) for name in MOVES],
-        )
-        .select("node", F.timestamp_millis("bin").alias("time"), *LEVELS, *MOVES)
+        SELECT node, timestamp_millis(bin) AS time,
+            {each("sum(d_area_{0}) / sum(covered_us) AS {0}", LEVELS)},
+            {each("coalesce(sum(d_{0}), 0D) * 1e6 / sum(covered_us) AS {0}", MOVES)}
+        FROM of_boots GROUP BY node, bin
+        """,
+        parts=parts,
+        unwritten=unwritten(parts, seconds),
     )
 
 
@@ -263,34 +247,31 @@ def unwritten(parts: DataFrame, seconds: int) -> DataFrame:
 
     An unchanged queue has a row every `FULL_US` only. One that has none for longer was declared or deleted meanwhile.
     """
-    boot = Window.partitionBy("node", "boot_id")
-    ends = (
-        parts.groupBy(*OBJECT)
-        .agg(
-            F.min("from_ts").alias("first"),
-            F.max("ts").alias("last"),
-            *[F.max_by(name, "mono_us").alias(f"last_{name}") for name in LEVELS],
-            *[
-                F.min_by(F.col(f"d_area_{name}") / F.col("step_us"), "mono_us").alias(f"first_{name}")
-                for name in LEVELS
-            ],
-        )
-        .withColumn("begun", F.min("first").over(boot))
-        .withColumn("until", F.max("last").over(boot))
-    )
+    key = ", ".join(OBJECT)
 
-    def part(end: str, over_from: str, over_until: str, rows: DataFrame) -> DataFrame:
-        lasted = F.col(over_until) - F.col(over_from)
-        return rows.filter((lasted > 0) & (lasted <= FULL_US / 1000)).select(
-            *OBJECT,
-            start_of_bin(F.col(over_until) - 1, seconds).alias("bin"),
-            F.col(over_from).alias("over_from"),
-            F.col(over_until).alias("over_until"),
-            *[(F.col(f"{end}_{name}") * lasted * 1000.0).alias(f"d_area_{name}") for name in LEVELS],
+    def part(end: str, over_from: str, over_until: str, wanted: str) -> str:
+        lasted = f"({over_until} - {over_from})"
+        areas = each(f"{end}_{{0}} * {lasted} * 1000D AS d_area_{{0}}", LEVELS)
+        return (
+            f"SELECT {key}, {start_of_bin(f'{over_until} - 1', seconds)} AS bin, {over_from} AS over_from, "
+            f"{over_until} AS over_until, {areas} "
+            f"FROM ends WHERE {lasted} > 0 AND {lasted} <= {FULL_US // 1000} AND {wanted}"
         )
 
-    return part("last", "last", "until", ends).unionByName(
-        part("first", "begun", "first", ends.filter(F.col("since_ms") < F.col("begun")))
+    return query(
+        f"""
+        WITH objects AS (
+            SELECT {key}, min(from_ts) AS first, max(ts) AS last, {each("max_by({0}, mono_us) AS last_{0}", LEVELS)},
+                {each("min_by(d_area_{0} / step_us, mono_us) AS first_{0}", LEVELS)}
+            FROM {{parts}} GROUP BY {key}
+        ),
+        ends AS (
+            SELECT *, min(first) OVER boot AS begun, max(last) OVER boot AS until
+            FROM objects WINDOW boot AS (PARTITION BY node, boot_id)
+        )
+        {part("last", "last", "until", "true")} UNION ALL {part("first", "begun", "first", "since_ms < begun")}
+        """,
+        parts=parts,
     )
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import DataFrame
+
+from leveret.analytics.series import each, query
 
 T_95: Final = (  # student's t, two-sided 95 %, for 1 to 30 degrees of freedom
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
@@ -14,15 +16,14 @@ RESAMPLES: Final = 2000
 SEED: Final = 20
 
 
-def half_width(values: str) -> Column:
-    """Return half the 95 % interval of a column's mean, as an aggregate; null for fewer than two values.
+def half_width(values: str) -> str:
+    """Return half the 95 % interval of a column's mean, as the text of an aggregate; null for fewer than two values.
 
     For more than 31 values the last entry of the table is used, which is slightly wide.
     """
-    number = F.count(values)
-    freedom = F.least(number - 1, F.lit(len(T_95))).cast("int")
-    t = F.get(F.array(*map(F.lit, T_95)), freedom - 1)
-    return t * F.stddev_samp(values) / F.sqrt(number)
+    freedom = f"CAST(least(count({values}) - 1, {len(T_95)}) AS INT)"
+    t = f"get(array({each('{0}D', map(str, T_95))}), {freedom} - 1)"
+    return f"({t} * stddev_samp({values}) / sqrt(count({values})))"
 
 
 def paired(rates: DataFrame, baselines: Sequence[str], cell: Sequence[str]) -> DataFrame:
@@ -32,17 +33,17 @@ def paired(rates: DataFrame, baselines: Sequence[str], cell: Sequence[str]) -> D
     lines; `cell`: the columns that have to be equal, except the block. Returns the columns of a cell, `block`, `line`,
     `baseline`, `log_ratio`, `rate`, `old_rate`.
     """
-    old = rates.filter(F.col("line").isin(*baselines)).select(
-        *cell, "block", F.col("line").alias("baseline"), F.col("rate").alias("old_rate")
-    )
-    return (
-        rates.join(old, [*cell, "block"])
-        .filter(F.col("line") != F.col("baseline"))
-        .select(
-            *cell,
-            *("block", "line", "baseline", "rate", "old_rate"),
-            F.log(F.col("rate") / F.col("old_rate")).alias("log_ratio"),
+    key = ", ".join((*cell, "block"))
+    return query(
+        f"""
+        WITH old AS (
+            SELECT {key}, line AS baseline, rate AS old_rate FROM {{rates}}
+            WHERE line IN ({each("'{0}'", baselines)})
         )
+        SELECT {key}, line, baseline, rate, old_rate, ln(rate / old_rate) AS log_ratio
+        FROM {{rates}} JOIN old USING ({key}) WHERE line != baseline
+        """,
+        rates=rates,
     )
 
 
@@ -54,26 +55,19 @@ def ratios(pairs: DataFrame, by: Sequence[str]) -> DataFrame:
         single block, `by_means` (the mean rate divided by the mean rate of the baseline), `improvement` ((new - old) /
         old), `faster` (whether the interval lies above 1).
     """
-    found = pairs.groupBy(*by).agg(
-        F.count("log_ratio").alias("n"),
-        F.avg("log_ratio").alias("mean"),
-        half_width("log_ratio").alias("half"),
-        F.exp(F.min("log_ratio")).alias("least"),
-        F.exp(F.max("log_ratio")).alias("greatest"),
-        (F.avg("rate") / F.avg("old_rate")).alias("by_means"),
-    )
-    low = F.exp(F.col("mean") - F.col("half"))
-    return found.select(
-        *by,
-        "n",
-        F.exp("mean").alias("ratio"),
-        low.alias("low"),
-        F.exp(F.col("mean") + F.col("half")).alias("high"),
-        "least",
-        "greatest",
-        "by_means",
-        (F.exp("mean") - 1).alias("improvement"),
-        F.coalesce(low > 1, F.lit(False)).alias("faster"),
+    key = ", ".join(by)
+    return query(
+        f"""
+        WITH found AS (
+            SELECT {key}, count(log_ratio) AS n, avg(log_ratio) AS mean, {half_width("log_ratio")} AS half,
+                exp(min(log_ratio)) AS least, exp(max(log_ratio)) AS greatest, avg(rate) / avg(old_rate) AS by_means
+            FROM {{pairs}} GROUP BY {key}
+        )
+        SELECT {key}, n, exp(mean) AS ratio, exp(mean - half) AS low, exp(mean + half) AS high, least, greatest,
+            by_means, exp(mean) - 1 AS improvement, coalesce(exp(mean - half) > 1, false) AS faster
+        FROM found
+        """,
+        pairs=pairs,
     )
 
 
@@ -88,41 +82,34 @@ def mean_of_ratios(pairs: DataFrame, over: str, by: Sequence[str]) -> DataFrame:
     Returns:
         `by`, `cells` (how many values of `over`), `blocks`, `ratio`, `low`, `high` (null of one block).
     """
-    group = Window.partitionBy(*by).orderBy("block")
-    numbered = pairs.withColumn("number", F.dense_rank().over(group))
-    found = (
-        numbered.groupBy(*by, over)
-        .agg(F.exp(F.avg("log_ratio")).alias("ratio"), F.max("number").alias("number"))
-        .groupBy(*by)
-        .agg(
-            F.avg("ratio").alias("ratio"),
-            F.count("ratio").alias("cells"),
-            F.max("number").cast("long").alias("blocks"),
+    key = ", ".join(by)
+    return query(
+        f"""
+        WITH numbered AS (
+            SELECT *, dense_rank() OVER (PARTITION BY {key} ORDER BY block) AS number FROM {{pairs}}
+        ),
+        cells AS (
+            SELECT {key}, exp(avg(log_ratio)) AS ratio, max(number) AS number FROM numbered GROUP BY {key}, {over}
+        ),
+        found AS (
+            SELECT {key}, avg(ratio) AS ratio, count(ratio) AS cells, CAST(max(number) AS BIGINT) AS blocks
+            FROM cells GROUP BY {key}
+        ),
+        resamples AS (SELECT {key}, blocks, explode(sequence(1, {RESAMPLES})) AS resample FROM found),
+        draws AS (SELECT *, explode(sequence(1L, blocks)) AS draw FROM resamples),
+        drawn AS (
+            SELECT {key}, resample, CAST(pmod(xxhash64(resample, draw, {SEED}), blocks) + 1 AS INT) AS number FROM draws
+        ),
+        each AS (
+            SELECT {key}, resample, exp(avg(log_ratio)) AS ratio FROM drawn JOIN numbered USING ({key}, number)
+            GROUP BY {key}, resample, {over}
+        ),
+        means AS (SELECT {key}, resample, avg(ratio) AS ratio FROM each GROUP BY {key}, resample),
+        spread AS (
+            SELECT {key}, percentile(ratio, 0.025D) AS low, percentile(ratio, 0.975D) AS high FROM means GROUP BY {key}
         )
-    )
-    drawn = (
-        found.select(*by, "blocks", F.explode(F.sequence(F.lit(1), F.lit(RESAMPLES))).alias("resample"))
-        .withColumn("draw", F.explode(F.sequence(F.lit(1).cast("long"), F.col("blocks"))))
-        .withColumn(
-            "number",
-            (F.pmod(F.xxhash64("resample", "draw", F.lit(SEED)), F.col("blocks")) + 1).cast("int"),
-        )
-    )
-    spread = (
-        drawn.join(numbered.select(*by, "number", over, "log_ratio"), [*by, "number"])
-        .groupBy(*by, "resample", over)
-        .agg(F.exp(F.avg("log_ratio")).alias("ratio"))
-        .groupBy(*by, "resample")
-        .agg(F.avg("ratio").alias("ratio"))
-        .groupBy(*by)
-        .agg(F.percentile("ratio", 0.025).alias("low"), F.percentile("ratio", 0.975).alias("high"))
-    )
-    several = F.col("blocks") > 1
-    return found.join(spread, list(by)).select(
-        *by,
-        "cells",
-        "blocks",
-        "ratio",
-        F.when(several, F.col("low")).alias("low"),
-        F.when(several, F.col("high")).alias("high"),
+        SELECT {key}, cells, blocks, ratio, IF(blocks > 1, low, NULL) AS low, IF(blocks > 1, high, NULL) AS high
+        FROM found JOIN spread USING ({key})
+        """,
+        pairs=pairs,
     )

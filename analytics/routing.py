@@ -3,12 +3,12 @@
 from typing import Final
 
 from pyarrow.dataset import field
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import DataFrame
 
 from leveret.analytics.figures import Bars
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
-from leveret.analytics.series import FULL_US
+from leveret.analytics.series import FULL_US, each, query
 
 COUNTERS: Final = (
     *("pub_in", "routed", "unroutable_returned", "unroutable_dropped", "fanout_sum", "route_lookups"),
@@ -32,31 +32,27 @@ def exchanges(rows: DataFrame) -> DataFrame:
     `fanout` is copies per routed message, `unroutable` the share that reached no queue, `remembered` the share whose
     route was in the cache.
     """
+    key = ", ".join(_EXCHANGE)
     # An exchange has one type until it is declared again. If this text were aggregated instead of grouped by, Spark
     # would sort all rows.
-    making = rows.groupBy(*_EXCHANGE, "boot_id", "since_ms", "type").agg(
-        F.max("ts").alias("ts"),
-        F.max("mono_us").alias("mono_us"),
-        *[F.max_by(name, "mono_us").alias(name) for name in ("bindings", *COUNTERS)],
-    )
-    when = F.struct("ts", "since_ms", "mono_us")
-    totals = making.groupBy(*_EXCHANGE).agg(
-        F.max_by("type", when).alias("type"),
-        F.max_by("bindings", when).alias("bindings"),
-        *[F.sum(name).alias(name) for name in COUNTERS],
-    )
-
-    def per(part: Column, whole: str) -> Column:
-        return F.try_divide(part, F.col(whole))
-
-    return totals.select(
-        *_EXCHANGE,
-        "type",
-        "bindings",
-        *COUNTERS,
-        per(F.col("fanout_sum"), "routed").alias("fanout"),
-        per(F.col("unroutable_returned") + F.col("unroutable_dropped"), "pub_in").alias("unroutable"),
-        per(F.col("pub_in") - F.col("route_lookups"), "pub_in").alias("remembered"),
+    return query(
+        f"""
+        WITH objects AS (
+            SELECT {key}, since_ms, type, max(ts) AS ts, max(mono_us) AS mono_us,
+                {each("max_by({0}, mono_us) AS {0}", ("bindings", *COUNTERS))}
+            FROM {{rows}} GROUP BY {key}, boot_id, since_ms, type
+        ),
+        totals AS (
+            SELECT {key}, {each("max_by({0}, struct(ts, since_ms, mono_us)) AS {0}", ("type", "bindings"))},
+                {each("sum({0}) AS {0}", COUNTERS)}
+            FROM objects GROUP BY {key}
+        )
+        SELECT *, try_divide(fanout_sum, routed) AS fanout,
+            try_divide(unroutable_returned + unroutable_dropped, pub_in) AS unroutable,
+            try_divide(pub_in - route_lookups, pub_in) AS remembered
+        FROM totals
+        """,
+        rows=rows,
     )
 
 
@@ -65,32 +61,36 @@ def patterns(rows: DataFrame, exchanges: DataFrame) -> DataFrame:
 
     `hours` is its observation time; `dead` is true if it is still bound, and has matched nothing in that time.
     """
-    key = (*_EXCHANGE, "pattern")
-    found = F.col("matches") + F.col("error")
-    making = rows.groupBy(*key, "boot_id", "since_ms").agg(
-        F.max_by("matches", "mono_us").alias("matches"),
-        F.max_by("error", "mono_us").alias("error"),
-        F.min_by(found, "mono_us").alias("before"),
-        F.min("ts").alias("first"),
-        F.max("ts").alias("until"),
-    )
+    exchange, key = ", ".join(_EXCHANGE), ", ".join((*_EXCHANGE, "pattern"))
     # Counters began at 0 if the exchange was first seen just before. All patterns of an exchange are written
     # together, so one that is not among the last was removed.
-    is_begun = F.col("first") - F.col("since_ms") <= FULL_US / 1000
-    latest = F.max("until").over(Window.partitionBy(*_EXCHANGE))
-    grown = found - F.when(is_begun, 0).otherwise(F.col("before"))
-    looked_ms = F.col("until") - F.when(is_begun, F.col("since_ms")).otherwise(F.col("first"))
-    return (
-        making.withColumn("bound", F.col("until") == latest)
-        .groupBy(*key)
-        .agg(
-            F.sum("matches").alias("matches"),
-            F.sum("error").alias("error"),
-            (F.sum(looked_ms) / 3_600_000).alias("hours"),
-            (F.max("bound") & (F.sum(grown) == 0) & (F.sum(looked_ms) > 0)).alias("dead"),
+    return query(
+        f"""
+        WITH objects AS (
+            SELECT {key}, since_ms, {each("max_by({0}, mono_us) AS {0}", ("matches", "error"))},
+                min_by(matches + error, mono_us) AS before, min(ts) AS first, max(ts) AS until
+            FROM {{rows}} GROUP BY {key}, boot_id, since_ms
+        ),
+        begun AS (
+            SELECT *, first - since_ms <= {FULL_US // 1000} AS is_begun,
+                until = max(until) OVER (PARTITION BY {exchange}) AS is_bound
+            FROM objects
+        ),
+        seen AS (
+            SELECT *, matches + error - IF(is_begun, 0, before) AS grown,
+                until - IF(is_begun, since_ms, first) AS looked_ms
+            FROM begun
+        ),
+        found AS (
+            SELECT {key}, sum(matches) AS matches, sum(error) AS error, sum(looked_ms) / 3600000 AS hours,
+                max(is_bound) AND sum(grown) = 0 AND sum(looked_ms) > 0 AS dead
+            FROM seen GROUP BY {key}
         )
-        .join(exchanges.select(*_EXCHANGE, "pub_in"), list(_EXCHANGE), "left")
-        .select(*key, "matches", "error", F.try_divide("matches", "pub_in").alias("share"), "hours", "dead")
+        SELECT {key}, matches, error, try_divide(matches, pub_in) AS share, hours, dead
+        FROM found LEFT JOIN {{exchanges}} USING ({exchange})
+        """,
+        rows=rows,
+        exchanges=exchanges,
     )
 
 

@@ -5,11 +5,9 @@ includes them. Where the broker wrote no row nothing had changed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
-from operator import or_
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import DataFrame
 
 from leveret.analytics.schemas import tables
 
@@ -34,9 +32,22 @@ def bin_seconds(span: float) -> int:
     return next((length for length in BINS_S if span / length <= MOST_BINS), BINS_S[-1])
 
 
-def start_of_bin(ts: Column, seconds: int) -> Column:
-    """Return the first millisecond of the bin of a time (ms)."""
-    return ts - F.pmod(ts, F.lit(seconds * 1000))
+def start_of_bin(ts: str, seconds: int) -> str:
+    """Return the first millisecond of the bin of a time (ms), as the text of a column; `ts` is one, too."""
+    return f"({ts}) - pmod({ts}, {seconds * 1000})"
+
+
+def query(text: str, **tables: DataFrame) -> DataFrame:
+    """Return the result of a query in Spark's SQL: it crosses to Java once, and is analysed as a whole.
+
+    `tables`: the rows, by the names that the text has in braces.
+    """
+    return next(iter(tables.values())).sparkSession.sql(text, None, **tables)
+
+
+def each(form: str, names: Iterable[str]) -> str:
+    """Return a form for each name, with commas: of `sum({0}) AS {0}` the sums of some columns."""
+    return ", ".join(form.format(name) for name in names)
 
 
 def clocks(*tables: DataFrame) -> DataFrame:
@@ -46,40 +57,23 @@ def clocks(*tables: DataFrame) -> DataFrame:
     after changes. Returns `node`, `boot_id`, `interval_us`, `until_us` (`mono_us` of the last row), `is_last` (the
     node's last boot).
     """
-    boot, node = Window.partitionBy("node", "boot_id"), Window.partitionBy("node")
-    each = [table.select("node", "boot_id", "ts", "mono_us") for table in tables]
-    moments = (
-        reduce(DataFrame.unionByName, each).groupBy("node", "boot_id", "ts").agg(F.max("mono_us").alias("at"))
-    )
-    near = F.when(F.col("step") < NEAR_MS, F.col("step"))
-    return (
-        moments.withColumn("step", F.col("ts") - F.lag("ts").over(boot.orderBy("ts")))
-        .groupBy("node", "boot_id")
-        .agg(
-            (F.coalesce(F.median(near), F.median("step"), F.lit(USUAL_MS)) * 1000)
-            .cast("bigint")
-            .alias("interval_us"),
-            F.max("at").alias("until_us"),
-            F.max("ts").alias("until"),
+    named = {f"table_{number}": table for number, table in enumerate(tables)}
+    rows = " UNION ALL ".join(f"SELECT node, boot_id, ts, mono_us FROM {{{name}}}" for name in named)
+    return query(
+        f"""
+        WITH moments AS (SELECT node, boot_id, ts, max(mono_us) AS at FROM ({rows}) GROUP BY node, boot_id, ts),
+        stepped AS (SELECT *, ts - lag(ts) OVER (PARTITION BY node, boot_id ORDER BY ts) AS step FROM moments),
+        boots AS (
+            SELECT node, boot_id,
+                CAST(coalesce(median(IF(step < {NEAR_MS}, step, NULL)), median(step), {USUAL_MS}) * 1000 AS BIGINT)
+                    AS interval_us,
+                max(at) AS until_us, max(ts) AS until
+            FROM stepped GROUP BY node, boot_id
         )
-        .withColumn("is_last", F.col("until") == F.max("until").over(node))
-        .drop("until")
+        SELECT node, boot_id, interval_us, until_us, until = max(until) OVER (PARTITION BY node) AS is_last FROM boots
+        """,
+        **named,
     )
-
-
-def with_before(rows: DataFrame, name: str, columns: Iterable[str], kept: Iterable[str] = ()) -> DataFrame:
-    """Return rows with the values that columns have in the row before of the same object: `before_...`, or null.
-
-    Args:
-        rows: rows of the table `name`.
-        name: name of the table, which has a clock.
-        columns: the columns.
-        kept: other columns to return, besides `ts`, `mono_us` and the keys. Unused ones would be sorted, too.
-    """
-    keys = tables()[name].of_kind("key")
-    order = Window.partitionBy(*keys).orderBy("mono_us")
-    narrow = rows.select(*dict.fromkeys((*keys, "ts", "mono_us", *kept, *columns)))
-    return narrow.select("*", *[F.lag(column).over(order).alias(f"{BEFORE}{column}") for column in columns])
 
 
 def steps(
@@ -87,8 +81,7 @@ def steps(
     name: str,  # name of the table
     columns: Sequence[str],  # the columns to take the difference of
     kept: Sequence[str] = (),  # other columns to return
-    # columns whose values in the earlier row are returned, too, as `with_before` names them
-    before: Sequence[str] = (),
+    before: Sequence[str] = (),  # columns whose values in the earlier row are returned, too, as `before_...`
 ) -> DataFrame:
     """Return a row for each two successive rows: the values of the later one, and the increases since the earlier.
 
@@ -99,32 +92,35 @@ def steps(
         a `d_...` of a gauge is null. The increase before any other first row is not in the input.
     """
     table = tables()[name]
-    areas, counters = table.of_kind("area"), table.of_kind("counter", "area")
-    earlier_us = F.col(f"{BEFORE}mono_us")
-    step_us = F.col("mono_us") - earlier_us
-    is_begun = F.lit(False)
-    if "since_ms" in table.of_kind("key"):
-        age_us = (F.col("ts") - F.col("since_ms")) * 1000
-        is_begun = earlier_us.isNull() & (age_us <= FULL_US)
-        step_us = F.when(is_begun, age_us).otherwise(step_us)
+    keys, areas, counters = (table.of_kind(*kinds) for kinds in (("key",), ("area",), ("counter", "area")))
+    is_begun, step_us = "false", f"mono_us - {BEFORE}mono_us"
+    if "since_ms" in keys:
+        age_us = "(ts - since_ms) * 1000"
+        is_begun = f"({BEFORE}mono_us IS NULL AND {age_us} <= {FULL_US})"
+        step_us = f"IF({is_begun}, {age_us}, {step_us})"
 
-    def added(column: str) -> Column:
-        difference = F.col(column) - F.col(f"{BEFORE}{column}")
+    def added(column: str) -> str:
+        difference = f"{column} - {BEFORE}{column}"
         if column in areas:
-            difference = F.pmod(difference, F.lit(AREA_MODULUS))
-        return F.when(is_begun, F.col(column)).otherwise(difference) if column in counters else difference
+            difference = f"pmod({difference}, {AREA_MODULUS})"
+        return f"IF({is_begun}, {column}, {difference})" if column in counters else difference
 
-    keys = table.of_kind("key")
-    return (
-        with_before(rows, name, dict.fromkeys(("mono_us", *columns, *before)), kept)
-        .select(
-            *dict.fromkeys((*keys, "ts", "mono_us", *kept, *columns)),
-            *[f"{BEFORE}{column}" for column in before],
-            step_us.alias("step_us"),
-            *[added(column).alias(f"d_{column}") for column in columns],
+    shown = dict.fromkeys((*keys, "ts", "mono_us", *kept, *columns))
+    earlier = dict.fromkeys(("mono_us", *columns, *before))
+    increases = "".join(f", {added(column)} AS d_{column}" for column in columns)
+    return query(
+        f"""
+        WITH following AS (
+            SELECT {", ".join(shown)}, {each(f"lag({{0}}) OVER object AS {BEFORE}{{0}}", earlier)}
+            FROM {{rows}} WINDOW object AS (PARTITION BY {", ".join(keys)} ORDER BY mono_us)
+        ),
+        taken AS (
+            SELECT {", ".join([*shown, *(f"{BEFORE}{column}" for column in before)])}, {step_us} AS step_us{increases}
+            FROM following
         )
-        .filter(F.col("step_us") > 0)
-        .withColumn("from_ts", F.col("ts") - F.round(F.col("step_us") / 1000).cast("bigint"))
+        SELECT *, ts - CAST(round(step_us / 1000) AS BIGINT) AS from_ts FROM taken WHERE step_us > 0
+        """,
+        rows=rows,
     )
 
 
@@ -138,26 +134,31 @@ def last(rows: DataFrame, name: str, by: Sequence[str], columns: Iterable[str]) 
             value is used.
         columns: the counters.
     """
-    keys = tables()[name].of_kind("key")
+    keys, final, group = tables()[name].of_kind("key"), "max_by({0}, mono_us) AS {0}", ", ".join(by)
     changing = [column for column in by if column not in keys]
+    objects = ", ".join((*keys, *changing))
     # Only numbers are aggregated over all rows, as Spark would sort them to aggregate text.
-    ends = rows.groupBy(*keys, *changing).agg(
-        F.max("mono_us").alias("mono_us"), *[F.max_by(column, "mono_us").alias(column) for column in columns]
+    ends = (
+        f"SELECT {objects}, max(mono_us) AS mono_us, {each(final, columns)} FROM {{rows}} GROUP BY {objects}"
     )
     if changing:
-        ends = ends.groupBy(*keys).agg(
-            *[F.max_by(column, "mono_us").alias(column) for column in (*changing, *columns)]
-        )
-    return ends.groupBy(*by).agg(*[F.sum(column).alias(column) for column in columns])
+        key = ", ".join(keys)
+        ends = f"SELECT {key}, {each(final, (*changing, *columns))} FROM ({ends}) GROUP BY {key}"
+    sums = each("sum({0}) AS {0}", columns)
+    return query(f"SELECT {group}, {sums} FROM ({ends}) GROUP BY {group}", rows=rows)
 
 
-def contradictions(rows: DataFrame, checks: Mapping[str, Column]) -> DataFrame:
+def contradictions(rows: DataFrame, checks: Mapping[str, str]) -> DataFrame:
     """Return each contradiction in rows: its name `what`, and the number of `rows`, 1. They are to be added up.
 
     `checks`: conditions that no row may meet, by name. They are not counted by an aggregate each, as there are many.
     """
-    each = [F.when(check, F.lit(what)) for what, check in checks.items()]
-    found = rows.filter(reduce(or_, checks.values(), F.lit(False))).select(
-        F.explode(F.array(*each)).alias("what")
+    found = (
+        ", ".join(f"IF({check}, '{what}', NULL)" for what, check in checks.items()) or "CAST(NULL AS STRING)"
     )
-    return found.filter(F.col("what").isNotNull()).select("what", F.lit(1).cast("bigint").alias("rows"))
+    any_of = " OR ".join(f"({check})" for check in checks.values()) or "false"
+    return query(
+        f"WITH each AS (SELECT explode(array({found})) AS what FROM {{rows}} WHERE {any_of}) "
+        "SELECT what, 1L AS rows FROM each WHERE what IS NOT NULL",
+        rows=rows,
+    )

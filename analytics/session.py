@@ -164,8 +164,20 @@ def pass_on(output: IO[bytes]) -> None:
     threading.Thread(target=work, daemon=True).start()
 
 
+class _Once:
+    """A class of Java, or a package, whose members are looked up once each: py4j asks Java at each use."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._found, name)
+        setattr(self, name, found)
+        return found
+
+
 def _find_once(spark: SparkSession) -> None:
     """Have classes that every column of a query asks for by name found once, not in hundreds of archives each time."""
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - no other way
     for name in ("functions", "org.apache.spark.sql.functions", "PythonUtils"):
-        setattr(jvm, name, getattr(jvm, name))
+        setattr(jvm, name, _Once(getattr(jvm, name)))

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +26,29 @@ QUEUES: Final = "queues"
 NODES: Final = "nodes"
 _MIB: Final = 1 << 20
 _SPARK: Final = (96, 20)
-_WORDS: Final = {"pub": "published", "dead_lettered": "dead-lettered"}
+_WORDS: Final = {  # columns in words
+    "pub": "published", "dead_lettered": "dead-lettered", "mem_used": "used", "cpu": "processor",
+}  # fmt: skip
+_OF_QUEUE: Final = (  # charts: the address, the title, the unit, and the columns
+    ("rates", "Messages per second", "messages/s", "pub delivered acked redelivered"),
+    ("backlog", "Backlog", "messages", "ready unacked"),
+    ("consumers", "Consumers", "consumers", "consumers"),
+)
+_DEAD: Final = ("dead", "Dead letters per second", "messages/s", " ".join(("dead_lettered", *REASONS)))
+_OF_NODE: Final = (
+    ("rates", "Messages per second", "messages/s", "published delivered confirmed acked"),
+    ("backlog", "Backlog", "messages", "ready unacked"),
+    ("memory", "Memory", "MiB", "mem_used"),
+    ("clients", "Connections and consumers", "", "connections consumers"),
+    ("processor", "Processor time", "processors", "cpu"),
+    ("alarms", "Alarms in effect", "alarms", "alarms"),
+)
+_OF_ALL: Final = (
+    ("traffic", "Messages per second", "messages/s", "published delivered"),
+    ("backlog", "Backlog", "messages", "ready unacked"),
+    ("memory", "Memory used", "MiB", "mem_used"),
+    ("alarms", "Alarms in effect", "alarms", "alarms"),
+)
 _FACTS: Final = {  # what a queue's page says first, by column
     **{name: _WORDS.get(name, name) for name in ("pub", "delivered", "redelivered", "acked")},
     "ready": "ready at the end",
@@ -48,6 +70,8 @@ _CHART: Final = {  # the chart of a queue's or node's page that shows a kind of 
 }
 
 Key = tuple[str, str, str]
+Values = Callable[[str], list[float | None]]
+"""The values of a column in each bin of the range."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +150,7 @@ class _Site:
             tiles=self._tiles(told),
             findings=[self._listed(each, "") for each in told[:SHOWN_FINDINGS]],
             more=max(0, len(told) - SHOWN_FINDINGS),
-            timeline=self._timeline(),
+            timeline=self._charts(_OF_ALL, lambda column: self._of_bins(column, page.timeline)),
             split=self._split(),
             change_columns=[
                 Heading("queue"),
@@ -159,21 +183,11 @@ class _Site:
         ]
         past = self._filled(row["node"], self._history.get(key, ()))
 
-        def lines(*columns: str, per_second: bool = False) -> list[Series]:
-            return [
-                self._line(
-                    _WORDS.get(column, column),
-                    [
-                        None
-                        if each is None
-                        else each[column] * (1e6 / max(each["step_us"], 1) if per_second else 1)
-                        for each in past
-                    ],
-                )
-                for column in columns
-            ]
+        def values(column: str) -> list[float | None]:
+            if column not in COUNTERS:
+                return [None if each is None else each[column] for each in past]
+            return [None if each is None else each[column] * 1e6 / max(each["step_us"], 1) for each in past]
 
-        rates = lines("pub", "delivered", "acked", "redelivered", per_second=True)
         facts = {
             **{name: f"{row[column]:,}" for column, name in _FACTS.items()},
             "confirm mode": row["mode"],
@@ -198,23 +212,7 @@ class _Site:
             level_name=LEVELS[row["level"]],
             tiles=facts.items(),
             findings=[self._listed(each, "../") for each in mine],
-            charts=[
-                self._chart("rates", "Messages per second", "messages/s", rates),
-                self._chart("backlog", "Backlog", "messages", lines("ready", "unacked")),
-                self._chart("consumers", "Consumers", "consumers", lines("consumers")),
-                *(
-                    [
-                        self._chart(
-                            "dead",
-                            "Dead letters per second",
-                            "messages/s",
-                            lines("dead_lettered", *REASONS, per_second=True),
-                        )
-                    ]
-                    if row["dead_lettered"]
-                    else []
-                ),
-            ],
+            charts=self._charts((*_OF_QUEUE, _DEAD) if row["dead_lettered"] else _OF_QUEUE, values),
             links=[(row["node"], f"../{NODES}/{slug(row['node'])}.html")],
             root="../",
             trail=[("Overview", f"../{report.INDEX}"), ("Queues", f"../{report.INDEX}#queues")],
@@ -225,34 +223,6 @@ class _Site:
         mine = [each for each in self._page.findings if each.node == node and each.queue is None]
         last = rows[max(rows)]
 
-        def series(label: str, column: str, scale: float = 1.0) -> Series:
-            found = {each: row[column] for each, row in rows.items()}
-            return self._scaled(label, found, scale)
-
-        memory = [series("used", "mem_used", 1 / _MIB)]
-        charts = [
-            self._chart(
-                "rates",
-                "Messages per second",
-                "messages/s",
-                [series(each, each) for each in ("published", "delivered", "confirmed", "acked")],
-            ),
-            self._chart(
-                "backlog", "Backlog", "messages", [series("ready", "ready"), series("unacked", "unacked")]
-            ),
-        ]
-        if last["mem_used"] is not None:
-            charts += [
-                self._chart("memory", "Memory", "MiB", memory),
-                self._chart(
-                    "clients",
-                    "Connections and consumers",
-                    "",
-                    [series("connections", "connections"), series("consumers", "consumers")],
-                ),
-                self._chart("processor", "Processor time", "processors", [series("processor", "cpu")]),
-                self._chart("alarms", "Alarms in effect", "alarms", [series("alarms", "alarms")]),
-            ]
         runs = [row for row in self._page.boots if row["node"] == node]
         self._write(
             f"{NODES}/{slug(node)}.html",
@@ -273,7 +243,7 @@ class _Site:
                 *([("connections", f"{last['connections']:,}")] if last["connections"] is not None else []),
             ],
             findings=[self._listed(each, "../") for each in mine],
-            charts=charts,
+            charts=self._charts(_OF_NODE, lambda column: self._of_bins(column, rows.values())),
             links=[],
             root="../",
             trail=[("Overview", f"../{report.INDEX}"), ("Nodes", f"../{report.INDEX}#nodes")],
@@ -324,44 +294,27 @@ class _Site:
             *([("held until their time", f"{held:,}")] if held else []),
         ]
 
-    def _timeline(self) -> list[dict[str, Any]]:
-        sums: dict[str, dict[int, float]] = {}
-        for row in self._page.timeline:
-            for column in ("published", "delivered", "ready", "unacked", "mem_used", "mem_limit", "alarms"):
-                if row[column] is not None:
-                    of_bin = sums.setdefault(column, {})
-                    of_bin[row["bin"]] = of_bin.get(row["bin"], 0) + row[column]
+    def _of_bins(self, column: str, rows: Iterable[Any]) -> list[float | None]:
+        """Return the sum of a column of the timeline in each bin."""
+        sums: dict[int, float] = {}
+        for row in rows:
+            if row[column] is not None:
+                sums[row["bin"]] = sums.get(row["bin"], 0) + row[column]
+        scale = 1 / _MIB if column == "mem_used" else 1
+        return [None if (found := sums.get(each)) is None else found * scale for each in self._bins]
 
-        def series(label: str, column: str, scale: float = 1.0) -> Series:
-            return self._scaled(label, sums.get(column, {}), scale)
-
-        made = [
-            self._chart(
-                "traffic",
-                "Messages per second",
-                "messages/s",
-                [series("published", "published"), series("delivered", "delivered")],
-            ),
-            self._chart(
-                "backlog", "Backlog", "messages", [series("ready", "ready"), series("unacked", "unacked")]
-            ),
-        ]
-        if "mem_used" in sums:
-            made.append(self._chart("memory", "Memory used", "MiB", [series("memory", "mem_used", 1 / _MIB)]))
-            made.append(self._chart("alarms", "Alarms in effect", "alarms", [series("alarms", "alarms")]))
-        return made
-
-    def _scaled(self, label: str, values: Mapping[int, float | None], scale: float) -> Series:
-        known = [values.get(each) for each in self._bins]
-        return self._line(label, [None if each is None else each * scale for each in known])
-
-    def _line(self, label: str, values: Sequence[float | None]) -> Series:
+    def _charts(self, charts: Iterable[tuple[str, str, str, str]], values: Values) -> list[dict[str, Any]]:
+        """Return charts over time; one whose first column is not known has none."""
         times = [datetime.fromtimestamp(each / 1000, UTC).replace(tzinfo=None) for each in self._bins]
-        return Series(label, times, values, marker="")
-
-    def _chart(self, name: str, title: str, unit: str, drawn: Sequence[Series]) -> dict[str, Any]:
-        (plot,) = plots(panels(Panel("", unit, drawn, zero=True)))
-        return {"id": name, "title": title, "plots": [self._marked(plot)]}
+        made = []
+        for name, title, unit, columns in charts:
+            lines = [
+                Series(_WORDS.get(each, each), times, values(each), marker="") for each in columns.split()
+            ]
+            if any(y is not None for y in lines[0].y):
+                (plot,) = plots(panels(Panel("", unit, lines, zero=True)))
+                made.append({"id": name, "title": title, "plots": [self._marked(plot)]})
+        return made
 
     def _marked(self, plot: Plot) -> Plot:
         """Return a figure with a line at each restart."""

@@ -3,7 +3,7 @@
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from leveret.analytics import episodes
 from leveret.analytics.churn import alarms, ends
@@ -20,13 +20,16 @@ from leveret.analytics.episodes import (
 )
 from leveret.analytics.findings import CRITICAL, WARNING
 from leveret.analytics.reading import Input
-from leveret.analytics.series import QUEUE, last
+from leveret.analytics.series import QUEUE, each, last, query
 
 SAME: Final = 0.01
 """Greatest relative difference of the copies of an exchange from the messages of a queue that gets them all."""
-COLUMNS: Final = (  # columns of a finding
-    *("kind", "level", "node", "vhost", "queue", "detail", "from_ms", "until_ms", "amount", "came", "went"),
-)
+COLUMNS: Final = {  # columns of a finding, with their types
+    **dict.fromkeys(("kind", "level", "node", "vhost", "queue", "detail"), "STRING"),
+    **dict.fromkeys(("from_ms", "until_ms"), "BIGINT"),
+    **dict.fromkeys(("amount", "came", "went"), "DOUBLE"),
+}
+_EXCHANGE: Final = ("node", "vhost", "exchange")
 FIGURES: Final = {  # the `amount`, `came` and `went` of each kind of episode
     UNREAD: ("after", "pub", "promised"),
     UNSERVED: ("after", "pub", "promised"),
@@ -45,7 +48,7 @@ def findings(data: Input) -> DataFrame:
         events = data.table("event") if data.has("event") else None
         found = [of_queues(past), dead_letters(episodes.binned(data)), restarts(boots(data), events)]
         if events is not None:
-            found.append(alarmed(events, ends(*_seen(data))))
+            found.append(alarmed(alarms(events, ends(*_seen(data)))))
         if data.has("exchange_interval"):
             exchanges = data.table("exchange_interval")
             found += [fan_outs(past, data.table("queue_interval"), exchanges), lost(exchanges)]
@@ -61,45 +64,47 @@ def _seen(data: Input) -> list[DataFrame]:
 def of_queues(past: DataFrame) -> DataFrame:
     """Return the episodes of queues as findings: critical if they last and messages have consumers to lack."""
 
-    def figure(at: int) -> Column:
-        chosen = [F.when(F.col("what") == what, F.col(names[at])) for what, names in FIGURES.items()]
-        return F.coalesce(*chosen)
+    def figure(at: int) -> str:
+        chosen = " ".join(f"WHEN '{what}' THEN {names[at]}" for what, names in FIGURES.items())
+        return f"CASE what {chosen} END"
 
-    promises = F.col("what").isin(UNREAD, UNSERVED, STALLED) & (F.col("promised") > 0)
-    is_critical = F.col("end_ms").isNull() & ((F.col("what") != UNREAD) | promises)
-    told = past.withColumns({name: figure(at) for at, name in enumerate(("amount", "came", "went"))})
+    promises = f"(what IN ('{UNREAD}', '{UNSERVED}', '{STALLED}') AND promised > 0)"
     return _finding(
-        told,
-        F.col("what"),
-        F.when(is_critical, CRITICAL).otherwise(WARNING),
-        amount="amount",
-        came="came",
-        went="went",
-        began=F.col("start_ms"),
-        ended=F.col("end_ms"),
+        "{past}",
+        kind="what",
+        level=_level(f"end_ms IS NULL AND (what != '{UNREAD}' OR {promises})"),
+        vhost="vhost",
+        queue="queue",
+        from_ms="start_ms",
+        until_ms="end_ms",
+        amount=figure(0),
+        came=figure(1),
+        went=figure(2),
+        past=past,
     )
 
 
 def dead_letters(made: DataFrame) -> DataFrame:  # bins of queues
     """Return queues whose messages were dead-lettered, by reason; a delay or retry queue is none."""
     counts = ("dead_lettered", "delivered", *REASONS)
-    is_there = F.col("dead_lettered") > 0
-    each = made.groupBy(*QUEUE).agg(
-        *[F.sum(name).alias(name) for name in counts],
-        F.max("served").alias("served"),
-        F.min(F.when(is_there, F.col("from_ms"))).alias("from_ms"),
-        F.max(F.when(is_there, F.col("until_ms"))).alias("until_ms"),
-    )
-    delays = is_delay(*map(F.col, ("served", "expired", "dead_lettered")))
+    key = ", ".join(QUEUE)
     return _finding(
-        each.filter((F.col("dead_lettered") >= FEW) & ~delays),
-        "dead_letters",
-        F.lit(WARNING),
+        f"""(
+            SELECT {key}, {each("sum({0}) AS {0}", counts)}, max(served) AS served,
+                min(IF(dead_lettered > 0, from_ms, NULL)) AS first_ms,
+                max(IF(dead_lettered > 0, until_ms, NULL)) AS last_ms
+            FROM {{made}} GROUP BY {key}
+        ) WHERE dead_lettered >= {FEW} AND NOT {is_delay("served", "expired", "dead_lettered")}""",
+        kind="'dead_letters'",
+        level=_level("false"),
+        vhost="vhost",
+        queue="queue",
+        detail=f"to_json(struct({', '.join(REASONS)}))",
+        from_ms="first_ms",
+        until_ms="last_ms",
         amount="dead_lettered",
         came="delivered",
-        began=F.col("from_ms"),
-        ended=F.col("until_ms"),
-        detail=F.to_json(F.struct(*REASONS)),
+        made=made,
     )
 
 
@@ -108,52 +113,46 @@ def fan_outs(past: DataFrame, rows: DataFrame, exchanges: DataFrame) -> DataFram
 
     `past`: the episodes; `rows`: rows of `queue_interval`; `exchanges`: rows of `exchange_interval`.
     """
-    never = (
-        past.filter((F.col("what") == UNREAD) & F.col("end_ms").isNull())
-        .select(*QUEUE, "start_ms", "after")
-        .join(last(rows, "queue_interval", QUEUE, ("pub",)), list(QUEUE))
-        .filter(F.col("pub") >= FEW)
-    )
-    key = ("node", "vhost", "exchange")
-    routed = last(exchanges.filter(F.col("type") == "fanout"), "exchange_interval", key, ("routed",)).filter(
-        F.col("routed") > 0
-    )
-    matched = never.join(routed, ["node", "vhost"]).filter(
-        F.abs(F.col("pub") - F.col("routed")) <= F.greatest(F.lit(1.0), SAME * F.col("routed"))
-    )
-    named = matched.groupBy(*key).agg(
-        F.to_json(F.array_sort(F.collect_set("queue"))).alias("detail_queues"),
-        F.sum("after").alias("amount"),
-        F.max("routed").alias("came"),
-        F.min("start_ms").alias("from_ms"),
-        F.count("*").alias("went"),
-    )
+    fans = exchanges.filter("type = 'fanout'")
     return _finding(
-        named,
-        "fan_out",
-        F.lit(WARNING),
-        amount="amount",
-        came="came",
-        went="went",
-        began=F.col("from_ms"),
-        queue=F.col("exchange"),
-        detail=F.col("detail_queues"),
+        f"""(
+            SELECT node, vhost, exchange, to_json(array_sort(collect_set(queue))) AS queues, sum(after) AS copies,
+                max(routed) AS routed, min(start_ms) AS first_ms, count(*) AS readers
+            FROM {{past}} JOIN {{published}} USING ({", ".join(QUEUE)}) JOIN {{routed}} USING (node, vhost)
+            WHERE what = '{UNREAD}' AND end_ms IS NULL AND pub >= {FEW} AND routed > 0
+                AND abs(pub - routed) <= greatest(1D, {SAME}D * routed)
+            GROUP BY node, vhost, exchange
+        )""",
+        kind="'fan_out'",
+        level=_level("false"),
+        vhost="vhost",
+        queue="exchange",
+        detail="queues",
+        from_ms="first_ms",
+        amount="copies",
+        came="routed",
+        went="readers",
+        past=past.select(*QUEUE, "what", "end_ms", "start_ms", "after"),
+        published=last(rows, "queue_interval", QUEUE, ("pub",)),
+        routed=last(fans, "exchange_interval", _EXCHANGE, ("routed",)),
     )
 
 
 def lost(exchanges: DataFrame) -> DataFrame:
     """Return exchanges that dropped messages, because no queue was bound for them."""
-    key = ("node", "vhost", "exchange")
-    counted = last(exchanges, "exchange_interval", key, ("pub_in", "unroutable_dropped"))
-    times = exchanges.groupBy(*key).agg(F.min("ts").alias("from_ms"))
+    key = ", ".join(_EXCHANGE)
     return _finding(
-        counted.filter(F.col("unroutable_dropped") >= FEW).join(times, list(key)),
-        "lost",
-        F.lit(WARNING),
+        f"{{counted}} JOIN (SELECT {key}, min(ts) AS first_ms FROM {{exchanges}} GROUP BY {key}) USING ({key}) "
+        f"WHERE unroutable_dropped >= {FEW}",
+        kind="'lost'",
+        level=_level("false"),
+        vhost="vhost",
+        queue="exchange",
+        from_ms="first_ms",
         amount="unroutable_dropped",
         came="pub_in",
-        began=F.col("from_ms"),
-        queue=F.col("exchange"),
+        counted=last(exchanges, "exchange_interval", _EXCHANGE, ("pub_in", "unroutable_dropped")),
+        exchanges=exchanges,
     )
 
 
@@ -168,70 +167,64 @@ def boots(data: Input) -> DataFrame:
 
 def restarts(started: DataFrame, events: DataFrame | None) -> DataFrame:
     """Return each time that a node was started again: planned if its last run had an event of its stop."""
-    order = Window.partitionBy("node").orderBy("from_ms", "until_ms", "boot_id")
-    again = started.withColumn("gone_ms", F.lag("until_ms").over(order)).withColumn(
-        "before", F.lag("boot_id").over(order)
+    stops = (
+        "SELECT node, boot_id AS before, max(name) AS reason FROM {events} WHERE kind = 'stop' GROUP BY node, boot_id"
+        if events is not None
+        else "SELECT DISTINCT node, boot_id AS before, 'unknown' AS reason FROM {events}"
     )
-    again = again.filter(F.col("gone_ms").isNotNull())
-    if events is not None:
-        stops = events.filter(F.col("kind") == "stop").groupBy("node", F.col("boot_id").alias("before"))
-        again = again.join(F.broadcast(stops.agg(F.max("name").alias("reason"))), ["node", "before"], "left")
-    else:
-        again = again.withColumn("reason", F.lit("unknown"))
+    order = "(PARTITION BY node ORDER BY from_ms, until_ms, boot_id)"
     return _finding(
-        again.withColumn("away", (F.col("from_ms") - F.col("gone_ms")) / 1000),
-        "restart",
-        F.when(F.col("reason").isNull(), F.lit(CRITICAL)).otherwise(F.lit(WARNING)),
-        amount="away",
-        began=F.col("gone_ms"),
-        ended=F.col("from_ms"),
-        detail=F.col("reason"),
+        f"""(
+            SELECT node, lag(until_ms) OVER {order} AS gone_ms, from_ms AS back_ms, lag(boot_id) OVER {order} AS before
+            FROM {{started}}
+        ) LEFT JOIN ({stops}) USING (node, before) WHERE gone_ms IS NOT NULL""",
+        kind="'restart'",
+        level=_level("reason IS NULL"),
+        detail="reason",
+        from_ms="gone_ms",
+        until_ms="back_ms",
+        amount="(back_ms - gone_ms) / 1000",
+        started=started,
+        events=started if events is None else events,
     )
 
 
-def alarmed(events: DataFrame, last_seen: DataFrame) -> DataFrame:
-    """Return each alarm, which blocked publishers."""
+def alarmed(raised: DataFrame) -> DataFrame:
+    """Return each alarm, which blocked publishers. `raised`: the result of `churn.alarms`."""
     return _finding(
-        alarms(events, last_seen).withColumn("minutes", F.col("minutes") * 60),
-        "alarm",
-        F.when(F.col("end").isNull(), F.lit(CRITICAL)).otherwise(F.lit(WARNING)),
-        amount="minutes",
-        began=F.unix_millis("start"),
-        ended=F.unix_millis("end"),
-        detail=F.col("alarm"),
+        "{raised}",
+        kind="'alarm'",
+        level=_level("end IS NULL"),
+        detail="alarm",
+        from_ms="unix_millis(start)",
+        until_ms="unix_millis(end)",
+        amount="minutes * 60",
+        raised=raised,
     )
+
+
+def _level(is_critical: str) -> str:
+    return f"IF({is_critical}, '{CRITICAL}', '{WARNING}')"
 
 
 def _finding(
-    rows: DataFrame,
-    kind: str | Column,
-    level: Column,
+    rows: str,
     *,
+    kind: str,
+    level: str,
+    from_ms: str,
     amount: str,
-    began: Column,
-    came: str | None = None,
-    went: str | None = None,
-    ended: Column | None = None,
-    queue: Column | None = None,
-    detail: Column | None = None,
+    vhost: str = "NULL",
+    queue: str = "NULL",
+    detail: str = "NULL",
+    until_ms: str = "NULL",
+    came: str = "NULL",
+    went: str = "NULL",
+    **tables: DataFrame,
 ) -> DataFrame:
-    """Return findings with the columns of all kinds; a finding without an end lasts until the end of the input."""
-
-    def number(name: str | None) -> Column:
-        return F.lit(None).cast("double") if name is None else F.col(name).cast("double")
-
-    text = F.lit(None).cast("string")
-    has = set(rows.columns)
-    return rows.select(
-        (F.lit(kind) if isinstance(kind, str) else kind).alias("kind"),
-        level.alias("level"),
-        "node",
-        (F.col("vhost") if "vhost" in has else text).alias("vhost"),
-        (queue if queue is not None else F.col("queue") if "queue" in has else text).alias("queue"),
-        (text if detail is None else detail).alias("detail"),
-        began.cast("bigint").alias("from_ms"),
-        (F.lit(None) if ended is None else ended).cast("bigint").alias("until_ms"),
-        number(amount).alias("amount"),
-        number(came).alias("came"),
-        number(went).alias("went"),
+    """Return findings, by the text of each column; a finding without an end lasts until the end of the input."""
+    texts = (kind, level, "node", vhost, queue, detail, from_ms, until_ms, amount, came, went)
+    made = (
+        f"CAST({text} AS {of}) AS {name}" for text, (name, of) in zip(texts, COLUMNS.items(), strict=True)
     )
+    return query(f"SELECT {', '.join(made)} FROM {rows}", **tables)

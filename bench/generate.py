@@ -67,11 +67,12 @@ def latency_hist(spark: SparkSession, rows: int) -> DataFrame:
     """
     nodes = _nodes(rows)
     kind, number = F.col("id") % len(WHAT), F.floor(F.col("id") / len(WHAT))
-    first = (64 + 32 * kind + number % SPREAD).cast("int")
+    first = f"CAST(64 + 32 * (id % {len(WHAT)}) + floor(id / {len(WHAT)}) % {SPREAD} AS INT)"
+    eighth = f"({first} + 7)"
     count = 1 + number % 3
 
-    def bucket(index: Column, number: Column) -> Column:
-        return F.struct(index.cast("int").alias("i"), number.cast("long").alias("c"))
+    def bucket(index: str, number: Column) -> Column:
+        return F.struct(F.expr(index).alias("i"), number.cast("long").alias("c"))
 
     values: dict[str, Column] = {
         **_common(F.floor(number / nodes), number % nodes),
@@ -82,10 +83,10 @@ def latency_hist(spark: SparkSession, rows: int) -> DataFrame:
         "mode": _nth([mode for _, mode in WHAT], kind),
         "scheme": F.lit("ll5"),
         "count": count + 2,
-        "sum_us": lowest(first) * count + lowest(first + 7) * 2,
-        "min_us": lowest(first),
-        "max_us": highest(first + 7),
-        "b": F.array(bucket(first, count), bucket(first + 7, F.lit(2))),
+        "sum_us": F.expr(lowest(first)) * count + F.expr(lowest(eighth)) * 2,
+        "min_us": F.expr(lowest(first)),
+        "max_us": F.expr(highest(eighth)),
+        "b": F.array(bucket(first, count), bucket(eighth, F.lit(2))),
     }
     return _table("latency_hist", _numbers(spark, rows), values)
 
