@@ -25,7 +25,6 @@ LEAST_TREND_US: Final = 600_000_000  # minimum time covered by a trend, in micro
 SOON_HOURS: Final = 24
 DAY_MS: Final = 86_400_000
 SHOWN: Final = 5
-LIMITS: Final = ("node", "what", "room", "per_hour", "hours_left")
 _SERIES: Final = (*QUEUE, "what")
 
 
@@ -207,7 +206,6 @@ def describe(written: Written) -> Page:
     if days <= 1 and not number:
         # Within one day the usual rate of an hour is that of the hour itself, which has nothing to be compared with.
         lead = "Not judged: one day of data."
-    columns = (*_SERIES, "start", "end", "intervals", "rate", "usual", "z")
     sections += [
         Section(
             "Unusual rates",
@@ -218,7 +216,7 @@ def describe(written: Written) -> Page:
                 "usual": "the median of the rates in this hour of the day",
                 "z": "the deviation as a robust z-score",
             },
-            columns=columns,
+            columns="node vhost queue what start end intervals rate usual z",
             rows=unusual,
         ),
         Section(
@@ -226,7 +224,7 @@ def describe(written: Written) -> Page:
             "Publishers are blocked when no bytes are left. The change per hour is a linear regression over the last "
             "hour. The hours left are empty if the space does not shrink, or if there are less than "
             f"{LEAST_TREND_US // 60_000_000} minutes of data.",
-            columns=LIMITS,
+            columns="node what room per_hour hours_left",
             rows=near,
         ),
     ]

@@ -135,10 +135,6 @@ def describe(written: Written) -> Page:
                 f"load-{len(sections)}",
             )
         )
-    columns = (
-        *("node", "intervals", "cpu_us", "at_most_us", "rest", "r2", "saturated_at", "at_least"),
-        *("borne", "late_from", "greatest"),
-    )
     sections.append(
         Section(
             "Nodes",
@@ -155,7 +151,7 @@ def describe(written: Written) -> Page:
                 "late_from": "lowest rate with a longer delay",
                 "greatest": "highest measured rate",
             },
-            columns=columns,
+            columns="node intervals cpu_us at_most_us rest r2 saturated_at at_least borne late_from greatest",
             rows=found,
         )
     )

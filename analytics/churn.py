@@ -165,7 +165,7 @@ def describe(written: Written) -> Page:
         Section(
             "Failed logins",
             f"By client address and user name, the {SHOWN} most frequent. Times are in UTC.",
-            columns=("peer", "user", "failed", "first", "last"),
+            columns="peer user failed first last",
             rows=failed[:SHOWN],
         ),
         Section(
@@ -173,13 +173,13 @@ def describe(written: Written) -> Page:
             f"The {SHOWN} pairs of client address and user that opened most connections. Many short-lived connections "
             "can cost a broker more than their messages.",
             terms={"median_s": "of closed connections"},
-            columns=("peer", "user", "opened", "closed", "median_s", "first", "last"),
+            columns="peer user opened closed median_s first last",
             rows=came[:SHOWN],
         ),
         Section(
             "Alarms",
             "Publishers are blocked during an alarm. Times are in UTC; an alarm without an end is still in effect.",
-            columns=("node", "alarm", "start", "end", "minutes"),
+            columns="node alarm start end minutes",
             rows=alarmed,
         ),
     ]

@@ -215,9 +215,7 @@ def describe_compact(written: Written) -> Page:
         f"{number_of(len({row['table'] for row in rows}), 'table')} in {number_of(len(rows), 'hour')}; "
         f"{number_of(new, 'new row')}.",
         facts=[],
-        sections=[
-            Section("Hours", "", columns=("table", "dt", "hour", "rows", "before", "action"), rows=rows)
-        ],
+        sections=[Section("Hours", "", columns="table dt hour rows before action", rows=rows)],
     )
 
 
@@ -245,9 +243,9 @@ def describe_validate(written: Written) -> Page:
         lead="Checks that every line is a valid row, counters never decrease, sums agree and no interval is missing.",
         facts=facts,
         sections=[
-            Section("Tables", "", columns=("table", "lines", "rows", "aside"), rows=counted),
-            Section("Contradictions", "", columns=("table", "what", "rows"), rows=found),
-            Section("Gaps", "", columns=("node", "boot_id", "start", "end", "missing_s"), rows=missing),
+            Section("Tables", "", columns="table lines rows aside", rows=counted),
+            Section("Contradictions", "", columns="table what rows", rows=found),
+            Section("Gaps", "", columns="node boot_id start end missing_s", rows=missing),
             Section(
                 "Waiting times, computed in two ways",
                 "Only queues in which few messages waited at the start and at the end.",
@@ -255,7 +253,7 @@ def describe_validate(written: Written) -> Page:
                     "boundary": "messages that waited at the start and at the end, as a share of all",
                     "gap": "relative difference of the two means",
                 },
-                columns=("node", "vhost", "queue", "little_ms", "measured_ms", "samples", "boundary", "gap"),
+                columns="node vhost queue little_ms measured_ms samples boundary gap",
                 rows=waits,
             ),
         ],

@@ -232,7 +232,7 @@ def describe(written: Written) -> Page:
             "bootstrap over blocks, which is slightly too narrow with few blocks. The paper's values: "
             + ", ".join(f"{line} {value:.3f}" for line, value in PAPER_ABOVE_THREE.items())
             + ".",
-            columns=("window", "line", "baseline", "what", "cells", "blocks", "ratio", "low", "high"),
+            columns="window line baseline what cells blocks ratio low high",
             rows=above,
         ),
         Section(
@@ -243,7 +243,7 @@ def describe(written: Written) -> Page:
                 "by_means": "the mean rate divided by the baseline's, as in the paper",
                 "faster": "whether the whole interval is above 1",
             },
-            columns=(*_CELL, "line", "baseline", "n", "ratio", "low", "high", "by_means", "faster"),
+            columns="window queues line baseline n ratio low high by_means faster",
             rows=speed_ups,
         ),
         Section(
@@ -259,32 +259,20 @@ def describe(written: Written) -> Page:
                 "flushes": "flushes of the disk",
                 "autocorrelation": "of consecutive intervals of five seconds",
             },
-            columns=(
-                *(
-                    *_CELL,
-                    "line",
-                    "runs",
-                    "mean_rate",
-                    "low",
-                    "high",
-                    "mean_published",
-                    "confirm_p50_ms",
-                    "confirm_p99_ms",
-                ),
-                *("cpu_us", "disk_bytes", "commits", "flushes", "autocorrelation"),
-            ),
+            columns="window queues line runs mean_rate low high mean_published confirm_p50_ms confirm_p99_ms cpu_us "
+            "disk_bytes commits flushes autocorrelation",
             rows=rates,
         ),
         Section(
             "Guarantee of a confirm",
             "",
-            columns=("line", "safety"),
+            columns="line safety",
             rows=list({row["line"]: row for row in rates}.values()),
         ),
     ]
     runs = written.rows("runs", "start_ts", "run_id")
     if refused := [row for row in runs if row["refused"] is not None]:
-        columns = ("run_id", "line", *_CELL, "block", "rate", "nacked", "refused")
+        columns = "run_id line window queues block rate nacked refused"
         sections.append(Section("Excluded runs", "", columns=columns, rows=refused))
     hosts = sorted({f"{row['host']}: {row['cpu']}, kernel {row['kernel']}" for row in runs})
     return Page(

@@ -41,10 +41,7 @@ SHOWN: Final = 20
 DRAWN: Final = 7  # number of queues in a figure of lines
 TOLD: Final = 5  # number of troubles among the facts
 NOTHING: Final = "No queue fell behind, stalled or lacked a consumer for minutes in this range."
-TROUBLES: Final = (  # columns of the table of troubles
-    *("trouble", "level", "start", "end", "minutes"),
-    *("worst", "pub", "settled", "consumers", "who"),
-)
+TROUBLES: Final = "trouble level start end minutes worst pub settled consumers who"
 _KEY: Final = ", ".join(QUEUE)
 _STATE: Final = ("ready", "unacked", "held", "consumers", "capacity", "delivered", "requeued", "pub")
 
@@ -237,19 +234,8 @@ def describe(written: Written) -> Page:
                 "Numbers of messages. Ready, unacked, consumers and consumer capacity (0 to 1) are those at the end. "
                 "The others are of the window before it.",
                 terms={"grown": "increase of the ready messages"},
-                columns=(
-                    *(
-                        "queue",
-                        "vhost",
-                        "verdict",
-                        "consumers_busy",
-                        "ready",
-                        "grown",
-                        "unacked",
-                        "delivered",
-                    ),
-                    *("settled", "consumers", "capacity", "window_s", "node"),
-                ),
+                columns="queue vhost verdict consumers_busy ready grown unacked delivered settled consumers capacity "
+                "window_s node",
                 rows=wrong,
             ),
             Section(
@@ -268,13 +254,13 @@ def describe(written: Written) -> Page:
                     "longest": "most ready messages",
                     "episodes": "number of times in which something was wrong",
                 },
-                columns=(*QUEUE, "rate", "share", "hot", "longest", "longest_at", "episodes"),
+                columns="node vhost queue rate share hot longest longest_at episodes",
                 rows=busiest,
             ),
             Section(
                 "Totals",
                 "Messages, over all runs of the node in the input.",
-                columns=("node", "pub", "delivered", "acked"),
+                columns="node pub delivered acked",
                 rows=totals,
             ),
             Section(
@@ -286,7 +272,7 @@ def describe(written: Written) -> Page:
                     "expired": "by their time to live",
                     "dropped": "over a limit of the queue",
                 },
-                columns=("queue", "vhost", "dead_lettered", *REASONS, "node"),
+                columns=f"queue vhost dead_lettered {' '.join(REASONS)} node",
                 rows=dead,
             ),
         ],
@@ -312,7 +298,7 @@ def _troubles(told: list[tuple[Row, Finding]], shown: list[Finding], past: list[
         }
         if row["kind"] == "fan_out":
             own |= {"worst": round(row["amount"]), "pub": round(row["came"])}
-        rows.append({name: own.get(name, known.get(name)) for name in TROUBLES})
+        rows.append({name: own.get(name, known.get(name)) for name in TROUBLES.split()})
     return rows
 
 

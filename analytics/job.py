@@ -29,7 +29,7 @@ class Section:
     text: str  # the paragraph; plain text
     figure: Chart | None = None  # its chart
     name: str = ""  # its address in the page, and the name under which a reader saves the chart
-    columns: Sequence[str] = ()  # names of the columns to show, in order
+    columns: str = ""  # names of the columns to show, in order, with spaces
     rows: Sequence[Row] = ()  # rows with these columns
     terms: Mapping[str, str] = dataclasses.field(default_factory=dict)  # meanings of columns, by their names
 

@@ -26,7 +26,7 @@ SLOWEST: Final = 100
 FIRST: Final = "deliver"  # the metric that users ask for
 NAMES: Final = {FIRST: "Message latency, publish to delivery"}
 _WHAT: Final = ("metric", "mode")
-_COLUMNS: Final = ("count", "mean_us", "min_us", *(f"{name}_us" for name in QUANTILES), "max_us")
+_COLUMNS: Final = f"metric mode count mean_us min_us {' '.join(f'{name}_us' for name in QUANTILES)} max_us"
 
 
 def compute(data: Input) -> dict[str, DataFrame]:
@@ -128,14 +128,14 @@ def describe(written: Written) -> Page:
         Section(
             "By metric and mode",
             "",
-            columns=(*_WHAT, *_COLUMNS),
+            columns=_COLUMNS,
             rows=whole,
         ),
         Section(
             f"The {SLOWEST} slowest queues",
             "By the 99th percentile, those from publish to delivery first. Queues of the same name on several nodes "
             "are merged.",
-            columns=("name", "vhost", *_WHAT, *_COLUMNS),
+            columns=f"name vhost {_COLUMNS}",
             rows=slowest,
         ),
     ]

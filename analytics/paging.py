@@ -313,8 +313,6 @@ def describe(written: Written) -> Page:
             "fullest",
         )
     )
-    columns = ["queue", "vhost", "mean_ready", "thrash", "little_ms", *(f"share_{state}" for state in STATES)]
-    columns += ["mode", "pub", "delivered", "acked", "mean_unacked", "boundary", "seconds", "node"]
     sections += [
         Section(
             "Queues",
@@ -326,13 +324,14 @@ def describe(written: Written) -> Page:
                 "boundary": "messages that waited at the start and at the end, divided by those that left: about the "
                 "error of Little's law",
             },
-            columns=columns,
+            columns="queue vhost mean_ready thrash little_ms share_alpha share_beta share_gamma share_delta mode pub "
+            "delivered acked mean_unacked boundary seconds node",
             rows=queues,
         ),
         Section(
             "Totals",
             "Messages, since the creation of the queues.",
-            columns=("node", "mode", *COUNTERS),
+            columns=f"node mode {' '.join(COUNTERS)}",
             rows=totals,
         ),
     ]

@@ -241,16 +241,15 @@ def _replace(target: Path, octets: bytes) -> None:
 def _section(number: int, section: Section) -> dict[str, Any]:
     shown = section.rows[: SHOWN_ROWS + 1]
     drawn: list[Plot] = [] if section.figure is None else plots(section.figure)
+    columns = section.columns.split()
     return {
         "id": section.name or f"part-{number}",
         "title": section.title,
         "text": section.text,
         "terms": [(heading(name), meaning) for name, meaning in section.terms.items()],
         "plots": drawn,
-        "columns": headings(section.columns, shown),
-        "rows": list(
-            zip(*[column(name, [row[name] for row in shown]) for name in section.columns], strict=True)
-        ),
+        "columns": headings(columns, shown),
+        "rows": list(zip(*[column(name, [row[name] for row in shown]) for name in columns], strict=True)),
     }
 
 

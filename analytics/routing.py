@@ -121,21 +121,11 @@ def describe(written: Written) -> Page:
                 "unroutable": "part of the messages that reached no queue",
                 "remembered": "part of the messages whose route was cached",
             },
-            columns=(
-                *_EXCHANGE,
-                "type",
-                "bindings",
-                "pub_in",
-                "routed",
-                "fanout",
-                "unroutable",
-                "remembered",
-            ),
+            columns="node vhost exchange type bindings pub_in routed fanout unroutable remembered",
             rows=found,
         )
     ]
     if heavy:
-        columns = (*_EXCHANGE, "pattern", "matches", "error", "share", "hours")
         sections += [
             Section(
                 f"The {SHOWN} most frequent patterns",
@@ -147,13 +137,13 @@ def describe(written: Written) -> Page:
                     "error": "the most by which the matches can be too low",
                     "share": "part of the exchange's messages",
                 },
-                columns=columns,
+                columns="node vhost exchange pattern matches error share hours",
                 rows=heavy,
             ),
             Section(
                 "Bindings without a match",
                 "These bindings exist, and no message matched them in the hours observed.",
-                columns=(*_EXCHANGE, "pattern", "hours"),
+                columns="node vhost exchange pattern hours",
                 rows=dead,
             ),
         ]

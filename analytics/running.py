@@ -14,18 +14,39 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from leveret.analytics import answers, job as one_job, report, site
+from leveret.analytics import (
+    anomalies,
+    answers,
+    capacity,
+    churn,
+    compact,
+    confirm_compare,
+    health,
+    job as one_job,
+    latency,
+    overview as overview_job,
+    paging,
+    report,
+    routing,
+    site,
+)
 from leveret.analytics.asked import PROGRAM, Asked
 from leveret.analytics.follow import Follower
 from leveret.analytics.java import JavaError
-from leveret.analytics.job import Page
-from leveret.analytics.jobs import JOBS
+from leveret.analytics.job import Job, Page
 from leveret.analytics.locations import Location, Remote, size_of, upload
 from leveret.analytics.names import ALL, NOT_FOLLOWED, NOT_IN_ALL, NOT_LIMITED
 from leveret.analytics.reading import Counted, Input, InputError
 from leveret.analytics.scope import Scope, written
 from leveret.analytics.session import LIGHT_BYTES, session
 
+JOBS: Final[Mapping[str, Job]] = {  # in the order of `names`
+    job.name: job
+    for job in (
+        *(overview_job.JOB, compact.VALIDATE, confirm_compare.JOB, latency.JOB, paging.JOB, health.JOB),
+        *(anomalies.JOB, routing.JOB, capacity.JOB, churn.JOB, compact.COMPACT),
+    )
+}
 GRACE_SECONDS: Final = 2  # time in which a signal that has ended Java reaches this process, too
 NODES: Final = 10  # number of nodes that a page names
 _CALLING: Final = "An error occurred while calling"

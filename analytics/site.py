@@ -57,6 +57,13 @@ _FACTS: Final = {  # what a queue's page says first, by column
     "consumers": "consumers at the end",
     **{name: _WORDS.get(name, name) for name in ("expired", "rejected", "dropped", "dead_lettered")},
 }
+_NUMBERS: Final = {  # numbers of queues on the overview, by heading
+    "published/s": "pub_rate",
+    "delivered/s": "delivered_rate",
+    "ready": "ready",
+    "longest backlog": "worst",
+    **{name: name for name in ("unacked", "consumers", "redelivered")},
+}
 _CHART: Final = {  # the chart of a queue's or node's page that shows a kind of finding
     "unread": "backlog",
     "unserved": "backlog",
@@ -389,22 +396,13 @@ class _Site:
         ]
 
     def _queue_columns(self) -> list[Heading]:
-        names = (
-            "published/s",
-            "delivered/s",
-            "ready",
-            "longest backlog",
-            "unacked",
-            "consumers",
-            "redelivered",
-        )
         many = [Heading("node")] if len(self.nodes) > 1 else []
         return [
             Heading("queue"),
             *many,
             Heading("state"),
             Heading("backlog"),
-            *(Heading(name, True) for name in names),
+            *(Heading(name, True) for name in _NUMBERS),
         ]
 
     def _queue_row(self, row: Any) -> list[Cell]:
@@ -419,17 +417,9 @@ class _Site:
             Cell(f"backlog over time, at most {row['worst']:,}", line=points, sort=row["worst"]),
             *[
                 Cell(f"{row[name]:,.2f}", is_number=True, sort=row[name])
-                for name in ("pub_rate", "delivered_rate")
-            ],
-            *[
-                report.cell(row[name])
-                for name in (
-                    "ready",
-                    "worst",
-                    "unacked",
-                    "consumers",
-                    "redelivered",
-                )
+                if name.endswith("_rate")
+                else report.cell(row[name])
+                for name in _NUMBERS.values()
             ],
         ]
 

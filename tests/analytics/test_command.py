@@ -16,11 +16,10 @@ from samples.made_rows import histogram, row
 from leveret.analytics.asked import Asked, command_line
 from leveret.analytics.command import main
 from leveret.analytics.follow import FOLLOWED, Follower
-from leveret.analytics.jobs import JOBS
 from leveret.analytics.names import SUMMARIES
 from leveret.analytics.objective import DEFAULT
 from leveret.analytics.reading import ASIDE, QUARANTINE, Input, InputError
-from leveret.analytics.running import analyse, keep_looking
+from leveret.analytics.running import JOBS, analyse, keep_looking
 from leveret.analytics.scope import Scope
 
 ROOT = Path(__file__).parents[2]

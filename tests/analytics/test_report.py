@@ -38,7 +38,7 @@ def test_a_page_loads_only_what_lies_beside_it():
 def test_what_clients_named_cannot_break_a_page():
     """A name with markup in it is text wherever it stands, in tables, charts, and what is read to people."""
     row = Row(name=NASTY, count=3)
-    section = Section(NASTY, NASTY, Bars("x", [(NASTY, 1.0), ("😀", 2.0)]), "x", ("name", "count"), [row])
+    section = Section(NASTY, NASTY, Bars("x", [(NASTY, 1.0), ("😀", 2.0)]), "x", "name count", [row])
     text = shown(Page(NASTY, NASTY, [NASTY], [section]), {NASTY: Counted(1, {NASTY: 2})})
     text += report.index(
         [("latency", Page(NASTY, NASTY, [NASTY], []))], {NASTY: NASTY}, source=NASTY, made=MADE
@@ -72,8 +72,8 @@ def test_values_are_written_as_people_read_them(value, text):
 def test_a_long_table_says_that_there_is_more():
     """A page has the first rows of a long table and says so; an empty one says None."""
     rows = [Row(number=number) for number in range(report.SHOWN_ROWS + 1)]
-    long = shown(Page("T", "L", [], [Section("S", "", columns=("number",), rows=rows)]))
-    empty = shown(Page("T", "L", [], [Section("S", "", columns=("number",))]))
+    long = shown(Page("T", "L", [], [Section("S", "", columns="number", rows=rows)]))
+    empty = shown(Page("T", "L", [], [Section("S", "", columns="number")]))
 
     assert report.SHOWN_ROWS == long.count("<tr><td")
     assert "The first 200 rows" in long
