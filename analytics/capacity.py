@@ -82,7 +82,7 @@ def nodes(taken: DataFrame, grouped: DataFrame) -> DataFrame:
             FROM lines
         ),
         on_time AS (
-            SELECT node, max(IF(late_us > {LATE_US}, NULL, rate)) AS on_time FROM {{grouped}} GROUP BY node
+            SELECT node, max(IF(late_us <= {LATE_US}, rate, NULL)) AS on_time FROM {{grouped}} GROUP BY node
         ),
         late AS (
             SELECT node, min(rate) AS late_from FROM {{grouped}} JOIN on_time USING (node)
