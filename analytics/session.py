@@ -129,7 +129,7 @@ def session(
         builder = builder.config(name, value)
     making = _start_apart(made) if java.MAKES_ARCHIVE in made.get(JAVA_OPTIONS, "") else None
     spark = builder.getOrCreate()
-    _find_once(spark)
+    find_once(spark)
     try:
         yield spark
     finally:
@@ -176,7 +176,7 @@ class _Once:
         return found
 
 
-def _find_once(spark: SparkSession) -> None:
+def find_once(spark: SparkSession) -> None:
     """Have classes that every column of a query asks for by name found once, not in hundreds of archives each time."""
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - no other way
     for name in ("functions", "org.apache.spark.sql.functions", "PythonUtils"):

@@ -1,9 +1,11 @@
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 from processes.commands import execute
 
+from leveret.analytics import session
 from leveret.analytics.running import is_small
 from leveret.analytics.session import settings
 
@@ -88,3 +90,21 @@ def test_a_java_that_ends_later_does_not_hold_the_output_of_the_command():
         assert 19 == os.getpriority(os.PRIO_PROCESS, process)
     finally:
         os.kill(process, signal.SIGKILL)
+
+
+def test_a_name_of_java_is_looked_up_once():
+    """py4j asks Java at each use of a class or method; what queries use all the time is asked for once."""
+    asked = []
+
+    class Java:
+        def __getattr__(self, name):
+            asked.append(name)
+            return Java()
+
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(_jvm=Java()))
+
+    session.find_once(spark)
+
+    functions = spark.sparkContext._jvm.functions
+    assert functions.sum is functions.sum
+    assert 1 == asked.count("sum") == asked.count("functions")
