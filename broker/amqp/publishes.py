@@ -141,7 +141,7 @@ def varied_contents(
         if found is None:
             break
         end, stop, octets, word = found
-        if stop - begin > most or not word & UNIQUE or word & NEEDS_DECODER:
+        if stop - begin > most or not word & (UNIQUE | FLAG_HEADERS) or word & NEEDS_DECODER:
             break
         last, mode = list_end(data, begin + 21, word)
         if last != end - 1 or (persistent is not None and (mode == PERSISTENT_MODE) is not persistent):

@@ -40,6 +40,7 @@ from leveret.broker.amqp.fastpath import (
     unpack_header,
     unpack_method,
 )
+from leveret.broker.amqp.properties import FLAG_HEADERS
 from leveret.broker.amqp.publishes import (
     ASKS_SOMETHING,
     LARGE,
@@ -84,6 +85,7 @@ log = logging.getLogger("leveret.connection")
 
 _ROUTES_LIMIT = 4096
 _DEMANDS_LIMIT = 256
+_LISTS_LIMIT = 32
 _DEMANDS_OCTETS = 512  # longer property lists are not cached
 _REPEAT_LIMIT = 65536  # largest message in octets whose prefix is remembered
 _PARTS_LIMIT = 256  # body frames after which small ones are joined
@@ -152,6 +154,7 @@ class ReceiveLoop:
         "_demands",
         "_have",
         "_heads",
+        "_lists",
         "_most_plain",
         "_needed",
         "_number",
@@ -212,6 +215,7 @@ class ReceiveLoop:
         self._closing_channels: set[int] = set()
         self._routes: dict[bytes, tuple[Channel, Route]] = {}
         self._demands: dict[bytes, PropertyDemands | None] = {}
+        self._lists: set[bytes] = set()  # property lists that are worth decoding if they come again
         self._repeat: _Repeat = _NO_REPEAT
         self._content: _Content = _NO_CONTENT
         self._contents: dict[int, _Content] = {}  # former values of `_content`, by channel
@@ -614,11 +618,14 @@ class ReceiveLoop:
         if found is None:
             return None
         end, stop, body_size, word = found
-        is_unique = word & UNIQUE and not word & (NEEDS_DECODER if is_plain_route else ASKS_SOMETHING)
+        is_decoded = word & (NEEDS_DECODER if is_plain_route else ASKS_SOMETHING)
+        is_unique = word & UNIQUE and not is_decoded
+        if not is_unique:
+            octets = data[at + 19 : end - 1]
+            demands = self._demands.get(octets, UNKNOWN)
+            is_unique = demands is UNKNOWN and word & FLAG_HEADERS and not is_decoded and self._is_new(octets)
         if is_unique:
             demands = inspect_unique(data, at + 21, end - 1, word)
-        else:
-            demands = self._demands.get(data[at + 19 : end - 1], UNKNOWN)
         if demands is UNKNOWN:
             self._resume_at = stop
             self._number = number
@@ -924,6 +931,16 @@ class ReceiveLoop:
                 self._routes.clear()
             self._routes[data[at:end]] = found
         return found
+
+    def _is_new(self, octets: bytes) -> bool:
+        """Return whether a property list is the first of its kind, as far as is remembered."""
+        if octets in self._lists:
+            return False
+        if len(octets) <= _DEMANDS_OCTETS:
+            if len(self._lists) >= _LISTS_LIMIT:
+                self._lists.clear()
+            self._lists.add(octets)
+        return True
 
     def _inspect(self, payload: bytes) -> PropertyDemands | None:
         demands = inspect(payload)

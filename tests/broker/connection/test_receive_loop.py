@@ -441,6 +441,8 @@ class Script:
             )
         if chosen.random() < 0.3:
             found["headers"] = {"id": ("longstr", text)} | chosen.choice(HEADERS)
+            if chosen.random() < 0.3:
+                found = {"headers": found["headers"]}
         if chosen.random() < 0.1:
             found["reply_to"] = chosen.choice(("", text))
         if chosen.random() < 0.02:
@@ -946,9 +948,10 @@ def test_more_kinds_of_properties_than_are_remembered():
     """Publishes with ever new property lists all arrive, and a bounded number of lists is cached."""
     session = Session(whole)
     session.feed([publish_frames("q1", correlation_id=str(number)) for number in range(3000)])
+    session.feed([publish_frames("q1", headers={"n": ("long", number)}) for number in range(3000)])
 
-    assert 3000 == session.node.vhosts["/"].queues["q1"].ready_count
-    assert 1024 >= len(session.client.connection._demands)
+    assert 6000 == session.node.vhosts["/"].queues["q1"].ready_count
+    assert 1024 >= len(session.client.connection._demands) + len(session.client.connection._lists)
 
 
 @pytest.mark.parametrize("before", [0, 1, 2, 5])
