@@ -55,7 +55,7 @@ from leveret.broker.queue.limits import REJECTED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
-from leveret.broker.vhost.copies import AT_ONCE, Copies, Deliveries, distribute_all, is_stored_by
+from leveret.broker.vhost.copies import Copies, Deliveries, distribute_all, is_stored_by
 from leveret.broker.vhost.tail import ExchangeTap
 from leveret.confirm.promise import is_awaited, joined
 from leveret.exchanges.base import Envelope, Exchange, Headers
@@ -64,6 +64,7 @@ from leveret.storage.message import Message
 
 log = logging.getLogger("leveret.queue")
 
+MOST_AT_ONCE = 16  # queues that get a run of dead letters in one step
 MOST_DEATHS = 256  # default of the maximum number of x-death entries in a dead letter
 _MOST_VALUES = MAX_APART - 100  # most values in `x-death`, so that a client can publish the message again
 _COUNTS_OR_TIMES = INTEGERS | {"timestamp"}
@@ -434,7 +435,7 @@ class DeadLettering:
         """Return whether queues can take a run at once: no publisher waits for one of it, and no queue has limits."""
         return (
             len(discarded) > 1
-            and 0 < len(targets) <= AT_ONCE
+            and 0 < len(targets) <= MOST_AT_ONCE
             and not self._deliveries.has_input
             and all(queue.limits is None for queue in targets)
             and not any(is_awaited(original) for _, original, _, _ in discarded)

@@ -101,10 +101,16 @@ def running(worker: Worker) -> Iterator[object]:
         with suppress(AttributeError):  # it has no connection to close where nobody asked for a result
             app.backend.result_consumer.stop()
         app.close()
-        pools.reset()  # it keeps connections for the whole process
     log = worker.log.read_text(encoding="utf-8")
     assert 0 == code, log
     assert "onnection to broker lost" not in log
+
+
+@pytest.fixture(scope="module", autouse=True)
+def connections() -> Iterator[None]:
+    """Close the connections that kombu keeps for the whole process, also those of other applications."""
+    yield
+    pools.reset()
 
 
 @pytest.fixture(scope="module")
