@@ -121,7 +121,7 @@ FIELD = WORKLOADS | {
             1.0,
             named_queue=False,
             seconds=12,
-            title="500 bytes, persistent, 50 queues, 100 connections, a window of 5",
+            title="500 bytes, persistent, 50 queues, 5 unconfirmed",
         ),
         Workload(
             "awaited",
@@ -147,7 +147,7 @@ FIELD = WORKLOADS | {
             1.0,
             named_queue=False,
             seconds=15,
-            title="1,000 bytes, 200 connections, 100 queues, 100/s each",
+            title="1,000 bytes, 200 connections, 100/s each",
         ),
         Workload(
             "big-100k", "-x1 -y1 -q50 -c50 -s100000 -f persistent", 1.0, 1.0, title="100 kB, persistent"
