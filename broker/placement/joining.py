@@ -35,6 +35,9 @@ _OF_FRONT = frozenset({
 # fmt: on
 """Keys whose numbers are those of the machine, or of the front, and not added."""
 
+_GREATEST = frozenset({"p50", "p99"})
+"""Keys whose values are not added: the greatest is that of all."""
+
 decoded = msgspec.json.decode
 
 
@@ -78,9 +81,6 @@ def fine(answers: Answers) -> Answers | Content:
     if errors:
         return Content((errors[0].content,), errors[0].content_type, {}, errors[0].status)
     return Answers(found, answers.missing)
-
-
-_GREATEST = frozenset({"p50", "p99"})
 
 
 def part_query(query: Mapping[str, str], patterns: Patterns) -> dict[str, str]:

@@ -26,12 +26,11 @@ the deaths since the publish alone (as in RabbitMQ 4): those are the first of th
 `storage.message.Message.deaths` says. What a client claims never decides whether its message is dropped.
 """
 
-import itertools
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import itemgetter
 
 from leveret.broker.amqp.fastpath import join_address, split_address
@@ -56,6 +55,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.copies import Copies, Deliveries, distribute_all, is_stored_by
+from leveret.broker.vhost.publish_route import WIDE
 from leveret.broker.vhost.tail import ExchangeTap
 from leveret.confirm.promise import is_awaited, joined
 from leveret.exchanges.base import Envelope, Exchange, Headers
@@ -64,7 +64,6 @@ from leveret.storage.message import Message
 
 log = logging.getLogger("leveret.queue")
 
-MOST_AT_ONCE = 16  # queues that get a run of dead letters in one step
 MOST_DEATHS = 256  # default of the maximum number of x-death entries in a dead letter
 _MOST_VALUES = MAX_APART - 100  # most values in `x-death`, so that a client can publish the message again
 _COUNTS_OR_TIMES = INTEGERS | {"timestamp"}
@@ -230,7 +229,7 @@ def _record(
     del earlier[most - 1 :]
     entries = [encode_value(("table", death)), *[item for _, item in earlier]]
     if sum(map(len, entries)) > _MOST_VALUES:  # no value is shorter than an octet
-        counts = itertools.accumulate(map(count_values, entries))
+        counts = accumulate(map(count_values, entries))
         del entries[max(1, sum(count <= _MOST_VALUES for count in counts)) :]
     items = b"".join(entries)
     fields[b"x-death"] = b"A" + len(items).to_bytes(4, "big") + items
@@ -435,7 +434,7 @@ class DeadLettering:
         """Return whether queues can take a run at once: no publisher waits for one of it, and no queue has limits."""
         return (
             len(discarded) > 1
-            and 0 < len(targets) <= MOST_AT_ONCE
+            and 0 < len(targets) <= WIDE
             and not self._deliveries.has_input
             and all(queue.limits is None for queue in targets)
             and not any(is_awaited(original) for _, original, _, _ in discarded)

@@ -62,6 +62,15 @@ def ready(
     return client
 
 
+def bind_acked(client: Client) -> None:
+    """Declare a queue c whose consumers confirm, and bind it to e."""
+    do(
+        client,
+        queue_declare("c", durable=True, arguments=ACKS),
+        make(Queue.Bind, 0, "c", "e", "", False, {}),
+    )
+
+
 def publish(client: Client, text: str = "1", body: bytes = b"m", mode: int = 2, **options: Any) -> None:
     """Publish a message with an id to e."""
     options = {"exchange": "e", "message_id": text, "delivery_mode": mode, **options}
@@ -288,11 +297,7 @@ class TestRepeats:
     def test_where_consumers_confirm_both_hear_from_the_consumer(self, node):
         """A repeat is confirmed when the first one is, and after a kill it is still one."""
         client = ready(node, confirms=True)
-        do(
-            client,
-            queue_declare("c", durable=True, arguments={"x-confirm-mode": ("longstr", "consumer-ack")}),
-        )
-        do(client, make(Queue.Bind, 0, "c", "e", "", False, {}))
+        bind_acked(client)
         client.take()
         for text in ("1", "2", "1", "2"):
             publish(client, text)
@@ -316,11 +321,7 @@ class TestRepeats:
         """A durable queue stores no message whose publisher waits for a consumer, so its repeat is as safe as it."""
         client = ready(node, "p", confirms=True)
         do(client, make(Queue.Unbind, 0, "p", "e", "", {}))
-        do(
-            client,
-            queue_declare("c", durable=True, arguments=ACKS),
-            make(Queue.Bind, 0, "c", "e", "", False, {}),
-        )
+        bind_acked(client)
         client.take()
         publish(client, mode=mode)
         settle(node)
@@ -333,11 +334,7 @@ class TestRepeats:
     def test_a_verdict_is_that_on_its_own_message(self, node):
         """The time of an id may be over before a consumer acks: repeats of the next message with it wait for that."""
         client = ready(node, confirms=True)
-        do(
-            client,
-            queue_declare("c", durable=True, arguments=ACKS),
-            make(Queue.Bind, 0, "c", "e", "", False, {}),
-        )
+        bind_acked(client)
         client.take()
         for _ in range(2):
             publish(client)
@@ -357,11 +354,7 @@ class TestRepeats:
     def test_a_verdict_on_an_earlier_message_leaves_the_id(self, node):
         """A verdict on the first message does not change one that was taken after the id was forgotten."""
         client = ready(node, confirms=True)
-        do(
-            client,
-            queue_declare("c", durable=True, arguments=ACKS),
-            make(Queue.Bind, 0, "c", "e", "", False, {}),
-        )
+        bind_acked(client)
         publish(client)
         settle(node)
         assert node.vhosts["/"].once["e"].forget("1")
@@ -728,11 +721,7 @@ class TestDisk:
             monkeypatch.setattr(disk_node.disk.commits, name, False, raising=False)
         client = ready(disk_node, confirms=True)
         do(client, make(Queue.Unbind, 0, "q", "e", "", {}))
-        do(
-            client,
-            queue_declare("c", durable=True, arguments=ACKS),
-            make(Queue.Bind, 0, "c", "e", "", False, {}),
-        )
+        bind_acked(client)
         for text in "123":
             publish(client, text)
         client.connection.lost()
