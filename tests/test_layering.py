@@ -122,6 +122,7 @@ DRIVERS = (
     "broker.client.client",
     "broker.client.sockets",
     "broker.perf.run",
+    "broker.placement.dividing",
     "broker.placement.following",
     "broker.placement.front",
     "broker.placement.metrics",

@@ -8,9 +8,9 @@ it does (users, permissions, parameters, policies), as in RabbitMQ.
 
 import logging
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -29,6 +29,7 @@ from leveret.broker.administration.definitions_document import (
     Document,
     Entry,
     NotJSONError,
+    Reading,
     VHostMetadata,
     at_once,
     encoded,
@@ -47,8 +48,22 @@ from leveret.exchanges.errors import ExchangeError
 log = logging.getLogger("leveret.definitions")
 
 
+class PartElsewhere(Protocol):
+    """Imports a part of the definitions that this process does not have."""
+
+    own: Reading  # the other part
+
+    def checked(self, outcome: Outcome) -> Generator[Any, Any, None]:
+        """Check it, and add to the outcome."""
+
+    def imported(self) -> Generator[Any, Any, None]:
+        """Import it, once the own part is."""
+
+
 class DefinitionsAdministration(Group):
-    """Export and import."""
+    """Export and import; `divide` is what divides an import, if not everything is in this process."""
+
+    divide: Callable[[User | None, Reading, str], Generator[Any, Any, PartElsewhere]] | None = None
 
     def export_file(self, actor: User | None) -> bytes:
         """Return all definitions as RabbitMQ's JSON, but indented for readers and version control, at once."""
@@ -133,7 +148,7 @@ class DefinitionsAdministration(Group):
         *,
         dry_run: bool = False,
         on_unsupported: str = "",
-    ) -> Generator[None, None, Outcome]:
+    ) -> Generator[Any, Any, Outcome]:
         """Import a definitions file in steps, as a job beside clients that waits for the disk: `Turn.add_writing_job`.
 
         Nothing is changed before everything was checked. The changes are then committed in parts. With a vhost only
@@ -149,9 +164,12 @@ class DefinitionsAdministration(Group):
             raise MalformedError(str(error)) from None
         except DefinitionsError as error:
             raise BadRequestError(str(error)) from None
-        skips = (on_unsupported or self._broker.config.on_unsupported) == "skip"
-        plan = Plan(self._broker, reading, skips=skips)
+        on_unsupported = on_unsupported or self._broker.config.on_unsupported
+        part = None if self.divide is None else (yield from self.divide(actor, reading, on_unsupported))
+        plan = Plan(self._broker, reading if part is None else part.own, skips=on_unsupported == "skip")
         changes = yield from _planned(plan, keep=not dry_run)
+        if part is not None:
+            yield from part.checked(plan.outcome)
         if dry_run:
             return plan.outcome
         if plan.outcome.refused:
@@ -168,6 +186,8 @@ class DefinitionsAdministration(Group):
                     f"the broker was changed by others during the import: {error}"
                 ) from None
             yield
+        if part is not None:
+            yield from part.imported()
         return plan.outcome
 
     def _log_skipped(self, outcome: Outcome) -> Iterator[None]:

@@ -10,7 +10,8 @@ of them than earlier ones, and missing sections are accepted.
 
 import base64
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from itertools import count
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -377,11 +378,22 @@ class Problem(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The entries of a file that are valid by themselves, the problems of the others, and the keys that are ignored."""
+    """The entries of a file that are valid by themselves, the problems of the others, and the keys that are ignored.
+
+    `positions`, if it is not None, has the position of each valid entry in its section of the file.
+    """
 
     document: Document
     problems: list[Problem]
     unknown: list[str]
+    positions: dict[str, list[int]] | None = None
+
+    def positions_of(self, section: str) -> Iterator[int]:
+        """Yield the position of each valid entry of a section."""
+        if self.positions is not None:
+            return iter(self.positions[section])
+        refused = {each.at for each in self.problems if each.section == section}
+        return (at for at in count() if at not in refused)
 
 
 def read_document(octets: bytes, vhost: str | None = None) -> Generator[None, None, Reading]:

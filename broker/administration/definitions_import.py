@@ -8,7 +8,6 @@ and exchanges named `amq.*`) always is.
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from itertools import count
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -127,15 +126,11 @@ class Plan:
 
     def changes(self) -> Iterator[Step | None]:
         """Yield the changes in order, each after its entry was checked, and None for an entry that is refused."""
-        refused: dict[str, set[int]] = {}
         for problem in self._reading.problems:
             self._refuse(problem)
-            if problem.at is not None:
-                refused.setdefault(problem.section, set()).add(problem.at)
             yield None
         for section in SECTIONS:
-            skipped = refused.get(section, ())
-            positions = (at for at in count() if at not in skipped)
+            positions = self._reading.positions_of(section)
             entries = getattr(self._reading.document, section)
             if section == "bindings":
                 yield from self._checks.noting_bindings(entries)

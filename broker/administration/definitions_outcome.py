@@ -62,7 +62,7 @@ class Outcome:
     def __init__(self) -> None:
         self.changes: list[Change] = []
         self.left_off = 0
-        self.problems: list[Problem] = []
+        self.problems: list[Problem | str] = []
         self.refused = self.unsupported = 0
         self.skipped: list[str] = []
         self.skipped_count = 0
@@ -112,6 +112,25 @@ class Outcome:
             self._count(problem.section, problem.entry, Action.SKIPPED)
         if len(self.skipped) < LISTED:
             self.skipped.append(str(problem))
+
+    def join(self, shown: Mapping[str, Any]) -> None:
+        """Add the outcome of another part of the definitions, as `shown` returns it."""
+        for row in shown["counts"]:
+            counts = self._counts.setdefault(row["kind"], {}).setdefault(row["vhost"], {})
+            for action in Action:
+                if row[action]:
+                    counts[action] = counts.get(action, 0) + row[action]
+        changes, problems, skipped = shown["changes"], shown["problems"], shown["skipped"]
+        room = LISTED - len(self.changes)
+        for each in changes[:room]:
+            found = [Difference(**difference) for difference in each["differences"]]
+            self.changes.append(Change(**each | {"action": Action(each["action"]), "differences": found}))
+        self.left_off += len(changes[room:]) + shown["changes_left_off"]
+        self.problems += problems[: PROBLEMS - len(self.problems)]
+        self.refused += len(problems) + shown["problems_left_off"]
+        self.unsupported += shown["unsupported"]
+        self.skipped += skipped[: LISTED - len(self.skipped)]
+        self.skipped_count += len(skipped) + shown["skipped_left_off"]
 
     def leave_unchecked(self, section: str, entry: Entry) -> None:
         """Count an entry that belongs to something that is refused."""
@@ -165,6 +184,7 @@ class Outcome:
         return {
             "dry_run": dry_run,
             "valid": not self.refused,
+            "unsupported": self.unsupported,
             "summary": self.summary(),
             "changes_left_off": self.left_off,
             "problems_left_off": self.refused - len(self.problems),

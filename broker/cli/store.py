@@ -20,12 +20,14 @@ import leveret
 from leveret.broker import exit_codes
 from leveret.broker.cli.entry import Group, examples
 from leveret.broker.cli.options import data_dir_option, data_errors, fail, json_option, load_or_exit
+from leveret.broker.config.placement import FOLDER
 from leveret.broker.config.values import parse_amount
 from leveret.broker.config_key import Key
 from leveret.broker.http.socket_path import NAME as SOCKET_NAME
 from leveret.broker.persistence.backup import unfinished
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.storage.errors import StorageError
+from leveret.storage.files import DIRECTORY
 from leveret.storage.store import compact as offline
 from leveret.storage.store.backup import Backup, Copied, Pace, last
 
@@ -237,7 +239,14 @@ def _back_up(data_dir: Path, dest: Path, rate: int) -> Copied:
 
     try:
         with locked(data_dir, make=False), last(data_dir) as moment, unfinished(data_dir, dest) as target:
-            return Backup(data_dir, target, moment, Pace(rate, wait)).run()
+            pace = Pace(rate, wait)
+            done = Backup(data_dir, target, moment, pace).run()
+            for part in sorted((data_dir / FOLDER).glob("[0-9]*")):  # of processes of virtual hosts
+                copy = target / FOLDER / part.name
+                copy.mkdir(DIRECTORY, parents=True)
+                with locked(part, make=False), last(part) as of_part:
+                    done = Copied(pace.octets, done.files + Backup(part, copy, of_part, pace).run().files)
+            return done
     except DataDirError as error:
         if not (data_dir / SOCKET_NAME).is_socket():
             raise

@@ -105,7 +105,7 @@ def admit(
             actor = authenticate(broker, request, verdict, only_vhost(route.path, names))
             event = audited_event(route.path, request.method, operation)
             check_rights(broker, actor, operation, names)
-            check_place(broker.place, route.path, request.method)
+            check_place(broker.place, route.path, request.method, is_part=PART_HEADER in request.headers)
             check_writable(broker, request.method)
         return Admitted(request, operation, actor, names, event)
     except (AdministrationError, ApiError) as error:
@@ -189,19 +189,19 @@ OF_NODE: Final = frozenset({
     "cluster-name",
 })  # fmt: skip
 """First words of paths of what the front has."""
-_WHOLE: Final = frozenset(
-    {"definitions", "all-configuration", "leveret/definitions", "reset", "reset/{node}"}
-)
+_WHOLE: Final = frozenset({"definitions", "all-configuration", "leveret/definitions"})
 """Paths that would change users, too."""
+PART_HEADER: Final = "x-leveret-part"  # of definitions that are a part, without users, by the front
 
 
-def check_place(place: str, path: str, method: str) -> None:
+def check_place(place: str, path: str, method: str, *, is_part: bool = False) -> None:
     """Refuse a change that a process of virtual hosts leaves to the front; raises ApiError.
 
-    `place` is that of the broker (`AdministeredBroker.place`), `path` that of the route.
+    `place` is that of the broker (`AdministeredBroker.place`), `path` that of the route. A part of definitions, which
+    the front divides, has no users.
     """
     is_of_node = path.partition("/")[0] in OF_NODE or path in _WHOLE
-    if place == "process" and method not in SAFE and is_of_node:
+    if place == "process" and method not in SAFE and is_of_node and not is_part:
         raise bad_request(
             "users, rights, limits and virtual hosts are changed in the front, whose data directory is two "
             "levels above that of this process"

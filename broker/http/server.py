@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from aiohttp import web
 
@@ -67,6 +67,15 @@ REQUEST_SECONDS = 30.0  # maximum duration of a request, with its body and its r
 LONG_SECONDS = 600.0  # maximum duration of an import: cut off, it would leave half of its changes
 IDLE_SECONDS = 60.0  # maximum time between two requests of a connection
 STOP_SECONDS = 1.0  # time that the shutdown waits for responses in progress
+
+
+class Asked(NamedTuple):
+    """A request whose user may call what it asks for; `limit` ends it, `held` keeps what is held until the response."""
+
+    request: web.BaseRequest
+    admitted: Admitted
+    limit: asyncio.Timeout
+    held: contextlib.AsyncExitStack
 
 
 class StaleError(ConnectionError):
@@ -235,7 +244,7 @@ class ManagementServer:
                 if response.operation.needs is not None:
                     self._connections.enter(request.transport, Use.AT_WORK)
                 owner = response.owner
-                response = await self._answer(request, response, limit, held)
+                response = await self._answer(Asked(request, response, limit, held))
         if response.delay:
             await asyncio.sleep(response.delay)
         source = response.stream
@@ -268,17 +277,12 @@ class ManagementServer:
         with slices.step("request of", received.path):
             return admit(self._broker, self._router, received, verdict)
 
-    async def _answer(
-        self,
-        request: web.BaseRequest,
-        admitted: Admitted,
-        limit: asyncio.Timeout,
-        held: contextlib.AsyncExitStack,
-    ) -> Response:
+    async def _answer(self, asked: Asked) -> Response:
         """Return the response to a request, of which nothing has been computed yet but the first piece.
 
-        `limit` ends it, later for what must not be cut off, but not for its body.
+        The limit is moved for what must not be cut off, but not for its body.
         """
+        request, admitted, limit, held = asked
         received, owner, work = admitted.request, admitted.owner, admitted.operation.work
         most = LARGE_BODY if admitted.operation.is_large else BODY
         if admitted.operation.needs is None:

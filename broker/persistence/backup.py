@@ -14,9 +14,10 @@ import os
 import pwd
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from leveret.broker.persistence.committer import Committer
 from leveret.broker.persistence.data_lock import DataDirError, locked
@@ -145,17 +146,22 @@ class RunningBackup:
         *,
         rate: int,  # maximum bytes per second; 0 for no limit
         reserve: int,  # bytes to leave free on the disk of the data directory, if the backup is on it
+        more: "More | None" = None,
     ) -> None:
         self.dest = dest
+        self.rate = rate
         self.state = BackupState.RUNNING
         self.error = ""  # the reason if it has failed
         self.copied: Copied | None = None  # the result if it is done
+        self.elsewhere = Copied(0, 0)  # what `more` has copied
+        self.elsewhere_total = 0  # bytes that it has to copy as far as known
         self.over = asyncio.Event()
         self._data_dir = environment.data_dir
         self._environment = environment
         self._commits = commits
         self._loop = loop
         self._reserve = reserve
+        self._more = more
         self._cancelled = threading.Event()
         self._reason = ""
         self._pace = Pace(rate, self._cancelled.wait)
@@ -172,12 +178,12 @@ class RunningBackup:
     @property
     def octets(self) -> int:
         """Bytes copied so far."""
-        return self._pace.octets
+        return self._pace.octets + self.elsewhere.octets
 
     @property
     def total(self) -> int:
         """Bytes to copy as far as known, including those copied already; 0 at first."""
-        return 0 if self._backup is None else self._backup.total
+        return self.elsewhere_total + (0 if self._backup is None else self._backup.total)
 
     @property
     def files(self) -> int:
@@ -192,6 +198,11 @@ class RunningBackup:
     def attend(self) -> None:
         """Note that a caller has asked for the backup."""
         self._attended = self._loop.time()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True once it is to end."""
+        return self._cancelled.is_set()
 
     def cancel(self, reason: str) -> None:
         """Cancel the backup and release the data, even if the thread does not respond; no effect if it is over."""
@@ -222,7 +233,10 @@ class RunningBackup:
                 is_same_disk = target.stat().st_dev == self._data_dir.stat().st_dev
                 reserve = self._reserve if is_same_disk else 0
                 self._backup = Backup(self._data_dir, target, self, self._pace, reserve)
-                copied = self._backup.run()
+                done = self._backup.run()
+                if self._more is not None:
+                    asyncio.run_coroutine_threadsafe(self._more(self, target), self._loop).result()
+            copied = Copied(self.octets, done.files + self.elsewhere.files)
         except BaseException as caught:  # noqa: BLE001 - whatever it is, the loop has to know
             error = caught
         with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -308,6 +322,10 @@ class RunningBackup:
         self.over.set()
 
 
+More = Callable[[RunningBackup, Path], Coroutine[Any, Any, None]]
+"""Adds what is elsewhere to the unfinished directory of a backup, and notes it as `elsewhere`. Raises StorageError."""
+
+
 class Backups:
     """The backups of a running broker, one at a time; `reserve` are bytes to leave free on the disk of its data."""
 
@@ -318,6 +336,7 @@ class Backups:
         self._commits = commits
         self._loop = loop
         self._reserve = reserve
+        self.more: More | None = None
         self.latest: RunningBackup | None = None  # the one that is running or was the last; None for none
 
     def start(self, dest: Path, rate: int) -> RunningBackup:
@@ -329,7 +348,13 @@ class Backups:
             raise StorageError(f"a backup to {self.latest.dest} is running")
         log.info("storage: backup to %s started", dest)
         self.latest = RunningBackup(
-            dest, self._environment, self._commits, self._loop, rate=rate, reserve=self._reserve
+            dest,
+            self._environment,
+            self._commits,
+            self._loop,
+            rate=rate,
+            reserve=self._reserve,
+            more=self.more,
         )
         return self.latest
 

@@ -33,6 +33,7 @@ class NoAnswerError(ApiError):
 
     def __init__(self, number: int) -> None:
         super().__init__(503, "service_unavailable", silence(number))
+        self.number = number
 
 
 def silence(number: int) -> str:
@@ -125,22 +126,28 @@ class Questions:
         method: str,
         target: str,
         headers: Mapping[str, str],
-        content: bytes = b"",
+        content: bytes | Mapping[int, bytes] = b"",
         *,
         is_list: bool = False,
     ) -> Answers:
-        """Send a request to all processes; a list is divided into lines. Raises ApiError."""
+        """Send a request to all processes, or to those for which there is a content of their own. Raises ApiError.
+
+        A list is divided into lines.
+        """
         room = [MOST_OCTETS]
+        contents = (
+            content if isinstance(content, Mapping) else dict.fromkeys(self._front.processes.all, content)
+        )
 
         async def one(number: int) -> Answered | int:
             try:
-                answer = await self.ask(number, method, target, headers, content or None)
+                answer = await self.ask(number, method, target, headers, contents[number] or None)
                 async with answer:
                     return await self.answered(number, _read(number, answer, room, is_list=is_list))
             except NoAnswerError:
                 return number
 
-        made = await asyncio.gather(*[one(number) for number in self._front.processes.all])
+        made = await asyncio.gather(*[one(number) for number in contents])
         found = [each for each in made if isinstance(each, Answered)]
         return Answers(found, [each for each in made if isinstance(each, int)])
 

@@ -7,7 +7,6 @@ missing: requests for its virtual hosts fail, the answers to others name it.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterator, Mapping
 from dataclasses import replace
@@ -21,13 +20,13 @@ from aiohttp import web
 
 from leveret.broker.administration.access import sees_all
 from leveret.broker.administration.definitions import heading
-from leveret.broker.administration.definitions_document import SECTIONS, encoded
+from leveret.broker.administration.definitions_document import SECTIONS, Reading, encoded
 from leveret.broker.auth.users import User
 from leveret.broker.http.call import (
-    Answer,
     Call,
     Callback,
     Content,
+    Done,
     Events,
     Item,
     Listing,
@@ -35,18 +34,19 @@ from leveret.broker.http.call import (
     Steps,
     Stream,
 )
-from leveret.broker.http.dispatch import LINES, OF_NODE, Admitted, Response, failed
-from leveret.broker.http.errors import bad_request
+from leveret.broker.http.dispatch import LINES, OF_NODE, PART_HEADER, Admitted, Response, failed
 from leveret.broker.http.feeds import Topic
 from leveret.broker.http.login import USER_HEADER
 from leveret.broker.http.route import Operation, Route, Router
-from leveret.broker.http.server import LONG_SECONDS, ManagementServer
+from leveret.broker.http.server import LONG_SECONDS, Asked, ManagementServer
 from leveret.broker.http.socket_path import NAME
 from leveret.broker.management.health import failed as check_failed
 from leveret.broker.management.routes import ROUTES
+from leveret.broker.placement.dividing import DividedBackup, DividedImport
 from leveret.broker.placement.following import Following
 from leveret.broker.placement.front import FrontServer
 from leveret.broker.placement.joining import (
+    JSON,
     MISSING,
     Answers,
     added,
@@ -79,10 +79,9 @@ _OWN_OF_LEVERET: Final = frozenset({
 })
 # fmt: on
 _OF_VHOST: Final = frozenset({"vhosts/{vhost}/connections", "vhosts/{vhost}/channels"})
-_REFUSED: Final = frozenset({"reset", "reset/{node}", "leveret/backup"})
 _MEMORY: Final = "leveret/memory-watermark"
 _LIMITS: Final = frozenset({_MEMORY, "leveret/disk-free-limit"})
-_DEFINITIONS: Final = frozenset({"definitions", "all-configuration", "leveret"})
+_IMPORTS: Final = frozenset({"definitions", "all-configuration", "leveret/definitions"})
 
 
 class View:
@@ -145,6 +144,9 @@ class View:
         if query:
             target += "?" + urlencode(query, errors=_SURROGATES)
         asking = self._questions.ask_all(method, target, headers, call.content, is_list=is_list)
+        return (yield from self._asked(asking))
+
+    def _asked(self, asking: Coroutine[Any, Any, Answers]) -> Generator[Need, Any, Answers]:
         done = yield Callback(partial(self._when_done, asking))
         answers: Answers = done.result()
         return answers
@@ -168,8 +170,12 @@ class View:
         handler: Callable[[Call], Any]
         if joined is not None:
             handler = partial(joined, self, path, operation.handler)
-        elif path in _REFUSED or (first in _DEFINITIONS and method == "POST" and "{vhost}" not in path):
-            handler = _refuse
+        elif method == "POST" and path in _IMPORTS:
+            return replace(operation, handler=partial(self.imported, operation.handler))
+        elif first == "reset":
+            handler = partial(self.forgotten, path, operation.handler)
+        elif path == "leveret/backup":
+            return replace(operation, handler=partial(self.backed_up, operation.handler))
         elif path in _OF_VHOST or ("{vhost}" in path and not is_own):
             return replace(operation, is_forwarded=True)
         elif is_own:
@@ -259,6 +265,34 @@ class View:
         sections = [(name, getattr(document, name)) for name in SECTIONS]
         return exported(heading(call.broker), sections, answers)
 
+    def imported(self, own: Any, call: Call) -> Any:
+        """Import definitions, of which each process gets those of its virtual hosts."""
+
+        def divide(actor: User | None, reading: Reading, on_unsupported: str) -> Any:
+            def asked(query: str, contents: Mapping[int, bytes]) -> Any:
+                target = f"/api/leveret/definitions?on_unsupported={on_unsupported}{query}"
+                headers = {"content-type": JSON, PART_HEADER: ""} | _of_user(actor)
+                return (yield from self._asked(self._questions.ask_all("POST", target, headers, contents)))
+
+            part = DividedImport(self._front, asked, reading)
+            yield from part.divide()
+            return part
+
+        call.administration.definitions.divide = divide
+        return own(call)
+
+    def backed_up(self, own: Any, call: Call) -> Any:
+        """Start, cancel or show a backup, which has the data of all processes."""
+        if call.broker.backups is not None:
+            call.broker.backups.more = DividedBackup(self._front, self._questions)
+        return own(call)
+
+    def forgotten(self, path: str, own: Any, call: Call) -> Steps:
+        """Forget samples everywhere."""
+        yield from own(call)
+        answers = fine((yield from self._everywhere(call, "DELETE", path, {})))
+        return Done(headers=answers.headers) if isinstance(answers, Answers) else answers
+
     def events(self, _path: str, own: Any, call: Call) -> Steps:
         """Send the events of all processes, as those of one broker."""
         answer: Events = own(call)
@@ -309,10 +343,6 @@ _JOINED: Final[Mapping[str, Any]] = {
 }  # fmt: skip
 
 
-def _refuse(_call: Call) -> Answer:
-    raise bad_request("this is not possible with vhosts.processes")
-
-
 def _of_user(actor: User | None) -> dict[str, str]:
     return {} if actor is None else {USER_HEADER: quote(actor.name, safe="", errors=_SURROGATES)}
 
@@ -359,19 +389,13 @@ class FrontManagement(ManagementServer):
         await super().stop()
         await self._view.close()
 
-    async def _answer(
-        self,
-        request: web.BaseRequest,
-        admitted: Admitted,
-        limit: asyncio.Timeout,
-        held: contextlib.AsyncExitStack,
-    ) -> Response:
-        number = self._view.process_of(admitted)
+    async def _answer(self, asked: Asked) -> Response:
+        number = self._view.process_of(asked.admitted)
         if number is None:
-            return await super()._answer(request, admitted, limit, held)
-        if admitted.operation.is_long:
-            limit.reschedule(asyncio.get_running_loop().time() + LONG_SECONDS)
+            return await super()._answer(asked)
+        if asked.admitted.operation.is_long:
+            asked.limit.reschedule(asyncio.get_running_loop().time() + LONG_SECONDS)
         try:
-            return await self._view.forward(number, request, admitted)
+            return await self._view.forward(number, asked.request, asked.admitted)
         except NoAnswerError as error:
             return failed(error)

@@ -90,7 +90,7 @@ def test_pairs_for_objects_and_words_for_lists():
 
 def read(octets: bytes) -> tuple[Document, list[str]]:
     """Read definitions, running all steps; returns them and the unknown keys."""
-    document, problems, unknown = at_once(read_document(octets))
+    document, problems, unknown, _ = at_once(read_document(octets))
     assert [] == problems
     return document, unknown
 
