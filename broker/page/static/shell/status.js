@@ -35,6 +35,8 @@ function state(node) {
   if (live.state === "lost") return ["No connection, trying again", "bad"];
   if (live.state === "live" && node?.mem_alarm) return ["Memory alarm", "bad"];
   if (live.state === "live" && node?.disk_free_alarm) return ["Disk alarm", "bad"];
+  const missing = live.overview?.missing_processes;
+  if (live.state === "live" && missing) return [`Without process ${missing.join(", ")}`, "bad"];
   if (live.state === "live") return ["Live", "good"];
   return [live.state === "paused" ? "Paused" : "Connecting", "warn"];
 }
