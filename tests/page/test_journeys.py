@@ -424,17 +424,28 @@ def test_who_holds_messages_and_who_waits_for_them_is_shown(page):
 
 
 def test_held_messages_are_counted_with_their_time(page):
-    """The page of a queue says how many messages it holds, and until when it holds the next one."""
+    """The page of a queue says how many it holds, and until when; a strip has those of each hour, a list all in order."""
     page.api("PUT", "queues/%2F/later", {"durable": True, "arguments": {"x-allow-hold": True}})
     with pika.BlockingConnection(pika.URLParameters(page.broker.url)) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
-        for due in (4_102_444_800_000, 4_102_531_200_000):  # the first two days of 2100
+        for hours in (3, 0, 1, 0):  # of the first day of 2100
+            due = 4_102_444_800_000 + 3_600_000 * hours
             channel.basic_publish("", "later", b"x", pika.BasicProperties(headers={"x-deliver-at": due}))
     page.open("queues/%2F/later")
     page.tab.wait_for_selector("dt:has-text('Held until their time')")
-    page.tab.wait_for_selector("[aria-label*='held messages by the'] span")
-    page.tab.wait_for_selector("dd:has-text('2, the next until 2100-01-01 00:00:00 UTC')")
+    page.tab.wait_for_selector("dd:has-text('4, the next until 2100-01-01 00:00:00 UTC')")
+    strip = page.tab.wait_for_selector(
+        "[aria-label='The next 4 held messages by the hour in which they are due']"
+    )
+    parts = strip.query_selector_all("span")
+    told = [part.get_attribute("title") for part in parts]
+    assert [f"2100-01-01 0{hour}:00:00 UTC: {count}" for hour, count in enumerate((2, 1, 0, 1))] == told
+    assert ["1", "0.625", "0", "0.625"] == [part.evaluate("each => each.style.opacity") for part in parts]
+    page.open("queues/%2F/later?tab=messages")
+    page.tab.wait_for_selector("details.message:nth-of-type(4)")
+    lines = page.tab.locator("details.message > summary").all_inner_texts()
+    assert [0, 0, 1, 3] == [int(line.split("2100, ")[1][:2]) for line in lines]
 
 
 def test_what_reaches_no_queue_is_counted(page):
