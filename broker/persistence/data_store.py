@@ -381,7 +381,7 @@ class DataStore:
             queues |= {queue.qid: queue for queue in vhost.queues.values() if queue.qid}
             exchanges |= {ids.identify(): ids for ids in vhost.once.values() if ids.exchange.number}
             others |= {each.number: each for each in vhost.router.exchanges.values() if each.number}
-        for number, value in self.environment.recover_ids({*queues, *others}).items():
+        for number, value in self.environment.recover_lines(IDS, (), {*queues, *others}).items():
             owner = queue_of(number)
             if owner in others and owner not in exchanges:  # its later ids must not be swept with these
                 self.journal.delete(IDS, pack_line(number))
@@ -389,11 +389,13 @@ class DataStore:
                 continue
             recover = exchanges[owner].recover if owner in exchanges else queues[owner].recover_ids
             recover(number, value, partial(self._rows_of, number, IDS))
-        found = self.environment.recover_delayed(lines, {*queues, *map(retained_qid, queues)})
-        for number, messages in found.items():
+        count = 0
+        found = self.environment.recover_lines(DELAYED, lines, {*queues, *map(retained_qid, queues)})
+        for number, value in found.items():
+            count += (messages := self.environment.count_delayed(number, value))
             take_over = lines[number].recover if number in lines else queues[owner_qid(number)].recover_held
             take_over(number, messages, partial(self._rows_of, number))
-        return sum(found.values())
+        return count
 
     def _rows_of(self, line: int, table: str = DELAYED) -> Iterator[tuple[Due, bytes]]:
         """Yield all rows of a line; it reads them in the event loop, before any client is served."""

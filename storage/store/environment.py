@@ -536,29 +536,21 @@ class Environment:
         self.give_back()
         return found
 
-    def recover_ids(self, owners: Collection[int]) -> dict[int, bytes]:
-        """Return the lines of ids of queues and exchanges (by id), with their rows; the next commits delete others."""
-        with self.store.env.begin() as txn:
-            found = delayed.stored_lines(txn.cursor(self.store.db[message_ids.TABLE]))
-        known = delayed.current_lines(found, (), owners)
-        self._gone_lines += [(message_ids.TABLE, line) for line in found if line not in known]
-        return {line: value for line, value in found.items() if line in known}
+    def recover_lines(self, table: str, lines: Collection[int], owners: Collection[int]) -> dict[int, bytes]:
+        """Return the rows of the lines in use, each by its number; the next commits delete other lines.
 
-    def recover_delayed(self, lines: Collection[int], queues: Collection[int] = ()) -> dict[int, int]:
-        """Return the delayed messages of each line in use that has any; the next commits delete other lines.
-
-        `lines` are those of exchanges, `queues` the ids of queues.
+        `lines` are those of exchanges that delay messages, `owners` the ids of queues, and of exchanges with ids.
         """
         with self.store.env.begin() as txn:
-            cursor = txn.cursor(self.store.db[delayed.TABLE])
-            found = delayed.stored_lines(cursor)
-            known = delayed.current_lines(found, lines, queues)
-            self._gone_lines += [(delayed.TABLE, line) for line in found if line not in known]
-            return {
-                line: delayed.stored_count(cursor, line, value)
-                for line, value in found.items()
-                if line in known
-            }
+            found = delayed.stored_lines(txn.cursor(self.store.db[table]))
+        known = delayed.current_lines(found, lines, owners)
+        self._gone_lines += [(table, line) for line in found if line not in known]
+        return {line: value for line, value in found.items() if line in known}
+
+    def count_delayed(self, line: int, value: bytes) -> int:
+        """Return the number of delayed messages of a line, whose row has this value."""
+        with self.store.env.begin() as txn:
+            return delayed.stored_count(txn.cursor(self.store.db[delayed.TABLE]), line, value)
 
     def segments(self) -> dict[int, list[Segment]]:
         """Return the segments of each stream, ascending. Damaged rows are left out: two segments are one then."""
