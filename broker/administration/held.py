@@ -6,7 +6,7 @@ looks at the next: those that came due meanwhile are left out. One operation run
 
 from collections.abc import Collection
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from leveret.broker.administration.access import (
     BadRequestError,
@@ -27,8 +27,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.storage.delayed import Due
 from leveret.storage.message import Message
 
-Act = Literal["release", "cancel", "reschedule", "move", "copy"]
-ACTS: Final[tuple[Act, ...]] = ("release", "cancel", "reschedule", "move", "copy")
+ACTS: Final = ("release", "cancel", "reschedule", "move", "copy")
 
 
 class Acted(NamedTuple):
@@ -47,8 +46,7 @@ class HeldMessages(Group):
         actor: User | None,
         vhost: str,
         name: str,
-        act: Act,
-        *,
+        act: str,
         to: int | None = None,
         destination: str = "",
         chosen: Chosen = EVERYTHING,
@@ -62,6 +60,8 @@ class HeldMessages(Group):
         """
         if act not in ACTS:
             raise BadRequestError(f"action must be one of {', '.join(ACTS)}")
+        if chosen.limit is not None and chosen.limit < 1:
+            raise BadRequestError("limit must be at least 1")
         if (to is None) is (act == "reschedule"):
             raise BadRequestError("'to' is the new time, with 'reschedule' only")
         if bool(destination) is not (act in {"move", "copy"}):
@@ -75,16 +75,17 @@ class HeldMessages(Group):
             check_permission(self._broker, actor, place, "write", "queue", destination)
             _check_destination(queue, other)
         matches = condition_of(chosen.where).matches
-        if queue.hold is None:
-            return _nothing()
-        if queue.hold.is_busy:
+        hold = queue.hold
+        if hold is not None and hold.is_busy:
             raise BusyError(f"held messages of {resource('queue', name, vhost)} are being changed already")
         now = self._broker.wall_clock()
-        do = queue.hold.cancel if act == "cancel" else partial(queue.hold.move, to=now if to is None else to)
+        do: Any = partial(Hold.move, to=now if to is None else to)
         if destination:
-            do = partial(_give, queue.hold, other, is_copy=act == "copy")
+            do = partial(_give, other=other, is_copy=act == "copy")
+        elif act == "cancel":
+            do = Hold.cancel
         return _act(
-            queue.hold, do, chosen, lambda due, message: matches(MessageFacts(message, now=now, due=due[0]))
+            hold, do, chosen, lambda due, message: matches(MessageFacts(message, now=now, due=due[0]))
         )
 
 
@@ -96,12 +97,7 @@ def _check_destination(queue: Queue, other: Queue) -> None:
         raise BadRequestError(f"{told} is a stream, which holds nothing")
 
 
-def _nothing() -> Steps[Acted]:
-    yield from ()
-    return Acted(0, 0, 0)
-
-
-def _give(hold: Hold, other: Queue, messages: dict[Due, Message], *, is_copy: bool) -> Collection[Due]:
+def _give(hold: Hold, messages: dict[Due, Message], other: Queue, *, is_copy: bool) -> Collection[Due]:
     """Have another queue hold messages, those for which it has room."""
     target = None if other.deleted else other.need_hold()
     if target is None or other.limits is None:
@@ -114,7 +110,9 @@ def _give(hold: Hold, other: Queue, messages: dict[Due, Message], *, is_copy: bo
     return hold.give(chosen, target, is_copy=is_copy)
 
 
-def _act(hold: Hold, do: Any, choice: Chosen, matches: Any) -> Steps[Acted]:
+def _act(hold: Hold | None, do: Any, choice: Chosen, matches: Any) -> Steps[Acted]:
+    if hold is None:
+        return Acted(0, 0, 0)
     examined = matched = done = 0
     snapshots: list[Any] = []
     pieces, window = hold.pieces(snapshots), hold.window
@@ -131,7 +129,7 @@ def _act(hold: Hold, do: Any, choice: Chosen, matches: Any) -> Steps[Acted]:
                     matched += 1
                 yield None
             if chosen and hold.window is window and not hold.deleted:
-                done += len(chosen if choice.is_dry else do(chosen))
+                done += len(chosen if choice.is_dry else do(hold, chosen))
             yield None
         return Acted(examined, matched, done)
     finally:

@@ -38,22 +38,19 @@ _chosen = with_options(
 )
 
 
-@held.command("release")
-@click.argument("queue")
-@_chosen
-@examples("""held release tasks --where 'headers.id == "17"'""")
-def release(target: Target, *, queue: str, **choice: Any) -> None:
-    """Deliver held messages of QUEUE now."""
-    _act(target, queue, "release", "released", choice)
+def _command(action: str, done: str, text: str) -> None:
+    """Add the command of an action that needs no more than a choice."""
+
+    @held.command(action, help=text)
+    @click.argument("queue")
+    @_chosen
+    @examples(f"""held {action} tasks --where 'headers.id == "17"'""")
+    def act(target: Target, *, queue: str, **choice: Any) -> None:
+        _act(target, queue, action, done, choice)
 
 
-@held.command("cancel")
-@click.argument("queue")
-@_chosen
-@examples("""held cancel tasks --where 'headers.id == "17"'""")
-def cancel(target: Target, *, queue: str, **choice: Any) -> None:
-    """Remove held messages of QUEUE for good. They are not dead-lettered."""
-    _act(target, queue, "cancel", "cancelled", choice)
+_command("release", "released", "Deliver held messages of QUEUE now.")
+_command("cancel", "cancelled", "Remove held messages of QUEUE for good. They are not dead-lettered.")
 
 
 @held.command("reschedule")

@@ -3,7 +3,6 @@
 from typing import Any
 
 from leveret.broker.administration.access import Right
-from leveret.broker.administration.held import ACTS
 from leveret.broker.administration.known_ids import Kind
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps, signal
 from leveret.broker.http.errors import ApiError, bad_request, not_found
@@ -193,22 +192,10 @@ def act_on_held(call: Call, vhost: str, queue: str) -> Steps:
     held: `done`. Look at them with `state=held` in [the messages of a queue](#messages).
     """
     body = exact_body(call, _HELD)
-    action = body.text("action")
-    if action not in ACTS:
-        raise bad_request(f"action must be one of {', '.join(ACTS)}")
-    chosen = chosen_by(body)
-    if chosen.limit is not None and chosen.limit < 1:
-        raise bad_request("limit must be at least 1")
+    to, destination = body.number_or_none("to"), body.text("destination")
+    asked = body.text("action"), to, destination, chosen_by(body)
     with call.changing():
-        found = yield from call.administration.held.act(
-            call.actor,
-            vhost,
-            queue,
-            action,
-            to=body.number_or_none("to"),
-            destination=body.text("destination"),
-            chosen=chosen,
-        )
+        found = yield from call.administration.held.act(call.actor, vhost, queue, *asked)
     return Item(found._asdict())
 
 
