@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 
 from leveret.broker.amqp.properties import headers_in
 from leveret.broker.amqp.tables import INTEGERS, Field, Table, split_fields
+from leveret.exchanges.delayed import HEADER, delay_of, due_headers
 
-DELIVER_AT, DELAY = "x-deliver-at", "x-delay"
-_SIGNED = 2**31
+DELIVER_AT, DELAY = "x-deliver-at", HEADER
 NOTHING: Field = ("void", None)
 _NUMBERS = INTEGERS | {"double", "float"}
 LATEST = 2**63 - 1  # the latest time (epoch ms) of a held message
@@ -111,15 +111,7 @@ def with_passed_delay(content: bytes) -> bytes | None:
 
 def without_delay(headers: Table) -> Table:
     """Return the headers of a message whose time has come: with a delay negated, as the exchange that delays does."""
-    field = headers.get(DELAY, NOTHING)
-    if not has_value(field):
-        return headers
-    try:
-        delay = _delay(field)
-    except InvalidDueTimeError:  # another header told the time
-        return headers
-    kind = "signedint" if delay < _SIGNED else "long"
-    return headers | {DELAY: (kind, -delay)} if 0 < delay <= LATEST else headers
+    return due_headers(headers) if delay_of(headers) else headers
 
 
 def _deliver_at(field: Field) -> int:
