@@ -36,7 +36,7 @@ from typing import Protocol
 from leveret.broker.amqp.properties import is_persistent
 from leveret.broker.errors import resource
 from leveret.broker.queue.arguments import BODY, QUEUED, RUNNING, WINDOW
-from leveret.broker.queue.due_line import LONGEST_TIMER, DelayDisk
+from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.id_notes import IdNotes, told
 from leveret.broker.queue.id_places import IdPlaces
 from leveret.broker.queue.id_source import IdSource, octets, tagged
@@ -334,20 +334,18 @@ class Deduplication:
         """Return the value of an id whose time begins now; ask for a clean-up after all of them."""
         self._latest = until = max(self._latest, now + self._settings.deduplicate_for)
         if self._timer is None:
-            self._timer = self._context.timers.at(min(until, now + LONGEST_TIMER) + 1000, self._wake)
+            self._timer = self._context.timers.at(until + 1000, self._wake)
         return value_until(now + self._settings.deduplicate_for)
 
     def _wake(self) -> None:
         self._timer = None
-        if self._keeps_present:
+        if self._keeps_present or not self.count:
             return
-        now = self._context.clock()
-        if now > self._latest and self.count:
+        if self._context.clock() > self._latest:
             self._forget()
             self.owner.touch()
-        elif self.count:
-            until = min(self._latest, now + LONGEST_TIMER)
-            self._timer = self._context.timers.at(until + 1000, self._wake)
+        else:
+            self._timer = self._context.timers.at(self._latest + 1000, self._wake)
 
     def note(self) -> None:
         """Note what a run of the queue has taken, in the commit of its messages."""

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
 
 RUN_BUDGET = 200  # messages that one run releases: a few milliseconds of work before other queues run
 PIECE = 256  # messages that a look decodes between two checks of the time
-LONGEST_TIMER = 24 * 60 * 60 * 1000
-"""Milliseconds after which a timer fires at the latest: event loops count no centuries."""
-
 Pieces = Generator[list[tuple[Due, Message]] | Callable[[], DelayedRows], Any, None]
 """A look piece by piece: it yields messages with the times at which they are due, in that order, or a read.
 
@@ -358,7 +355,6 @@ class DueLine:
         due = window.next_due
         if due is None or more:
             return
-        due = min(due, self._context.clock() + LONGEST_TIMER)
         if self._timer is not None:
             if self._timer.when <= due:
                 return
