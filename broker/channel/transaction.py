@@ -28,7 +28,7 @@ from leveret.broker.amqp.properties import may_expire
 from leveret.broker.channel.interfaces import FAILED, Outcome, Record, SettlingChannel
 from leveret.broker.channel.settlement import PIECE, settle_records
 from leveret.broker.errors import NoResourceError, NotYet, no_disk_space, precondition_failed
-from leveret.broker.queue.due_line import DelayDisk
+from leveret.broker.queue.interfaces import DelayDisk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.copies import AT_ONCE, is_stored_by, saved_among

@@ -31,90 +31,28 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import repeat
-from typing import Protocol
 
 from leveret.broker.amqp.properties import is_persistent
 from leveret.broker.errors import resource
 from leveret.broker.queue.arguments import BODY, QUEUED, RUNNING, WINDOW
-from leveret.broker.queue.due_line import DelayDisk
-from leveret.broker.queue.id_notes import IdNotes, told
+from leveret.broker.queue.id_notes import IdNotes, Verdict, told
 from leveret.broker.queue.id_places import IdPlaces
 from leveret.broker.queue.id_source import IdSource, octets, tagged
+from leveret.broker.queue.interfaces import DelayDisk, TakingQueue
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.wall_timers import Timer
 from leveret.confirm.promise import Promise, joined
 from leveret.storage.delayed import Due
-from leveret.storage.message import Awaited, Message, Publisher, moving
+from leveret.storage.message import Awaited, Message, moving
 from leveret.storage.message_ids import FREE, KNOWN_BIT, copies_of, fingerprint, time_of, value_until
 from leveret.storage.queues.backing_queue import Fetched
 
 log = logging.getLogger("leveret.queue")
 
 
-class Counted(Protocol):
-    """Counter of repeats."""
-
-    repeated: int
-
-
-class TakingQueue(Protocol):
-    """The queue, or the exchange, as its deduplication sees it."""
-
-    name: str
-    vhost: str
-    durable: bool
-    saves_all: bool
-    qid: int
-    awaits_consumers: bool
-
-    @property
-    def tally(self) -> Counted:
-        """Return the counter of its repeats."""
-
-    def touch(self) -> None:
-        """Run at the end of this turn."""
-
-    def end_first(self) -> None:
-        """Process what was settled before."""
-
-
 Away = tuple[bytes, bool, bool]
 """An unacked message: its id, whether it is stored, and whether its id has ended with a transaction."""
-
-
-class Verdict:
-    """The verdict of consumers on a message, of which publishers hear once the id is safe: its own, and its repeats'.
-
-    `publisher` is None if that waits for no consumer, or was notified. Then repeats hear when the last of the `count`
-    messages with this id has left the queue.
-    """
-
-    __slots__ = ("_ids", "count", "is_saved", "mark", "publisher", "waiting")
-
-    def __init__(self, ids: "Deduplication", mark: bytes, count: int) -> None:
-        self._ids = ids
-        self.mark = mark
-        self.count = count
-        self.is_saved = False  # True if a stop writes the message
-        self.publisher: Publisher | None = None
-        self.waiting: list[Awaited] = []
-
-    def accepted(self, seq_no: int) -> None:
-        """Confirm the message, and its repeats."""
-        self._ids.heard(self, seq_no, is_accepted=True)
-
-    def refused(self, seq_no: int) -> None:
-        """Nack them."""
-        self._ids.heard(self, seq_no, is_accepted=False)
-
-    def take(self, seq_no: int) -> list[Awaited]:
-        """Return the publishers that wait, the message's own first, and let them wait no more."""
-        waiting, self.waiting = self.waiting, []
-        if self.publisher is not None:
-            waiting.insert(0, Promise(self.publisher, seq_no, 1))
-            self.publisher = None
-        return waiting
 
 
 class Deduplication:
@@ -303,12 +241,12 @@ class Deduplication:
 
     def _await(self, mark: bytes, promise: Awaited | None, count: int = 0) -> Verdict:
         """Have repeats of a message wait for its consumers; `count`: as of a `Verdict`."""
-        self._open[mark] = verdict = Verdict(self, mark, count)
+        self._open[mark] = verdict = Verdict(self.heard, mark, count)
         if isinstance(promise, Promise) and promise.publisher is not None:
             verdict.publisher, promise.publisher = promise.publisher, verdict
         return verdict
 
-    def heard(self, verdict: Verdict, seq_no: int, *, is_accepted: bool) -> None:
+    def heard(self, verdict: Verdict, seq_no: int, is_accepted: bool) -> None:
         """Tell the publishers of a message, and of its repeats, what its consumers have answered.
 
         The id may be that of another message by now, if its time was over, or it was forgotten.
@@ -476,7 +414,7 @@ class Deduplication:
         if verdict is not None:
             verdict.count -= 1
             if verdict.publisher is None and verdict.count <= 0:
-                self.heard(verdict, 0, is_accepted=not is_dropped)
+                self.heard(verdict, 0, not is_dropped)
 
     def _end(self, mark: bytes, *, is_stored: bool, is_dropped: bool = False) -> None:
         """Free the id of a message that leaves, or have its time begin."""
@@ -512,7 +450,7 @@ class Deduplication:
         for mark, verdict in list(self._open.items()):
             verdict.count = kept[mark]
             if verdict.publisher is None:
-                self.heard(verdict, 0, is_accepted=False)
+                self.heard(verdict, 0, False)
         if self._keeps_present:
             is_running = (
                 self._settings.deduplicate_mode != QUEUED

@@ -14,15 +14,16 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import heapify, heappop
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.counters.totals import QueueTally
+from leveret.broker.queue.interfaces import DelayDisk
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.scheduling.wall_timers import Timer
 from leveret.confirm.promise import not_kept
-from leveret.storage.damage import DELAYED, MISSING, Damages
+from leveret.storage.damage import DELAYED, MISSING
 from leveret.storage.delayed import (
     TABLE,
     DelayedRows,
@@ -53,35 +54,6 @@ Pieces = Generator[list[tuple[Due, Message]] | Callable[[], DelayedRows], Any, N
 
 Damaged messages are left out.
 """
-
-
-class DelayDisk(Protocol):
-    """The part of the data store that a line uses."""
-
-    @property
-    def journal(self) -> "Journal":
-        """The journal that receives the rows."""
-
-    @property
-    def damages(self) -> Damages:
-        """The record of unreadable data."""
-
-    @property
-    def blob_threshold(self) -> int:
-        """Content size in bytes from which a queue writes the body to a file of its own, which no commit waits for."""
-
-    @property
-    def first_seq(self) -> int:
-        """A number well above all numbers that an earlier run has used."""
-
-    def next_id(self) -> int:
-        """Return a new id, unique also over restarts."""
-
-    def read_delayed(self, line: int, start: Start, done: Callable[[DelayedRows], None]) -> None:
-        """Read messages of a line; `done` is called in the event loop, and its caller runs a turn afterwards."""
-
-    def snapshot(self) -> "FileSnapshot":
-        """Open a snapshot of the rows as they are on disk now."""
 
 
 class DueLine:
@@ -120,10 +92,7 @@ class DueLine:
         return Window(stored=self.keeps_rest_on_disk and self._disk is not None)
 
     def _give_back(self, due: Due, row: bytes) -> bool:
-        """Give back the message of a row that is due; False if the row has to stay until `_moved` is called.
-
-        Raises DamagedError, and MalformedProperties for a message that no client could have published.
-        """
+        """Give back a message; False if its row stays until `_moved`. Raises DamagedError, MalformedProperties."""
         raise NotImplementedError
 
     @property
@@ -220,10 +189,7 @@ class DueLine:
                 self._waiting.append(waiting)
 
     def _keep(self, when: int, address: bytes, content: bytes, msg_id: int = 0) -> None:
-        """Add a message that is due at a time (epoch ms) to the window, and its row to the journal.
-
-        `msg_id` is the id of a content that has a row of its own.
-        """
+        """Add a message that is due at a time (epoch ms); `msg_id`: its content has a row of its own, of that id."""
         self._number += 1
         self._add((when, numbered(self._number, when - self._context.clock())), address, content, msg_id)
 

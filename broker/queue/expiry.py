@@ -96,10 +96,6 @@ class Expiry:
         self.has_expired = False
         return 0
 
-    def head_due(self) -> int:
-        """Return when the head expires (epoch ms); 0 for never, or if it is being read."""
-        return self._queue.backing.head_expires() or 0
-
     # -- the queue, and the timer -----------------------------------------------------------------------------------
 
     def used(self) -> None:
@@ -122,7 +118,7 @@ class Expiry:
         """
         backing, lifetime = self._queue.backing, self.settings.expires
         has_expiry = backing.expiring and backing.ready_count and not self.has_expired
-        when = self.head_due() if has_expiry else 0
+        when = (backing.head_expires() or 0) if has_expiry else 0  # 0 also while the head is being read
         if lifetime is not None:
             own = self._last_used + lifetime
             when = min(when, own) if when else own

@@ -161,14 +161,10 @@ class Hold(DueLine):
 
     # -- out --------------------------------------------------------------------------------------------------------
 
-    def _release(self, now: int) -> bool:
-        if self.window.is_due(now):
-            self._queue.used()
-        return super()._release(now)
-
     def _give_back(self, due: Due, row: bytes) -> bool:
         """Append a message to the queue; False if its row has to stay until its body is in a file."""
         queue, disk, message = self._queue, self._disk, message_of(self.number, due, row)
+        queue.used()
         is_stored = self._is_stored(message.content)
         if isinstance(message, Stored):
             message.drop = self._drop
@@ -198,7 +194,8 @@ class Hold(DueLine):
             self._delete(due)
             if isinstance(message := messages[due], Stored):
                 self._drop(message.msg_id)
-        self._queue.cancelled([messages[due] for due in found])
+        if self._queue.ids is not None:
+            self._queue.ids.dropped([(-1, messages[due]) for due in found])
         self._written()
         return found
 
@@ -235,7 +232,8 @@ class Hold(DueLine):
         """Hold messages until their times (epoch ms), which another queue has held."""
         for when, message in messages:
             self._keep(when, message.address, message.content)
-        self._queue.adopted([message for _, message in messages])
+        if self._queue.ids is not None:
+            self._queue.ids.adopt([message for _, message in messages])
         self._written()
 
     def _with_time(self, message: Message, to: int) -> Message:

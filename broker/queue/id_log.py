@@ -8,7 +8,7 @@ never takes ids for those of other settings.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from leveret.broker.queue.due_line import DelayDisk
+from leveret.broker.queue.interfaces import DelayDisk
 from leveret.storage.damage import IDS
 from leveret.storage.delayed import Due, next_line, pack_count, pack_key, pack_line, unpack_count
 from leveret.storage.errors import DamagedError
@@ -19,6 +19,7 @@ from leveret.storage.message_ids import (
     KnownIds,
     Room,
     lasts,
+    pack_entry,
     pack_ids,
     unpack_ids,
 )
@@ -155,22 +156,19 @@ class IdLog:
         for mark in [mark for mark, value in ended.items() if value and mark in self._unsafe]:
             changed.setdefault(mark, ended.pop(mark))
         for kind, values in ((1, ended), (0, changed)):  # an id that ended first may be known again
-            entries = b"".join([mark + value.to_bytes(5, "big") for mark, value in values.items()])
+            entries = b"".join([pack_entry(*entry) for entry in values.items()])
             self._put_rows(self._disk, entries, kind)
         self._logged += count
         self._rewrite(self._disk, max(PIECE, 2 * count))
 
     def _put_rows(self, disk: DelayDisk, entries: bytes, kind: int = 0) -> None:
-        for at in range(0, len(entries), ROW_IDS * ENTRY):
-            self._put_row(disk, entries[at : at + ROW_IDS * ENTRY], kind)
-
-    def _put_row(self, disk: DelayDisk, entries: bytes, kind: int) -> None:
-        journal = disk.journal
-        if not self._is_stored:
+        put, size = disk.journal.put, ROW_IDS * ENTRY
+        if entries and not self._is_stored:
             self._is_stored = True
-            journal.put(TABLE, pack_line(self.line), pack_count(self.line, self.key))
-        journal.put(TABLE, *pack_ids(self.line, 2 * self._next + kind, entries))
-        self._next += 1
+            put(TABLE, pack_line(self.line), pack_count(self.line, self.key))
+        for at in range(0, len(entries), size):
+            put(TABLE, *pack_ids(self.line, 2 * self._next + kind, entries[at : at + size]))
+            self._next += 1
 
     def _rewrite(self, disk: DelayDisk, most: int) -> None:
         """Rewrite a part of the log if it is long: first the table is written again, then the rows before are deleted.

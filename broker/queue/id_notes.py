@@ -3,21 +3,47 @@
 What consumers confirm stays with `broker.queue.deduplication`, which calls `note` once in each run of the queue.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
 
-from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.id_places import IdPlaces
-from leveret.confirm.promise import Withheld, not_kept
-from leveret.storage.message import Awaited, Message, Persistent
+from leveret.broker.queue.interfaces import DelayDisk
+from leveret.confirm.promise import Promise, Withheld, not_kept
+from leveret.storage.message import Awaited, Message, Persistent, Publisher
 
 
-class Unanswered(Protocol):
-    """A message without a verdict of its consumers."""
+class Verdict:
+    """The verdict of consumers on a message, of which publishers hear once the id is safe: its own, and its repeats'.
 
-    waiting: list[Awaited]
-    """Publishers of its repeats."""
+    `publisher` is None if that waits for no consumer, or was notified. Then repeats hear when the last of the `count`
+    messages with this id has left the queue. `heard` is called with what the consumers have answered.
+    """
+
+    __slots__ = ("_heard", "count", "is_saved", "mark", "publisher", "waiting")
+
+    def __init__(self, heard: "Callable[[Verdict, int, bool], object]", mark: bytes, count: int) -> None:
+        self._heard = heard
+        self.mark = mark
+        self.count = count
+        self.is_saved = False  # True if a stop writes the message
+        self.publisher: Publisher | None = None
+        self.waiting: list[Awaited] = []
+
+    def accepted(self, seq_no: int) -> None:
+        """Confirm the message, and its repeats."""
+        self._heard(self, seq_no, True)
+
+    def refused(self, seq_no: int) -> None:
+        """Nack them."""
+        self._heard(self, seq_no, False)
+
+    def take(self, seq_no: int) -> list[Awaited]:
+        """Return the publishers that wait, the message's own first, and let them wait no more."""
+        waiting, self.waiting = self.waiting, []
+        if self.publisher is not None:
+            waiting.insert(0, Promise(self.publisher, seq_no, 1))
+            self.publisher = None
+        return waiting
 
 
 class IdNotes:
@@ -76,7 +102,7 @@ class IdNotes:
         """Return whether the queue stores a message that it takes."""
         return self._disk is not None and message.persistent
 
-    def note(self, unanswered: Mapping[bytes, Unanswered]) -> None:
+    def note(self, unanswered: Mapping[bytes, Verdict]) -> None:
         """Note all in the next commit; publishers of repeats join those of messages without a verdict."""
         if self._runs:
             self._note_runs()

@@ -9,8 +9,8 @@ import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
-from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.id_log import IdLog
+from leveret.broker.queue.interfaces import DelayDisk
 from leveret.storage.message_ids import (
     DELIVERED,
     FREE,

@@ -5,19 +5,24 @@ A queue imports its parts, and vhosts and channels import queues: so this is all
 # ruff: noqa: D102 - the classes that are named describe their members
 
 from collections.abc import Callable, Collection, MutableMapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.broker.counters.totals import QueueTally
 from leveret.broker.queue.compatibility import QueueCompatibility
-from leveret.broker.queue.due_line import DelayDisk
 from leveret.broker.queue.settings import QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.scheduling.turn import Runnable, Turn
 from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.consumer_ack import ConsumerAckQueue
+from leveret.storage.damage import Damages
+from leveret.storage.delayed import DelayedRows, Start
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import BackingQueue
+
+if TYPE_CHECKING:
+    from leveret.storage.journal.journal import Journal
+    from leveret.storage.store.environment import FileSnapshot
 
 
 class OwningQueue(Runnable, Protocol):
@@ -61,8 +66,6 @@ class OwningQueue(Runnable, Protocol):
     def used(self) -> None: ...
     def take_in(self, messages: list[Message], *, expires: int) -> None: ...
     def admit(self, message: Message) -> None: ...
-    def cancelled(self, messages: Collection[Message]) -> None: ...
-    def adopted(self, messages: Collection[Message]) -> None: ...
     def taken(self, count: int) -> None: ...
     def add_consumer(self, consumer: Any) -> None:
         """Add a consumer; the caller must have checked exclusivity, and must call `touch` afterwards."""
@@ -77,6 +80,39 @@ class OwningQueue(Runnable, Protocol):
     def dead_lettered(self, count: int, moved: Collection[int]) -> None: ...
     def after_next_run(self, callback: Callable[[], object]) -> None: ...
     def finish(self) -> None: ...
+
+
+class DelayDisk(Protocol):
+    """The data store (`broker.persistence.data_store.DataStore`); earlier runs used only numbers below `first_seq`."""
+
+    first_seq: int
+    journal: "Journal"
+
+    @property
+    def damages(self) -> Damages: ...
+    @property
+    def blob_threshold(self) -> int: ...
+    def next_id(self) -> int: ...
+    def read_delayed(self, line: int, start: Start, done: Callable[[DelayedRows], None]) -> None: ...
+    def snapshot(self) -> "FileSnapshot": ...
+
+
+class TakingQueue(Protocol):
+    """The queue, or the exchange (`broker.vhost.exchange_ids.ExchangeIds`), as its deduplication sees it."""
+
+    name: str
+    vhost: str
+    durable: bool
+    saves_all: bool
+    qid: int
+    awaits_consumers: bool
+
+    @property
+    def tally(self) -> Any:
+        """Counters, `repeated` among them, of its repeats."""
+
+    def touch(self) -> None: ...
+    def end_first(self) -> None: ...
 
 
 class RetainedMessages(Protocol):
@@ -97,9 +133,7 @@ class ParentVHost(Protocol):
     context: NodeContext
     compatibility: QueueCompatibility
     disk: DelayDisk | None
-    holds_promises: (
-        bool  # false to refuse messages that would be held, and whose publishers wait for a consumer
-    )
+    holds_promises: bool  # false to refuse messages to be held whose publishers wait for a consumer
 
     def expire(self, queue: Any) -> None: ...
     def queue_finished(self, queue: Any) -> None:

@@ -13,6 +13,7 @@ Hot path: see docs/performance.md.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import ClassVar
 
 from leveret.broker.amqp.properties import any_may_expire
@@ -248,18 +249,12 @@ class QueueLimits:
         """Discard expired messages at the head; return how many of the next `count` messages may be delivered."""
         if not self._queue.backing.expiring:
             return count
-        return self.expiry.drop_head(count, self._drop_expired)
-
-    def _drop_expired(self, count: int) -> int:
-        return self._drop(count, EXPIRED)
+        return self.expiry.drop_head(count, partial(self._drop, reason=EXPIRED))
 
     def shorten(self) -> None:
         """Drop messages over a limit from the head; also at once after a requeue, before any consumer gets them."""
         if self.length.can_exceed:
-            self.length.drop_head(self._drop_excess)
-
-    def _drop_excess(self, count: int) -> int:
-        return self._drop(count, MAXLEN)
+            self.length.drop_head(partial(self._drop, reason=MAXLEN))
 
     def _drop(self, count: int, reason: str) -> int:
         """Discard messages (>= 1) from the head; return how many: 0 while it is read, or many dead letters wait."""
@@ -312,28 +307,24 @@ class QueueLimits:
 
         Where acked messages are retained the backing queue has them as unacked, also if no ack is required.
         """
+        is_acked = not ack_required and self.retention is None
         if self.retries is not None and self.retries.watches:
-            batch = self.retries.set_aside(batch, ack_required=ack_required or self.retention is not None)
+            batch = _without(batch, self.retries.set_aside(batch.seq_ids))
+            if is_acked:
+                self._queue.backing.ack(batch.seq_ids)
             if not batch.messages:
                 return batch
         if self.length.max_octets is not None:
             self.length.left(batch.messages)
         if self.ids is not None and (gone := self.ids.fetched(batch, ack_required=ack_required)):
-            batch = self._without(batch, gone, is_acked=not ack_required and self.retention is None)
+            batch = _without(batch, gone)
+            if not is_acked:
+                self._queue.backing.ack(gone)
         if not ack_required and self.retention is not None:
             self.retention.take_delivered(batch)
         if batch.redelivered and self.deliveries.most is not None:
             return self.deliveries.delivered(batch, ack_required=ack_required)
         return batch
-
-    def _without(self, batch: Fetched, gone: Collection[int], *, is_acked: bool) -> Fetched:
-        """Remove messages that no consumer gets from the queue, and from a batch; `is_acked`: from that only."""
-        if not is_acked:
-            self._queue.backing.ack(gone)
-        left = [pair for pair in zip(batch.seq_ids, batch.messages, strict=True) if pair[0] not in gone]
-        return batch._replace(
-            seq_ids=[seq_id for seq_id, _ in left], messages=[message for _, message in left]
-        )
 
     def withdrawn(self, messages: Mapping[int, Message]) -> None:
         """Forget ready messages, by seq_id, that were withdrawn from the middle of the queue."""
@@ -413,3 +404,9 @@ class QueueLimits:
         self.deliveries.purged()
         if self.ids is not None:
             self.ids.purged(() if self.retries is None else self.retries.waiting)
+
+
+def _without(batch: Fetched, gone: Collection[int]) -> Fetched:
+    """Return a batch but for messages that no consumer gets."""
+    left = [pair for pair in zip(batch.seq_ids, batch.messages, strict=True) if pair[0] not in gone]
+    return batch._replace(seq_ids=[seq_id for seq_id, _ in left], messages=[message for _, message in left])

@@ -101,18 +101,21 @@ class MaxLength:
 
     def excess(self) -> int:
         """Return the number of messages to drop; 1 if only the limit in bytes is exceeded."""
-        most, ready = self.settings.max_length, self._queue.backing.ready_count
+        ready = self._queue.backing.ready_count
         if not ready or not self.can_exceed:
             return 0
-        if most is not None and self.lines:
-            most = max(0, most - self._held)
+        most = self._most_ready
         if most is not None and ready > most:
             return ready - most
         return int(self.max_octets is not None and self._octets > self.max_octets)
 
     @property
-    def _held(self) -> int:
-        return sum([line.count for line in self.lines])
+    def _most_ready(self) -> int | None:
+        """Maximum number of ready messages, beside those that are held; None for no limit."""
+        most = self.settings.max_length
+        if most is None or not self.lines:
+            return most
+        return max(0, most - sum([line.count for line in self.lines]))
 
     def drop_head(self, drop: Callable[[int], int]) -> None:
         """Drop messages over a limit from the head while there is time; `drop` discards some, and returns how many."""
@@ -123,9 +126,7 @@ class MaxLength:
 
     def is_full_for(self, message: Message, *, is_running: bool) -> bool:
         """Return whether a publish is to be refused; arrivals are delivered first, unless the queue `is_running`."""
-        queue, length, octets = self._queue, self.settings.max_length, self.max_octets
-        if length is not None and self.lines:
-            length -= self._held
+        queue, length, octets = self._queue, self._most_ready, self.max_octets
         inbox, backing = queue.inbox, queue.backing
         if (
             octets is not None or (length is not None and backing.ready_count + len(inbox) >= length)
@@ -145,11 +146,9 @@ class MaxLength:
         Nothing is changed, and arrivals of this turn count as ready, as do `count` messages before it with so many
         `octets`.
         """
-        queue, length, most = self._queue, self.settings.max_length, self.max_octets
+        queue, length, most = self._queue, self._most_ready, self.max_octets
         if most is not None and message.body_size > most:
             return TOO_LARGE
-        if length is not None and self.lines:
-            length = max(0, length - self._held)
         if length == 0:
             return FULL
         if not self.settings.rejects:

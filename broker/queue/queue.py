@@ -21,9 +21,10 @@ from leveret.broker.errors import NotYet
 from leveret.broker.queue.arguments import CLASSIC, queue_type
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.consumer_rotation import ConsumerRotation
-from leveret.broker.queue.deduplication import Deduplication, Verdict
+from leveret.broker.queue.deduplication import Deduplication
 from leveret.broker.queue.due_line import DueLine
 from leveret.broker.queue.hold import Hold
+from leveret.broker.queue.id_notes import Verdict
 from leveret.broker.queue.interfaces import ParentVHost
 from leveret.broker.queue.limits import QueueLimits
 from leveret.broker.queue.retention import Retention
@@ -720,16 +721,6 @@ class Queue:
         if seq_ids:
             self.bring_back(seq_ids)
         self.touch()
-
-    def cancelled(self, messages: Collection[Message]) -> None:
-        """Take note of held messages that are removed for good."""
-        if self.ids is not None:
-            self.ids.dropped([(-1, message) for message in messages])
-
-    def adopted(self, messages: Collection[Message]) -> None:
-        """Take note of messages that another queue has held."""
-        if self.ids is not None:
-            self.ids.adopt(messages)
 
     def bring_back(self, seq_ids: Collection[int]) -> None:
         """Put unacked messages back to their original positions."""

@@ -7,12 +7,11 @@ earlier run are ready again. So those that have such a row are *expected*: one t
 aside instead of being delivered, and waits as before.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from leveret.broker.queue.due_line import DueLine
 from leveret.broker.queue.interfaces import OwningQueue, ParentVHost
 from leveret.storage.delayed import TABLE, Due, pack_key, pack_row
-from leveret.storage.queues.backing_queue import Fetched
 from leveret.storage.queues.queue_ids import retained_qid
 
 _NO_ADDRESS = b"\0\0"
@@ -59,20 +58,11 @@ class Retries(DueLine):
             self._expected[due[1]] = due
         self.watches = bool(self._expected)
 
-    def set_aside(self, batch: Fetched, *, ack_required: bool) -> Fetched:
-        """Return what of a batch is delivered; the rest waits. Without `ack_required` a delivered message is acked."""
-        expected = self._expected
-        kept = []
-        for seq_id, message in zip(batch.seq_ids, batch.messages, strict=True):
-            due = expected.pop(seq_id, None)
-            if due is None:
-                kept.append((seq_id, message))
-            else:
-                self.waiting[seq_id] = due
-        seq_ids = [seq_id for seq_id, _ in kept]
-        if not ack_required:
-            self._queue.backing.ack(seq_ids)
-        return batch._replace(seq_ids=seq_ids, messages=[message for _, message in kept])
+    def set_aside(self, seq_ids: Iterable[int]) -> Collection[int]:
+        """Have those of fetched messages wait that are expected; return their seq_ids."""
+        later = {seq_id: due for seq_id in seq_ids if (due := self._expected.pop(seq_id, None))}
+        self.waiting |= later
+        return later
 
     def run(self) -> bool:
         """Store new rows and requeue due messages."""

@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from leveret.broker.amqp.properties import Properties
-from leveret.broker.queue.due_line import DelayDisk, DueLine, message_of
+from leveret.broker.queue.due_line import DueLine, message_of
+from leveret.broker.queue.interfaces import DelayDisk
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.copies import Copies, Deliveries

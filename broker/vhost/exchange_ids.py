@@ -13,8 +13,9 @@ Only publishes to the exchange itself count: not what it gets by bindings, as an
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from leveret.broker.queue.deduplication import Deduplication, Verdict
-from leveret.broker.queue.due_line import DelayDisk
+from leveret.broker.queue.deduplication import Deduplication
+from leveret.broker.queue.id_notes import Verdict
+from leveret.broker.queue.interfaces import DelayDisk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
@@ -100,12 +101,12 @@ class ExchangeIds(Deduplication):
         super().take(mark, message)
         self._replaced.clear()  # nothing tells when the first of the two is gone
 
-    def heard(self, verdict: Verdict, seq_no: int, *, is_accepted: bool) -> None:
+    def heard(self, verdict: Verdict, seq_no: int, is_accepted: bool) -> None:
         """Tell what consumers have answered; see `Deduplication.heard`."""
         self.note()  # repeats of this turn wait for the same
         if not is_accepted and self._open.get(verdict.mark) is verdict:
             self.free(verdict.mark)
-        super().heard(verdict, seq_no, is_accepted=is_accepted)
+        super().heard(verdict, seq_no, is_accepted)
 
     def save(self) -> None:
         """Have the next commit write the ids of messages that wait for consumers, and that a stop has written."""

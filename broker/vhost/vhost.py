@@ -18,7 +18,8 @@ from leveret.broker.errors import NotYet, not_found, precondition_failed, resour
 from leveret.broker.queue.arguments import STREAM, priorities_of, queue_type
 from leveret.broker.queue.compatibility import QueueCompatibility
 from leveret.broker.queue.consumer import Consumer
-from leveret.broker.queue.due_line import DelayDisk, DueLine
+from leveret.broker.queue.due_line import DueLine
+from leveret.broker.queue.interfaces import DelayDisk
 from leveret.broker.queue.metered_queue import queue_class
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.retained_queue import RetainedQueue
