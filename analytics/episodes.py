@@ -85,6 +85,8 @@ def bins(rows: DataFrame, seconds: int) -> DataFrame:
     gauges = ("ready", "unacked", "consumers")
     taken = steps(rows, "queue_interval", (*gauges, *COUNTERS), ("capacity", "promised", "held", "mode"))
     before = {gauge: f"({gauge} - coalesce(d_{gauge}, {gauge}))" for gauge in gauges}
+    # A queue that begins with messages has them from an earlier run: all that were not published since.
+    before["ready"] = "(ready - coalesce(d_ready, least(ready, d_pub)))"
     settled = "(d_delivered - d_requeued - coalesce(d_unacked, unacked))"
     # The time of the most is before the first step that went up to it, if several rows are equally long.
     made = query(

@@ -190,6 +190,29 @@ def test_an_episode_goes_on_across_a_restart(spark):
     assert pytest.approx((HOUR - FROM) / 60) == episodes["reports"]["minutes"]
 
 
+def test_messages_are_not_away_during_a_restart(spark):
+    """Four minutes without consumers, with a restart in the second, are an episode: the backlog was never empty."""
+    until, restarted = FROM + 240, FROM + 90
+    rows = queue(
+        "reports",
+        came=1,
+        took=lambda s: 0 if FROM < s <= until else 5,
+        consumers=lambda s: int(not FROM < s <= until),
+    )
+    since = {"boot_id": "after", "since_ms": START + restarted * 1000}
+    counted = {"pub": restarted, "delivered": FROM}  # by the run before
+    rows = [
+        each
+        if each["mono_us"] <= restarted * 10**6
+        else each | since | {name: each[name] - count for name, count in counted.items()}
+        for each in rows
+    ]
+
+    (episode,) = found(spark, rows)
+
+    assert (UNSERVED, FROM, 240) == (episode["what"], seconds(episode, "start"), episode["worst"])
+
+
 def test_a_queue_that_reads_from_disk_more_than_it_delivers_thrashes(hour):
     """Five messages read back for each one delivered are a trouble with its time; one is none."""
     assert (THRASH, None) == (hour["elastic"]["what"], hour["elastic"]["end"])
