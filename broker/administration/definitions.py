@@ -31,7 +31,6 @@ from leveret.broker.administration.definitions_document import (
     NotJSONError,
     Reading,
     VHostMetadata,
-    at_once,
     encoded,
     plain_arguments,
     read_document,
@@ -41,6 +40,7 @@ from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.auth.users import User, Users, limits_by_name
 from leveret.broker.errors import AMQPError
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.time_slices import at_once
 from leveret.broker.vhost.parameters import Parameters
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.errors import ExchangeError

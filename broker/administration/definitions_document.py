@@ -171,21 +171,8 @@ SECTIONS: Final[Mapping[str, type[Entry]]] = {
     name: get_args(form)[0] for name, form in Document.__annotations__.items() if form is not str
 }
 
-T = TypeVar("T")
-
-
 VHOST_SECTIONS: Final = frozenset({"parameters", "policies", "exchanges", "queues", "bindings"})
 """The sections of a file that is imported into one vhost."""
-
-
-def at_once(steps: Generator[Any, Any, T]) -> T:
-    """Run all steps; returns the result of the generator."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            result: T = done.value
-            return result
 
 
 def where(section: str, at: int, entry: object) -> str:

@@ -29,7 +29,6 @@ from leveret.broker.administration.access import (
     exchange_of,
     queue_of,
 )
-from leveret.broker.administration.definitions_document import at_once
 from leveret.broker.administration.detached_channel import check_permission
 from leveret.broker.auth.users import User
 from leveret.broker.channel.channel import Channel
@@ -37,6 +36,7 @@ from leveret.broker.message_filter.message_facts import MessageFacts
 from leveret.broker.queue.delivery_limit import count_headers
 from leveret.broker.queue.due_line import DueLine, Pieces
 from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduling.time_slices import at_once
 from leveret.broker.vhost.delay_line import DelayLine
 from leveret.broker.vhost.vhost import VHost
 from leveret.storage.delayed import Due

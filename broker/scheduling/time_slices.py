@@ -10,9 +10,9 @@ Pure: the clock is an argument, and `on_waiting` asks the driver for steps.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 log = logging.getLogger("leveret")
 
@@ -30,6 +30,16 @@ T = TypeVar("T")
 def portions(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Return the things in order, `size` at a time: what a job visits between two yields."""
     return (things[at : at + size] for at in range(0, len(things), size))
+
+
+def at_once(steps: Generator[Any, Any, T]) -> T:
+    """Run all steps; returns the result of the generator."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
 
 
 def _stopped_clock() -> int:

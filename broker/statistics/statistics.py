@@ -10,7 +10,7 @@ from operator import add, sub
 from typing import Any, TypeVar
 
 from leveret.broker.connection.node import Node
-from leveret.broker.scheduling.time_slices import portions
+from leveret.broker.scheduling.time_slices import at_once, portions
 from leveret.broker.statistics import families
 from leveret.broker.statistics.node_figures import disk_counts, node_counts
 from leveret.broker.statistics.series import LATE, NO_RATE, Family, Row, Series, Span, Ticks, details
@@ -144,7 +144,7 @@ class Statistics:
     def vhost_row(self, vhost: VHost) -> Row:
         """Return the last sample of a vhost; before the first, the totals of this moment."""
         series = self._series.get(vhost)
-        return finished(self._vhost_totals(vhost)) if series is None else series.last
+        return at_once(self._vhost_totals(vhost)) if series is None else series.last
 
     def churn(self) -> dict[str, int]:
         """Return the numbers of connections, channels and queues that came and went."""
@@ -213,16 +213,6 @@ def summed(objects: Iterable[T], read: Callable[[T], Row], *totals: Row) -> Tota
         total = tuple(map(sum, zip(total, *map(read, some), strict=True)))
         yield
     return total
-
-
-def finished(steps: Totals) -> Row:
-    """Run steps to their end; returns their result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            row: Row = done.value
-            return row
 
 
 def named(family: Family, names: Sequence[str], row: Sequence[int]) -> dict[str, int]:

@@ -11,11 +11,12 @@ from doubles.fakes import Client, DiskNode, Node, StoringNode
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.administration import BadRequestError, ForbiddenError
-from leveret.broker.administration.definitions_document import at_once, encoded
+from leveret.broker.administration.definitions_document import encoded
 from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.amqp.commands import Exchange, Queue, make
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import User
+from leveret.broker.scheduling.time_slices import at_once
 
 sys.path.append(str(Path(__file__).parents[2]))
 from conformance.definitions import differences

@@ -8,7 +8,6 @@ from leveret.broker.administration.definitions_document import (
     Document,
     as_object,
     as_words,
-    at_once,
     encoded,
     json_text,
     plain_arguments,
@@ -16,6 +15,7 @@ from leveret.broker.administration.definitions_document import (
     table_of,
     where,
 )
+from leveret.broker.scheduling.time_slices import at_once
 
 JSON = st.recursive(
     st.booleans()

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from leveret.broker.administration import json_parts
-from leveret.broker.administration.definitions_document import at_once
 from leveret.broker.administration.json_parts import (
     WINDOW,
     NotDivisibleError,
@@ -23,6 +22,7 @@ from leveret.broker.administration.json_parts import (
     value_of,
     whole,
 )
+from leveret.broker.scheduling.time_slices import at_once
 
 TEXTS = st.text(max_size=30) | st.text('"\\/{}[],: \n\u0080\u20ac\U0001f600', max_size=60)
 VALUES = st.recursive(

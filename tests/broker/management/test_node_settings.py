@@ -5,11 +5,11 @@ from doubles.fakes import Client, Node, StoringNode, configure
 from services.api import Api, respond
 
 from leveret.broker import COMPATIBLE_VERSION
-from leveret.broker.administration.definitions_document import at_once
 from leveret.broker.auth.passwords import Password, check_password
 from leveret.broker.http.call import Request
 from leveret.broker.management.routes import ROUTER
 from leveret.broker.queue.compatibility import QueueCompatibility
+from leveret.broker.scheduling.time_slices import at_once
 
 
 def test_the_cluster_name_is_set_permanently():
