@@ -27,7 +27,6 @@ from leveret.broker.cli.options import (
     data_errors,
     fail,
     load_or_exit,
-    loop_factory,
 )
 from leveret.broker.cli.startup import (
     StartupError,
@@ -49,6 +48,7 @@ from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process import logs
 from leveret.broker.process.recent_log import RECENT
 from leveret.broker.process.sd_notify import Notifier
+from leveret.broker.scheduling.loop import log_loop_error, loop_factory
 from leveret.broker.tls.options import TLSFileError
 
 # Time that the writer's thread waits for the interpreter, a few dozen times per commit, while the loop is busy.
@@ -180,7 +180,7 @@ def _run(config: Config, outputs: logs.Logs, make_server: "_MakeServer") -> int:
 
 async def _serve(config: Config, outputs: logs.Logs, make_server: "_MakeServer") -> int:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_log_loop_error)
+    loop.set_exception_handler(log_loop_error)
     stopping = asyncio.Event()
     _handle_signals(loop, stopping, config, outputs)
     for warning in config.warnings:
@@ -349,12 +349,3 @@ def _handle_signals(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
     loop.add_signal_handler(signal.SIGHUP, outputs.reopen)  # `handle_hang_up` adds more
-
-
-def _log_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-    error = context.get("exception")
-    _logger.error(
-        "unexpected error in the event loop: %s",
-        context.get("message"),
-        exc_info=error if isinstance(error, BaseException) else None,
-    )

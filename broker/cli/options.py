@@ -1,6 +1,5 @@
-"""Options of commands on data and settings, their event loop, and the end of one that fails (driver)."""
+"""Options of commands on data and settings, and the end of one that fails (driver)."""
 
-import asyncio
 import contextlib
 import os
 import sys
@@ -59,15 +58,6 @@ def data_errors(before: str = "", advice: str = "") -> Iterator[None]:
         fail(str(error), exit_codes.CANNOT_CREATE)
     except StorageError as error:
         fail(f"{before}{error}", exit_codes.of_storage(error))
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's factory of event loops; None, for asyncio's own loop, where uvloop is not installed."""
-    try:
-        import uvloop  # noqa: PLC0415 - most commands need no event loop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def fail(text: str, code: int, command: str = PROGRAM) -> NoReturn:

@@ -14,13 +14,14 @@ from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.command import client_of
 from leveret.broker.cli.ctl.errors import CtlError
 from leveret.broker.cli.entry import examples
-from leveret.broker.cli.options import fail, loop_factory
+from leveret.broker.cli.options import fail
 from leveret.broker.client.errors import ClientError, RefusedError
 from leveret.broker.client.options import TLS
 from leveret.broker.client.uri import Address, UriError, parse
 from leveret.broker.perf.load import STAMP_SIZE, Load, LoadError
 from leveret.broker.perf.measurement import Interval, Report, Result
 from leveret.broker.perf.run import Run
+from leveret.broker.scheduling.loop import loop_factory
 
 SELECT_CONNECTIONS = 900  # connections that select() supports, besides the other files of the process
 LOCAL = "amqp://guest:guest@127.0.0.1:5672/%2F"

@@ -9,7 +9,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import inspect
-import logging
 import os
 import threading
 import warnings
@@ -25,6 +24,7 @@ from leveret.broker.embedded.errors import CallTimeoutError, ClosedBrokerError, 
 from leveret.broker.embedded.faults import Faults
 from leveret.broker.embedded.tails import LOOK_SECONDS, AsyncTail
 from leveret.broker.embedded.vhost import AsyncBroker
+from leveret.broker.scheduling.loop import log_loop_error, loop_factory
 
 C = TypeVar("C", bound=type)
 S = TypeVar("S")
@@ -150,18 +150,7 @@ def _sections(source: type) -> str:
     return text[len(text.partition("Args:")[0].rstrip()) :]
 
 
-log = logging.getLogger("leveret")
-
 CALL_SECONDS = 60  # time for the thread to answer a call, in seconds: it is far more than any call takes
-
-
-def _new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a loop of uvloop where that is installed, of asyncio elsewhere; no policy is changed."""
-    try:
-        import uvloop  # noqa: PLC0415 - only a broker with a loop of its own needs it
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 class LoopThread:
@@ -238,9 +227,9 @@ class LoopThread:
 
     def _run(self) -> None:
         try:
-            with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 self._loop = runner.get_loop()
-                self._loop.set_exception_handler(_log_loop_error)
+                self._loop.set_exception_handler(log_loop_error)
                 runner.run(self._serve())
         except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
             if self._started.done():
@@ -256,11 +245,6 @@ class LoopThread:
         self._started.set_result(None)
         await self._ending.wait()
         await self._core.stop()
-
-
-def _log_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    error = context.get("exception")
-    log.error("unexpected error in the event loop: %s", context.get("message"), exc_info=error)
 
 
 def _abandon(thread: LoopThread) -> None:

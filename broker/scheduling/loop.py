@@ -5,9 +5,11 @@ its load follows the event loop's own clock (`now`, `call_later`).
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from math import inf
+from typing import Any
 
 from leveret.broker.counters.confirm_latency import ConfirmWait
 from leveret.broker.counters.histogram import Latency
@@ -17,6 +19,23 @@ from leveret.broker.scheduling.time_source import TimerHandle, TimeSource
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, Ticking, TimerWheel
 from leveret.broker.scheduling.turn import Turn
 from leveret.confirm.modes import CONFIRM_MODES
+
+log = logging.getLogger("leveret")
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's factory of event loops; None, for asyncio's own loop, where uvloop is not installed."""
+    try:
+        import uvloop  # noqa: PLC0415 - only who makes a loop needs it
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def log_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error that nothing else has handled: the exception handler of event loops."""
+    error = context.get("exception")
+    log.error("unexpected error in the event loop: %s", context.get("message"), exc_info=error)
 
 
 class Loop:
