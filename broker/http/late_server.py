@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from leveret.broker.http.socket_path import NAME, in_directory
+from leveret.broker.tls.acceptor import Acceptor
 from leveret.broker.tls.credentials import Credentials
 
 BACKLOG = 16
@@ -33,17 +34,19 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 async def serve(
-    accept: Callable[[], asyncio.BaseProtocol], sock: socket.socket, backlog: int = BACKLOG
-) -> asyncio.Server:
+    accept: Callable[[], asyncio.BaseProtocol], sock: socket.socket, tls: Credentials | None, use: str
+) -> asyncio.Server | Acceptor:
     """Serve a listening socket. The caller removes the path of a Unix one, which may have been valid for the bind only.
 
-    `accept` returns the protocol of a new connection.
+    `accept` returns the protocol of a new connection; `use` says for the log what a listener with TLS is for.
     """
+    if tls is not None:
+        return Acceptor(sock, accept, tls, use)
     loop = asyncio.get_running_loop()
     if sock.family != socket.AF_UNIX:
-        return await loop.create_server(accept, sock=sock, backlog=backlog)
+        return await loop.create_server(accept, sock=sock, backlog=BACKLOG)
     listen: Callable[..., Awaitable[asyncio.Server]] = partial(
-        loop.create_unix_server, accept, sock=sock, backlog=backlog
+        loop.create_unix_server, accept, sock=sock, backlog=BACKLOG
     )
     try:
         return await listen(cleanup_socket=False)

@@ -119,19 +119,11 @@ class ManagementServer:
 
     async def serve_socket(self, sock: socket.socket, tls: Credentials | None = None) -> None:
         """Serve a listening socket; the clients of a Unix socket may do everything, those of another log in."""
-        listener: asyncio.Server | Acceptor
-        if sock.family == socket.AF_UNIX:
-            accept = await self._runner(self._from_owner)
-            listener = await serve(accept, sock)
-        else:
+        handle: Callable[[web.BaseRequest], Any] = self._from_owner
+        if sock.family != socket.AF_UNIX:
             is_local = ipaddress.ip_address(sock.getsockname()[0]).is_loopback
-            names = self._host_names if is_local else None
-            accept = await self._runner(partial(self._from_network, names))
-            if tls is None:
-                listener = await serve(accept, sock)
-            else:
-                listener = Acceptor(sock, accept, tls, "the management API")
-        self._listeners.append(listener)
+            handle = partial(self._from_network, self._host_names if is_local else None)
+        self._listeners.append(await serve(await self._runner(handle), sock, tls, "the management API"))
         if self._unsent not in self._broker.gate.unsent_answers:
             self._broker.gate.unsent_answers.append(self._unsent)
         RECENT.begin()

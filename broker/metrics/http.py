@@ -44,7 +44,6 @@ CONNECTIONS = 32
 
 They and the backlog are fewer than the descriptors that `broker.network.gate.RESERVED_FILES` leaves.
 """
-BACKLOG = 16
 IDLE_SECONDS = 180.0  # maximum time between two requests of a connection
 STOP_SECONDS = 1.0  # time that the shutdown waits for responses in progress
 STALL_SECONDS = 5.0  # delay of the event loop from which the broker counts as dead
@@ -84,11 +83,7 @@ class Monitor:
         await runner.setup()
         assert runner.server is not None  # noqa: S101 - after the set-up
         accept = partial(Connections(CONNECTIONS).accept, runner.server)
-        self._runner = runner
-        if tls is None:
-            self._listener = await serve(accept, sock, BACKLOG)
-        else:
-            self._listener = Acceptor(sock, accept, tls, "metrics and health")
+        self._runner, self._listener = runner, await serve(accept, sock, tls, "metrics and health")
 
     async def stop(self) -> None:
         """Stop listening; responses in progress are cut off after a moment."""

@@ -16,6 +16,7 @@ from grafana.exposition import Scraped
 from processes.commands import execute
 from processes.running import Running, command, environment, watched
 
+from leveret.broker.http import late_server
 from leveret.broker.metrics import http
 from leveret.broker.metrics.http import STALL_SECONDS, Monitor
 from leveret.broker.metrics.text import CONTENT_TYPE
@@ -245,7 +246,7 @@ async def test_many_connections_leave_descriptors_for_clients(monitor, ask):
             writer.write(b"GET /metrics HT")
 
     assert 200 == (await ask("/metrics"))[0]
-    assert http.CONNECTIONS + http.BACKLOG < RESERVED_FILES
+    assert http.CONNECTIONS + late_server.BACKLOG < RESERVED_FILES
     for reader, _ in opened[: len(opened) - http.CONNECTIONS]:
         with contextlib.suppress(ConnectionError):
             assert b"" == await asyncio.wait_for(reader.read(), SOON)
