@@ -35,20 +35,20 @@ from leveret.broker.administration.route_explanation import (
     named,
     route_of,
 )
+from leveret.broker.administration.setting_catalogue import SETTINGS
 from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
 from leveret.broker.queue.arguments import HEADER, ID_KEYS
-from leveret.broker.queue.backoff import KEYS as RETRY_KEYS
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
-from leveret.broker.queue.settings import COUNTED, LIMITS, QueueSettings, strictest
+from leveret.broker.queue.settings import COUNTED, LIMITS, NO_SETTINGS, QueueSettings, strictest
 from leveret.broker.queue.unknown_arguments import unknown_arguments
 from leveret.broker.statistics.queue_health import Reason, health, shown as shown_health
 from leveret.broker.transfer.retry import retries_of, time_of
-from leveret.broker.vhost.policies import Applied, queue_kind
+from leveret.broker.vhost.policies import EXCHANGES, Applied, queue_kind
 from leveret.broker.vhost.publish_route import PERSISTENT, PropertyDemands
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Exchange
@@ -301,26 +301,13 @@ _NUMBER_RULE = "of several limits the smallest applies"
 _ARGUMENT_RULE = "an argument goes before policies"
 _OPERATOR_RULE = "an operator policy goes before a policy"
 
-SETTING_KEYS = (  # settings that arguments (with `x-` before their names) and policies can give
-    *("message-ttl", "expires", "max-length", "max-length-bytes", "overflow", "dead-letter-exchange"),
-    *(
-        "dead-letter-routing-key",
-        "delivery-limit",
-        "consumer-timeout",
-        "confirm-mode",
-        "retain-for",
-        "retain-bytes",
-    ),
-    *("allow-hold", "hold-until-header", "max-held"),
-    ID_KEYS[0],
-)
+SETTING_KEYS = ("queue-type", *[each.name for each in SETTINGS if each.kinds != (EXCHANGES,)])
+"""Settings that arguments (with `x-` before their names) and policies of queues can give."""
 _FIELDS = {"max-length-bytes": "max_octets", "retain-bytes": "retain_octets"}
 """Those whose names in `QueueSettings` are others."""
-_FIXED = (  # settings that only arguments give, or that are shown as they were given
-    *("max-priority", "single-active-consumer", "queue-type", "queue-mode"),
-    *ID_KEYS[1:],
-    *RETRY_KEYS,
-)
+_AS_GIVEN = frozenset(
+    ("max-age", *ID_KEYS[1:])
+)  # those in another form in `QueueSettings`, or with another default
 
 
 class Given(NamedTuple):
@@ -334,7 +321,7 @@ def settings_of(queue: Queue, applied: Applied) -> list[dict[str, Any]]:
     """Return the explicit settings in effect, each with its source, its rule, and the values that it overrides."""
     arguments = plain_arguments(queue.arguments)
     rows = []
-    for key in (*SETTING_KEYS, *_FIXED):
+    for key in SETTING_KEYS:
         given = list(_given(key, arguments, applied))
         effective = value_in_effect(key, queue.settings)
         if not given:
@@ -387,11 +374,11 @@ def _chosen(key: str, given: list[Given]) -> tuple[Given, str]:
 
 def value_in_effect(key: str, settings: QueueSettings) -> Any:
     """Return the value in effect; None for the default, and for what is not kept among the settings."""
-    if key not in SETTING_KEYS:
-        return None
     name = _FIELDS.get(key, key.replace("-", "_"))
+    if key in _AS_GIVEN or not hasattr(NO_SETTINGS, name):
+        return None
     value = getattr(settings, name)
-    return None if value in (getattr(QueueSettings(), name), COUNTED) else value
+    return None if value in (getattr(NO_SETTINGS, name), COUNTED) else value
 
 
 def _row(key: str, value: Any, chosen: Given, others: list[Given], rule: str) -> dict[str, Any]:
