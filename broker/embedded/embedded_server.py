@@ -26,7 +26,6 @@ from leveret.broker.embedded.faulty_connections import FaultyChannel, FaultyConn
 from leveret.broker.embedded.recording import RecordedVHost, Recorder
 from leveret.broker.embedded.settable_time import SECOND, SettableTime
 from leveret.broker.metadata.recorder import StoredUsers
-from leveret.broker.process.resource_alarms import DiskAlarm, MemoryAlarm
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS
 from leveret.broker.server.resource_monitor import ResourceMonitor
@@ -34,7 +33,6 @@ from leveret.broker.server.server import Server
 
 if TYPE_CHECKING:
     from leveret.broker.embedded.faulty_store import FaultyStore
-    from leveret.broker.persistence.data_store import DataStore
 
 CALM_ROUNDS = 2  # iterations of the loop without work or input after which nothing is under way
 READ_SECONDS = 0.0005  # interval of checks whether the reader's thread has finished
@@ -82,44 +80,17 @@ class FaultyUsers(StoredUsers):
         return super().authenticate(name, password, peer_host)
 
 
-class _MemoryAlarm(MemoryAlarm):
-    def __init__(self, limit: int, faults: FaultState) -> None:
-        super().__init__(limit)
-        self._faults = faults
-
-    def check(self, used: int) -> bool:
-        before = self.raised
-        super().check(used)
-        self.raised |= self._faults.is_memory_short
-        return before != self.raised
-
-
-class _DiskAlarm(DiskAlarm):
-    def __init__(self, limit: int, faults: FaultState) -> None:
-        super().__init__(limit)
-        self._faults = faults
-
-    def _update(self) -> bool:
-        before = self.raised
-        super()._update()
-        self.raised |= self._faults.is_disk_short
-        return before != self.raised
-
-    def check_again(self) -> bool:
-        """Compare what was measured last with the limit again; return true if that raised or cleared the alarm."""
-        return self._update()
-
-
 class FaultyMonitor(ResourceMonitor):
     """The resource alarms, without a release of the application's memory."""
 
-    memory: _MemoryAlarm
-    disk: _DiskAlarm
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Check for the first time: faults outlive a server."""
+        self._force()
+        super().start(loop)
 
-    def __init__(self, host: Any, disk: "DataStore | None", memory_limit: int, disk_limit: int) -> None:
-        super().__init__(host, disk, memory_limit, disk_limit)
-        self.memory = _MemoryAlarm(memory_limit, host.faults)
-        self.disk = _DiskAlarm(disk_limit, host.faults)
+    def _force(self) -> None:
+        faults: FaultState = self._host.faults  # type: ignore[attr-defined] # an `EmbeddedServer`
+        self.memory.is_forced, self.disk.is_forced = faults.is_memory_short, faults.is_disk_short
 
     def _release_pages(self, now: float, resident: int) -> None:
         """Do nothing: the memory is the application's."""
@@ -133,9 +104,10 @@ class FaultyMonitor(ResourceMonitor):
 
     def check_again(self) -> None:
         """Raise and clear alarms after a change of faults. A turn must run afterwards."""
+        self._force()
         if self.memory.check(self.memory.used):
             self._changed("memory", self.memory)
-        if self.disk.check_again():
+        if self.disk.check(self.disk.free):
             self._changed("disk", self.disk)
 
 

@@ -104,14 +104,14 @@ class MemoryAlarm:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.raised = False
+        self.raised = self.is_forced = False  # forced: whatever is in use
         self.used = 0
 
     def check(self, used: int) -> bool:
         """Compare the bytes in use now; return true if that raised or cleared the alarm."""
         self.used = used
         before = self.raised
-        self.raised = used > self.limit * (CLEARED_BELOW if before else 1)
+        self.raised = self.is_forced or used > self.limit * (CLEARED_BELOW if before else 1)
         return before != self.raised
 
     def __str__(self) -> str:
@@ -123,12 +123,12 @@ class DiskAlarm:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.raised = False
+        self.raised = self.is_forced = False  # forced: whatever is free
         self.free: int | None = None  # bytes that were free at the last check; None before the first
         self.full = False  # True if the last commit found no space, whatever the file system reports as free
 
-    def check(self, free: int) -> bool:
-        """Compare the bytes free now; return true if that raised or cleared the alarm."""
+    def check(self, free: int | None) -> bool:
+        """Compare the bytes free now, if they are known; return true if that raised or cleared the alarm."""
         self.free = free
         return self._update()
 
@@ -143,7 +143,7 @@ class DiskAlarm:
     def _update(self) -> bool:
         before = self.raised
         needed = self.limit * (FREE_AGAIN if before else 1)
-        self.raised = self.full or (self.free is not None and self.free < needed)
+        self.raised = self.is_forced or self.full or (self.free is not None and self.free < needed)
         return before != self.raised
 
     @property
