@@ -125,8 +125,8 @@ def channel_fields(call: Call) -> Fields:
         read = attrgetter(name)
         return lambda channel: read(levels(channel))
 
-    def state(channel: Channel) -> str:
-        return "flow" if connection_state(connection_of(channel), alarm, now) == "flow" else "running"
+    def state(channel: Any) -> str:
+        return "flow" if connection_state(channel.host, alarm, now) == "flow" else "running"
 
     return {
         "name": channel_name,
@@ -147,18 +147,13 @@ def channel_fields(call: Call) -> Fields:
     }
 
 
-def connection_of(channel: Any) -> Any:
-    """Return the connection of a channel."""
-    return channel.host
-
-
 def channel_name(channel: Channel) -> str:
     """Return the name of a channel."""
-    return f"{connection_of(channel).name} ({channel.number})"
+    return f"{channel.host.name} ({channel.number})"
 
 
-def _connection_details(channel: Channel) -> dict[str, Any]:
-    connection = connection_of(channel)
+def _connection_details(channel: Any) -> dict[str, Any]:
+    connection = channel.host
     peer = {"name": connection.name, "peer_host": connection.peer[0], "peer_port": connection.peer[1]}
     return {**peer, **_named(connection)}
 
@@ -174,7 +169,7 @@ def consumer_fields(call: Call) -> Fields:
 
     def channel_details(consumer: Consumer) -> dict[str, Any]:
         channel: Any = consumer.channel
-        connection = connection_of(channel)
+        connection = channel.host
         return {
             "name": channel_name(channel),
             "number": channel.number,

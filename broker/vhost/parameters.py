@@ -126,8 +126,8 @@ class Parameters:
                 limits = limits_by_name(self._users.vhost_limits(place))
                 found.append(Parameter(place, LIMITS, LIMITS_NAME, limits or []))
             found += [
-                Parameter(place, OPERATOR_POLICY, name, term)
-                for name, term in self._vhosts[place].policies.terms(operator=True).items()
+                Parameter(place, OPERATOR_POLICY, policy.name, policy.term())
+                for policy in self._vhosts[place].policies.list(operator=True)
             ]
             found += [Parameter(place, *each) for each in self._vhosts[place].parameters.items()]
         return [parameter for parameter in found if component in {None, parameter.component}]

@@ -224,10 +224,6 @@ class Policies:
         """Return the policies or operator policies sorted by name."""
         return [policy for _, policy in sorted(self._kept[operator].items())]
 
-    def terms(self, *, operator: bool = False) -> dict[str, dict[str, Any]]:
-        """Return the policies or operator policies by name, as keys and values."""
-        return {policy.name: policy.term() for policy in self.list(operator=operator)}
-
     def applied(self, kind: str, name: str) -> Applied:
         """Return the policies that apply to an object of this name and kind (`EXCHANGES` or from `queue_kind`)."""
         if not self:
