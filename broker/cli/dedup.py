@@ -5,8 +5,9 @@ from typing import Any, Final
 
 import click
 
+from leveret.broker.cli.ctl.output import duration
 from leveret.broker.cli.entry import Group, examples
-from leveret.broker.cli.target import Target, duration, moment, table, with_target
+from leveret.broker.cli.target import Target, moment, table, with_target
 
 COLUMNS: Final = {
     "vhost": "vhost", "exchange": "exchange", "queue": "queue", "deduplicate": "id", "mode": "mode", "for": "for",

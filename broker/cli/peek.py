@@ -8,13 +8,12 @@ from typing import Any
 import click
 import msgspec
 
-from leveret.broker.cli.ctl.output import printable
+from leveret.broker.cli.ctl.output import duration, printable
 from leveret.broker.cli.entry import examples
 from leveret.broker.cli.target import (
     BODY,
     Target,
     body_of,
-    duration,
     moment,
     narrowed,
     table,

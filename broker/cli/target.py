@@ -80,19 +80,6 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> list
     return aligned([[*shown.values()], *[[printable(row.get(name, "")) for name in shown] for row in rows]])
 
 
-def duration(seconds: float | None) -> str:
-    """Return a duration in the largest units that tell it; '' for None."""
-    if seconds is None:
-        return ""
-    whole = int(seconds)
-    if whole < 60:  # noqa: PLR2004 - seconds
-        return f"{whole}s"
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
-    if not hours:
-        return f"{minutes}m{whole % 60:02}s"
-    return f"{hours}h{minutes % 60:02}m" if not days else f"{days}d{hours % 24:02}h"
-
-
 def moment(milliseconds: int | None) -> str:
     """Return a time in milliseconds since the epoch, in UTC; '' for None."""
     if milliseconds is None:

@@ -28,6 +28,19 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def duration(seconds: float | None) -> str:
+    """Return a duration in the largest units that tell it; '' for None."""
+    if seconds is None:
+        return ""
+    whole = int(seconds)
+    if whole < 60:  # noqa: PLR2004 - seconds
+        return f"{whole}s"
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if not hours:
+        return f"{minutes}m{whole % 60:02}s"
+    return f"{hours}h{minutes % 60:02}m" if not days else f"{days}d{hours % 24:02}h"
+
+
 class Arguments(dict[str, Any]):
     """Arguments of a queue, exchange, binding or consumer, which are printed as Erlang terms."""
 

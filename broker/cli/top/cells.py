@@ -3,13 +3,13 @@
 import unicodedata
 from collections.abc import Iterable
 
+from rich.cells import cell_len, set_cell_size
+
 ELLIPSIS = "…"
 REPLACEMENT = "�"
-_WIDE = frozenset("WF")
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _STEPS = ("", "k", "M", "G", "T", "P", "E")
 _THOUSAND, _KIB = 1000, 1024
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 Span = tuple[str, str]  # A text and the name of its style, which is empty for plain text
 Line = list[Span]
@@ -22,37 +22,17 @@ def safe(text: str) -> str:
     return "".join([REPLACEMENT if unicodedata.category(each) in _UNSAFE else each for each in text])
 
 
-def width_of(text: str) -> int:
-    """Return the number of cells that a text takes."""
-    if text.isascii():
-        return len(text)
-    return sum([_cells(each) for each in text])
-
-
-def _cells(character: str) -> int:
-    if unicodedata.combining(character) or unicodedata.category(character) in {"Mn", "Me"}:
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in _WIDE else 1
-
-
 def fit(text: str, width: int, *, is_left: bool = True) -> str:
     """Return a safe text in exactly this number of cells (at least 1): cut with an ellipsis, or filled with spaces."""
-    taken = width_of(text)
-    if taken > width:
-        kept, taken = [], 1
-        for each in text:
-            if taken + _cells(each) > width:
-                break
-            kept.append(each)
-            taken += _cells(each)
-        text = "".join(kept) + ELLIPSIS
-    spaces = " " * (width - taken)
+    if cell_len(text) > width:
+        text = set_cell_size(text, width - 1) + ELLIPSIS
+    spaces = " " * (width - cell_len(text))
     return text + spaces if is_left else spaces + text
 
 
 def shown_width(line: Iterable[Span]) -> int:
     """Return the number of cells that a line takes."""
-    return sum([width_of(text) for text, _style in line])
+    return sum([cell_len(text) for text, _style in line])
 
 
 def count(value: float | None) -> str:
@@ -104,20 +84,6 @@ def memory(value: float | None) -> str:
     return f"{text[:-1]} {text[-1].upper()}iB"
 
 
-def share(value: float | None, whole: float | None) -> str:
-    """Return a part of a whole in percent, at most six characters."""
-    if value is None or not whole:
-        return "-"
-    return f"{100 * value / whole:.0f} %"
-
-
-def duration(seconds: float) -> str:
-    """Return a time in its two largest units: `5s`, `3m 20s`, `2h 05m`, `12d 4h`."""
-    whole = max(0, int(seconds))
-    if whole < _MINUTE:
-        return f"{whole}s"
-    if whole < _HOUR:
-        return f"{whole // _MINUTE}m {whole % _MINUTE:02}s"
-    if whole < _DAY:
-        return f"{whole // _HOUR}h {whole % _HOUR // _MINUTE:02}m"
-    return f"{whole // _DAY}d {whole % _DAY // _HOUR}h"
+def share(value: float | None) -> str:
+    """Return a part of 1 in percent, at most six characters; `-` if it is not known."""
+    return "-" if value is None else f"{100 * value:.0f} %"

@@ -9,8 +9,6 @@ import click
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.command import broker_options, client_of
 from leveret.broker.cli.ctl.errors import CtlError
-from leveret.broker.cli.top.fetch import SECONDS, Source
-from leveret.broker.cli.top.model import Model
 
 INTERVAL: Final = 2.0
 LEAST_INTERVAL, MOST_INTERVAL = 0.2, 3600.0
@@ -42,6 +40,8 @@ def top(data_dir: Path | None, uri: str | None, vhost: str | None, interval: flo
     """  # noqa: D301 - click's mark for lines that stay as they are
     try:
         from leveret.broker.cli.top.app import Top  # noqa: PLC0415 - of an extra, and slow to import
+        from leveret.broker.cli.top.fetch import SECONDS, Source  # noqa: PLC0415 - as above
+        from leveret.broker.cli.top.model import Model  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _LIBRARIES:
             raise

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from leveret.broker.cli.top.cells import Line, duration, grouped, memory, rate, safe, shown_width
+from leveret.broker.cli.ctl.output import duration
+from leveret.broker.cli.top.cells import Line, grouped, memory, rate, safe, shown_width
 from leveret.broker.cli.top.views import at
 
 _RATES = (

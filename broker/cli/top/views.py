@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-from leveret.broker.cli.top.cells import Line, count, fit, octets, rate, safe, share, width_of
+from rich.cells import cell_len
+
+from leveret.broker.cli.top.cells import Line, count, fit, octets, rate, safe, share
 
 Item = Mapping[str, Any]
 Kind = Literal["name", "text", "number"]
@@ -77,10 +79,6 @@ def _rate_of(name: str) -> str:
     return f"message_stats.{name}_details.rate"
 
 
-def _percent(value: Any) -> str:
-    return share(value, 1)
-
-
 def _client(item: Item) -> str:
     properties = item.get("client_properties") or {}
     given = item.get("user_provided_name") or properties.get("connection_name") or properties.get("product")
@@ -93,14 +91,6 @@ def _peer(item: Item) -> str:
     peer, arrow, rest = name.partition(" -> ")
     number = item.get("number")
     return f"{peer} ({number})" if arrow and rest and number is not None else peer
-
-
-def _mode(item: Item) -> str:
-    return "tx" if item.get("transactional") else "confirm" if item.get("confirm") else ""
-
-
-def _durable(item: Item) -> str:
-    return "" if item.get("durable") is None else "yes" if item["durable"] else "no"
 
 
 def _read_back(item: Item) -> str:
@@ -124,10 +114,6 @@ def _library(item: Item) -> str:
     return f"{_text(properties.get('product'))} {_text(properties.get('version'))}".strip()
 
 
-def _uncommitted(item: Item) -> str:
-    return count(item.get("messages_uncommitted") or None).strip("-")
-
-
 _VHOST = Column("VHOST", "vhost", _text, 14, "virtual host", "text")
 _USER = Column("USER", "user", _text, 12, "user", "text")
 _STATE = Column(
@@ -146,7 +132,7 @@ QUEUES = View(
         Column("ACK/S", _rate_of("ack"), rate, 6, "messages a second that were acknowledged"),
         Column("REDEL/S", _rate_of("redeliver"), rate, 7, "messages a second that were delivered again"),
         Column("CONS", "consumers", count, 5, "consumers"),
-        Column("BUSY", "consumer_capacity", _percent, 6, "share of time in which a consumer could take one"),
+        Column("BUSY", "consumer_capacity", share, 6, "share of time in which a consumer could take one"),
         Column("BYTES", "message_bytes", octets, 6, "bytes of all message bodies, in memory or on disk"),
         Column("MEMORY", "memory", octets, 6, "estimate of the memory that it takes"),
         Column("HEALTH", "health.reason", _text, 25, "what is wrong with it; the line below the table says what to do",
@@ -159,7 +145,8 @@ QUEUES = View(
     "READY",
     {
         "queue": "name", "wrong": "health.advice", "vhost": "vhost", "type": "type", "policy": "policy",
-        "durable": _durable, "read back": _read_back, "arguments": _arguments,
+        "durable": lambda item: {None: "", True: "yes", False: "no"}[item.get("durable")],
+        "read back": _read_back, "arguments": _arguments,
     },
     ("durable", "arguments", "disk_reads_per_delivered"),
 )  # fmt: skip
@@ -195,12 +182,13 @@ CHANNELS = View(
         Column("ACK/S", _rate_of("ack"), rate, 6, "messages a second that it acknowledged"),
         Column("CONS", "consumer_count", count, 5, "consumers"),
         Column("PREFETCH", "prefetch_count", count, 8, "prefetch count of new consumers; 0 is no limit"),
-        Column("MODE", "confirm", _text, 7, "confirm or tx (transactions)", "text", ("transactional",), _mode),
+        Column("MODE", "confirm", _text, 7, "confirm or tx (transactions)", "text", ("transactional",),
+               lambda item: "tx" if item.get("transactional") else "confirm" if item.get("confirm") else ""),
         _STATE,
     ),
     ("UNACKED", "IN/S", "OUT/S", "ACK/S", "UNCONF", "CONS", "USER", "STATE"),
     "UNACKED",
-    {"channel": "name", "vhost": "vhost", "uncommitted": _uncommitted},
+    {"channel": "name", "vhost": "vhost", "uncommitted": lambda item: item.get("messages_uncommitted") or None},
     ("messages_uncommitted",),
 )  # fmt: skip
 VIEWS = (QUEUES, CONNECTIONS, CHANNELS)
@@ -220,7 +208,7 @@ def widen(widths: Widths, view: View, items: Sequence[Item]) -> None:
     """Take the texts of these items into account; columns never become narrower."""
     for column in view.columns:
         if column.kind != "number":
-            longest = max([width_of(column.text(item)) for item in items], default=0)
+            longest = max([cell_len(column.text(item)) for item in items], default=0)
             widths[column.title] = max(widths.get(column.title, 0), longest)
 
 
@@ -263,7 +251,7 @@ def heading(columns: Sequence[tuple[Column, int]], sort: Column, *, is_descendin
         title = fit(column.title, cells, is_left=is_left)
         if column is not sort:
             line += [(gap, "heading"), (title, "heading")]
-        elif width_of(column.title) < cells:
+        elif cell_len(column.title) < cells:
             line += [(gap, "heading"), (fit(f"{column.title}{arrow}", cells, is_left=is_left), "sorted")]
         else:
             line += [(gap, "heading"), (title, "sorted")]

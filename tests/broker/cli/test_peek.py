@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 from processes.running import Running, channel_to, serving
 
 from leveret.broker.cli import entry
-from leveret.broker.cli.ctl.output import printable, printable_lines
-from leveret.broker.cli.target import duration, moment, table
+from leveret.broker.cli.ctl.output import duration, printable, printable_lines
+from leveret.broker.cli.target import moment, table
 
 
 @pytest.fixture(scope="module")

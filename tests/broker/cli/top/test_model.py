@@ -52,7 +52,7 @@ def test_the_picture_at_eighty_by_twenty_four(model):
 
     assert 23 == len(lines)  # the last is that of the keys
     assert max(map(len, map(text, lines))) == 80
-    assert "leveret top  rabbit@here  Leveret 0.2.0  up 1d 2h            every 2 s  12:00:00" == text(
+    assert "leveret top  rabbit@here  Leveret 0.2.0  up 1d02h            every 2 s  12:00:00" == text(
         lines[0]
     )
     assert " 1 Queues 10,000   2 Connections 3   3 Channels 4                     1-16 of 48" == text(

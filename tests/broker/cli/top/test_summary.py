@@ -38,7 +38,7 @@ def test_a_user_who_may_not_see_the_node():
 
 def test_the_broker_is_named_as_far_as_it_is_known():
     """A RabbitMQ is called by its name, too."""
-    assert ["rabbit@here", "Leveret 0.2.0", "up 1d 2h"] == name(Broker(OVERVIEW, NODE))
+    assert ["rabbit@here", "Leveret 0.2.0", "up 1d02h"] == name(Broker(OVERVIEW, NODE))
     assert ["there", "RabbitMQ 3.13.7"] == name(
         Broker({"cluster_name": "there", "rabbitmq_version": "3.13.7"}, {})
     )
