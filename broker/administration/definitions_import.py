@@ -47,7 +47,6 @@ from leveret.broker.administration.vhosts import (
     check_vhost_name,
     checked_queue_type,
     put_vhost,
-    set_vhost_limits,
 )
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import InvalidPatternError
@@ -63,7 +62,7 @@ from leveret.broker.queue.arguments import (
     with_default_type,
 )
 from leveret.broker.vhost.parameter_checks import SHOVEL, ParameterError, check_keys, pairs_text, refuse
-from leveret.broker.vhost.parameters import LIMITS, OPERATOR_POLICY, check_parameter
+from leveret.broker.vhost.parameters import LIMITS, LIMITS_NAME, OPERATOR_POLICY, check_parameter
 from leveret.broker.vhost.policies import policy_keys, unknown_keys
 from leveret.exchanges.base import Exchange
 from leveret.exchanges.delayed import DELAYED
@@ -279,7 +278,7 @@ class Checks:
         def apply() -> None:
             put_vhost(broker, entry.name, **properties)
             if limits:
-                set_vhost_limits(broker, entry.name, limits)
+                broker.parameters.set(entry.name, LIMITS, LIMITS_NAME, limits)
 
         before: dict[str, Any] | None = None
         if present is not None:

@@ -1,6 +1,6 @@
 """Vhosts and their limits."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from leveret.broker.administration.access import (
@@ -10,11 +10,10 @@ from leveret.broker.administration.access import (
     ProtectedError,
     Right,
     authorize,
-    checked_limits,
     found_vhost,
     visible_vhosts,
 )
-from leveret.broker.auth.users import VHOST_LIMITS, User, VHostLimits, limits_by_name
+from leveret.broker.auth.users import User, limits_by_name
 from leveret.broker.queue.arguments import TYPES
 from leveret.broker.queue.compatibility import short_queue_type
 from leveret.broker.vhost.vhost import Metadata, VHost
@@ -87,11 +86,6 @@ class VHostAdministration(Group):
             if limits or (name is None and users.has_vhost_limits(place))
         )
 
-    def set_limits(self, actor: User | None, name: str, limits: Mapping[str, Any]) -> None:
-        """Set all limits of a vhost by RabbitMQ's names; others become none. Raises NotFoundError, BadRequestError."""
-        self._found(actor, name)
-        set_vhost_limits(self._broker, name, checked_limits(limits, VHOST_LIMITS, "limits"))
-
 
 def check_vhost_name(name: str) -> None:
     """Raise BadRequestError for an invalid vhost name."""
@@ -130,11 +124,6 @@ def put_vhost(broker: AdministeredBroker, name: str, **changed: Any) -> None:
     elif metadata != vhost.metadata:
         vhost.metadata = metadata
         broker.directory.definitions.update_vhost(vhost)
-
-
-def set_vhost_limits(broker: AdministeredBroker, name: str, limits: Mapping[str, int]) -> None:
-    """Set the limits of an existing vhost."""
-    broker.users.set_vhost_limits(name, VHostLimits(*[limits.get(each) for each in VHOST_LIMITS]))
 
 
 def metadata_of(vhost: VHost) -> dict[str, Any]:

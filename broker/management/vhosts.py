@@ -186,4 +186,4 @@ def delete_vhost_limit(call: Call, vhost: str, limit: str) -> None:
     found_vhost(call.broker, vhost)
     limits = limits_by_name(call.broker.users.vhost_limits(vhost))
     if limits.pop(limit, None) is not None:
-        call.administration.vhosts.set_limits(call.actor, vhost, limits)
+        call.administration.policies.set_parameter(call.actor, vhost, LIMITS, LIMITS_NAME, limits)

@@ -17,16 +17,15 @@ def test_what_is_said_of_a_vhost_survives(node, vhosts):
     """Description, tags, default queue type and limits survive a restart, with their latest values."""
     vhosts.put(None, "v", description="first", tags=["a"])
     vhosts.put(None, "v", description="second", tags=["a", "b"], default_queue_type="quorum")
-    vhosts.set_limits(None, "v", {"max-queues": 5, "max-connections": -1})
+    limits = {"max-queues": 5, "max-connections": -1}
+    node.administration.policies.set_parameter(None, "v", "vhost-limits", "limits", limits)
     node.commit()
     node = node.restarted()
     metadata = {"description": "second", "tags": ["a", "b"], "default_queue_type": "quorum"}
     shown = Api(node, OPERATOR).get("vhosts/v")
 
     assert metadata == shown["metadata"] == {name: shown[name] for name in metadata}
-    assert [{"vhost": "v", "value": {"max-queues": 5, "max-connections": -1}}] == list(
-        node.administration.vhosts.limits(None, "v")
-    )
+    assert [{"vhost": "v", "value": limits}] == list(node.administration.vhosts.limits(None, "v"))
     assert 5 == node.users.vhost_limits("v").max_queues
 
 
@@ -69,10 +68,10 @@ def test_a_deleted_vhost_closes_its_connections_first(node, vhosts):
     assert rows == len(node.store.rows)
 
 
-def test_limits_are_replaced_as_a_whole(vhosts):
+def test_limits_are_replaced_as_a_whole(node, vhosts):
     """Setting limits replaces all of them: one that is not named is removed, as in RabbitMQ."""
-    vhosts.set_limits(None, "/", {"max-queues": 5})
-    vhosts.set_limits(None, "/", {"max-connections": 6})
+    for limits in ({"max-queues": 5}, {"max-connections": 6}):
+        node.administration.policies.set_parameter(None, "/", "vhost-limits", "limits", limits)
 
     assert [{"vhost": "/", "value": {"max-connections": 6}}] == list(vhosts.limits(None))
 
