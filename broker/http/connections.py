@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from leveret.broker.process.shares import Shares, origin
+from leveret.broker.scheduling.loop import resolve
 
 log = logging.getLogger("leveret.management")
 
@@ -131,9 +132,3 @@ async def called_without(
     given = await called(subscribe)
     await held.enter_async_context(again())
     return given
-
-
-def resolve(future: asyncio.Future[Any], value: Any) -> None:
-    """Resolve a future, unless its caller has left."""
-    if not future.done():
-        future.set_result(value)

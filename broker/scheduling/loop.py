@@ -38,6 +38,12 @@ def log_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
     log.error("unexpected error in the event loop: %s", context.get("message"), exc_info=error)
 
 
+def resolve(future: asyncio.Future[Any], value: Any) -> None:
+    """Resolve a future, unless its caller has left."""
+    if not future.done():
+        future.set_result(value)
+
+
 class Loop:
     """The event loop of one broker; a step is logged from `slow_step` ns of processor time on, 0 for never."""
 

@@ -38,7 +38,7 @@ from leveret.broker.process.log_limit import LogLimit
 from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
 from leveret.broker.process.resource_alarms import disk_limit, memory_limit
 from leveret.broker.queue.queue import Queue
-from leveret.broker.scheduling.loop import Loop
+from leveret.broker.scheduling.loop import Loop, resolve
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.scheduling.timer_wheel import TICK_SECONDS, PeriodicSweep
 from leveret.broker.server.resource_monitor import ResourceMonitor
@@ -412,7 +412,7 @@ class Server(AdministeredBroker):
         await self.loop.finish_jobs()
         stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         wait = self.journal.when_all_safe if files else self.journal.when_safe
-        wait(partial(_resolve, stored))
+        wait(partial(resolve, stored))
         self.loop.finish_turn()
         return await self.result_of(stored)
 
@@ -557,9 +557,3 @@ class Server(AdministeredBroker):
             self.context.note("trap", queue.vhost, queue.name)
         if is_forsaken(queue, now):
             queue_log.warning(FORSAKEN, queue, queue.awaiting.open_count, TRAP_SECONDS)
-
-
-def _resolve(future: "asyncio.Future[T]", result: T) -> None:
-    """Resolve a future, unless its caller has left."""
-    if not future.done():
-        future.set_result(result)
