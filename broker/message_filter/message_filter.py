@@ -129,13 +129,10 @@ def _number(digits: str, unit: str, at: int) -> Token:
     if len(digits) > _DIGITS:
         raise FilterError(f"a number has at most {_DIGITS} characters", at)
     if unit and unit not in DURATIONS and unit not in SIZES:
-        raise FilterError(f"unknown unit '{unit}' (durations: {_list(DURATIONS)}; sizes: {_list(SIZES)})", at)
+        known = f"durations: {', '.join(DURATIONS)}; sizes: {', '.join(SIZES)}"
+        raise FilterError(f"unknown unit '{unit}' ({known})", at)
     number = float(digits) if set(digits) & set(".eE") else int(digits)
     return Token(Kind.NUMBER, number, at, unit)
-
-
-def _list(units: dict[str, Any]) -> str:
-    return ", ".join(units)
 
 
 def _quoted(text: str, at: int) -> tuple[str, int]:
@@ -263,7 +260,7 @@ def _death(key: str) -> Field:
 
 
 def comparable(value: Any) -> tuple[Type, Any]:
-    """Return the type of a value and the value to compare; octets are a text."""
+    """Return the type of a value, `ANY` of `ABSENT`, and the value to compare; octets are a text."""
     match value:
         case bool():
             return Type.BOOLEAN, value
@@ -290,13 +287,8 @@ def is_true(field: Field) -> Predicate:
     return lambda facts: value(facts) is True
 
 
-def equals(field: Field, wanted: Any, *, negated: bool) -> Predicate:
-    """Compare with `==`, or with `!=` if negated."""
-    return is_one_of(field, (wanted,), negated=negated)
-
-
 def is_one_of(field: Field, wanted: Sequence[Any], *, negated: bool) -> Predicate:
-    """Compare with `in`, or with `not in` if negated."""
+    """Compare with `in` or `==`, or with `not in` or `!=` if negated."""
     value = field.value
     values = frozenset(map(comparable, wanted))
 
@@ -316,10 +308,7 @@ def is_ordered(field: Field, sign: str, wanted: Any) -> Predicate:
     wanted_type, wanted = comparable(wanted)
 
     def compare(facts: MessageFacts) -> bool:
-        found = value(facts)
-        if found is ABSENT:
-            return False
-        found_type, found = comparable(found)
+        found_type, found = comparable(value(facts))
         return found_type is wanted_type and order(found, wanted)
 
     return compare
@@ -335,10 +324,7 @@ def searched(field: Field, pattern: str, at: int) -> tuple[Predicate, int]:
     value = field.value
 
     def compare(facts: MessageFacts) -> bool:
-        found = value(facts)
-        if found is ABSENT:
-            return False
-        found_type, found = comparable(found)
+        found_type, found = comparable(value(facts))
         if found_type is not Type.TEXT:
             return False
         return bool(search(found[:SEARCHED].encode("utf-8", "surrogateescape")[:SEARCHED]))
@@ -478,7 +464,7 @@ class _Parser:
             if isinstance(value, bool):
                 raise FilterError(f"'{sign.value}' needs a number or a text", token.at)
             return is_ordered(found, sign.value, value)
-        return equals(found, value, negated=sign.value == "!=")
+        return is_one_of(found, (value,), negated=sign.value == "!=")
 
     def _searched(self, found: Field, sign: Token) -> Predicate:
         if found.type not in {Type.TEXT, Type.ANY}:
