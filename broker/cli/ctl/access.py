@@ -28,17 +28,15 @@ VHOST_COLUMNS = (
 
 def existing_user(session: Session, name: str, code: int = exit_codes.NO_USER) -> Mapping[str, Any]:
     """Return a user; raises CtlError with an exit code if it does not exist."""
-    found: Mapping[str, Any] | None = session.api.find("users", name)
-    if found is None:
-        raise CtlError(f'Error:\nUser "{name}" does not exist', code)
+    missing = CtlError(f'Error:\nUser "{name}" does not exist', code)
+    found: Mapping[str, Any] = session.api.request("GET", ("users", name), missing=missing)
     return found
 
 
 def existing_vhost(session: Session, name: str) -> Mapping[str, Any]:
     """Return a vhost; raises CtlError if it does not exist."""
-    found: Mapping[str, Any] | None = session.api.find("vhosts", name)
-    if found is None:
-        raise CtlError(f"Virtual host '{name}' does not exist", exit_codes.DATA)
+    missing = CtlError(f"Virtual host '{name}' does not exist", exit_codes.DATA)
+    found: Mapping[str, Any] = session.api.request("GET", ("vhosts", name), missing=missing)
     return found
 
 
@@ -257,8 +255,8 @@ def set_user_tags(session: Session, username: str, tags: tuple[str, ...]) -> Non
 def _begin(session: Session, announcement: str, username: str) -> None:
     """Announce a change of a user's rights in the vhost; raises CtlError if either does not exist."""
     session.announce(announcement)
-    if session.api.find("vhosts", session.vhost) is None:
-        raise refused(f"Virtual host {session.vhost} does not exist")
+    missing = refused(f"Virtual host {session.vhost} does not exist")
+    session.api.request("GET", ("vhosts", session.vhost), missing=missing)
     existing_user(session, username)
 
 

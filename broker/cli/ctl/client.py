@@ -104,14 +104,9 @@ class ApiClient:
         """Send a POST. Raises as `request`."""
         return self.request("POST", path, {} if body is None else body)
 
-    def delete(self, *path: str, missing: CtlError | None = None, **more: dict[str, str]) -> Any:
-        """Send a DELETE, with what `request` takes more; `missing` is raised if there is no such object, if given."""
-        try:
-            return self.request("DELETE", path, **more)
-        except ApiError as error:
-            if missing is not None and error.status == http.client.NOT_FOUND:
-                raise missing from None
-            raise
+    def delete(self, *path: str, **more: Any) -> Any:
+        """Send a DELETE, with what `request` takes more. Raises as `request`."""
+        return self.request("DELETE", path, **more)
 
     def request(
         self,
@@ -121,12 +116,13 @@ class ApiClient:
         *,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        missing: CtlError | None = None,
     ) -> Any:
         """Send a request; returns the decoded answer, its text if it is plain text, or None for an empty one.
 
         The path has the segments after `/api/`. A body is encoded as JSON; octets are sent as they are. Raises ApiError
         if the broker answers with an error, CtlError if there is none, if it does not let us in, or if a text outside
-        of the path is not UTF-8.
+        of the path is not UTF-8; `missing`, if given, for an object that does not exist.
         """
         target = self._target(path, query)
         octets = body if isinstance(body, bytes) else None if body is None else _json(body)
@@ -138,6 +134,8 @@ class ApiClient:
             self._connection.request(method, target, octets, sent)
             answer = self._connection.getresponse()
             content = answer.read()
+        if missing is not None and answer.status == http.client.NOT_FOUND:
+            raise missing
         if answer.status >= http.client.BAD_REQUEST:
             raise self._failed(answer.status, content)
         self.missing = answer.getheader("X-Leveret-Missing") or self.missing

@@ -137,11 +137,10 @@ def clear_auth_backend_cache(session: Session) -> None:
     session.api.post("leveret", "clear-auth-backend-cache")
 
 
-@command(NODES)
+@command(NODES, says="Stopping and halting node {session.node} ...")
 def stop(session: Session, pidfile: str | None = None) -> None:
     """Stop the broker, as SIGTERM does: connections are closed, everything is written to disk."""
     del pidfile
-    session.announce(f"Stopping and halting node {session.node} ...")
     session.api.post("leveret", "stop")
 
 

@@ -1,13 +1,12 @@
 """Commands for policies and parameters, and for shovels, which are parameters."""
 
-from http.client import NOT_FOUND
 from typing import Any
 
 import msgspec
 
 from leveret.broker.cli.ctl.access import existing_vhost
 from leveret.broker.cli.ctl.command import Session, command, option, parsed
-from leveret.broker.cli.ctl.errors import ApiError, refused
+from leveret.broker.cli.ctl.errors import refused
 from leveret.broker.client.uri import without_secrets
 
 POLICIES = "Policies"
@@ -180,15 +179,11 @@ _ENDS = {  # columns of rabbitmqctl, and the keys of the API; those of the ends 
 
 def _end(session: Session, *path: str) -> None:
     """Send the DELETE that ends a shovel, for good or to start it again."""
-    try:
-        session.api.delete(*path)
-    except ApiError as error:
-        if error.status != NOT_FOUND:
-            raise
-        raise refused(
-            f"Shovel with the given name was not found on the target node '{session.node}' "
-            f"and / or virtual host '{session.vhost}'"
-        ) from None
+    missing = refused(
+        f"Shovel with the given name was not found on the target node '{session.node}' "
+        f"and / or virtual host '{session.vhost}'"
+    )
+    session.api.delete(*path, missing=missing)
 
 
 @command(SHOVELS, says="Shovel status on node {session.node}")
