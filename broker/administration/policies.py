@@ -16,7 +16,7 @@ from leveret.broker.administration.access import (
     refusals,
     visible_vhosts,
 )
-from leveret.broker.auth.users import User
+from leveret.broker.auth.users import BackendUser, User
 from leveret.broker.vhost.parameter_checks import MAX_DEPTH, SHOVEL, ParameterError, is_too_deep
 from leveret.broker.vhost.parameters import LIMITS, OPERATOR_POLICY, Parameter, check_parameter
 from leveret.broker.vhost.policies import Policy
@@ -132,7 +132,7 @@ class PolicyAdministration(Group):
         setting = self._broker.delegation
         check_certificates(value, actor.name, setting.certificate_dir)
         if setting.has_setters_rights:
-            check_logins(value, actor.name, is_foreign=actor.is_foreign)
+            check_logins(value, actor.name, is_foreign=isinstance(actor, BackendUser))
 
     def clear_parameter(self, actor: User | None, vhost: str, component: str, name: str) -> None:
         """Remove a parameter; raises NotFoundError."""

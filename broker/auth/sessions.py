@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from leveret.broker.auth.passwords import Password
-from leveret.broker.auth.users import User, Users
+from leveret.broker.auth.users import BackendUser, User, Users
 from leveret.broker.process.shares import Shares
 
 MOST = 1000  # most sessions; a further one replaces the oldest of the user who has most, by the last use
@@ -95,7 +95,7 @@ class Sessions:
         return [
             [key.hex(), each.user.name, _fingerprint(each.user), wall - round((now - each.used) * 1000)]
             for key, each in self._sessions.items()
-            if not each.user.is_foreign
+            if not isinstance(each.user, BackendUser)
         ]
 
     def restore(self, rows: Iterable[list[Any]], now: float, wall: int) -> None:

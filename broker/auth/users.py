@@ -38,16 +38,6 @@ class User:
     hashing_algorithm: str = SHA256  # RabbitMQ's name of the hash algorithm
 
     @property
-    def is_foreign(self) -> bool:
-        """True for a user of other backends (`BackendUser`), whom the tables here do not concern."""
-        return False
-
-    def may_see(self, vhost: str) -> bool:
-        """Return whether backends have allowed a vhost to the user."""
-        del vhost
-        return False
-
-    @property
     def may_impersonate(self) -> bool:
         """True if the user may publish messages with another user's name in `user_id`."""
         return "impersonator" in self.tags
@@ -64,7 +54,7 @@ class Login(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackendUser(User):
-    """A user whom a chain of backends has let in."""
+    """A user whom a chain of backends has let in; the tables of `Users` do not concern it."""
 
     # the backends that decide about the user, each with the user as it knows it; all have to allow
     authorizers: tuple[tuple[Any, Login], ...] = ()
@@ -77,15 +67,6 @@ class BackendUser(User):
     # rights by vhost
     vhosts: frozenset[str] = frozenset()
     rights: Mapping[str, Rights] = field(default_factory=dict)
-
-    @property
-    def is_foreign(self) -> bool:
-        """True: the tables of internal users do not concern it."""
-        return True
-
-    def may_see(self, vhost: str) -> bool:
-        """Return whether the backends have allowed a vhost, as far as they were asked."""
-        return vhost in self.vhosts
 
     def in_session(self, now: int) -> "BackendUser":
         """Return the user for a session of a browser, which does not ask for the password again: it ends earlier."""
@@ -189,11 +170,13 @@ class Users:
 
     def current(self, user: User) -> User | None:
         """Return a user that has logged in as it is now, None if it was deleted: as it was, if backends know it."""
-        return user if user.is_foreign else self._users.get(user.name)
+        return user if isinstance(user, BackendUser) else self._users.get(user.name)
 
     def sees(self, user: User, vhost: str) -> bool:
         """Return whether a user that has logged in may access a vhost."""
-        return user.may_see(vhost) if user.is_foreign else self.may_access(user.name, vhost)
+        if isinstance(user, BackendUser):
+            return vhost in user.vhosts
+        return self.may_access(user.name, vhost)
 
     def all(self) -> list[User]:
         """Return all users."""
