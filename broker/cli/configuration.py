@@ -4,8 +4,8 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
@@ -14,6 +14,8 @@ from leveret.broker.cli.entry import examples
 from leveret.broker.cli.options import config_options, fail, load_or_exit
 from leveret.broker.config.config import judge_settings, written_settings
 from leveret.broker.config.values import Setting
+
+_fail = partial(fail, code=exit_codes.USAGE, command="leveret config")
 
 
 @click.command("config")
@@ -90,7 +92,3 @@ def _encrypt(written: Sequence[Setting]) -> None:
     if not value:
         _fail("there is no value: it is read from the standard input")
     click.echo(encrypt(value, passphrase))
-
-
-def _fail(text: str) -> NoReturn:
-    fail(text, exit_codes.USAGE, "leveret config")

@@ -52,27 +52,22 @@ def publish_limits(limits: UserLimits | VHostLimits) -> PublishLimits:
 class Bucket:
     """A token bucket, which is full at first, with `rate` tokens per second."""
 
-    __slots__ = ("_paid", "rate")
+    __slots__ = ("paid", "rate")
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
-        self._paid = -inf  # time at which all tokens taken so far are paid for
+        self.paid = -inf  # time at which all tokens taken so far are paid for
 
     def take(self, count: float, now: float) -> float:
         """Take tokens, also more than there are; returns the time at which they are paid for."""
-        self._paid = max(self._paid, now - BURST_SECONDS) + count / self.rate
-        return self._paid
+        self.paid = max(self.paid, now - BURST_SECONDS) + count / self.rate
+        return self.paid
 
     def change(self, rate: float, now: float) -> None:
         """Change the rate: tokens that are not paid for yet are paid for at the new one."""
-        if self._paid > now:
-            self._paid = now + (self._paid - now) * self.rate / rate
+        if self.paid > now:
+            self.paid = now + (self.paid - now) * self.rate / rate
         self.rate = rate
-
-    @property
-    def paid(self) -> float:
-        """Time at which all tokens taken so far are paid for."""
-        return self._paid
 
 
 Pair = tuple[Bucket | None, Bucket | None]  # the buckets for messages and for octets; None for no limit

@@ -197,8 +197,7 @@ def list_bindings(call: Call) -> Answer:
 
 def all_bindings(vhost: VHost) -> Iterator[BindingRow]:
     """Yield the bindings of a vhost, those of the default exchange first."""
-    for queue in tuple(vhost.queues.values()):
-        yield BindingRow(vhost.name, Binding("", queue, queue.name, {}))
+    yield from bindings_from(vhost, "")
     for binding in vhost.router.bindings():
         yield BindingRow(vhost.name, binding)
 

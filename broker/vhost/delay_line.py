@@ -32,6 +32,8 @@ class DelayLine(DueLine):
     `longest`: the longest delay (ms) that it takes; a message with a longer one is routed at once.
     """
 
+    name = ""  # a name that no queue can have, because dead-letter cycles are detected by queue names
+
     def __init__(
         self,
         exchange: Exchange,
@@ -49,11 +51,6 @@ class DelayLine(DueLine):
         self.tails_on: Callable[[Exchange], Sequence[ExchangeTap]] = lambda _exchange: ()
         """Returns the taps that get due messages."""
         self._deliveries = Deliveries(turn)
-
-    @property
-    def name(self) -> str:
-        """Return a name that no queue can have, because dead-letter cycles are detected by queue names."""
-        return ""
 
     def __repr__(self) -> str:
         return f"<delay line of {self._exchange!r}>"

@@ -184,9 +184,5 @@ class Taps:
     def _follow_all(self) -> Iterator[None]:
         for queue in tuple(self._queues.values()):
             if not queue.deleted:
-                self.follow(queue)
+                trace(queue, self.firehose)
             yield
-
-    def follow(self, queue: Queue) -> None:
-        """Have the deliveries of a queue traced if the firehose is on, else not; to be called for new queues, too."""
-        trace(queue, self.firehose)

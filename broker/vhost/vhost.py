@@ -32,6 +32,7 @@ from leveret.broker.vhost.dead_lettering import MOST_DEATHS, DeadLettering
 from leveret.broker.vhost.delay_line import DelayLine
 from leveret.broker.vhost.direct_reply_to import ReplyQueues
 from leveret.broker.vhost.exchange_ids import ExchangeIds, configure_ids
+from leveret.broker.vhost.firehose import trace
 from leveret.broker.vhost.object_limits import ObjectLimits
 from leveret.broker.vhost.parameters import VHostParameters
 from leveret.broker.vhost.policies import EXCHANGES, Applied, Policies, queue_kind
@@ -291,7 +292,7 @@ class VHost:
         self.queues[name] = queue
         self.router.add_queue(name, queue)
         self._configure_queue(queue)
-        self.taps.follow(queue)
+        trace(queue, self.taps.firehose)
         self.context.totals.queues_created += is_new
         if is_new:
             warn_of_unknown(resource("queue", name, self.name), arguments)
