@@ -403,8 +403,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     channel_max: Annotated[int, Key("channel_max", low=0, high=65535, also=("max_channels_per_connection",),
         doc="Channels per connection that the server proposes; 0 for the protocol's maximum.")] = 2047
     consumer_timeout: Annotated[float, Key("consumer_timeout", "duration", unit="ms", low=0,
-        doc="Close a channel with 406 PRECONDITION_FAILED if a delivery is not acknowledged within this time; `0` for "
-        "no limit. The argument `x-consumer-timeout` of a queue or a consumer overrides it.")] = 1800.0
+        doc="Time in which a delivery must be acknowledged; `0` for no limit. `compatibility.consumer_timeout` says "
+        "what happens then. The argument `x-consumer-timeout` of a queue or a consumer overrides it.")] = 1800.0
 
     _limits: ClassVar[Topic] = Topic("Limits")
     limits: Limits = Limits()
