@@ -220,7 +220,10 @@ class ExportConfig(msgspec.Struct, frozen=True):
     """Settings of the telemetry export (docs/export.md): sizes in bytes, times in seconds."""
 
     dir: Annotated[Path | None, Key("export.dir", own=True,
-        doc="Directory to which the export is written ([export](export.md)); nothing is exported if not set.")] = None
+        doc="Directory to which the export is written ([export](export.md)); no files are written if not set.")] = None
+    stream_vhost: Annotated[str, Key("export.stream_vhost", default="", own=True,
+        doc="Virtual host of the stream `leveret.telemetry`, to which all rows are appended; created at the start if "
+        "there is none. No stream if not set ([stream](export.md#stream)).")] = ""
     interval: Annotated[float, Key("export.interval", "duration", unit="s", low=1, own=True,
         doc="Time between two samples.")] = 5.0
     rotate_interval: Annotated[float, Key("export.rotate_interval", "duration", unit="s", low=1, own=True,

@@ -17,8 +17,9 @@ _FALSE: Final = (
     "shovel.enabled", "event_exchange.enabled", "proxy_protocol",
 )  # fmt: skip
 _UNSET: Final = (
-    "replication.url", "listeners.ssl.*", "auth_backends.*", "load_definitions", "export.dir", "log.file",
-    "log.audit.file", "channel_max_per_node", "cluster_queue_limit", "cluster_exchange_limit",
+    "replication.url", "listeners.ssl.*", "auth_backends.*", "load_definitions", "export.dir",
+    "export.stream_vhost", "log.file", "log.audit.file", "channel_max_per_node", "cluster_queue_limit",
+    "cluster_exchange_limit",
 )  # fmt: skip
 _OF_SEVERAL: Final = {
     "listeners.ssl.*": "tls_listeners",

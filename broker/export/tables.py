@@ -20,6 +20,8 @@ Kind = Literal["key", "info", "gauge", "counter", "area", "sum"]
 AREAS: Final = ("ready", "unacked", "alpha", "beta", "gamma", "delta")
 AREA_MODULUS: Final = 2**62
 """Areas are counted modulo this, so that they fit into 64 bits everywhere: differences must be taken modulo it, too."""
+TELEMETRY: Final = "leveret.telemetry"
+"""Name of the stream to which the rows are appended, too (`export.stream_vhost`)."""
 
 
 class ColumnInfo(NamedTuple):

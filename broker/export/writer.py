@@ -1,11 +1,12 @@
-"""The export writer: writes telemetry to JSON Lines files for analysis (driver). Contents: docs/export.md.
+"""The export writer: writes telemetry to JSON Lines files and a stream for analysis (driver). Contents: docs/export.md.
 
 Every few seconds `export.rows.Rows` visits all objects, a few milliseconds at a time so that no client is delayed. Rows
 are appended to a file for each table, by threads. Readers ignore the name of an unfinished file; a finished file is
 renamed, so that partial files are never read.
 
 If writing fails, as on a full disk, the broker logs it once and continues. Counters continue, so later rows cover what
-was not written, except for events and latencies of that round. It retries every `RETRY_SECONDS`.
+was not written, except for events and latencies of that round. It retries every `RETRY_SECONDS`; the stream
+(`export.stream`) gets rows meanwhile.
 """
 
 import asyncio
@@ -30,8 +31,9 @@ from leveret import __version__
 from leveret.broker.administration.access import AdministeredBroker
 from leveret.broker.counters.sampling import Events
 from leveret.broker.export.rows import Rows
+from leveret.broker.export.stream import TelemetryStream
 from leveret.broker.export.tables import TABLES
-from leveret.broker.statistics.node_figures import process_figures
+from leveret.broker.statistics.node_figures import Process, process_figures
 
 log = logging.getLogger("leveret.export")
 
@@ -102,7 +104,9 @@ class Export:
     def __init__(self, broker: AdministeredBroker, settings: Any, node: str) -> None:
         self._broker = broker
         self._settings = settings
-        self._layout = Layout(settings.dir, node)
+        self._layout = None if settings.dir is None else Layout(settings.dir, node)
+        vhost = settings.stream_vhost
+        self._stream = TelemetryStream(broker, vhost, settings.retention) if vhost else None
         self._encoder = msgspec.json.Encoder()
         self._rows = Rows(broker, node=node, boot_id=uuid.uuid4().hex, clock=broker.loop.monotonic)
         self._files: dict[str, _File] = {}
@@ -119,11 +123,13 @@ class Export:
     @property
     def lost(self) -> int:
         """Number of rows that could not be written, and of events dropped for lack of space."""
-        return self._lost + self._events.lost
+        return self._lost + self._events.lost + (0 if self._stream is None else self._stream.dropped)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the export; clients may connect from now on."""
         self._rows.begin()
+        if self._stream is not None:
+            self._stream.open()
         self._broker.context.note("start", "", __version__)
         self._task = loop.create_task(self._run())
 
@@ -135,12 +141,14 @@ class Export:
 
     async def _run(self) -> None:
         try:
-            await self._try(self._prepare())
+            if self._layout is not None:
+                await self._try(self._prepare(self._layout))
             while not self._stopping.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), self._settings.interval)
-                if time.monotonic() >= self._again and not self._stopping.is_set():
-                    await self._try(self._look())
+                is_due = time.monotonic() >= self._again
+                if not self._stopping.is_set() and (is_due or self._stream is not None):
+                    await self._try(self._look(writes=is_due))
             await self._try(self._look())
             await self._try(self._finish(list(self._files)))
             self._unlock()
@@ -159,11 +167,11 @@ class Export:
                 log.warning("export failed, trying again every %.0f s: %s", RETRY_SECONDS, error)
             await self._give_up()
 
-    async def _prepare(self) -> None:
+    async def _prepare(self, layout: Layout) -> None:
         """Reserve the folders of this node, and finish the files of an earlier run."""
         if self._lock is None:
-            self._lock = await asyncio.to_thread(lock_folders, self._layout)
-            await asyncio.to_thread(recover, self._layout)
+            self._lock = await asyncio.to_thread(lock_folders, layout)
+            await asyncio.to_thread(recover, layout)
 
     def _unlock(self) -> None:
         if self._lock is not None:
@@ -172,19 +180,32 @@ class Export:
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
-    async def _look(self) -> None:
-        await self._prepare()
+    async def _look(self, *, writes: bool = True) -> None:
+        """Take a sample, append it to the stream, and write it to files unless these have failed lately."""
+        layout = self._layout if writes else None
+        if layout is not None:
+            await self._prepare(layout)
         process = await asyncio.to_thread(process_figures)
         ts = self._broker.wall_clock()
+        batches = await self._sample(ts, process)
+        if self._stream is not None:
+            for (table, _), batch in batches.items():
+                for _ in self._stream.append(table, batch.octets, ts):
+                    await asyncio.sleep(0)
+        if layout is not None:
+            await self._write(layout, batches, ts)
+
+    async def _sample(self, ts: int, process: Process) -> dict[tuple[str, str], _Batch]:
+        """Return the rows that are due, by table and hour."""
         batches: dict[tuple[str, str], _Batch] = {}
         slices = self._broker.turn.slices
         slices.begin()
         until = time.monotonic() + STEP_SECONDS
         encode = self._encoder.encode_into
-        hour = self._layout.hour(ts)
+        hour = Layout.hour(ts)
         for row in self._rows.take(ts, process, self.lost):
             if row is not None:
-                key = _TABLE_OF[type(row)], hour if row.ts == ts else self._layout.hour(row.ts)
+                key = _TABLE_OF[type(row)], hour if row.ts == ts else Layout.hour(row.ts)
                 batch = batches.get(key)
                 if batch is None:
                     batch = batches[key] = _Batch()
@@ -203,9 +224,13 @@ class Export:
                 slices.begin()
                 until = time.monotonic() + STEP_SECONDS
         slices.end("export sample", "")
+        return batches
+
+    async def _write(self, layout: Layout, batches: dict[tuple[str, str], _Batch], ts: int) -> None:
+        """Write the rows of a round to files."""
         try:
             for (table, hour), batch in list(batches.items()):
-                await self._append(table, hour, ts, batch)
+                await self._append(layout, table, hour, ts, batch)
                 del batches[table, hour]
         except OSError:
             self._lost += sum([batch.rows for batch in batches.values()])
@@ -217,17 +242,17 @@ class Export:
         await self._finish([name for name, file in self._files.items() if self._is_full(file, ts)])
         if self._settings.retention and time.monotonic() >= self._tidy_at:
             self._tidy_at = time.monotonic() + TIDY_SECONDS
-            last = self._layout.day(ts - self._settings.retention * 1000 - _DAY_MS)
-            await asyncio.to_thread(remove_old, self._layout, last)
+            last = layout.day(ts - self._settings.retention * 1000 - _DAY_MS)
+            await asyncio.to_thread(remove_old, layout, last)
 
-    async def _append(self, table: str, hour: str, ts: int, batch: _Batch) -> None:
+    async def _append(self, layout: Layout, table: str, hour: str, ts: int, batch: _Batch) -> None:
         file = self._files.get(table)
         if file is not None and file.hour != hour:
             await self._finish([table])
             file = None
         if file is None:
             self._number += 1
-            path = self._layout.unfinished(table, hour, ts, self._number)
+            path = layout.unfinished(table, hour, ts, self._number)
             await aiofiles.os.makedirs(path.parent, exist_ok=True)
             opened = await aiofiles.open(path, "wb", buffering=0)
             file = self._files[table] = _File(path, opened, hour, ts)

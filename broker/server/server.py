@@ -295,7 +295,7 @@ class Server(AdministeredBroker):
         self.loop.run_step("answer of a backend", step)
 
     def _make_export(self) -> "Export | None":
-        if self.config.export.dir is None:
+        if self.config.export.dir is None and not self.config.export.stream_vhost:
             return None
         # Imported here, because that takes longer than the start of a server without it.
         from leveret.broker.export.writer import Export  # noqa: PLC0415
