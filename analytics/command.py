@@ -17,7 +17,7 @@ import click
 from leveret.analytics import answers
 from leveret.analytics.asked import PROGRAM, Asked, command_line
 from leveret.analytics.asking import NoServerError, ask
-from leveret.analytics.locations import Location, Remote, parse as parse_location
+from leveret.analytics.locations import Location, Remote, is_broker, parse as parse_location
 from leveret.analytics.names import (
     ALL,
     EMBEDDED,
@@ -111,7 +111,8 @@ def _address(text: str) -> tuple[str, int]:
     metavar="DIR",
     callback=_parsed(_input),
     help="Input: the broker's export.dir, the records of bench.paper, or the output of `compact` (OUTPUT/tables); "
-    "a path, or a URL that Spark understands (hdfs:, s3a:).",
+    "a path, or a URL that Spark understands (hdfs:, s3a:). With --follow also a broker: the virtual host of its "
+    "stream leveret.telemetry, amqp://user:password@host/vhost.",
 )
 @click.option(
     "--output",
@@ -393,6 +394,8 @@ def _check_given(
         raise click.MissingParameter(param_hint="'--input'", param_type="option")
     if listen is not None and not serve:
         _fail("--listen needs --serve", os.EX_USAGE)
+    if is_broker(directory) and follow is None:
+        _fail("a broker as --input needs --follow", os.EX_USAGE)
     if serve and follow is not None:
         _fail("--serve cannot be combined with --follow", os.EX_USAGE)
     if keep_warm is not None and follow is not None:

@@ -1,8 +1,8 @@
 """Incremental reading while the broker writes (driver: waits): each round costs what the new rows cost.
 
-A Spark stream reads each closed file of a table once, and stores its rows as Parquet for the jobs, in a directory for
-each batch. The stream's checkpoint records the files read, so a stop neither loses nor repeats rows: a batch that is
-repeated replaces its earlier output.
+A Spark stream reads each closed file of a table once, or each row of a broker's stream. It stores rows as Parquet for
+the jobs, in a directory for each batch. Its checkpoint records what was read, so a stop neither loses nor repeats rows:
+a batch that is repeated replaces its earlier output.
 
 After some batches, all are folded to one directory (`folding`), which keeps what the jobs read bounded, however long
 the history. A directory counts once Spark has finished it (`_SUCCESS`), and the newest folded one takes the place of
@@ -17,18 +17,32 @@ from pathlib import Path
 from typing import Final
 
 from pyspark import StorageLevel
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from leveret.analytics.folding import fold
-from leveret.analytics.locations import Location, source, url
+from leveret.analytics.locations import Location, is_broker, source, url
 from leveret.analytics.objective import DEFAULT, Objective
-from leveret.analytics.reading import ASIDE, QUARANTINE, Counted, Input, lines, set_aside, whole
+from leveret.analytics.reading import (
+    ASIDE,
+    FILE,
+    QUARANTINE,
+    Counted,
+    Input,
+    InputError,
+    lines,
+    parsed,
+    set_aside,
+    whole,
+)
 from leveret.analytics.schemas import Table, tables
 from leveret.analytics.scope import EVERYTHING, Scope
 
 FOLLOWED: Final = "followed"  # directory of the output for rows, lines that were set aside, and checkpoints
 FILES_AT_ONCE: Final = 200
+TELEMETRY: Final = "leveret.telemetry"  # stream of a broker with the rows of its export
+SLOW: Final = "Python worker failed to connect back"  # error of Spark's on a busy machine, after ten seconds
 BATCHES: Final = 8  # number of batches from which they are folded
 DONE: Final = "_SUCCESS"  # file that Spark writes last
 _BATCH: Final = re.compile(r"batch=(\d+)")
@@ -132,18 +146,23 @@ class Follower:
         self._objective = objective
         self._batches = batches
         self._source = Input(spark, directory, output)
+        self._is_stream = is_broker(directory)
+        # Retention is no error: counters continue, and files are removed, too.
+        self._options = {"uri": str(directory), "stream": TELEMETRY, "startingOffset": "earliest"}
+        self._options |= {"body_format": "text", "failOnDataLoss": "false"}
         self._folder = output.resolve() / FOLLOWED
 
     def catch_up(self, names: Iterable[str]) -> Followed:
-        """Read new files of these tables, as far as they exist; return all rows so far, old ones folded.
+        """Read new rows of these tables, as far as they exist; return all rows so far, old ones folded.
 
-        Raises StreamingQueryException: Spark could not read or write something.
+        Raises InputError: the stream cannot be read now. Raises StreamingQueryException: Spark could not read or write
+        something.
         """
         folders: dict[str, list[Path]] = {}
         read: dict[str, int] = {}
         aside: dict[str, dict[str, int]] = {}
         for name in names:
-            if self._source.suffix(name) == "jsonl":
+            if self._is_stream or self._source.suffix(name) == "jsonl":
                 self._read(name)
             rows, bad = self._folder / "rows" / name, self._folder / QUARANTINE / name
             if not stored(rows).folders:
@@ -170,15 +189,19 @@ class Follower:
 
     def _read(self, name: str) -> None:
         table = tables()[name]
-        reader = self._spark.readStream.option("maxFilesPerTrigger", FILES_AT_ONCE)
-        stream = lines(reader, self._source.directory / name, table)
+        if self._is_stream:
+            stream = parsed(self._messages(name), table)
+        else:
+            reader = self._spark.readStream.option("maxFilesPerTrigger", FILES_AT_ONCE)
+            stream = lines(reader, self._source.directory / name, table)
         kept, aside = self._folder / "rows" / name, self._folder / QUARANTINE / name
 
         def keep(batch: DataFrame, number: int) -> None:
             batch.persist(StorageLevel.DISK_ONLY)  # parsed once, written twice
-            rows = whole(batch).select(*table.schema.names)
-            rows.write.mode("overwrite").parquet(url(kept / f"batch={number}"))
-            set_aside(batch).write.mode("overwrite").parquet(url(aside / f"batch={number}"))
+            if not batch.isEmpty():  # messages of other tables
+                rows = whole(batch).select(*table.schema.names)
+                rows.write.mode("overwrite").parquet(url(kept / f"batch={number}"))
+                set_aside(batch).write.mode("overwrite").parquet(url(aside / f"batch={number}"))
             batch.unpersist()
 
         query = (
@@ -187,7 +210,29 @@ class Follower:
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if SLOW in str(error):
+                raise InputError(SLOW) from error
+            if self._is_stream:
+                self._check()
+            raise
+
+    def _messages(self, name: str) -> DataFrame:
+        """Return the lines of a table in the stream of a broker, each with its offset as the name of its file."""
+        self._check()
+        found = self._spark.readStream.format("leveret").options(**self._options).load()
+        wanted = found.filter(F.col("properties.type") == name)
+        return wanted.select(F.col("body").alias("value"), F.col("offset").cast("string").alias(FILE))
+
+    def _check(self) -> None:
+        """Raise InputError if the stream cannot be read now."""
+        from leveret.spark import LeveretDataSource  # noqa: PLC0415 - files need no AMQP
+
+        if obstacle := LeveretDataSource.obstacle(self._options):
+            raise InputError(obstacle)
+        self._spark.dataSource.register(LeveretDataSource)
 
 
 def _folded(rows: DataFrame, table: Table) -> DataFrame:

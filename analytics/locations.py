@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _FILE: Final = re.compile(r"file:(?://)?(?=/)", re.IGNORECASE)
+_BROKER: Final = re.compile(r"amqps?:", re.IGNORECASE)
 _WILD: Final = re.compile(r"[*?{}\[\]\\]")  # glob characters of paths, which a backslash escapes
 _LINES_OF_PARQUET: Final = 64
 """Bytes of lines for each byte of Parquet that `compact` makes of them: 70 for a day of 30 queues."""
@@ -44,6 +45,11 @@ def parse(text: str) -> Location:
     if local := _FILE.match(text):
         return Path(text[local.end() :])
     return Remote(text) if _URL.match(text) else Path(text)
+
+
+def is_broker(place: Location | None) -> bool:
+    """Return whether a location is a broker, whose telemetry is a stream."""
+    return isinstance(place, Remote) and _BROKER.match(place.url) is not None
 
 
 def url(place: Location) -> str:

@@ -294,29 +294,33 @@ def _seen(found: Sequence[Row]) -> Seen:
 
 
 def lines(reader: DataFrameReader | DataStreamReader, folder: Location, table: Table) -> DataFrame:
-    """Return every line of a table's files, parsed and checked.
+    """Return every line of a table's files, parsed and checked as `parsed` does."""
+    # A stream does not detect partition directories by itself if the path has glob characters.
+    placed = reader.option("basePath", url(folder))
+    text = placed.text(source(folder), lineSep="\n", pathGlobFilter="*.jsonl")
+    return parsed(text.select("*", F.col("_metadata.file_path").alias(FILE)), table)
+
+
+def parsed(text: DataFrame, table: Table) -> DataFrame:
+    """Return every line of a table, parsed and checked: `value` of `text`, which has the name of its file as `FILE`.
 
     Lines are read as text and parsed by an expression, not by Spark's JSON reader: that one reads only the columns that
     a query uses, and accepts or rejects a line by those.
 
     Returns:
         The table's columns, `dt` and `hour` if there are such directories, and `REASON`: the reason why the line is
-        invalid, null if it is valid. An invalid line has `LINE`, at most `LONGEST` characters of it, and `FILE`, the
-        name of its file.
+        invalid, null if it is valid. An invalid line has `LINE`, at most `LONGEST` characters of it, and `FILE`.
     """
-    # A stream does not detect partition directories by itself if the path has glob characters.
-    placed = reader.option("basePath", url(folder))
-    text = placed.text(source(folder), lineSep="\n", pathGlobFilter="*.jsonl")
     place = [name for name in PLACE if name in text.columns]
     is_short = F.octet_length("value") < LONGEST
 
-    def parsed(line: Column) -> Column:
+    def row_of(line: Column) -> Column:
         return F.from_json(line, table.read_schema, JSON_OPTIONS)
 
     # A line without any JSON has no row, not even a corrupt one.
-    row = F.coalesce(parsed(F.when(is_short, F.col("value"))), parsed(F.lit("{")))
+    row = F.coalesce(row_of(F.when(is_short, F.col("value"))), row_of(F.lit("{")))
     once = text.select(
-        F.col("_metadata.file_path").alias(FILE),
+        FILE,
         F.when(is_short, F.col("value")).otherwise(F.substring("value", 1, LONGEST)).alias(LINE),
         *place,
         # inline: stops uses of the columns from being pushed down to the line, where each would parse it again. Without

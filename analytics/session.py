@@ -3,6 +3,7 @@
 import contextlib
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -117,6 +118,7 @@ def session(
             sharing = java.shared_classes(home, found, Path(pyspark.__file__).with_name("jars"))
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise the first one in the path
         if CONFIGURED not in os.environ:
             # Options that the user sets in another of Spark's ways are applied after these.
             os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")

@@ -9,7 +9,7 @@ theirs, which it does once theirs is in its log. Those of a batch that was not f
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -67,6 +67,15 @@ class LeveretDataSource(DataSource):
     def name(cls) -> str:
         """Return the name of the format."""
         return "leveret"
+
+    @classmethod
+    def obstacle(cls, options: Mapping[str, str]) -> str:
+        """Return the reason why a stream cannot be read now, given the options of `readStream`; '' if it can be."""
+        try:
+            Stream(SourceOptions.of(options, is_stream=True)).watch(0).close()
+        except (ClientError, OptionError) as error:
+            return str(error)
+        return ""
 
     def schema(self) -> str:
         """Return the columns of a source, as DDL."""

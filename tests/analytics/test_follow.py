@@ -1,15 +1,21 @@
 import json
 import shutil
+import signal
+import time
 
 import pytest
+from processes.running import channel_to, serving
 from samples.made_rows import START, Made, histogram, row
 
-from leveret.analytics import anomalies, churn, latency
+from leveret.analytics import anomalies, churn, follow, latency
 from leveret.analytics.folding import LONGEST_MS, RECENT_MS, SPANS, fold
 from leveret.analytics.follow import DONE, FOLLOWED, Follower, remove_replaced, stored
+from leveret.analytics.locations import Remote
+from leveret.analytics.reading import Input, InputError
 from leveret.analytics.running import about
 from leveret.analytics.schemas import tables
 from leveret.analytics.series import clocks, last, steps
+from leveret.broker.export.tables import TELEMETRY
 
 HOURS = 9
 EVERY = 60
@@ -232,6 +238,43 @@ def test_a_kill_before_a_batch_was_recorded_counts_no_row_twice(spark, tmp_path)
     data = Follower(spark, source, output).catch_up(["latency_hist"])
 
     assert (1, 1) == (samples(data), sum(data.counted["latency_hist"].aside.values()))
+
+
+def caught_up(follower, names):
+    """Return all rows so far, in the next round if the machine is busy."""
+    while True:
+        try:
+            return follower.catch_up(names)
+        except InputError as error:
+            if follow.SLOW != str(error):
+                raise
+
+
+def test_a_broker_on_another_machine_is_followed_by_its_stream(spark, tmp_path):
+    """Its rows are the first ones of the broker's files, each once over two rounds; without a broker it says why."""
+    names = ("queue_interval", "event")
+    settings = {"export.dir": tmp_path / "in", "export.stream_vhost": "/", "export.interval": "1s"}
+    with serving(tmp_path, settings=settings) as running:
+        host, port = running.address
+        follower = Follower(spark, Remote(f"amqp://guest:guest@{host}:{port}/"), tmp_path / "out", batches=2)
+        for queue, wanted in (("first", names[:1]), ("second", names)):
+            with channel_to(running.address) as channel:
+                channel.queue_declare(queue)
+            end = time.monotonic() + 60
+            while not any(queue in path.read_text() for path in tmp_path.glob("in/queue_interval/*/*/*/.q*")):
+                assert time.monotonic() < end
+            found = caught_up(follower, wanted)
+        running.stopped_by(signal.SIGTERM)
+    written = Input(spark, tmp_path / "in", tmp_path / "files")
+
+    for name in names:
+        rows, of_files = (each.table(name).sort("mono_us").collect() for each in (found, written))
+        assert rows == of_files[: len(rows)]
+        assert not found.counted[name].aside
+    assert "second" in {row["name"] for row in rows if row["kind"] == "queue_created"}
+    with pytest.raises(InputError, match="Connection refused"):
+        follower.catch_up(names)
+    assert TELEMETRY == follow.TELEMETRY
 
 
 def test_spans_grow_with_age():
