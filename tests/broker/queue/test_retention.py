@@ -1,5 +1,6 @@
 """Acked messages are retained, in the commit of their acks; others are not."""
 
+import logging
 from collections.abc import Iterator
 from math import inf
 
@@ -500,6 +501,29 @@ def test_what_a_policy_no_longer_retains_is_gone_after_a_start(disk):
     assert retained(disk[0]) is None
     with disk[0].disk.environment.store.env.begin() as txn:
         assert 0 == txn.stat(disk[0].disk.environment.store.db["blocks"])["entries"]
+
+
+@pytest.mark.parametrize("end", ["restarted", "killed"])
+def test_what_a_transient_queue_retained_is_removed_at_the_start(disk, end, caplog):
+    """Its messages are on disk while it is, and go with it: the next start says so, and leaves nothing there."""
+    client = Client(disk[0])
+    client.send(queue_declare("q", arguments=RETAIN))
+    consume(client, b"1", b"large" * 2000)
+    disk[0].commit()
+    with disk[0].disk.environment.store.env.begin() as txn:
+        assert 0 < txn.stat(disk[0].disk.environment.store.db["blocks"])["entries"]
+    disk[0] = getattr(disk[0], end)()
+
+    assert "q" not in disk[0].vhosts["/"].queues
+    warning = (
+        "leveret.storage",
+        logging.WARNING,
+        "storage: removing messages of 1 queues that no longer exist",
+    )
+    assert warning in caplog.record_tuples
+    with disk[0].disk.environment.store.env.begin() as txn:
+        tables = disk[0].disk.environment.store.db
+        assert (0, 0) == (txn.stat(tables["blocks"])["entries"], txn.stat(tables["bodies"])["entries"])
 
 
 def test_very_many_acks_are_retained_in_steps(node):
