@@ -291,6 +291,8 @@ def facts_of(queue: Queue, peeked: Peeked, now: float, wall: int) -> MessageFact
     """Return a message of a queue as conditions see it, at `now` (seconds) and `wall` (ms since the epoch)."""
     came = queue.backing.came_before(peeked.seq_id)
     held = None if came is None else max(0.0, now - came)
+    if peeked.came:
+        held = max(0, wall - peeked.came) / 1000
     counts = delivery_counts(queue, peeked)
     waits = queue.waiting.get(peeked.seq_id)
     due = None if waits is None else waits[0]

@@ -103,6 +103,7 @@ class Peeked(NamedTuple):
     redelivered: bool  # whether the next delivery will be marked as redelivered
     expires: int  # time at which it expires (epoch ms), 0 for never
     returns: int = 0  # its count from before the start, until the queue takes it over (`take_returns`)
+    came: int = 0  # time at which it was appended to its stream (epoch ms), 0 if it is in none
 
 
 class Look(NamedTuple):

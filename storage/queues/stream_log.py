@@ -500,7 +500,7 @@ class StreamLog(AppendOnly, Looks):
         if self.is_beside:
             return peeked
         copy = Copies(self._dress).copy(peeked.seq_id, peeked.message.address, peeked.message.content)
-        return peeked._replace(message=message_of_copy(copy), expires=0)
+        return peeked._replace(message=message_of_copy(copy), expires=0, came=peeked.expires)
 
     def _parts(self) -> tuple[Part | None, ...]:
         return None, Part(self._tail.between)

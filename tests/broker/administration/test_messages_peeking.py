@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node
+from doubles.fakes import Client, DiskNode, Node, queue_declare
 
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
 from leveret.broker.administration.messages import MOST_MESSAGES, Found, MessageView, Wanted
@@ -49,6 +49,30 @@ def part_of(node: Node, queue: str = "q", *, reads: bool = True, **wanted: Any) 
             return stopped.value
         assert reads or need is None
         answer = None if need is None else need()
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk", "after a kill"])
+def test_messages_of_a_stream_are_found_by_offset_and_time(kind, tmp_path):
+    """The time of each is that of its append, exactly, also after the broker was killed; see docs/filters.md."""
+    node = Node() if kind == "memory" else DiskNode(tmp_path / "data")
+    client = Client(node)
+    client.send(queue_declare("s", durable=True, arguments={"x-queue-type": ("longstr", "stream")}))
+    for number in range(6):
+        client.publish("s", b"%d" % number, delivery_mode=2)
+        node.pass_time(1000)
+        if isinstance(node, DiskNode):
+            node.commit()
+    if kind == "after a kill":
+        node = node.killed()
+
+    for where, wanted in (
+        ("headers.x-stream-offset >= 4", b"45"),
+        ("age > 3.5s", b"012"),
+        ("age < 2.5s and headers.x-stream-offset < 5", b"4"),
+    ):
+        assert wanted == b"".join(each.body for each in peek(node, "s", where=where))
+    if isinstance(node, DiskNode):
+        node.disk.close()
 
 
 def with_queue() -> tuple[Node, Client]:
