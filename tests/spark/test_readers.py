@@ -360,6 +360,20 @@ def test_a_batch_that_is_written_again_is_in_the_queue_once(broker):
     assert collections.Counter(bodies) == taken(broker.url, out)
 
 
+def test_a_batch_that_is_written_again_is_in_a_stream_once(broker):
+    """The exchange before the stream knows the ids of the rows."""
+    out, exchange = declared(broker.url, STREAM), uuid.uuid4().hex
+    with channel(broker.url) as on:
+        on.exchange_declare(exchange, "fanout", durable=True, arguments=DEDUPLICATED)
+        on.queue_bind(out, exchange)
+
+    writer(broker.url, exchange=exchange).write(rows(numbers(20)))
+    writer(broker.url, exchange=exchange).write(rows(numbers(30)))
+
+    reader = source(broker.url, stream=out).reader(BODY)
+    assert numbers(30) == bodies_of(reader, reader.partitions())
+
+
 def test_a_broker_that_restarts_between_two_writes_gets_all_rows(broker, monkeypatch):
     """The connection is replaced, and what was not confirmed is published again."""
     out = declared(broker.url, DEDUPLICATED)
