@@ -148,10 +148,9 @@ class Follower:
                 yield Line()
             elif isinstance(item, int):
                 yield Line(lost=item)
-            elif self._matches(MessageFacts(item.message)):
-                view = view_of(
-                    item.message, octets=self._wish.octets, state="published", queues=tuple(item.queues)
-                )
+            elif self._matches(MessageFacts(item.message, now=item.time, due=item.due)):
+                queues, octets = tuple(item.queues), self._wish.octets
+                view = view_of(item.message, octets=octets, state="published", queues=queues, due=item.due)
                 left = None if left is None else left - 1
                 yield Line(item, view)
             else:

@@ -192,6 +192,8 @@ def _say(target: Target, text: str) -> None:
 def _line(message: Mapping[str, Any]) -> str:
     time = datetime.fromtimestamp(message["time"] / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
     queues = ", ".join(message["routed_queues"]) or "(no queue)"
+    if message.get("due"):
+        queues += f", held until {moment(message['due'])}"
     body = body_of(message)
     shown = printable(body[: BODY + 1])
     if len(body) > BODY or message["truncated"]:

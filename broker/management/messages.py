@@ -342,8 +342,8 @@ LINES = "application/x-ndjson"
 def tail(call: Call, vhost: str, exchange: str) -> Answer:
     """Messages as they are published to an exchange, until the reader leaves: lines of JSON, of which
     empty ones mean nothing. `lost` is a number of messages that a slow reader has missed, `end` a
-    reason why there are no more. Dead letters, and messages from other exchanges, are shown, too;
-    publishers do not wait.
+    reason why there are no more. `due` is the time until which a queue holds the message. Dead letters, and
+    messages from other exchanges, are shown, too; publishers do not wait.
     """
     query = call.query
     is_base64 = is_base64_asked(query)
@@ -386,6 +386,7 @@ def _published(
         "exchange": json_text(view.exchange),
         "routing_key": json_text(view.routing_key),
         "routed_queues": [json_text(name) for name in view.queues],
+        "due": view.due,
         "user": json_text(published.user) or None,
         "connection": published.connection or None,
         "channel": published.channel or None,

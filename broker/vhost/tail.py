@@ -32,11 +32,15 @@ EVERYTHING = "#"
 
 
 class Published(NamedTuple):
-    """A message as it was published; user and connection are '' and the channel 0 for the broker itself."""
+    """A message as it was published; user and connection are '' and the channel 0 for the broker itself.
+
+    `due` is the time (epoch ms) until which a queue holds it, the latest of several; None if none does.
+    """
 
     time: int
     message: Message
     queues: list[str]
+    due: int | None
     user: str
     connection: str
     channel: int
@@ -115,7 +119,9 @@ class Tail(ExchangeTap):
                 items.append(1)
             return
         names = names_of(self._router, queues)
-        items.append(Published(self._clock(), message, names, user, connection, channel))
+        holds = filter(None, [getattr(each, "hold", None) for each in queues])  # a delay line has none
+        due = max([hold.due_of(message) for hold in holds], default=0) or None
+        items.append(Published(self._clock(), message, names, due, user, connection, channel))
         self._octets += len(message.content)
         if self._on_arrival is not None:
             on_arrival, self._on_arrival = self._on_arrival, None

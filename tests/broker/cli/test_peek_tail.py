@@ -85,6 +85,20 @@ def test_messages_are_shown_as_they_are_published(running):
     ] == [" ".join(line.split()[1:]) for line in lines]
 
 
+def test_the_time_of_a_held_message_is_shown(running):
+    """It is beside the queues, in UTC."""
+    with channel_to(running.address) as channel:
+        channel.queue_declare("later", arguments={"x-allow-hold": True})
+        tailing = Tailing(running, "amq.default", "later", "-n", "1")
+        properties = pika.BasicProperties(headers={"x-deliver-at": 4_102_444_800_000})
+        channel.basic_publish("", "later", b"x", properties)
+        _, lines, _ = tailing.rest()
+
+    assert ["later later, held until 2100-01-01T00:00:00Z 1 x"] == [
+        " ".join(each.split()[1:]) for each in lines
+    ]
+
+
 def test_it_ends_cleanly_when_it_is_interrupted(running):
     """Ctrl-C ends it with code 0, and the broker forgets it; the default exchange has its publishes, too."""
     tailing = Tailing(running, "amq.default")

@@ -88,6 +88,19 @@ def test_the_default_exchange_is_tailed(client):
     assert [(b"one", ["q"]), (b"two", [])] == taken(made)
 
 
+def test_the_time_of_a_held_message_is_told(client):
+    """It is the time until which a queue holds it; a queue that holds none of its messages tells no time."""
+    client.declare("later", arguments={"x-allow-hold": ("bool", True)})
+    made = tail(client, "")
+    for queue in ("later", "q"):
+        client.publish(queue, b"x", headers={"x-delay": ("long", 5000)})
+    client.publish("later", b"x")
+
+    dues = [item.due for item in iter(made.take, None) if not isinstance(item, int)]
+    assert [client.node.wall_clock() + 5000, None, None] == dues
+    assert 1 == client.node.vhosts["/"].queues["later"].held_count
+
+
 def test_dead_letters_are_kept(client):
     """They come by the dead letter exchange, with the key of the queue."""
     letters: Table = {
