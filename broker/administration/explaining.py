@@ -31,7 +31,6 @@ from leveret.broker.administration.route_explanation import (
     counted,
     lines_of_publish,
     matching_bindings,
-    moment,
     named,
     route_of,
 )
@@ -40,7 +39,7 @@ from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
-from leveret.broker.errors import resource
+from leveret.broker.errors import moment, resource
 from leveret.broker.queue.arguments import HEADER, ID_KEYS
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue

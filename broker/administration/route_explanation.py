@@ -1,7 +1,6 @@
 """The way of a message from an exchange to its queues, each step with the bindings that match."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
@@ -9,6 +8,7 @@ from leveret.broker.administration.definitions_document import plain_arguments
 from leveret.broker.administration.messages import Steps
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import Table
+from leveret.broker.errors import moment
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics.queue_health import needs_consumer, refusal
 from leveret.broker.vhost.publish_route import PropertyDemands
@@ -191,11 +191,6 @@ def _reached(queue: Queue, way: list[str], delay: int) -> dict[str, Any]:
         "refuses": refusal(queue),
         "paused": queue.is_paused,
     }
-
-
-def moment(milliseconds: int) -> str:
-    """Return a time since the epoch, in UTC."""
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -7,7 +7,8 @@ import click
 
 from leveret.broker.cli.ctl.output import duration
 from leveret.broker.cli.entry import Group, examples
-from leveret.broker.cli.target import Target, moment, table, with_target
+from leveret.broker.cli.target import Target, table, with_target
+from leveret.broker.errors import moment
 
 COLUMNS: Final = {
     "vhost": "vhost", "exchange": "exchange", "queue": "queue", "deduplicate": "id", "mode": "mode", "for": "for",

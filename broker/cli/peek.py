@@ -10,16 +10,8 @@ import msgspec
 
 from leveret.broker.cli.ctl.output import duration, printable
 from leveret.broker.cli.entry import examples
-from leveret.broker.cli.target import (
-    BODY,
-    Target,
-    body_of,
-    moment,
-    narrowed,
-    table,
-    with_target,
-    with_where,
-)
+from leveret.broker.cli.target import BODY, Target, body_of, narrowed, table, with_target, with_where
+from leveret.broker.errors import moment
 
 KEY = 24  # width of the columns of routing keys and queues
 COLUMNS = {

@@ -3,7 +3,6 @@
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import click
@@ -78,13 +77,6 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> list
     """Return rows as aligned lines below the headings of the columns; those that are empty in all rows are left out."""
     shown = {name: heading for name, heading in columns.items() if any(row.get(name) for row in rows)}
     return aligned([[*shown.values()], *[[printable(row.get(name, "")) for name in shown] for row in rows]])
-
-
-def moment(milliseconds: int | None) -> str:
-    """Return a time in milliseconds since the epoch, in UTC; '' for None."""
-    if milliseconds is None:
-        return ""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def body_of(message: Mapping[str, Any]) -> str:

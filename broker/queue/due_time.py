@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from leveret.broker.amqp.properties import headers_in
 from leveret.broker.amqp.tables import INTEGERS, Field, Table, split_fields
+from leveret.broker.errors import YEAR_10000
 from leveret.exchanges.delayed import HEADER, delay_of, due_headers
 
 DELIVER_AT, DELAY = "x-deliver-at", HEADER
@@ -18,7 +19,6 @@ NOTHING: Field = ("void", None)
 _NUMBERS = INTEGERS | {"double", "float"}
 LATEST = 2**63 - 1  # the latest time (epoch ms) of a held message
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_YEAR_10000 = 253_402_300_800_000
 _MILLISECONDS = 100_000_000_000
 """Numbers from this on are milliseconds (since March 1973), lower ones are seconds (until the year 5138)."""
 
@@ -67,7 +67,7 @@ def with_time(headers: Table, to: int, *, named: str | None, own: bool) -> Table
     if kind == "timestamp" or (kind == "longstr" and _is_number(value) and float(value) < _MILLISECONDS):
         told: object = to // 1000 if kind == "timestamp" else str(to / 1000)
     elif kind == "longstr":
-        has_year = not _is_number(value) and to < _YEAR_10000
+        has_year = not _is_number(value) and to < YEAR_10000
         told = datetime.fromtimestamp(to / 1000, UTC).isoformat() if has_year else str(to)
     elif kind not in _NUMBERS:  # another header had the time, before the settings changed
         return headers

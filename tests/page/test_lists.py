@@ -214,6 +214,18 @@ def test_the_line_of_a_message_tells_its_death_or_its_time(page):
     page.tab.wait_for_selector("button:has-text('Release…')")
 
 
+def test_a_time_beyond_all_calendars_is_its_year(page):
+    """In the list of queues, on the page of the queue, and at the message."""
+    hold(page, "later", 2**62)
+    page.open("held")
+    page.tab.wait_for_selector("tr:has-text('later') td:has-text('year 146140482')")
+    page.open("queues/%2F/later")
+    page.tab.wait_for_selector("dd:has-text('1, the next until year 146140482')")
+    page.tab.wait_for_selector("text=from year 146140482 to year 146140482")
+    page.open("queues/%2F/later?tab=messages")
+    page.tab.wait_for_selector("details.message > summary >> text=/due year 146140482/")
+
+
 def test_clients_have_the_names_that_they_give_themselves(page):
     """The page of a connection has it as its title; channels and consumers name it, too."""
     publish(page.broker, "work")

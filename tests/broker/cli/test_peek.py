@@ -10,7 +10,8 @@ from processes.running import Running, channel_to, serving
 
 from leveret.broker.cli import entry
 from leveret.broker.cli.ctl.output import duration, printable, printable_lines
-from leveret.broker.cli.target import moment, table
+from leveret.broker.cli.target import table
+from leveret.broker.errors import moment
 
 
 @pytest.fixture(scope="module")

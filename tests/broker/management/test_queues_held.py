@@ -71,6 +71,13 @@ def test_held_messages_are_looked_at(node):
     assert (0, 20, 1000) == (row["messages"], row["messages_delayed"], row["next_due"] - node.wall_clock())
 
 
+def test_a_message_held_beyond_all_calendars_is_explained(node):
+    """A time that no calendar has is told by its year."""
+    act(node, "reschedule", to=2**62, limit=1)
+    found = Api(node, OPERATOR).get("leveret/explain/message/%2F/q/20?state=held")
+    assert "the queue holds it until year 146140482" in found["lines"]
+
+
 def test_a_rescheduled_message_is_delivered_at_its_new_time(node):
     """The time of chosen messages changes, wherever they are; a time that has passed releases them."""
     to = node.wall_clock() + 60_000

@@ -24,7 +24,7 @@ test("numbers are short, and sizes and times have units", () => {
   assert.deepEqual([latency(900), latency(1500), latency(25000), latency(2e6), latency(null)], ["900 µs", "1.5 ms", "25 ms", "2.0 s", "–"]);
   assert.deepEqual([percent(1, 3), percent(1, 0)], ["33 %", "–"]);
   assert.deepEqual([counted(1, "queue"), counted(2, "queue"), counted(2, "policy")], ["1 queue", "2 queues", "2 policies"]);
-  assert.deepEqual([utc(0), utc(NaN)], ["1970-01-01 00:00:00 UTC", ""]);
+  assert.deepEqual([utc(0), utc(NaN), utc(2 ** 62)], ["1970-01-01 00:00:00 UTC", "", "year 146140482"]);
 });
 
 test("an address has any name, and is read back", () => {

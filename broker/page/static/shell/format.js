@@ -94,7 +94,7 @@ export function latency(microseconds) {
  */
 export function moment(milliseconds) {
   const time = new Date(milliseconds);
-  if (Number.isNaN(time.getTime())) return "–";
+  if (Number.isNaN(time.getTime())) return utc(milliseconds) || "–";
   return time.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long", hour12: false });
 }
 
@@ -118,7 +118,8 @@ export function zone() {
  */
 export function utc(milliseconds) {
   const time = new Date(milliseconds);
-  return Number.isNaN(time.getTime()) ? "" : `${time.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+  if (Number.isNaN(time.getTime())) return Number.isFinite(milliseconds) ? `year ${1970 + Math.floor(milliseconds / 31_556_952_000)}` : "";
+  return `${time.toISOString().slice(0, 19).replace("T", " ")} UTC`;
 }
 
 /**

@@ -87,6 +87,7 @@ export function chips({ features, confirm_mode: mode }, most = Infinity) {
  */
 export function time(milliseconds) {
   if (!milliseconds) return h("span", null, "–");
+  if (Number.isNaN(new Date(milliseconds).getTime())) return h("span", null, moment(milliseconds));
   return h("time", { datetime: new Date(milliseconds).toISOString(), title: utc(milliseconds) }, moment(milliseconds));
 }
 
