@@ -7,7 +7,6 @@ failed, this one disconnects its clients without a reply, and refuses further ca
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable
 from functools import partial
 from itertools import chain
 from math import inf
@@ -278,7 +277,8 @@ class EmbeddedServer(Server):
         Both in nanoseconds of the time source.
         """
         following = self.loop.ticks.next_due * _TICK
-        if any(map(_may_time_out, self._channels())):
+        connections = self.clients.connections
+        if any(map(_may_time_out, chain.from_iterable(each.channels.values() for each in connections))):
             following = min(following, (elapsed // SECOND + 1) * SECOND)
         return max(following, elapsed)
 
@@ -310,9 +310,6 @@ class EmbeddedServer(Server):
 
     def _beating(self) -> list[Connection]:
         return [each for each in self.clients.connections if each.heartbeat and each.state == OPEN]
-
-    def _channels(self) -> Iterable[Channel]:
-        return chain.from_iterable(each.channels.values() for each in self.clients.connections)
 
     # -- what is under way ------------------------------------------------------------------------------------------
 

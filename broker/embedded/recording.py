@@ -201,7 +201,7 @@ def check_published(
     found = sum(
         wanted in {None, message.body}
         and routing_key in {None, message.routing_key}
-        and (headers is None or all(_has(message, name, value) for name, value in headers.items()))
+        and (headers or {}).items() <= message.headers.items()
         for message in messages
     )
     if times is None and found:
@@ -256,7 +256,3 @@ def shown(message: MessageView) -> str:
     state = f"{message.state}{', redelivered' if message.redelivered else ''}"
     headers = f" {message.headers}" if message.headers else ""
     return f"{state}: {message.exchange!r} -> {message.routing_key!r} {body!r}{headers}"
-
-
-def _has(message: MessageView, name: str, value: Any) -> bool:
-    return name in message.headers and bool(message.headers[name] == value)

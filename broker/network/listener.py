@@ -24,6 +24,7 @@ from leveret.broker.connection.publish_limits import Bucket
 from leveret.broker.network import socket_state
 from leveret.broker.network.proxy_protocol import LONGEST, Header, MalformedHeaderError, parse
 from leveret.broker.process.shares import Shares, origin
+from leveret.broker.scheduling.loop import resolve
 
 if TYPE_CHECKING:
     from leveret.broker.tls.credentials import Credentials
@@ -311,16 +312,11 @@ async def read_header(sock: socket.socket, seconds: float) -> Header | None:
 async def _readable(sock: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     arrived: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(sock, _resolve, arrived)
+    loop.add_reader(sock, resolve, arrived, None)
     try:
         await arrived
     finally:
         loop.remove_reader(sock)
-
-
-def _resolve(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _name_of(sock: socket.socket) -> tuple[str, str]:

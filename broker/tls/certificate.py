@@ -3,7 +3,8 @@
 `cryptography` reads them; it is loaded when there is a certificate to read, because that takes long.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -54,34 +55,39 @@ class CertificateFacts(NamedTuple):
         return f"{self.begins:{_TIME}} - {self.ends:{_TIME}}"
 
 
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - a client's certificate may contain anything
+        raise CertificateError(str(error)) from None
+
+
+@_readable()
 def facts_of(der: bytes) -> CertificateFacts:
     """Return the facts of a certificate in DER. Raises CertificateError."""
     return _facts(_read(der))
 
 
+@_readable()
 def facts_of_file(pem: bytes) -> CertificateFacts:
     """Return the facts of the first certificate in a PEM file. Raises CertificateError."""
     from cryptography import x509  # noqa: PLC0415 - see above
 
-    try:
-        return _facts(x509.load_pem_x509_certificate(pem))
-    except Exception as error:  # noqa: BLE001 - a client's certificate may contain anything
-        raise CertificateError(str(error)) from None
+    return _facts(x509.load_pem_x509_certificate(pem))
 
 
+@_readable()
 def login_name(der: bytes, login: CertificateLogin) -> str:
     """Return the name of the user in a client's certificate; '' if it has none. Raises CertificateError."""
     certificate = _read(der)
-    try:
-        if login.source == "distinguished_name":
-            return distinguished_name(certificate.subject)
-        if login.source == "common_name":
-            return ",".join(
-                str(each.value) for each in certificate.subject if each.oid.dotted_string == _COMMON_NAME
-            )
-        names = list(_alternative_names(certificate, login.san_type))
-    except Exception as error:  # noqa: BLE001 - a client's certificate may contain anything
-        raise CertificateError(str(error)) from None
+    if login.source == "distinguished_name":
+        return distinguished_name(certificate.subject)
+    if login.source == "common_name":
+        return ",".join(
+            str(each.value) for each in certificate.subject if each.oid.dotted_string == _COMMON_NAME
+        )
+    names = list(_alternative_names(certificate, login.san_type))
     return names[login.san_index] if login.san_index < len(names) else ""
 
 
@@ -137,21 +143,15 @@ def _string_in(der: bytes) -> str:
 
 
 def _facts(certificate: "x509.Certificate") -> CertificateFacts:
-    try:
-        return CertificateFacts(
-            distinguished_name(certificate.subject),
-            distinguished_name(certificate.issuer),
-            certificate.not_valid_before_utc.astimezone(UTC),
-            certificate.not_valid_after_utc.astimezone(UTC),
-        )
-    except Exception as error:  # noqa: BLE001 - a client's certificate may contain anything
-        raise CertificateError(str(error)) from None
+    return CertificateFacts(
+        distinguished_name(certificate.subject),
+        distinguished_name(certificate.issuer),
+        certificate.not_valid_before_utc.astimezone(UTC),
+        certificate.not_valid_after_utc.astimezone(UTC),
+    )
 
 
 def _read(der: bytes) -> "x509.Certificate":
     from cryptography import x509  # noqa: PLC0415 - see above
 
-    try:
-        return x509.load_der_x509_certificate(der)
-    except Exception as error:  # noqa: BLE001 - a client's certificate may contain anything
-        raise CertificateError(str(error)) from None
+    return x509.load_der_x509_certificate(der)
