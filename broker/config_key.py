@@ -9,8 +9,8 @@ from typing import Literal
 import msgspec
 
 Kind = Literal[
-    "", "address", "amount", "backend", "bool", "choice", "duration", "file", "fraction", "int", "limit", "listener",
-    "moment", "path", "seconds", "size", "string", "user",
+    "", "address", "amount", "backend", "bool", "brokers", "choice", "duration", "file", "fraction", "int", "limit",
+    "listener", "moment", "path", "seconds", "size", "string", "user",
 ]  # fmt: skip
 
 

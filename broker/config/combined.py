@@ -17,7 +17,7 @@ from leveret.broker.config import sections
 from leveret.broker.config.backends import backend_settings
 from leveret.broker.config.keys import Draft, in_order
 from leveret.broker.config.placement import PlacementConfig
-from leveret.broker.config.vhost_processes import EXPERIMENTAL, problems_of as problems_of_placement
+from leveret.broker.config.vhost_processes import problems_of as problems_of_placement, warnings_of
 from leveret.broker.queue.compatibility import QueueCompatibility, short_queue_type
 from leveret.broker.tls.options import VERSIONS, CertificateLogin, HostOptions, TLSOptions, problems_of
 from leveret.broker.vhost.interceptors import Interceptors
@@ -89,11 +89,14 @@ def config_of(draft: Draft) -> sections.Config:
         replication=replication,
         prometheus=prometheus,
         management=management,
-        placement=PlacementConfig(**draft.section("placement"), pins=draft.family("vhosts.process.$name")),
+        placement=PlacementConfig(
+            **draft.section("placement"),
+            pins=draft.family("vhosts.process.$name"),
+            elsewhere=draft.family("vhosts.broker.$name"),
+        ),
     )
     draft.problems += problems_of_placement(found)
-    if found.placement.processes:
-        draft.warnings.append(EXPERIMENTAL)
+    draft.warnings += warnings_of(found.placement)
     return replace(found, warnings=tuple(draft.warnings))
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from leveret.broker.config.values import Listener
 from leveret.broker.config_key import Key
 
 FOLDER: Final = "processes"
@@ -25,3 +26,7 @@ class PlacementConfig(msgspec.Struct, frozen=True):
         "process does everything.")] = 0
     pins: Annotated[Mapping[str, int], Key("vhosts.process.$name", "int", low=1, high=MOST_PROCESSES, own=True,
         doc="Process of a virtual host, from 1; by default a new one gets the process that has the fewest.")] = {}
+    elsewhere: Annotated[Mapping[str, tuple[Listener, ...]], Key("vhosts.broker.$name", "brokers", own=True,
+        doc="Addresses, `host:port` with commas between, of the broker that has a virtual host, such as the nodes of a "
+        "replicated log. Its clients are forwarded to the first that opens their connection (experimental: [how "
+        "to](howto/vhost-processes.md#forward-clients-to-another-broker)).")] = {}

@@ -239,6 +239,7 @@ _KINDS = {
     "path": "path",
     "file": "path or `false`",
     "listener": "address",
+    "brokers": "addresses",
     "moment": "time",
     "backend": "backend",
     "user": "name or `none`",

@@ -287,6 +287,14 @@ def _listener(text: str, _key: Key) -> Listener:
     return Listener(host, int(port))
 
 
+def _brokers(text: str, key: Key) -> tuple[Listener, ...]:
+    """Parse addresses of brokers, with commas between."""
+    found = tuple(_listener(each.strip(), key) for each in text.split(","))
+    if not all(each.host and each.port for each in found):
+        raise ValueError("must be host:port, several with commas between")
+    return found
+
+
 def is_address(host: str) -> bool:
     """Return whether a text is an IP address."""
     try:
@@ -342,6 +350,7 @@ PARSERS: Final[Mapping[str, Callable[[str, Key], object]]] = {
     "path": lambda text, _key: home_expanded(text),
     "file": lambda text, _key: None if text == "false" else home_expanded(text),
     "listener": _listener,
+    "brokers": _brokers,
     "moment": _moment,
     "backend": _backend,
     "user": lambda text, _key: "" if text == "none" else text,

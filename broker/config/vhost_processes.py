@@ -1,6 +1,6 @@
 """Processes for virtual hosts: what does not work together with them, and the configuration of one of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Final
 
@@ -10,9 +10,7 @@ from leveret.broker.config.keys import KEYS
 from leveret.broker.config.placement import FOLDER, PlacementConfig
 from leveret.broker.config.sections import Config
 
-EXPERIMENTAL: Final = (
-    "vhosts.processes: processes for virtual hosts are experimental (docs/howto/vhost-processes.md)"
-)
+_EXPERIMENTAL: Final = "{} is experimental (docs/howto/vhost-processes.md)"
 _FALSE: Final = (
     "shovel.enabled", "event_exchange.enabled", "proxy_protocol",
 )  # fmt: skip
@@ -21,6 +19,7 @@ _UNSET: Final = (
     "export.stream_vhost", "log.file", "log.audit.file", "channel_max_per_node", "cluster_queue_limit",
     "cluster_exchange_limit",
 )  # fmt: skip
+_UNSET_WITH_BROKERS: Final = ("replication.url", "listeners.ssl.*")
 _OF_SEVERAL: Final = {
     "listeners.ssl.*": "tls_listeners",
     "auth_backends.*": "backends.chain",
@@ -30,24 +29,32 @@ _OF_SEVERAL: Final = {
 _FIELDS: Final = {key.name: key.attribute for key in KEYS} | _OF_SEVERAL
 
 
+def warnings_of(wanted: PlacementConfig) -> Iterator[str]:
+    """Yield a sentence about each of these modes that is used."""
+    modes = {"vhosts.processes": wanted.processes, "vhosts.broker": wanted.elsewhere}
+    return (_EXPERIMENTAL.format(mode) for mode, is_used in modes.items() if is_used)
+
+
 def problems_of(config: Config) -> Iterator[str]:
     """Yield a sentence about each setting that would hold for a part of the broker only."""
     wanted = config.placement
+    if wanted.elsewhere:
+        yield from _set_ones(config, _UNSET_WITH_BROKERS, "vhosts.broker")
     if not wanted.processes:
         if wanted.pins:
             name = next(iter(wanted.pins))
             yield f"vhosts.processes is missing: vhosts.process.{name} has no effect without it"
         return
-    usual = Config()
     yield from (f"{key} must be false with vhosts.processes" for key in _FALSE if _value(config, key))
-    yield from (
-        f"{key} cannot be set with vhosts.processes"
-        for key in _UNSET
-        if _value(config, key) != _value(usual, key)
-    )
+    yield from _set_ones(config, _UNSET, "vhosts.processes")
     for name, number in wanted.pins.items():
         if number > wanted.processes:
             yield f"vhosts.process.{name} must be at most vhosts.processes ({wanted.processes})"
+
+
+def _set_ones(config: Config, keys: Iterable[str], mode: str) -> Iterator[str]:
+    usual = Config()
+    return (f"{key} cannot be set with {mode}" for key in keys if _value(config, key) != _value(usual, key))
 
 
 def _value(config: Config, key: str) -> object:

@@ -8,7 +8,7 @@ Source: rabbitmq-server, deps/rabbitmq_prometheus, metrics.md; the size histogra
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from leveret import __version__
 from leveret.broker.counters.histogram import Histogram
@@ -326,6 +326,24 @@ def _log(node: Sampler) -> list[Sample]:
 REPLICATION_INFO = Family(
     "leveret_replication_info", GAUGE, "Name of the replicated log; with replication.url only", ("log",), _log
 )
+
+
+def _forwarded(node: Sampler) -> list[Sample]:
+    forwards = node.broker.forwards
+    if not forwards:
+        return []
+    counts = {"in": forwards.octets_in, "out": forwards.octets_out}
+    return [("", labels_text(("direction",), (each,)), count) for each, count in counts.items()]
+
+
+FORWARDED: Final[tuple[Family, ...]] = (
+    _gauge("leveret_forwarded_connections",
+           "Connections forwarded to the broker of their virtual host; with vhosts.broker only",
+           lambda node: node.broker.forwards.connections if node.broker.forwards else None),
+    Family("leveret_forwarded_bytes_total", COUNTER,
+           "Bytes from clients (in), and to them (out), that were forwarded; with vhosts.broker only",
+           ("direction",), _forwarded),
+)  # fmt: skip
 BUILD = _info("leveret_build_info", GAUGE, "Version of Leveret", {"version": __version__})
 OWN: tuple[Family, ...] = (
     BUILD,
@@ -403,6 +421,7 @@ OWN: tuple[Family, ...] = (
               "backend", lambda n: {name: seconds for name, (_, seconds) in n.broker.auth_counts.items()}),
     *map(_replicated, REPLICATION),
     REPLICATION_INFO,
+    *FORWARDED,
     _by_label("leveret_cpu_seconds_total", COUNTER, "CPU time used by the broker", "mode",
               {"user": "process.user_seconds", "system": "process.system_seconds"}),
 )  # fmt: skip

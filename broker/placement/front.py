@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.broker.auth.users import User
 from leveret.broker.config.config import Config
-from leveret.broker.connection.connection import Connection
-from leveret.broker.connection.handshake import Handshake
 from leveret.broker.connection.state import CLOSED
 from leveret.broker.metadata.recorder import MetadataJournal, octets, text
-from leveret.broker.network.socket_driver import SocketDriver
+from leveret.broker.placement.forwarding import (
+    ForwardingConnection,
+    ForwardingDriver,
+    ForwardingHandshake,
+    ForwardingServer,
+)
 from leveret.broker.placement.messages import (
     Alarmed,
     AnyMessage,
@@ -30,7 +33,6 @@ from leveret.broker.placement.placement import Placement, PlacementError
 from leveret.broker.placement.processes import Processes, ProcessStartError, VHostProcess, check_directory
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.time_source import TimeSource
-from leveret.broker.server.server import Server
 from leveret.broker.server.shutdown import STOP_SECONDS
 from leveret.broker.vhost.vhost import VHost
 
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("leveret.connection")
 
 
-class FrontHandshake(Handshake):
+class FrontHandshake(ForwardingHandshake):
     """A handshake that ends with the hand-over instead of `connection.open-ok`, which the process sends."""
 
     def __init__(self, connection: "FrontConnection") -> None:
@@ -55,7 +57,7 @@ class FrontHandshake(Handshake):
         self._wait(partial(server.when_taken, connection), connection.hand_over)
 
 
-class FrontConnection(Connection):
+class FrontConnection(ForwardingConnection):
     """A client until it is handed over."""
 
     __slots__ = ()
@@ -88,7 +90,7 @@ class FrontConnection(Connection):
         driver.hand_over(process, message)
 
 
-class FrontDriver(SocketDriver):
+class FrontDriver(ForwardingDriver):
     """The driver of such a client."""
 
     connection_class = FrontConnection
@@ -101,7 +103,7 @@ class FrontDriver(SocketDriver):
         self._transport.abort()
 
 
-class FrontServer(Server):
+class FrontServer(ForwardingServer):
     """The front. Its vhosts are empty: they are the names, and the limits, of those of its processes."""
 
     place = "front"

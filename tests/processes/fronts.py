@@ -2,11 +2,15 @@
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pika
+from pamqp import commands, frame
+from pamqp.base import Frame
+from pamqp.header import ContentHeader
 from pika.adapters.blocking_connection import BlockingConnection
 from processes.commands import execute
 from processes.running import Running, children, command, environment, serving
@@ -68,3 +72,47 @@ def ctl(running: Running, *words: str, process: int = 0) -> tuple[int, str]:
 def pid_of(running: Running, process: int) -> int:
     text = (running.data_dir / "processes" / str(process) / "leveret.lock").read_text()
     return int(text.split()[0])
+
+
+def marshalled(method: Frame, channel: int = 0) -> bytes:
+    return frame.marshal(method, channel)
+
+
+def handshake(vhost: str) -> bytes:
+    """Return what a client sends that waits for no answer, as the user `1`."""
+    return (
+        b"AMQP\0\0\x09\x01"
+        + marshalled(commands.Connection.StartOk({}, "PLAIN", "\x001\0one", "en_US"))
+        + marshalled(commands.Connection.TuneOk(2047, 131072, 0))
+        + marshalled(commands.Connection.Open(vhost))
+    )
+
+
+def check_pipelined(address: tuple[str, int], vhost: str, size: int) -> None:
+    """Send a handshake, and more up to the fetch of a message of this size, before the first answer is read."""
+    body = os.urandom(size)
+    parts = [body[at : at + 100_000] for at in range(0, size, 100_000)]
+    octets = b"".join([
+        handshake(vhost),
+        marshalled(commands.Channel.Open(), 1),
+        marshalled(commands.Queue.Declare(queue="pipelined"), 1),
+        marshalled(commands.Basic.Publish(routing_key="pipelined"), 1),
+        frame.marshal(ContentHeader(0, size, commands.Basic.Properties()), 1),
+        *[b"\x03\0\x01" + len(part).to_bytes(4, "big") + part + b"\xce" for part in parts],
+        marshalled(commands.Basic.Get(queue="pipelined", no_ack=True), 1),
+    ])  # fmt: skip
+    with socket.create_connection(address, timeout=30) as client:
+        client.settimeout(30)
+        client.sendall(octets)
+        answers, received = b"", b""
+        names: list[str] = []
+        while len(received) < size:
+            answers += client.recv(1 << 20)
+            while len(answers) >= 8 + (int.from_bytes(answers[3:7], "big") if len(answers) >= 8 else 0):
+                used, _, found = frame.unmarshal(answers)
+                answers = answers[used:]
+                names.append(type(found).__name__)
+                if names[-1] == "ContentBody":
+                    received += found.value
+    assert ["Start", "Tune", "OpenOk", "OpenOk", "DeclareOk", "GetOk", "ContentHeader"] == names[:7]
+    assert body == received

@@ -80,3 +80,18 @@ def test_a_process_has_its_share() -> None:
     assert ((), (), (), None) == (found.listeners, found.users, found.vhosts, found.pid_file)
     assert () == found.limits.default_limits
     assert 0 == found.placement.processes
+
+
+def test_brokers_of_virtual_hosts_are_addresses() -> None:
+    """Several with commas between, each with a port; what goes on without TLS or leads a log forwards nobody."""
+    found = load(settings=["vhosts.broker.a=one:1,[::1]:2"])
+
+    assert ["one:1", "[::1]:2"] == [str(each) for each in found.placement.elsewhere["a"]]
+    assert ["vhosts.broker is experimental (docs/howto/vhost-processes.md)"] == list(found.warnings)
+    for value in ("one", "one:0", ":1", "one:1,"):
+        assert "vhosts.broker.a" in problems(f"vhosts.broker.a={value}")
+    for setting in ("replication.url=postgresql://db/leveret", "listeners.ssl.1=5671"):
+        key = setting.partition("=")[0].replace(".1", ".*")
+        assert f"{key} cannot be set with vhosts.broker" in problems("vhosts.broker.a=one:1", setting)
+    with pytest.raises(ConfigurationError):
+        make_config({"vhosts.broker.a": "one:1"}, None, 0)

@@ -6,7 +6,7 @@ from doubles.fakes import Client, Node
 from grafana.exposition import Scraped
 
 from docs.generate.metrics import render
-from leveret.broker.metrics.aggregates import REPLICATION
+from leveret.broker.metrics.aggregates import FORWARDED, REPLICATION
 from leveret.broker.metrics.sampler import Process
 from leveret.broker.metrics.scrape import aggregated, per_object
 
@@ -31,6 +31,7 @@ def test_the_page_names_what_is_shown():
         "leveret_auth_backend_requests_total",
         *(column.name for column in REPLICATION),
         "leveret_replication_info",
+        *(family.name for family in FORWARDED),
         "leveret_auth_backend_request_seconds_total",
     }
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pika
 import pytest
-from pamqp import commands, frame
-from pamqp.base import Frame
+from pamqp import commands
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import (
     AMQPConnectionError,
@@ -20,7 +19,7 @@ from pika.exceptions import (
     ProbableAccessDeniedError,
     ProbableAuthenticationError,
 )
-from processes.fronts import SETTINGS, connect, ctl, front, is_running, pid_of
+from processes.fronts import SETTINGS, check_pipelined, connect, ctl, front, handshake, is_running, pid_of
 from processes.running import Running, children, serving
 from processes.waiting import wait_until
 
@@ -54,64 +53,11 @@ def test_each_process_has_its_virtual_hosts(tmp_path: Path) -> None:
         assert {"1", "2"} == {each.name for each in (running.data_dir / "processes").iterdir()}
 
 
-def marshalled(method: Frame, channel: int = 0) -> bytes:
-    return frame.marshal(method, channel)
-
-
 @pytest.mark.parametrize("size", [100, 100_000, 3_000_000])
 def test_what_follows_connection_open_is_not_lost(tmp_path: Path, size: int) -> None:
     """A client that waits for no answer gets all of them, however much of what it sent the front had read."""
-    body = os.urandom(size)
-    properties = commands.Basic.Properties()
-    content = [
-        marshalled(commands.Basic.Publish(routing_key="q"), 1),
-        frame.marshal(pamqp_header(len(body), properties), 1),
-        *[b"\x03\0\x01" + len(part).to_bytes(4, "big") + part + b"\xce" for part in parts(body, 100_000)],
-    ]
-    octets = b"".join([
-        b"AMQP\0\0\x09\x01",
-        marshalled(commands.Connection.StartOk({}, "PLAIN", "\x001\0one", "en_US")),
-        marshalled(commands.Connection.TuneOk(2047, 131072, 0)),
-        marshalled(commands.Connection.Open("b")),
-        marshalled(commands.Channel.Open(), 1),
-        marshalled(commands.Queue.Declare(queue="q"), 1),
-        *content,
-        marshalled(commands.Basic.Get(queue="q", no_ack=True), 1),
-    ])  # fmt: skip
-    with front(tmp_path) as running, socket.create_connection(running.address, timeout=30) as client:
-        client.settimeout(30)
-        client.sendall(octets)
-        answers, received = b"", b""
-        names: list[str] = []
-        while len(received) < len(body):
-            answers += client.recv(1 << 20)
-            while True:
-                used, _, found = (
-                    frame.unmarshal(answers) if len(answers) >= 8 and whole(answers) else (0, 0, None)
-                )
-                if not used:
-                    break
-                answers = answers[used:]
-                names.append(type(found).__name__)
-                if names[-1] == "ContentBody":
-                    received += found.value
-
-        assert ["Start", "Tune", "OpenOk", "OpenOk", "DeclareOk", "GetOk", "ContentHeader"] == names[:7]
-        assert body == received
-
-
-def whole(octets: bytes) -> bool:
-    return len(octets) >= 8 + int.from_bytes(octets[3:7], "big")
-
-
-def parts(body: bytes, size: int) -> list[bytes]:
-    return [body[at : at + size] for at in range(0, len(body), size)]
-
-
-def pamqp_header(size: int, properties: commands.Basic.Properties) -> object:
-    from pamqp.header import ContentHeader
-
-    return ContentHeader(0, size, properties)
+    with front(tmp_path) as running:
+        check_pipelined(running.address, "b", size)
 
 
 def test_a_killed_process_takes_its_virtual_hosts_only(tmp_path: Path) -> None:
@@ -276,12 +222,7 @@ def test_a_stopped_process_holds_no_other(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGSTOP)
         try:
             waiting = socket.create_connection(running.address, timeout=30)
-            waiting.sendall(
-                b"AMQP\0\0\x09\x01"
-                + marshalled(commands.Connection.StartOk({}, "PLAIN", "\x001\0one", "en_US"))
-                + marshalled(commands.Connection.TuneOk(2047, 131072, 0))
-                + marshalled(commands.Connection.Open("b"))
-            )
+            waiting.sendall(handshake("b"))
             began = time.monotonic()
             for _ in range(20):
                 connect(running, "a").close()

@@ -1,0 +1,335 @@
+"""Forwards clients of virtual hosts that another broker has, after `connection.open`, octet by octet (driver).
+
+The client's handshake is made here, and then repeated there with what the client has sent, so that each broker checks
+the password itself and neither has to trust the other. Of several addresses the first counts that opens the connection:
+nodes of a replicated log that wait refuse it. Nothing is read of what goes on after that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.broker.amqp.fastpath import FRAME_OVERHEAD, TYPE_METHOD, unpack_frame
+from leveret.broker.config.config import Config
+from leveret.broker.config.values import Listener
+from leveret.broker.connection.connection import Connection
+from leveret.broker.connection.handshake import PROTOCOL_HEADER, Handshake
+from leveret.broker.connection.state import CLOSED
+from leveret.broker.errors import AMQPError, ReplyCode
+from leveret.broker.network.socket_driver import SocketDriver
+from leveret.broker.scheduling.loop import Loop
+from leveret.broker.scheduling.time_source import TimeSource
+from leveret.broker.server.server import Server
+
+if TYPE_CHECKING:
+    from leveret.broker.persistence.data_store import DataStore
+
+log = logging.getLogger("leveret.connection")
+
+OPEN_SECONDS: Final = 3.0  # time for a broker to open the connection of a client
+REDIRECT: Final = "connection.redirect"
+"""Capability of a client that connects to another address itself if the broker tells it."""
+_START, _SECURE, _TUNE = ((10, 10), (10, 20), (10, 30))
+_OF_HANDSHAKE: Final = frozenset({_START, _SECURE, _TUNE})
+"""Class and method of what the other broker sends before it has opened the connection: the client has had these."""
+_MOST_OCTETS: Final = 65536  # maximum octets of those
+
+
+class Upstream(asyncio.Protocol):
+    """The connection to the other broker; `opened` is resolved once that has opened it, or refused to with a reason."""
+
+    def __init__(self, forwards: "Forwards", said: bytes) -> None:
+        self._forwards, self._said = forwards, said
+        self._received = b""  # what is to be sent to the client, or is no frame yet
+        self._transport: Any = None
+        self._driver: ForwardingDriver | None = None
+        self._is_full = False
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say what the client has said."""
+        self._transport = transport
+        self._transport.write(self._said)
+        self._said = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Pass octets on to the client, once the connection is open."""
+        if self._driver is not None:
+            self._forwards.octets_out += len(data)
+            self._driver.pass_on(data)
+            return
+        self._received += data
+        while len(self._received) >= FRAME_OVERHEAD and not self.opened.done():
+            kind, number, length = unpack_frame(self._received, 0)
+            end = length + FRAME_OVERHEAD
+            if end > _MOST_OCTETS:
+                self._transport.abort()
+                return
+            if len(self._received) < end:
+                return
+            ids = int.from_bytes(self._received[7:9], "big"), int.from_bytes(self._received[9:11], "big")
+            if not number and (kind != TYPE_METHOD or ids in _OF_HANDSHAKE):  # or a heartbeat
+                self._received = self._received[end:]
+            else:
+                self.opened.set_result(None)
+                self._transport.pause_reading()  # until the client gets it
+
+    def eof_received(self) -> bool:
+        """Close the connection."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the client's connection, too."""
+        if self._driver is not None:
+            self._driver.upstream_lost()
+        elif not self.opened.done():
+            self.opened.set_exception(exc or ConnectionResetError("it has closed the connection"))
+
+    def pause_writing(self) -> None:
+        """Read nothing more of the client while the other broker does not read."""
+        if self._driver is not None:
+            self._is_full = True
+            self._driver.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read the client again."""
+        if self._is_full and self._driver is not None:
+            self._is_full = False
+            self._driver.resume_reading()
+
+    def begin(self, driver: "ForwardingDriver", unread: bytes) -> None:
+        """Carry the octets of a client from now on, first those that were read behind `connection.open`."""
+        self._driver = driver
+        received, self._received = self._received, b""
+        self.data_received(received)
+        self.send(unread)
+        self._transport.resume_reading()
+
+    def send(self, data: bytes) -> None:
+        """Send octets of the client."""
+        self._forwards.octets_in += len(data)
+        self._transport.write(data)
+
+    def hold(self, *, is_held: bool) -> None:
+        """Read nothing more while the client does not read."""
+        if not self._transport.is_closing():
+            (self._transport.pause_reading if is_held else self._transport.resume_reading)()
+
+    def close_unused(self) -> None:
+        """Close the connection if the client has left meanwhile."""
+        if self._driver is None:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection when everything is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+class Forwards:
+    """The virtual hosts of other brokers, and what is forwarded there."""
+
+    def __init__(self, loop: Loop, elsewhere: Mapping[str, tuple[Listener, ...]]) -> None:
+        self._loop = loop
+        self._elsewhere = dict(elsewhere)
+        self.connections = 0  # that are forwarded now
+        self.octets_in = self.octets_out = 0  # of clients, and to them
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __contains__(self, vhost: str) -> bool:
+        return vhost in self._elsewhere
+
+    def __bool__(self) -> bool:
+        return bool(self._elsewhere)
+
+    def when_found(
+        self, vhost: str, said: bytes, answered: Callable[["Upstream | Listener | str"], object]
+    ) -> None:
+        """Call back with a connection to the broker that has a virtual host, or why there is none.
+
+        `said` is what the client has sent; without it only the address of that broker is found out.
+        """
+        task = asyncio.get_running_loop().create_task(self._find(vhost, said))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._found, answered))
+
+    def _found(
+        self, answered: Callable[["Upstream | Listener | str"], object], done: asyncio.Task[Any]
+    ) -> None:
+        if done.cancelled():
+            return
+        there = done.result()
+        self._loop.run_step("forwarding", partial(answered, there))
+        self._loop.finish_turn()
+        if isinstance(there, Upstream):
+            there.close_unused()
+
+    async def _find(self, vhost: str, said: bytes) -> "Upstream | Listener | str":
+        reasons = []
+        for address in self._elsewhere[vhost]:
+            try:
+                found = await self._opened(address, said)
+            except (OSError, TimeoutError) as error:
+                reasons.append(f"{address}: {str(error) or 'it does not answer'}")
+                continue
+            others = [each for each in self._elsewhere[vhost] if each != address]
+            self._elsewhere[vhost] = (address, *others)  # the first that the next client is given
+            return found
+        return "; ".join(reasons)
+
+    async def _opened(self, address: Listener, said: bytes) -> "Upstream | Listener":
+        upstream = Upstream(self, said)
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                await asyncio.get_running_loop().create_connection(
+                    lambda: upstream, address.host, address.port
+                )
+                if said:
+                    await upstream.opened
+                    return upstream
+        except BaseException:
+            upstream.close()
+            raise
+        upstream.close()
+        return address
+
+    def close(self) -> None:
+        """Look for no broker any more."""
+        for task in self._tasks:
+            task.cancel()
+
+
+class ForwardingHandshake(Handshake):
+    """A handshake that keeps what the client has sent, until the virtual host is known."""
+
+    def __init__(self, connection: "ForwardingConnection") -> None:
+        super().__init__(connection)
+        self._client = connection
+        self._said = [PROTOCOL_HEADER]
+
+    def _method(self, data: bytes, at: int, end: int) -> None:
+        self._said.append(data[at - 7 : end + 1])
+        super()._method(data, at, end)
+
+    def _open(self, method: Any) -> None:
+        connection, vhost = self._client, method.virtual_host
+        server = connection.node
+        assert isinstance(server, ForwardingServer)  # noqa: S101 - it has made the connection
+        if vhost not in server.forwards:
+            super()._open(method)
+            return
+        is_redirected = REDIRECT in connection.capabilities
+        said = b"" if is_redirected else b"".join(self._said)
+        self._said.clear()
+
+        def found(there: Upstream | Listener | str) -> None:
+            if isinstance(there, Upstream):
+                connection.forward(there, vhost)
+                return
+            text = f"virtual host '{vhost}' is at {there}"
+            if not isinstance(there, Listener):
+                log.error(
+                    "connection %s: no broker has opened virtual host '%s': %s", connection.name, vhost, there
+                )
+                text = f"virtual host '{vhost}' is elsewhere, and cannot be reached now"
+            connection.refuse(AMQPError(ReplyCode.CONNECTION_FORCED, text), 10, 40)
+
+        self._wait(partial(server.forwards.when_found, vhost, said), found)
+
+
+class ForwardingConnection(Connection):
+    """A client until it is forwarded."""
+
+    __slots__ = ()
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._scan = ForwardingHandshake(self).scan
+
+    def forward(self, upstream: Upstream, vhost: str) -> None:
+        """Have the other broker serve the client; nothing more is read here."""
+        driver = self.driver
+        assert isinstance(driver, ForwardingDriver)  # noqa: S101 - it has made the connection
+        unread = b"".join(self._chunks)
+        self._chunks.clear()
+        self.enter(CLOSED)
+        self._deadline, self.heartbeat = None, 0
+        driver.admitted()
+        log.info("connection %s: virtual host '%s' is forwarded", self.name, vhost)
+        driver.forward(upstream, unread)
+
+
+class ForwardingDriver(SocketDriver):
+    """The driver of such a client."""
+
+    connection_class: type[Connection] = ForwardingConnection
+    _upstream: Upstream | None = None
+
+    @property
+    def _forwards(self) -> Forwards:
+        server = self._gate.node
+        assert isinstance(server, ForwardingServer)  # noqa: S101 - it has made the driver
+        return server.forwards
+
+    def forward(self, upstream: Upstream, unread: bytes) -> None:
+        """Carry the octets of the client from now on."""
+        self._upstream = upstream
+        self._forwards.connections += 1
+        upstream.begin(self, unread)
+
+    def pass_on(self, data: bytes) -> None:
+        """Send octets to the client."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def upstream_lost(self) -> None:
+        """Close the client's connection when everything is sent."""
+        self.close()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the bytes of a read."""
+        if self._upstream is None:
+            super().buffer_updated(nbytes)
+        else:
+            self._upstream.send(bytes(self._gate.read_buffer[:nbytes]))
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Handle the closing of the socket."""
+        if self._upstream is not None:
+            self._forwards.connections -= 1
+            self._upstream.close()
+            self._upstream = None
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Read nothing more of the other broker while the client does not read."""
+        super().pause_writing()
+        if self._upstream is not None:
+            self._upstream.hold(is_held=True)
+
+    def resume_writing(self) -> None:
+        """Read the other broker again."""
+        super().resume_writing()
+        if self._upstream is not None:
+            self._upstream.hold(is_held=False)
+
+
+class ForwardingServer(Server):
+    """A broker that forwards the clients of some virtual hosts."""
+
+    driver_class: type[SocketDriver] = ForwardingDriver
+    forwards: Forwards
+
+    def __init__(
+        self, config: Config, disk: "DataStore | None" = None, time_source: TimeSource | None = None
+    ) -> None:
+        super().__init__(config, disk, time_source)
+        self.forwards = Forwards(self.loop, config.placement.elsewhere)
+
+    async def stop(self, *arguments: Any, **options: Any) -> int:
+        """Open no connection elsewhere any more, then stop as `Server.stop`."""
+        self.forwards.close()
+        return await super().stop(*arguments, **options)
