@@ -14,6 +14,11 @@ Before the load, the time of a login is measured: from the connection to `connec
     make bench NAME=placement
     make bench NAME=placement ARGS="--share 15"
     make bench NAME=placement ARGS="--vhosts 4 --rate 3000"
+
+With `--forwarded` the other broker of a pair is one process whose clients come through a second broker, which forwards
+them (`vhosts.broker.NAME`): the busiest process is that of the two which takes more, all together are both.
+
+    make bench NAME=placement ARGS="--forwarded --rate 3000"
 """
 
 import argparse
@@ -117,28 +122,37 @@ def limited(pids: Sequence[int], share: int) -> Iterator[None]:
                 group.rmdir()
 
 
-def one_trial(folder: Path, names: Sequence[str], options: argparse.Namespace, *, processes: bool) -> Trial:
-    """Run the workload in each virtual host of a new broker."""
+def one_trial(folder: Path, names: Sequence[str], options: argparse.Namespace, *, placed: bool) -> Trial:
+    """Run the workload in each virtual host of a new broker; with `placed` in processes, or forwarded."""
     flags = WORKLOADS[WORKLOAD].flags.split() + (["-r", str(options.rate)] if options.rate else [])
-    with brokers.alone(settings_of(names, processes=processes)) as broker:
-        places = [Endpoint(broker.port, "bench", "bench", name) for name in names]
+    in_processes = placed and not options.forwarded
+    with contextlib.ExitStack() as ending:
+        broker = ending.enter_context(brokers.alone(settings_of(names, processes=in_processes)))
+        front, started = broker, [broker]
+        if placed and options.forwarded:
+            elsewhere = [f"vhosts.broker.{name}=127.0.0.1:{broker.port}" for name in names]
+            users = settings_of(["other"], processes=False)
+            front = ending.enter_context(brokers.alone([*users, *elsewhere]))
+            started.append(front)
+        places = [Endpoint(front.port, "bench", "bench", name) for name in names]
         for _ in range(FIRST_LOGINS):
             login(places[0])
         logins = [login(places[0]) for _ in range(LOGINS)]
-        pids = [broker.pid, *children(broker.pid)]
-        workers = pids[1:] or pids
+        pids = children(broker.pid)
 
         def load(seconds: int, place: Endpoint) -> perftest.Figures:
             return perftest.run(folder, place, [*flags, "-u", f"placed-{place.vhost}"], seconds, WARM_UP)
 
-        with limited(workers, options.share), ThreadPoolExecutor(len(places)) as pool:
+        with (
+            limited(pids or [each.pid for each in started], options.share),
+            ThreadPoolExecutor(len(places)) as pool,
+        ):
             list(pool.map(partial(load, FIRST_SECONDS), places))  # what a process loads late, it loads once
-            before = {pid: cpu_seconds([pid]) for pid in pids[1:]} | {broker.pid: broker.cpu_seconds()}
+            before = [cpu_seconds([pid]) for pid in pids] + [each.cpu_seconds() for each in started]
             figures = list(pool.map(partial(load, options.seconds), places))
-        used = [cpu_seconds([pid]) - before[pid] for pid in pids[1:]]
-        used.append(broker.cpu_seconds() - before[broker.pid])
+        after = [cpu_seconds([pid]) for pid in pids] + [each.cpu_seconds() for each in started]
     messages = sum(max(each.received_total, each.sent_total) for each in figures) or 1
-    each = [seconds / messages * 1e6 for seconds in used]
+    each = [(now - then) / messages * 1e6 for now, then in zip(after, before, strict=True)]
     return Trial(max(each), sum(each), sum(found.received for found in figures), median(logins))
 
 
@@ -156,22 +170,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument(
         "--share", type=int, default=0, help="per cent of a processor for each process (default: no limit)"
     )
+    made.add_argument(
+        "--forwarded", action="store_true", help="forward clients from a second broker, instead of processes"
+    )
     options = made.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    report = Report("placement", judged=options.vhosts == 2)
+    report = Report("placement", judged=options.vhosts == 2 and not options.forwarded)
     names = [f"v{number}" for number in range(options.vhosts)]
     pairs: list[tuple[Trial, Trial]] = []
     try:
         folder = perftest.fetch()
         for number in range(options.pairs):
             order = (False, True) if number % 2 else (True, False)
-            found = {way: one_trial(folder, names, options, processes=way) for way in order}
+            found = {way: one_trial(folder, names, options, placed=way) for way in order}
             pairs.append((found[False], found[True]))
-            print(json.dumps({"one": found[False]._asdict(), "processes": found[True]._asdict()}), flush=True)
+            print(json.dumps({"one": found[False]._asdict(), "placed": found[True]._asdict()}), flush=True)
     except (brokers.BrokerError, perftest.PerfTestError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
-    for way, title in ((0, "one process"), (1, f"{options.vhosts} processes")):
+    for way, title in (
+        (0, "one process"),
+        (1, "forwarded" if options.forwarded else f"{options.vhosts} processes"),
+    ):
         trials = [pair[way] for pair in pairs]
         report.line(f"{title}: busiest process", median(each.busiest for each in trials), "us a message")
         report.line(f"{title}: all together", median(each.together for each in trials), "us a message")
