@@ -73,7 +73,7 @@ def _memory(running: brokers.Broker) -> int:
     return int(status.partition("RssAnon:")[2].split()[0]) * 1024
 
 
-async def _publish(client: Client, queue: str, count: int, size: int) -> float:
+async def publish(client: Client, queue: str, count: int, size: int) -> float:
     """Publish messages in confirm mode; return the rate until all are confirmed."""
     octets = publish_frames(queue, b"x" * size, persistent=True) * BATCH
     began, first = time.perf_counter(), client.published
@@ -134,7 +134,7 @@ async def _measure(report: Report, directory: Path, options: argparse.Namespace)
             middle = time.time()
         for name, found in rates.items():
             before = running.cpu_seconds()
-            found.append(await _publish(client, name, share, options.size))
+            found.append(await publish(client, name, share, options.size))
             costs[name] += running.cpu_seconds() - before
     for name, found in rates.items():
         print(f"  {name}: {', '.join(f'{rate:,.0f}' for rate in found)} msg/s")
