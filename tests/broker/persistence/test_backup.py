@@ -110,6 +110,24 @@ async def test_held_messages_are_in_the_copy_with_their_times(tmp_path, broker):
     ]
 
 
+async def test_streams_are_in_the_copy(tmp_path, broker):
+    """A broker on the copy has the messages of a stream at their offsets, runs and a body in a file, and goes on."""
+    await broker.declare("s", arguments={"x-queue-type": "stream"})
+    bodies = [*(b"%d" % number for number in range(20)), LARGE]
+    for body in bodies:
+        await broker.publish("", "s", body, properties=PERSISTENT)
+    await over(backups_of(broker).start(tmp_path / "copy", 0))
+    findings, _ = await asyncio.to_thread(read, tmp_path / "copy")
+    async with AsyncBroker(data_dir=tmp_path / "copy") as other:
+        await other.publish("", "s", b"later", properties=PERSISTENT)
+        found = await other.queue("s").messages()
+
+    assert not findings
+    assert list(enumerate([*bodies, b"later"])) == [
+        (each.headers["x-stream-offset"], each.body) for each in found
+    ]
+
+
 async def test_one_at_a_time(tmp_path, broker, halted):
     """A second backup is refused while one is running, and not afterwards."""
     first = backups_of(broker).start(tmp_path / "a", 0)
