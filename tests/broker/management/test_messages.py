@@ -406,6 +406,7 @@ def test_a_message_is_shown_with_what_is_known(tailed):
         "user": "guest",
         "connection": client.connection.name,
         "channel": 1,
+        "due": None,
         "properties": {"content_type": "text/plain", "headers": {"n": 1}},
         "payload_bytes": 3,
         "payload": "one",

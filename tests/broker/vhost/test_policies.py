@@ -197,7 +197,7 @@ def test_policies_are_listed_and_replaced_by_name():
     assert kept.get("p") == kept.list()[1]
     assert kept.get("o") is None
     expected = {"pattern": "b", "definition": {"max-length": 2}, "priority": 1, "apply-to": "queues"}
-    assert expected == kept.terms()["n"]
+    assert expected == kept.get("n").term()
 
 
 def test_a_policy_that_is_not_there_cannot_be_cleared():
