@@ -403,6 +403,7 @@ def test_a_message_is_shown_with_what_is_known(tailed):
         "exchange": "",
         "routing_key": "q",
         "routed_queues": ["q"],
+        "due": None,
         "user": "guest",
         "connection": client.connection.name,
         "channel": 1,
@@ -417,6 +418,17 @@ def test_a_message_is_shown_with_what_is_known(tailed):
     assert [{"source": "", "destination": "q"}] == [
         {key: each[key] for key in ("source", "destination")} for each in tailed.get("bindings")
     ]
+
+
+def test_held_messages_are_chosen_by_their_time(tailed):
+    """A condition knows until when a queue holds a message, and the reader is told."""
+    client = Client(tailed.node)
+    client.declare("later", arguments={"x-allow-hold": ("bool", True)})
+    reader = Reader(tailed, "amq.default", where="due > 1h")
+    assert [] == reader.read()
+    for hours in (0, 1, 2):
+        client.publish("later", b"x", headers={"x-delay": ("long", 3_600_000 * hours)})
+    assert [tailed.node.wall_clock() + 7_200_000] == [each["due"] for each in reader.read()]
 
 
 def test_some_messages_are_chosen(tailed):
