@@ -403,7 +403,6 @@ def test_a_message_is_shown_with_what_is_known(tailed):
         "exchange": "",
         "routing_key": "q",
         "routed_queues": ["q"],
-        "due": None,
         "user": "guest",
         "connection": client.connection.name,
         "channel": 1,
