@@ -124,6 +124,7 @@ class Upstream(asyncio.Protocol):
 
     def close(self) -> None:
         """Close the connection when everything is sent."""
+        self.opened.cancel()
         if self._transport is not None:
             self._transport.close()
 
@@ -328,6 +329,8 @@ class ForwardingServer(Server):
     ) -> None:
         super().__init__(config, disk, time_source)
         self.forwards = Forwards(self.loop, config.placement.elsewhere)
+        if self.forwards:
+            self.gate.most_sockets = max(1, self.gate.most_sockets // 2)  # a forwarded client takes two
 
     async def stop(self, *arguments: Any, **options: Any) -> int:
         """Open no connection elsewhere any more, then stop as `Server.stop`."""

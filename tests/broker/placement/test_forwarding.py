@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pika
 import pytest
+from msgspec.structs import replace
 from pamqp import commands
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import (
@@ -22,6 +23,12 @@ from pika.exceptions import (
 from processes.fronts import check_pipelined, front as placed, handshake, marshalled
 from processes.running import Running, free_port, serving
 from processes.waiting import wait_until
+
+from leveret.broker.config.config import Config
+from leveret.broker.config.placement import PlacementConfig
+from leveret.broker.config.values import Listener
+from leveret.broker.placement.forwarding import ForwardingServer
+from leveret.broker.server.server import Server
 
 HOST = "127.0.0.1"
 USER = pika.PlainCredentials("1", "one")
@@ -114,6 +121,16 @@ def test_a_client_that_asks_is_told_the_address(brokers: Brokers) -> None:
     address = f"{HOST}:{brokers.there.address[1]}"
     with pytest.raises(ProbableAccessDeniedError, match=rf"320.*virtual host 'orders' is at {address}"):
         connect(brokers.front, client_properties=told)
+    assert not [line for line in brokers.front.lines if "unexpected error" in line]
+
+
+def test_a_forwarded_client_takes_two_descriptors() -> None:
+    """The limit of clients leaves room for the connection to the other broker."""
+    placement = PlacementConfig(elsewhere={"orders": (Listener(HOST, 1),)})
+    alone, front = Server(Config()), ForwardingServer(replace(Config(), placement=placement))
+
+    assert alone.gate.most_sockets // 2 == front.gate.most_sockets
+    assert alone.gate.most_sockets == ForwardingServer(Config()).gate.most_sockets
 
 
 def test_the_end_of_one_side_ends_the_other(brokers: Brokers) -> None:
