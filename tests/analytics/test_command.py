@@ -119,6 +119,16 @@ def test_options_of_the_server_are_checked(arguments, message):
     assert (os.EX_USAGE, True) == (result.exit_code, message in result.output)
 
 
+@pytest.mark.parametrize("scheme", ["amqp", "AMQPS"])
+def test_a_broker_can_only_be_followed(scheme):
+    """The stream of a broker has no end, so the jobs need --follow; its login is not in the pages."""
+    words = ["latency", "--input", f"{scheme}://user:secret@host/telemetry", "--output", "x"]
+    result = CliRunner().invoke(main, words)
+
+    assert (os.EX_USAGE, True) == (result.exit_code, "a broker as --input needs --follow" in result.output)
+    assert "secret" not in command_line(words)
+
+
 @pytest.mark.parametrize("output", ["hdfs://head/report", "s3a://bucket/report"])
 def test_only_an_output_of_this_machine_is_served(output):
     """The files of a URL are not served."""
