@@ -1,7 +1,7 @@
 """The rows of the export as messages of a stream, for programs on other machines (docs/export.md).
 
-A message is a row: its body is the line of a file, its type the table. No row waits for anything: while there is no
-stream, or the disk is full or behind, rows are dropped and counted.
+A message is a row: its body is the line of a file, its type the table. Rows are dropped and counted while there is no
+stream, or the disk is full; those of one sample wait for a disk that is behind, but not for long.
 """
 
 import logging
@@ -23,6 +23,8 @@ log = logging.getLogger("leveret.export")
 MOST_OCTETS: Final = 1 << 30
 IN_MEMORY: Final = 64 << 20  # the same of a broker without a disk
 PART: Final = 256  # rows that are appended in a step of the event loop
+PAUSE: Final = 0.1  # seconds between two looks at a disk that is behind
+PAUSES: Final = 50  # most of them before rows are dropped
 _ADDRESS: Final = join_address("", TELEMETRY)
 
 
@@ -37,6 +39,7 @@ class TelemetryStream:
         if seconds:
             self._arguments["x-max-age"] = f"{round(seconds)}s"
         self.dropped = 0
+        self._pauses = PAUSES  # those that are left
         self._obstacle = ""  # reason why rows are dropped; '' if they are not
 
     def open(self) -> None:
@@ -45,8 +48,11 @@ class TelemetryStream:
             self._broker.directory.add_vhost(self._vhost)
         self._broker.loop.run_step("export", partial(self._append, ()), TELEMETRY)
 
-    def append(self, table: str, lines: bytes | bytearray, ts: int) -> Iterator[None]:
-        """Append the lines of a round, of which `ts` is the time in epoch ms; each step is one of the event loop."""
+    def append(self, table: str, lines: bytes | bytearray, ts: int) -> Iterator[float]:
+        """Append the lines of a round, of which `ts` is the time in epoch ms, in steps of the event loop.
+
+        Yields the seconds to wait before the next one.
+        """
         about: dict[str, str | int] = {"type": table, "content_type": "application/json"}
         about |= {"delivery_mode": PERSISTENT_MODE, "timestamp": ts // 1000}
         for rows in _parts(lines):
@@ -54,8 +60,11 @@ class TelemetryStream:
             for row in rows:
                 header = build(len(row), **about)
                 messages.append(Message(_ADDRESS, content_frames(1, 0, header, row), 1))
+            while self._pauses and self._broker.turn.is_backlogged() and not self._broker.is_stopping:
+                self._pauses -= 1
+                yield PAUSE
             self._broker.loop.run_step("export", partial(self._append, messages), TELEMETRY)
-            yield
+            yield 0.0
 
     def _append(self, messages: Sequence[Message]) -> None:
         broker, before = self._broker, self._obstacle
@@ -69,6 +78,7 @@ class TelemetryStream:
         if self._obstacle:
             self.dropped += len(messages)
         elif messages:
+            self._pauses = PAUSES
             distribute_all((stream,), messages, persistent=True)
         broker.loop.run_and_finish_turn()
         if self._obstacle != before:

@@ -190,8 +190,8 @@ class Export:
         batches = await self._sample(ts, process)
         if self._stream is not None:
             for (table, _), batch in batches.items():
-                for _ in self._stream.append(table, batch.octets, ts):
-                    await asyncio.sleep(0)
+                for seconds in self._stream.append(table, batch.octets, ts):
+                    await asyncio.sleep(seconds)
         if layout is not None:
             await self._write(layout, batches, ts)
 

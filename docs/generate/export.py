@@ -58,8 +58,8 @@ fails the broker logs one warning, continues without the export, and tries again
 
 With `export.stream_vhost` the rows are messages of the [stream](howto/streams.md) `leveret.telemetry`, too, with or without
 files: the body is a line, the property `type` the table. It keeps `export.retention` and at most 1 GiB, unless a stream of this
-name was declared before. A user needs to read it, and sees there what the tag `monitoring` shows. While the disk is full or
-behind, rows are dropped, counted in `export_lost`, and one warning is logged; those of the last seconds before a stop are in files only.
+name was declared before. A user needs to read it, and sees there what the tag `monitoring` shows. While the disk is full, or
+behind for seconds, rows are dropped, counted in `export_lost`, and one warning is logged; those of the last seconds before a stop are in files only.
 `leveret analyze --follow` [reads it](analysis.md#long-term-data-and-following).
 
 ## In Python

@@ -102,6 +102,7 @@ async def test_a_queue_in_its_place_costs_rows_only(caplog):
 @pytest.mark.parametrize("cause", ["alarm", "full", "backlogged", "stopping", "no vhost"])
 async def test_no_row_waits(cause, monkeypatch):
     """A disk that is full or behind, a missing virtual host and the end of the broker keep no row in memory."""
+    monkeypatch.setattr(stream, "PAUSE", 0.0)
     node = exporting()
     await look(node)
     queue = node.vhosts[VHOST].queues[TELEMETRY]
@@ -118,6 +119,25 @@ async def test_no_row_waits(cause, monkeypatch):
 
     assert before == queue.published + len(queue.inbox)
     assert (cause == "stopping") == (node.export.lost == 0)
+
+
+async def test_rows_wait_for_a_disk_that_is_behind_for_a_moment(monkeypatch):
+    """None is lost, unless it is behind for seconds: then all are dropped until it is not, without more waits."""
+    monkeypatch.setattr(stream, "PAUSE", 0.0)
+    node = exporting()
+    answers = [True] * (stream.PAUSES - 1)
+    monkeypatch.setattr(node.turn, "is_backlogged", lambda: bool(answers and answers.pop()))
+    await look(node)
+    assert 0 == node.export.lost
+
+    asked = []
+    monkeypatch.setattr(node.turn, "is_backlogged", lambda: not asked.append(1))
+    await look(node)
+    first = len(asked)
+    await look(node)
+    assert stream.PAUSES < first
+    assert len(asked) - first < stream.PAUSES
+    assert 0 < node.export.lost
 
 
 async def test_files_that_fail_do_not_stop_it(tmp_path):
