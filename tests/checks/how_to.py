@@ -33,7 +33,7 @@ def follow(page: Path, folder: Path, same: Callable[[str], object], *arguments: 
         environ["PATH"] = f"{binaries}:{environ['PATH']}"
         for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
             if language == "text":
-                assert same(text) == same(printed)
+                assert same(text) == same(printed), printed
                 compared += 1
                 continue
             words = [sys.executable, "-c", text.replace("5672", str(running.address[1]))]

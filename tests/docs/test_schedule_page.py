@@ -23,7 +23,7 @@ def same(text: str) -> list[str]:
 
 def test_the_page_prints_what_it_says(tmp_path):
     """Each block of output is that of the program or the commands before it; times are those of the test."""
-    assert 3 == follow(PAGE, tmp_path, same)
+    assert 4 == follow(PAGE, tmp_path, same)
 
 
 def wait_for(text: str, log: Path) -> None:
