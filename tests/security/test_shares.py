@@ -89,6 +89,7 @@ WITHOUT = {
     "counters.sampling.MOST_EVENTS": "further ones are counted, and nobody is refused",
     "counters.totals.MOST_SIZES": PIECE,
     "embedded.fault_state.LONGEST_DISTANCE": ONE,
+    "export.stream.PAUSES": "the one writer of the export waits",
     "export.topic_patterns.MOST": ONE,
     "http.dispatch.MOST_DECISIONS": ONE,
     "http.server.SHARES": "the shares themselves",
