@@ -245,22 +245,27 @@ class ForwardingConnection(Connection):
     """A client until it is forwarded."""
 
     __slots__ = ()
+    handshake_class = ForwardingHandshake
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._scan = ForwardingHandshake(self).scan
+        self._scan = self.handshake_class(self).scan
 
-    def forward(self, upstream: Upstream, vhost: str) -> None:
-        """Have the other broker serve the client; nothing more is read here."""
-        driver = self.driver
-        assert isinstance(driver, ForwardingDriver)  # noqa: S101 - it has made the connection
+    def leave(self) -> bytes:
+        """Read nothing more of the client here; returns what it has sent behind `connection.open`."""
         unread = b"".join(self._chunks)
         self._chunks.clear()
         self.enter(CLOSED)
         self._deadline, self.heartbeat = None, 0
-        driver.admitted()
+        self.driver.admitted()
+        return unread
+
+    def forward(self, upstream: Upstream, vhost: str) -> None:
+        """Have the other broker serve the client."""
+        driver = self.driver
+        assert isinstance(driver, ForwardingDriver)  # noqa: S101 - it has made the connection
         log.info("connection %s: virtual host '%s' is forwarded", self.name, vhost)
-        driver.forward(upstream, unread)
+        driver.forward(upstream, self.leave())
 
 
 class ForwardingDriver(SocketDriver):

@@ -5,11 +5,10 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leveret.broker.auth.users import User
 from leveret.broker.config.config import Config
-from leveret.broker.connection.state import CLOSED
 from leveret.broker.metadata.recorder import MetadataJournal, octets, text
 from leveret.broker.placement.forwarding import (
     ForwardingConnection,
@@ -45,15 +44,11 @@ log = logging.getLogger("leveret.connection")
 class FrontHandshake(ForwardingHandshake):
     """A handshake that ends with the hand-over instead of `connection.open-ok`, which the process sends."""
 
-    def __init__(self, connection: "FrontConnection") -> None:
-        super().__init__(connection)
-        self._front = connection
-
     def _opened(self, user: User, vhost: VHost) -> None:
-        connection = self._front
+        connection = self._client
         connection.user, connection.vhost = user, vhost
         server = connection.node
-        assert isinstance(server, FrontServer)  # noqa: S101 - it has made the connection
+        assert isinstance(server, FrontServer) and isinstance(connection, FrontConnection)  # noqa: S101, PT018 - it has made it
         self._wait(partial(server.when_taken, connection), connection.hand_over)
 
 
@@ -61,10 +56,7 @@ class FrontConnection(ForwardingConnection):
     """A client until it is handed over."""
 
     __slots__ = ()
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._scan = FrontHandshake(self).scan
+    handshake_class = FrontHandshake
 
     def hand_over(self, process: VHostProcess) -> None:
         """Pass the socket and what the client has sent on; nothing more is read here."""
@@ -82,11 +74,8 @@ class FrontConnection(ForwardingConnection):
             self.heartbeat,
             self.peer,
             self.local,
-            b"".join(self._chunks),
+            self.leave(),
         )
-        self._chunks.clear()
-        self.enter(CLOSED)
-        self.driver.admitted()
         driver.hand_over(process, message)
 
 

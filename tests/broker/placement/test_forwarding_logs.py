@@ -71,6 +71,7 @@ def connect(front: Running, vhost: str) -> BlockingConnection:
     return BlockingConnection(pika.ConnectionParameters(*front.address, vhost, stack_timeout=10))
 
 
+@pytest.mark.timeout(300)
 def test_clients_come_to_any_machine(machines: Machines) -> None:
     """A client of either log is served on either machine, and on the other one soon after the death of one."""
     for vhost in ("a", "b"):
