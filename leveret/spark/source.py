@@ -308,9 +308,15 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
         end = self._latest() if self._last is None else self._last
         if start is None:
             return {"offset": end}
-        most = getattr(limit, "max_rows", None)
-        end = end if most is None else min(end, start["offset"] + most)
-        return {"offset": max(start["offset"], end)}
+        first, most = start["offset"], getattr(limit, "max_rows", None)
+        if end < first:
+            if self._options.fails_on_loss:
+                raise DataLossError(
+                    f"stream '{self._options.stream}' ends at offset {end}, but {first} was reached before: it was "
+                    "declared again; option failOnDataLoss=false reads it from its beginning"
+                )
+            first = 0
+        return {"offset": end if most is None else min(end, first + most)}
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
         """Return the end of the stream, for the progress of the query."""
@@ -318,7 +324,8 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Return the partitions of a micro-batch."""
-        return self._ranges(start["offset"], end["offset"])
+        first, stop = start["offset"], end["offset"]
+        return self._ranges(first if first <= stop else 0, stop)
 
 
 class QueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):

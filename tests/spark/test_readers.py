@@ -174,6 +174,28 @@ def test_a_micro_batch_has_the_limit_that_spark_asks_for(streams):
     earliest.stop()
 
 
+@pytest.mark.parametrize("is_once", [False, True])
+def test_a_stream_that_was_declared_again_is_a_loss(broker, is_once):
+    """Its offsets begin again: that is an error, or with failOnDataLoss=false all of it is read."""
+    stream = stream_of(broker.url, numbers(5))
+    strict = source(broker.url, stream=stream).streamReader(BODY)
+    lax = source(broker.url, stream=stream, failOnDataLoss=False).streamReader(BODY)
+    assert {"offset": 5} == strict.latestOffset({"offset": 0}) == lax.latestOffset({"offset": 5})
+    with channel(broker.url) as on:
+        on.queue_delete(stream)
+        on.queue_declare(stream, durable=True, arguments=STREAM)
+    published(broker.url, stream, numbers(2, 7))
+    for reader in (strict, lax) if is_once else ():
+        reader.prepareForTriggerAvailableNow()
+
+    with pytest.raises(DataLossError, match="ends at offset 2, but 5 was reached before"):
+        strict.latestOffset({"offset": 5})
+    assert {"offset": 2} == lax.latestOffset({"offset": 5})
+    assert numbers(2, 7) == bodies_of(lax, lax.partitions({"offset": 5}, {"offset": 2}))
+    for reader in (strict, lax):
+        reader.stop()
+
+
 def test_the_end_of_a_stream_is_found_while_messages_come(streams):
     """A publisher that never rests does not keep a query from a micro-batch, which has what was confirmed before."""
     stream = stream_of(streams, numbers(10))
