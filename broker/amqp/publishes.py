@@ -159,10 +159,10 @@ def timed_contents(
     method: bytes,
     first: bytes,
     place: slice,
+    due_of: Callable[[bytes], int],
     limit: int,
     most: int,
     sizes: MutableMapping[int, int],
-    due_of: Callable[[bytes], int],
 ) -> tuple[list[bytes], list[int], int]:
     """Return the contents of the run of publishes with the same method frame at `at`, their times, and its end.
 

@@ -50,7 +50,6 @@ from leveret.broker.amqp.publishes import (
     end_of_content,
     equal_contents,
     is_address,
-    timed_contents,
     varied_contents,
     whole_content,
 )
@@ -502,8 +501,9 @@ class ReceiveLoop:
                     self._current = (60, 40)
                     publishing.publish(way, demands, data[end:last])
                     sizes[body_size] += 1
-                    if way.holds and is_plain and demands is not None and startswith(data[at:end], last):
-                        last = self._scan_held(data, last, size, data[at:end], data[end:last], found, demands)
+                    if isinstance(way, HoldRoute) and is_plain and demands and startswith(data[at:end], last):
+                        run = data, last, size, data[at:end], data[end:last], demands
+                        last = way.put_run(publishing, *run, self.frame_limit, self._most_plain, sizes)
                     at = last
                     if self.stalled or is_over():
                         self.stalled = True
@@ -744,31 +744,6 @@ class ReceiveLoop:
                 address, number = route.address, channel.number
                 messages = [Message(address, content, number) for content in contents]
             route.put(channel, messages, max(map(len, contents)))
-        return at
-
-    def _scan_held(
-        self,
-        data: bytes,
-        at: int,
-        size: int,
-        method: bytes,
-        first: bytes,
-        found: _Found,
-        demands: PropertyDemands,
-    ) -> int:
-        """Process the run of publishes at `at` that are as the `first` one but for body and time; returns its end."""
-        channel, route = found
-        assert isinstance(route, HoldRoute)
-        reading = route.hold.run_of(first, demands.headers)
-        if reading is None:
-            return at
-        place, due_of = reading
-        most, sizes = self._most_plain, self._sizes.fresh
-        contents, dues, at = timed_contents(
-            data, at, size, method, first, place, self.frame_limit, most, sizes, due_of
-        )
-        if contents:
-            route.put_held(channel, contents, dues, persistent=demands.persistent)
         return at
 
     def _scan_woven(self, data: bytes, at: int, size: int, latest: Route) -> tuple[int, Route]:

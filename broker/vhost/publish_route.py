@@ -7,7 +7,7 @@ bytes of the property list and hold what those properties require of the broker;
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from leveret.broker.amqp.errors import HeadersTooLarge, InvalidExpiration, MalformedProperties
@@ -23,10 +23,9 @@ from leveret.broker.amqp.properties import (
     list_end,
     parse_expiration,
 )
-from leveret.broker.amqp.publishes import ASKS_SOMETHING
+from leveret.broker.amqp.publishes import ASKS_SOMETHING, timed_contents
 from leveret.broker.amqp.tables import Field, Table, strings
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
-from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.interfaces import ClientChannel
 from leveret.broker.queue.queue import SMALL, Queue
 from leveret.broker.vhost.copies import is_stored_by, saved_among
@@ -57,7 +56,6 @@ class Route:
     """
 
     always_makes = False
-    holds = False  # True if messages may be held: they are put one by one, or by `HoldRoute.put_held`
 
     __slots__ = (
         "address",
@@ -205,23 +203,39 @@ class HoldRoute(Route):
     """The route to one queue, which may hold messages and is not plain only for that."""
 
     __slots__ = ()
-    holds = True
 
-    @property
-    def hold(self) -> Hold:
-        """The held messages of the queue."""
-        return self.queues[0].need_hold()  # type: ignore[return-value] # or it would have another route
+    def put_run(
+        self,
+        channel: ClientChannel,
+        data: bytes,
+        at: int,
+        size: int,
+        method: bytes,
+        first: bytes,
+        demands: "PropertyDemands",
+        limit: int,
+        most: int,
+        sizes: MutableMapping[int, int],
+    ) -> int:
+        """Have the queue hold the run of publishes at `at` that are as the `first` one but for body and time.
 
-    def put_held(
-        self, channel: ClientChannel, contents: Sequence[bytes], dues: Sequence[int], *, persistent: bool
-    ) -> None:
-        """Have the queue hold the next messages of a channel until their times (epoch ms), count and number them."""
-        if is_stored_by(self.queues, persistent=persistent):
+        Counts and numbers them, and returns its end; `limit`, `most` and `sizes` as of `timed_contents`.
+        """
+        hold = self.queues[0].need_hold()
+        reading = None if hold is None else hold.run_of(first, demands.headers)
+        if hold is None or reading is None:
+            return at
+        contents, dues, at = timed_contents(data, at, size, method, first, *reading, limit, most, sizes)
+        if not contents:
+            return at
+        messages: Sequence[Message]
+        if is_stored_by(self.queues, persistent=demands.persistent):
             messages = self._persistent(channel, contents, 1)
         else:
             messages = [Message(self.address, content, channel.number) for content in contents]
-        self.hold.accept_all(messages, dues)
+        hold.accept_all(messages, dues)
         self._published(channel, len(messages))
+        return at
 
 
 class PropertyDemands:
