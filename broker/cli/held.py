@@ -41,12 +41,12 @@ _chosen = with_options(
 def _command(action: str, done: str, text: str) -> None:
     """Add the command of an action that needs no more than a choice."""
 
-    @held.command(action, help=text)
-    @click.argument("queue")
-    @_chosen
-    @examples(f"""held {action} tasks --where 'headers.id == "17"'""")
     def act(target: Target, *, queue: str, **choice: Any) -> None:
         _act(target, queue, action, done, choice)
+
+    act.__doc__ = text
+    described = examples(f"""held {action} tasks --where 'headers.id == "17"'""")(act)
+    held.command(action)(click.argument("queue")(_chosen(described)))
 
 
 _command("release", "released", "Deliver held messages of QUEUE now.")
