@@ -80,7 +80,8 @@ _FIXED = struct.Struct(">HHQ")
 _U32 = struct.Struct(">I")
 PERSISTENT_MODE = 2
 _SHORTSTR, _TABLE, _OCTET, _TIMESTAMP = range(4)
-_MODE, _HEADER_FIELDS, _REPLY_ADDRESS = -1, -2, -3  # steps of `list_end`
+_MODE, _HEADER_FIELDS, _REPLY_ADDRESS, _EXPIRES = -1, -2, -3, -4  # steps of `list_end`
+_PLAIN_DIGITS, _ZERO = 9, ord("0")  # an expiration of so many digits is not too large
 REPLY_TO = "amq.rabbitmq.reply-to"
 _DIRECT_REPLY = b"%c%b" % (len(REPLY_TO), REPLY_TO.encode())
 
@@ -198,6 +199,24 @@ def any_may_expire(contents: Collection[bytes]) -> bool:
     return any([content[_FLAGS_IN_FRAME] & _EXPIRATION for content in contents])  # noqa: C419
 
 
+def expiration(content: bytes) -> bytes:
+    """Return the expiration of a message that has one, given as its frames, without a `Properties` for it.
+
+    `checked` must have accepted its properties.
+    """
+    present = content[_FLAGS_IN_FRAME]
+    at = headers_in(content)[1]
+    if present & _DELIVERY_MODE:
+        at += 1
+    if present & _PRIORITY:
+        at += 1
+    if present & _CORRELATION_ID:
+        at += 1 + content[at]
+    if present & _REPLY_TO:
+        at += 1 + content[at]
+    return content[at + 1 : at + 1 + content[at]]
+
+
 def has_delivery_mode(content: bytes) -> bool:
     """Return whether a message, given as its frames, has a delivery mode; without one it is transient."""
     return bool(content[_FLAGS_IN_FRAME] & _DELIVERY_MODE)
@@ -257,11 +276,12 @@ def _declared(word: int) -> tuple[tuple[int, int], ...]:
     return tuple((flag, kind) for flag, _name, kind in _LAYOUT if word & flag)
 
 
-def list_end(data: bytes, at: int, word: int) -> tuple[int, int]:
+def list_end(data: bytes, at: int, word: int) -> tuple[int, int]:  # noqa: C901 - hot: one flat loop
     """Return the end of a property list, by the lengths in it, and its delivery mode (0: none).
 
-    It is -1 if a decoder has to judge the headers (`broker.amqp.tables.plain_end`), or if a direct reply is wanted.
-    The list begins at `at`, after its only flag word; `data` may end anywhere, even before the list does.
+    It is -1 if a decoder has to judge the headers (`broker.amqp.tables.plain_end`) or an expiration (one that is not a
+    number of few digits without a sign or zeros before it), or if a direct reply is wanted. The list begins at `at`,
+    after its only flag word; `data` may end anywhere, even before the list does.
     """
     mode = 0
     try:
@@ -277,6 +297,12 @@ def list_end(data: bytes, at: int, word: int) -> tuple[int, int]:
                 at = plain_end(data, at)
                 if at < 0:
                     break
+            elif step == _EXPIRES:
+                end = at + 1 + data[at]
+                digits = data[at + 1 : end]
+                if not digits.isdigit() or len(digits) > _PLAIN_DIGITS or digits[0] == _ZERO:
+                    return -1, 0
+                at = end
             else:
                 if data.startswith(_DIRECT_REPLY, at):
                     return -1, 0
@@ -290,7 +316,7 @@ def list_end(data: bytes, at: int, word: int) -> tuple[int, int]:
 def _steps(word: int) -> tuple[int, ...]:
     """Return what each property takes: bytes, 0 for a short string, or one of those that `list_end` looks at."""
     size = {_SHORTSTR: 0, _OCTET: 1, _TIMESTAMP: 8, _TABLE: _HEADER_FIELDS}
-    special = {FLAG_DELIVERY_MODE: _MODE, FLAG_REPLY_TO: _REPLY_ADDRESS}
+    special = {FLAG_DELIVERY_MODE: _MODE, FLAG_REPLY_TO: _REPLY_ADDRESS, FLAG_EXPIRATION: _EXPIRES}
     return tuple(special.get(flag, size[kind]) for flag, kind in _declared(word))
 
 

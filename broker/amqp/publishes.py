@@ -126,14 +126,18 @@ def varied_contents(
     sizes: MutableMapping[int, int],
     *,
     persistent: bool | None,
+    expires: bool = False,
 ) -> tuple[list[bytes], int]:
     """Return the contents of the run of publishes with the same method frame at `at`, and its end.
 
     The run ends before a publish that is incomplete, has property demands, has a content of more than `most` bytes, is
     not `persistent`, or is, where it matters (None: it does not), or is likely to equal others but for its body.
-    `sizes` counts them by body size.
+    With `expires` an expiration is no demand. `sizes` counts them by body size.
     """
     contents = []
+    differing, demanding = UNIQUE | FLAG_HEADERS, NEEDS_DECODER
+    if expires:
+        differing, demanding = differing | FLAG_EXPIRATION, demanding & ~FLAG_EXPIRATION
     startswith, skip = data.startswith, len(method)
     while startswith(method, at):
         begin = at + skip
@@ -141,7 +145,7 @@ def varied_contents(
         if found is None:
             break
         end, stop, octets, word = found
-        if stop - begin > most or not word & (UNIQUE | FLAG_HEADERS) or word & NEEDS_DECODER:
+        if stop - begin > most or not word & differing or word & demanding:
             break
         last, mode = list_end(data, begin + 21, word)
         if last != end - 1 or (persistent is not None and (mode == PERSISTENT_MODE) is not persistent):

@@ -501,9 +501,12 @@ class ReceiveLoop:
                     self._current = (60, 40)
                     publishing.publish(way, demands, data[end:last])
                     sizes[body_size] += 1
-                    if isinstance(way, HoldRoute) and is_plain and demands and startswith(data[at:end], last):
-                        run = data, last, size, data[at:end], data[end:last], demands
-                        last = way.put_run(publishing, *run, self.frame_limit, self._most_plain, sizes)
+                    if demands is not None and startswith(data[at:end], last):
+                        if demands.expiration is not None:
+                            last = self._scan_expiring(data, last, size, data[at:end], found, demands)
+                        elif isinstance(way, HoldRoute) and is_plain:
+                            run = data, last, size, data[at:end], data[end:last], demands
+                            last = way.put_run(publishing, *run, self.frame_limit, self._most_plain, sizes)
                     at = last
                     if self.stalled or is_over():
                         self.stalled = True
@@ -722,7 +725,16 @@ class ReceiveLoop:
     # -- publishing -------------------------------------------------------------------------------------------------
 
     def _scan_varied(
-        self, data: bytes, at: int, size: int, method: bytes, channel: Channel, route: Route, *, made: bool
+        self,
+        data: bytes,
+        at: int,
+        size: int,
+        method: bytes,
+        channel: Channel,
+        route: Route,
+        *,
+        made: bool,
+        expires: bool = False,
     ) -> int:
         """Process the run of publishes at `at` whose method frame is the same; returns its end (`made`: by it)."""
         contents, at = varied_contents(
@@ -735,6 +747,7 @@ class ReceiveLoop:
             self._most_plain,
             self._sizes.fresh,
             persistent=made if route.durable and not route.makes_all else None,
+            expires=expires,
         )
         if contents:
             messages: Sequence[Message]
@@ -745,6 +758,19 @@ class ReceiveLoop:
                 messages = [Message(address, content, number) for content in contents]
             route.put(channel, messages, max(map(len, contents)))
         return at
+
+    def _scan_expiring(
+        self, data: bytes, at: int, size: int, method: bytes, found: _Found, demands: PropertyDemands
+    ) -> int:
+        """Process the run of publishes at `at`, with or without an expiration, after one with one; returns its end.
+
+        Queues look for expirations once they have limits, which the first such message has given them.
+        """
+        channel, route = found
+        if not route.plain or route.wide or any([queue.limits is None for queue in route.queues]):  # noqa: C419
+            return at
+        made = (demands.persistent and bool(route.durable)) or route.makes_all
+        return self._scan_varied(data, at, size, method, channel, route, made=made, expires=True)
 
     def _scan_woven(self, data: bytes, at: int, size: int, latest: Route) -> tuple[int, Route]:
         """Process publishes on several channels that interrupt each other; returns their end and the last route.

@@ -10,7 +10,7 @@ Hot path: see docs/performance.md.
 from collections.abc import Callable, Iterator
 from itertools import groupby
 
-from leveret.broker.amqp.properties import Properties, may_expire, parse_expiration
+from leveret.broker.amqp.properties import expiration, may_expire, parse_expiration
 from leveret.broker.queue.interfaces import OwningQueue, ParentVHost
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.wall_timers import Timer
@@ -56,12 +56,16 @@ class Expiry:
         """Yield runs of arrivals with the same expiry time, some of which have an expiration of their own."""
         now = self._clock()
         latest = self.latest(now)
+        times: dict[bytes, int] = {}  # mostly there is one
 
         def expires(message: Message) -> int:
             if not may_expire(message.content):
                 return latest
-            own = max(1, now + parse_expiration(Properties(message.header).expiration or "0"))
-            return min(own, latest) if latest else own
+            text = expiration(message.content)
+            if text not in times:
+                own = max(1, now + parse_expiration(text.decode() or "0"))
+                times[text] = min(own, latest) if latest else own
+            return times[text]
 
         for when, run in groupby(inbox, key=expires):
             yield when, list(run)

@@ -13,6 +13,7 @@ from leveret.broker.amqp.properties import (
     Properties,
     build,
     checked,
+    expiration,
     has_delivery_mode,
     headers_in,
     is_persistent,
@@ -293,8 +294,8 @@ def test_a_number_is_added_to_the_headers(values):
         unique=True,
     )
 )
-def test_message_ids_of_contents_are_those_of_their_headers(names):
-    """Whatever properties come before it, the id is found in the frames as in the header."""
+def test_ids_and_expirations_of_contents_are_those_of_their_headers(names):
+    """Whatever properties come before it, an id or an expiration is found in the frames as in the header."""
     for text in ("", "7", "é" * 20):
         for more in (
             {},
@@ -304,5 +305,7 @@ def test_message_ids_of_contents_are_those_of_their_headers(names):
             header = build(3, message_id=text, **dict.fromkeys(names, "some text"), **more)
             content = content_frames(1, 4096, header, b"abc")
             assert [text.encode()] == message_ids([content])
+            if "expiration" in more:
+                assert b"12" == expiration(content)
             assert text == (Properties(header).message_id or "")
     assert [b""] == message_ids([content_frames(1, 4096, build(3, priority=1), b"abc")])

@@ -106,6 +106,23 @@ def test_a_run_of_publishes_whose_properties_differ():
     assert ([data[len(METHOD) :]], len(data)) == found
 
 
+def test_a_run_whose_expirations_are_no_demand():
+    """It has messages with and without one, and ends before one that a decoder has to judge."""
+    run = [
+        content(b"a", expiration="5"),
+        content(b"b", message_id="1"),
+        content(b"c", expiration="999999999"),
+    ]
+    begun = b"".join(METHOD + each for each in run)
+    refused = [{"expiration": each} for each in ("", "05", "+5", "-5", "5 ", "1000000000")]
+    for last in (*refused, {"expiration": "5", "user_id": "other"}):
+        data = begun + METHOD + content(b"d", **last)
+        found = varied_contents(
+            data, 0, len(data), METHOD, 1, LIMIT, 100, Counter(), persistent=False, expires=True
+        )
+        assert (run, len(begun)) == found
+
+
 def test_the_end_of_the_first_content_frame():
     """The first header or body frame ends what is executed during an alarm; without one nothing does."""
     data = METHOD + content(b"body") + METHOD
