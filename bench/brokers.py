@@ -96,6 +96,17 @@ class Broker:
         """Return the anonymous resident memory of the broker's process, in bytes."""
         return self._status("RssAnon")
 
+    def file_systems(self) -> set[str]:
+        """Return type and source of each file system on which the process has files open for writing."""
+        found = set()
+        for link in Path(f"/proc/{self.pid}/fd").iterdir() if self.pid else ():
+            with contextlib.suppress(OSError):
+                flags = Path(f"/proc/{self.pid}/fdinfo/{link.name}").read_text().split()[3]
+                writes = int(flags, 8) & os.O_ACCMODE
+                if writes and link.is_file() and int(link.name) > 2:  # those up to 2 are its log
+                    found.add(file_system(link.stat().st_dev))
+        return found
+
     def storage_counters(self) -> dict[str, int]:
         """Return the storage counters that Leveret logged when it stopped; empty if it logged none."""
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if "storage: " in line]
@@ -224,6 +235,15 @@ def flushes(directory: Path) -> int | None:
     counters = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
     fields = counters.read_text().split() if counters.exists() else []
     return int(fields[15]) if len(fields) > 15 else None
+
+
+def file_system(device: int) -> str:
+    """Return type and source of the file system of a device number (`st_dev`)."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        if line.split()[2] == number:
+            return " ".join(line.partition(" - ")[2].split()[:2])
+    return f"device {number}"
 
 
 def free_port() -> int:

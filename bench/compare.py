@@ -288,7 +288,11 @@ async def describe(started: Iterable[brokers.Broker]) -> dict[str, str]:
 def print_setting(
     options: argparse.Namespace, started: Mapping[str, brokers.Broker], described: Mapping[str, str]
 ) -> None:
-    """Print the compared brokers and the machine."""
+    """Print the compared brokers and the machine.
+
+    Raises:
+        BrokerError: the brokers write to different file systems, so that their flushes are not comparable.
+    """
     length = (
         f"{options.rounds} rounds of {options.seconds} s, the first {options.warm_up} s of each not counted"
     )
@@ -296,8 +300,13 @@ def print_setting(
     print(f"PerfTest {options.perf_test}, {length}")
     print(f"{machine}, Python {platform.python_version()}, uvloop {version('uvloop')}")
     print("persistent messages: every broker but the relay confirms after a flush to disk")
+    places = {name: ", ".join(sorted(broker.file_systems())) for name, broker in started.items()}
     for name, broker in started.items():
-        print(f"  {name:<9} {described[name]}: {broker.settings}; up in {broker.started_in:.2f} s")
+        written = f"; files on {places[name]}" if places[name] else ""
+        print(f"  {name:<9} {described[name]}: {broker.settings}; up in {broker.started_in:.2f} s{written}")
+    if len(known := {each for each in places.values() if each}) > 1:
+        message = f"the brokers write to different file systems, {' and '.join(sorted(known))}: see TMPDIR"
+        raise brokers.BrokerError(message)
     rates = f"{'counted':>9}{'sent':>9}{'received':>9}{'confirmed':>10}{'whole run':>10}"
     costs = f"{'CPU us':>8}{'p99 ms':>8}{'peak MB':>8}{'left':>9}{'other %':>8}{'flushes':>9}{'disk B':>8}"
     print(f"\n{'round':>5} {'workload':<16}{'broker':<10}{rates}{costs}")

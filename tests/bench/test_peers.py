@@ -1,11 +1,13 @@
 import argparse
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
+from bench import brokers, compare
 from bench.endpoint import Endpoint, endpoint
-from bench.peers import endpoint_of, listener, parse, peer
+from bench.peers import Peer, endpoint_of, listener, parse, peer
 
 
 @pytest.mark.parametrize(
@@ -71,3 +73,28 @@ def test_a_port_is_an_endpoint_of_the_default_user():
         Endpoint(5, "me", "secret").response,
         Endpoint(5, "me", "secret", "v").url,
     )
+
+
+def test_the_file_systems_of_a_broker_are_those_of_its_files(tmp_path):
+    """Files that are open for reading, or are no files, do not count."""
+    found = peer("one", Endpoint(1))
+    found.pid = 0
+    assert set() == found.file_systems()
+    found.pid = os.getpid()
+    with Path("/proc/self/status").open(), (tmp_path / "data").open("wb") as file:
+        ours = brokers.file_system(os.fstat(file.fileno()).st_dev)
+        assert ours in found.file_systems()
+        assert not any(each.startswith("proc") for each in found.file_systems())
+    assert " /" in ours or "tmpfs" in ours or "overlay" in ours
+
+
+def test_brokers_that_write_to_different_file_systems_are_not_compared(monkeypatch):
+    """One that keeps its data in memory would be compared with one that flushes a disk."""
+    started = {name: peer(name, Endpoint(1)) for name in ("one", "two", "three")}
+    places = {"one": {"ext4 /dev/a"}, "two": {"tmpfs tmpfs"}, "three": set()}
+    monkeypatch.setattr(Peer, "file_systems", lambda self: places[self.name])
+    options = compare.parser().parse_args([])
+    with pytest.raises(brokers.BrokerError, match="ext4 /dev/a and tmpfs tmpfs"):
+        compare.print_setting(options, started, dict.fromkeys(started, ""))
+    del started["two"]
+    compare.print_setting(options, started, dict.fromkeys(started, ""))
