@@ -3,9 +3,10 @@
 For each backlog (number of messages, size, persistent or transient) it measures: the publish rate into the long queue
 compared with that into an empty one, alternating; the memory of the broker; the time of a restart after a clean stop
 and after SIGKILL, until a client is connected; the rate of draining it all, with every message's number and mark
-checked, compared with draining a backlog that never left memory. `--against REF` takes that last figure from another
-git revision. The client costs a fraction of a microsecond per message; `--client perf-test` drains as ordinary clients
-do.
+checked, compared with draining a backlog that never left memory; and the processor time of a message that nothing waits
+beside, afterwards compared with before: a broker that had a backlog must be as fast as a new one. `--against REF`
+takes the rate of draining from memory from another git revision. The client costs a fraction of a microsecond per
+message; `--client perf-test` drains as ordinary clients do.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from bench.revision import revision
 PUBLISH_RATIO = 0.85
 DRAIN_RATIO = 0.6
 MEMORY = 400 << 20
+AGED_RATIO = 1.15
 START_SECONDS = {"clean": (2.0, 5.0), "dirty": (6.0, 60.0)}
 """Maximum seconds of a start for up to 1,000,000 messages, and for more."""
 STOP_LIMIT = 120.0
@@ -120,6 +122,13 @@ def ram_drain(subject: Broker, backlog: Backlog, count: int, times: int = 10) ->
     client.call(commands.Queue.Delete(queue="ram"))
     client.close()
     return median(rates)
+
+
+def message_cost(subject: Broker, backlog: Backlog, count: int, times: int = 10) -> float:
+    """Return the processor time in microseconds of a message that is published and consumed while few wait."""
+    before = subject.running.cpu_seconds()
+    ram_drain(subject, backlog, count, times)
+    return (subject.running.cpu_seconds() - before) / (times * count) * 1e6
 
 
 def perf_test_drain(subject: Broker, queue: str, count: int) -> float:
@@ -287,6 +296,8 @@ def measure(backlog: Backlog, options: argparse.Namespace, other: Path | None) -
         report.line(f"in memory ({in_memory:,} messages): drained at", small, "msg/s")
         if other is None:
             reference = small
+        fresh = message_cost(subject, backlog, in_memory)
+        report.line("processor time of a message", fresh, "us")
         before = subject.running.anonymous_rss()
         report.line("RssAnon before", before / 2**20, "MB")
         filled(subject, backlog, report)
@@ -300,6 +311,9 @@ def measure(backlog: Backlog, options: argparse.Namespace, other: Path | None) -
         if backlog.persistent and not options.no_restart:
             redelivered = restarts(subject, backlog, held, report)
         drained(subject, held, reference, report, options, redelivered=redelivered)
+        time.sleep(SETTLE)
+        aged = message_cost(subject, backlog, in_memory)
+        report.line("processor time of a message, beside that before", aged / fresh, "x", most=AGED_RATIO)
         octets = sum(path.stat().st_blocks * 512 for path in subject.folder.rglob("*") if path.is_file())
         report.line("data directory afterwards", octets / 2**20, "MB")
     return report.missed
