@@ -42,7 +42,15 @@ exec {java} "$@"
 
 
 MAKES_ARCHIVE: Final = " -XX:ArchiveClassesAtExit="
-KEPT: Final = 2  # number of archives of other Sparks that are kept: those used last
+KEPT: Final = 2  # number of homes of other Sparks that are kept: those used last
+UNUSED: Final = re.compile(
+    r"HikariCP|JLarge|JTransforms|ST4|algebra|antlr-runtime|arpack|blas|breeze|cats|commons-(dbcp|pool)|curator|"
+    r"datanucleus|derby|hive|javax\.jdo|javolution|jdo|jjwt|jline|joda|jpam|jta|kubernetes|lapack|leveldb|libfb|"
+    r"libthrift|netty-(all|codec-(dns|http|socks)|handler-proxy|resolver-dns|tcnative-boringssl)|opencsv|oro|"
+    r"scala-compiler|spark-(connect|graphx|hive|kubernetes|mllib|pipelines|repl|yarn)|spire|super-csv|tink|vertx|"
+    r"volcano|zjsonpatch|zookeeper"
+)
+"""Beginnings of the names of Spark's archives that no job uses: of Hive, Kubernetes, machine learning, its shell."""
 _FINISHED: Final = 0xF00BABA8.to_bytes(4, "little")
 """First bytes of an archive of classes."""
 _NICEST: Final = 19
@@ -136,27 +144,45 @@ def home_for_spark(java: Java, environ: Mapping[str, str]) -> Path:
         raise JavaError(f"cannot write {error.filename}: {error.strerror}") from error
 
 
-def shared_classes(home: Path, java: Java, jars: Path) -> str:
-    """Return options by which a Java reads the classes of Spark from an archive in `home`, or makes it when it ends.
+def lean_spark(home: Path, java: Java, spark: Path) -> Path | None:
+    """Return a home of Spark in `home` that has links to the archives that jobs use; None if it cannot be made.
 
-    It starts in half the time with it. `home` is that of the script, `java` the Java that it runs, `jars` the folder of
-    Spark's archives; another version of either has an archive of its own. An unfinished one is made again. The oldest
-    are removed before one is made.
+    Java looks through all archives for a class that is not there, and compiling a query asks for hundreds. `home` is
+    that of the script, `java` the Java that it runs, `spark` the package. Environments with the same archives have the
+    same class path, and so one archive of classes. The homes used longest ago are removed before one is made.
     """
     with contextlib.suppress(OSError):
-        origin = f"{java.home} {java.version} {jars} {jars.stat().st_mtime_ns}"
-        archive = home / f"spark-{hashlib.sha256(origin.encode()).hexdigest()[:16]}.jsa"
-        with contextlib.suppress(FileNotFoundError), archive.open("rb") as file:
-            if file.read(len(_FINISHED)) == _FINISHED:
-                os.utime(archive)
-                return f" -XX:SharedArchiveFile={archive} -Xlog:disable"
-        if " " not in str(archive) and os.access(home, os.W_OK):
-            others = sorted(home.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
-            for old in [path for path in others if path != archive][KEPT:]:
-                old.unlink()
-            # Java writes the first bytes last. Without the option about logs it names each class that it leaves out.
-            return f"{MAKES_ARCHIVE}{archive} -Xlog:disable"
-    return ""
+        used = sorted(path for path in (spark / "jars").glob("*.jar") if not UNUSED.match(path.name))
+        stats = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in used]
+        origin = " ".join((str(java.home), str(java.version), *stats))
+        target = home / f"spark-{hashlib.sha256(origin.encode()).hexdigest()[:16]}"
+        if not (target / "bin" / "spark-class").exists():  # or the environment that it leads to is gone
+            others = sorted(home.glob("spark-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+            for old in [path for path in others if path != target][KEPT:]:
+                old.unlink() if old.is_file() else shutil.rmtree(old)
+            unfinished = Path(tempfile.mkdtemp(prefix=".spark", dir=home))
+            (unfinished / "jars").mkdir()
+            for path in (*used, spark / "bin", spark / "python"):
+                (unfinished / path.relative_to(spark)).symlink_to(path)
+            shutil.rmtree(target, ignore_errors=True)
+            unfinished.rename(target)
+        os.utime(target)
+        return target
+    return None
+
+
+def shared_classes(spark: Path, *, makes: bool) -> str:
+    """Return options by which a Java reads the classes of Spark from an archive: it starts in half the time then.
+
+    `spark` is a result of `lean_spark`. If `makes`, the Java makes it when it ends, unless a whole one is there.
+    """
+    archive = spark / "classes.jsa"
+    with contextlib.suppress(FileNotFoundError), archive.open("rb") as file:
+        if file.read(len(_FINISHED)) == _FINISHED:
+            return f" -XX:SharedArchiveFile={archive} -Xlog:disable"
+    # Java writes the first bytes last. Without the option about logs it names each class that it leaves out.
+    makes = makes and " " not in str(archive) and os.access(spark, os.W_OK)
+    return f"{MAKES_ARCHIVE}{archive} -Xlog:disable" if makes else ""
 
 
 def give_way(process: int) -> None:

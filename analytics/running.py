@@ -65,7 +65,7 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
             asked.output.mkdir(parents=True, exist_ok=True)
         report_progress("starting Spark")
         light = is_small(asked.directory)
-        with session(asked.master, asked.settings, progress=progress, light=light, shares=True) as spark:
+        with session(asked.master, asked.settings, progress=progress, light=light, archives=True) as spark:
             if asked.follow is None or stopping is None or isinstance(asked.output, Remote):
                 once(asked, spark, report_progress)
             else:

@@ -99,23 +99,23 @@ def session(
     *,
     progress: bool = False,
     light: bool = False,
-    shares: bool = False,
+    archives: bool = False,
 ) -> Iterator[SparkSession]:
     """Start Spark for the duration of a `with` block.
 
-    A process has one session at a time. `light` is for small inputs, as in `settings`, and `shares` if classes are read
-    from an archive, as in `java.shared_classes`. JAVA_HOME of this process is set to the Java that was found. Raises
-    JavaError: no suitable Java was found.
+    A process has one session at a time. `light` is for small inputs, as in `settings`, and `archives` to make an
+    archive of Spark's classes for it if there is none. JAVA_HOME of this process is set to the Java that was found.
+    Raises JavaError: no suitable Java was found.
     """
     submitted = SUBMITTED in os.environ
-    sharing = ""
+    homes: tuple[Path, java.Java] | None = None
     if not submitted:
         master = master or EMBEDDED
         found = java.find(os.environ)
         home = java.home_for_spark(found, os.environ)
         os.environ["JAVA_HOME"] = str(home)
-        if shares and light and home != found.home:
-            sharing = java.shared_classes(home, found, Path(pyspark.__file__).with_name("jars"))
+        if home != found.home and "SPARK_HOME" not in os.environ:
+            homes = home, found
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise the first one in the path
@@ -125,12 +125,20 @@ def session(
     builder = SparkSession.builder.appName(APPLICATION)
     cores = os.cpu_count() or 1
     made = settings(master, chosen or {}, cores=cores, progress=progress, light=light)
-    if made.get(JAVA_OPTIONS) == LIGHT[JAVA_OPTIONS]:
-        made[JAVA_OPTIONS] += sharing
+    lean = None
+    if homes is not None and made.get(JAVA_OPTIONS) == LIGHT[JAVA_OPTIONS]:
+        lean = java.lean_spark(*homes, Path(pyspark.__file__).parent)
+    if lean is not None:
+        made[JAVA_OPTIONS] += java.shared_classes(lean, makes=archives)
+        os.environ["SPARK_HOME"] = str(lean)
     for name, value in made.items():
         builder = builder.config(name, value)
     making = _start_apart(made) if java.MAKES_ARCHIVE in made.get(JAVA_OPTIONS, "") else None
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    finally:
+        if lean is not None:
+            del os.environ["SPARK_HOME"]
     find_once(spark)
     try:
         yield spark

@@ -36,7 +36,7 @@ class WarmSession:
         self._report("starting Spark")
         light = self._directory is not None and is_small(self._directory)
         self._spark = self._stack.enter_context(
-            session(self._master, self._settings, light=light, shares=True)
+            session(self._master, self._settings, light=light, archives=True)
         )
         self._report("Spark is ready")
 

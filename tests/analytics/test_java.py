@@ -1,5 +1,6 @@
 import os
 import pwd
+import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -7,7 +8,16 @@ from pathlib import Path
 import pytest
 from processes.commands import execute
 
-from leveret.analytics.java import KEPT, JavaError, bundled, find, home_for_spark, probe, shared_classes
+from leveret.analytics.java import (
+    KEPT,
+    JavaError,
+    bundled,
+    find,
+    home_for_spark,
+    lean_spark,
+    probe,
+    shared_classes,
+)
 
 
 def make(home, version="17.0.1", modules=("jdk.incubator.vector",), code=0):
@@ -150,42 +160,64 @@ def test_the_package_is_found_where_it_is_installed():
     assert home is None or (home / "bin" / "java").exists()
 
 
+def package(folder, *, size=10):
+    """A package of Spark that has two archives, one of which no job uses."""
+    for name in (
+        "jars/spark-core_2.13-4.2.1.jar",
+        "jars/hive-exec-2.3.10.jar",
+        "bin/spark-class",
+        "python/lib",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(bytes(size))
+        os.utime(folder / name, (1000, 1000))
+    return folder
+
+
+def test_environments_with_the_same_spark_share_a_home_of_it(tmp_path):
+    """It has the archives that jobs use, is made again if the one it leads to is gone, and another Spark has its own."""
+    java, home = probe(make(tmp_path / "java")), tmp_path / "home"
+    home.mkdir()
+    one, same, other = (package(tmp_path / str(at), size=size) for at, size in enumerate((10, 10, 20)))
+
+    lean = lean_spark(home, java, one)
+
+    assert ["spark-core_2.13-4.2.1.jar"] == [path.name for path in (lean / "jars").iterdir()]
+    assert lean == lean_spark(home, java, same) != lean_spark(home, java, other)
+    assert (lean / "bin").resolve() == one / "bin"
+    shutil.rmtree(one)
+    assert (same / "bin").resolve() == (lean_spark(home, java, same) / "bin").resolve()
+    assert None is lean_spark(tmp_path / "none", java, same)
+
+
 def test_classes_are_read_from_an_archive_that_is_finished(tmp_path):
-    """The first Java makes the archive when it ends, again if that was cut short; another Spark has one of its own."""
-    home, java = tmp_path / "home", probe(make(tmp_path / "java"))
-    for folder in ("home", "jars", "other"):
-        (tmp_path / folder).mkdir()
-    made = shared_classes(home, java, tmp_path / "jars")
+    """The first Java makes the archive when it ends, again if that was cut short."""
+    made = shared_classes(tmp_path, makes=True)
     archive = Path(made.partition("-XX:ArchiveClassesAtExit=")[2].partition(" ")[0])
 
     archive.write_bytes(bytes(100))
-    assert made == shared_classes(home, java, tmp_path / "jars")
+    assert made == shared_classes(tmp_path, makes=True)
+    assert "" == shared_classes(tmp_path, makes=False)
     archive.write_bytes(bytes.fromhex("a8ab0bf0") + bytes(100))
-    assert f"-XX:SharedArchiveFile={archive} " in shared_classes(home, java, tmp_path / "jars")
-    assert "-XX:ArchiveClassesAtExit=" in shared_classes(home, java, tmp_path / "other")
+    assert f"-XX:SharedArchiveFile={archive} " in shared_classes(tmp_path, makes=True)
 
 
 def test_without_a_place_for_the_archive_java_starts_without_it(tmp_path):
-    """A home that is not there has no archive, and one with a space cannot be an option of Java's."""
-    java = probe(make(tmp_path / "java"))
+    """A path with a space cannot be an option of Java's."""
     (tmp_path / "a b").mkdir()
 
-    assert (
-        ""
-        == shared_classes(tmp_path / "none", java, tmp_path)
-        == shared_classes(tmp_path / "a b", java, tmp_path)
-    )
+    assert "" == shared_classes(tmp_path / "a b", makes=True)
 
 
-def test_the_archives_that_were_not_used_for_longest_are_removed(tmp_path):
-    """One is made beside the two that were used last: each is as large as Spark, and nobody else removes them."""
-    java = probe(make(tmp_path / "java"))
-    (tmp_path / "home").mkdir()
-    archives = [tmp_path / "home" / f"spark-{number}.jsa" for number in range(4)]
-    for age, archive in enumerate(archives):
-        archive.write_bytes(b"")
-        os.utime(archive, (1000 - age, 1000 - age))
+def test_the_homes_of_spark_that_were_not_used_for_longest_are_removed(tmp_path):
+    """One is made beside the two that were used last: each has an archive as large as Spark."""
+    java, home = probe(make(tmp_path / "java")), tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    there = [home / f"spark-{number}" for number in range(4)]
+    for age, each in enumerate(there):
+        each.mkdir()
+        os.utime(each, (1000 - age, 1000 - age))
 
-    shared_classes(tmp_path / "home", java, tmp_path)
+    made = lean_spark(home, java, package(tmp_path / "spark"))
 
-    assert archives[:KEPT] == sorted((tmp_path / "home").iterdir())
+    assert {home / "bin", made, *there[:KEPT]} == set(home.iterdir())
