@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.fastpath import FRAME_OVERHEAD, TYPE_METHOD, unpack_frame
 from leveret.broker.config.config import Config
 from leveret.broker.config.values import Listener
@@ -31,6 +32,8 @@ log = logging.getLogger("leveret.connection")
 OPEN_SECONDS: Final = 3.0  # time for a broker to open the connection of a client
 REDIRECT: Final = "connection.redirect"
 """Capability of a client that connects to another address itself if the broker tells it."""
+FORWARDED: Final = "x-forwarded"
+"""Client property of one that was forwarded: it is not forwarded again, as brokers may name each other."""
 _START, _SECURE, _TUNE = ((10, 10), (10, 20), (10, 30))
 _OF_HANDSHAKE: Final = frozenset({_START, _SECURE, _TUNE})
 """Class and method of what the other broker sends before it has opened the connection: the client has had these."""
@@ -210,6 +213,15 @@ class ForwardingHandshake(Handshake):
         super().__init__(connection)
         self._client = connection
         self._said = [PROTOCOL_HEADER]
+        self._is_forwarded = False
+
+    def _start_ok(self, method: Any) -> None:
+        properties = method.client_properties
+        self._is_forwarded = FORWARDED in properties
+        method.client_properties = {**properties, FORWARDED: ("bool", True)}
+        self._said[-1] = encode_method(0, method)
+        method.client_properties = properties
+        super()._start_ok(method)
 
     def _method(self, data: bytes, at: int, end: int) -> None:
         self._said.append(data[at - 7 : end + 1])
@@ -222,6 +234,10 @@ class ForwardingHandshake(Handshake):
         if vhost not in server.forwards:
             super()._open(method)
             return
+        if self._is_forwarded:
+            text = f"virtual host '{vhost}' is in a circle: the brokers of `vhosts.broker.{vhost}` forward it, too"
+            log.error("connection %s: %s", connection.name, text)
+            raise AMQPError(ReplyCode.CONNECTION_FORCED, text)
         is_redirected = REDIRECT in connection.capabilities
         said = b"" if is_redirected else b"".join(self._said)
         self._said.clear()

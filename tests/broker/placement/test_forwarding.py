@@ -124,6 +124,23 @@ def test_a_client_that_asks_is_told_the_address(brokers: Brokers) -> None:
     assert not [line for line in brokers.front.lines if "unexpected error" in line]
 
 
+def test_brokers_that_name_each_other_refuse_the_client(tmp_path: Path) -> None:
+    """A client goes once around at most, and is told so; virtual hosts that are there are served."""
+    port = free_port()
+    with (
+        server(tmp_path / "one", vhosts__broker__orders=f"{HOST}:{port}") as one,
+        server(
+            tmp_path / "two",
+            listeners__tcp__1=f"{HOST}:{port}",
+            vhosts__broker__orders=f"{HOST}:{one.address[1]}",
+        ) as two,
+    ):
+        for each in (one, two):
+            with pytest.raises(ProbableAccessDeniedError, match=r"320.*'orders' is in a circle"):
+                connect(each)
+            connect(each, "/").close()
+
+
 def test_a_forwarded_client_takes_two_descriptors() -> None:
     """The limit of clients leaves room for the connection to the other broker."""
     placement = PlacementConfig(elsewhere={"orders": (Listener(HOST, 1),)})
