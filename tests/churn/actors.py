@@ -23,6 +23,7 @@ from crash.ledger import Ledger
 from crash.link import Link, LostError, property_octets, publish_frames
 from pamqp import commands
 
+VHOST_LIMITS = "vhost-limits", "limits"
 GONE_WITHIN = 5.0
 """Seconds in which a queue goes that has no reason to stay; other work may be in its way."""
 STEADY = 20.0
@@ -453,7 +454,7 @@ class Governing(Actor):
         await self.counts("shortened", {queue: 5, dead: 0 if operator else 15})
         await self._set(queue, {"message-ttl": 30}, operator=operator)
         await self.publish(inbox, [b"x"] * 10, queue)
-        await self.admin.call("policies", "clear", queue, operator=operator)
+        await self.admin.call("policies of the vhost", "clear", queue, operator=operator)
         await self.publish(inbox, [b"x"] * 3, queue)
         count = await self.count(queue)
         if (
@@ -462,7 +463,7 @@ class Governing(Actor):
             self.wrong("O9", f"{count} messages are ready where 8 to 18 should be")
         await self._set(queue, {"expires": 100}, operator=operator)
         await self.goes_unasked(queue, 0.1)
-        await self.admin.call("policies", "clear", queue, operator=operator)
+        await self.admin.call("policies of the vhost", "clear", queue, operator=operator)
         await self.link.open(2)
         await self.link.call(commands.Queue.Delete(queue=dead), 2)
         await self.link.call(commands.Channel.Close(200, "", 0, 0), 2)
@@ -474,7 +475,9 @@ class Governing(Actor):
 
     async def _set(self, queue: str, definition: dict[str, Any], *, operator: bool) -> None:
         pattern = f"^{queue.replace('.', '[.]')}$"
-        await self.admin.call("policies", "set", queue, pattern, definition, 1, "queues", operator=operator)
+        await self.admin.call(
+            "policies of the vhost", "set", queue, pattern, definition, 1, "queues", operator=operator
+        )
 
     async def counts(self, what: str, wanted: dict[str, int]) -> None:
         """Report to the ledger if queues do not come to have so many messages."""
@@ -492,7 +495,7 @@ class Governing(Actor):
         await admin.call("users", "put", name, tags=["management"], password=name)
         await admin.call("users", "set_permissions", name, name, configure=".*", write=".*", read=".*")
         await admin.call("users", "set_topic_permissions", name, name, "amq.topic", write="^a", read="^b")
-        await admin.call("vhosts", "set_limits", name, {"max-queues": 10})
+        await admin.call("policies", "set_parameter", name, *VHOST_LIMITS, {"max-queues": 10})
         await admin.call("topology", "declare_queue", name, "q", durable=True)
         await admin.call("topology", "bind", name, "amq.topic", "q", routing_key="a.#")
         await self._revoked(name)
@@ -511,10 +514,11 @@ class Governing(Actor):
 
     async def _limits(self) -> None:
         """Set limits of users and vhosts."""
-        await self.admin.call("vhosts", "set_limits", "/", {"max-connections": 10_000, "max-queues": 100_000})
+        limits = {"max-connections": 10_000, "max-queues": 100_000}
+        await self.admin.call("policies", "set_parameter", "/", *VHOST_LIMITS, limits)
         await self.admin.call("users", "set_limits", "guest", {"max-connections": 10_000})
         await self.admin.call("users", "clear_limits", "guest")
-        await self.admin.call("vhosts", "set_limits", "/", {})
+        await self.admin.call("policies", "set_parameter", "/", *VHOST_LIMITS, {})
 
     async def _look(self) -> None:
         """List everything, and export it."""

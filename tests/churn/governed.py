@@ -43,7 +43,7 @@ def main() -> None:
             if area == "objects":
                 gc.collect()
                 return Counter(type(each).__qualname__ for each in gc.get_objects())
-            if area == "policies":
+            if area == "policies of the vhost":
                 return getattr(server.vhosts["/"].policies, operation)(*arguments, **options)
             done = getattr(getattr(administration, area), operation)(None, *arguments, **options)
             return list(done) if isinstance(done, Iterator) else done
