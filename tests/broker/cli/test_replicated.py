@@ -145,7 +145,7 @@ def test_all_nodes_answer_about_the_cluster(nodes: Managed) -> None:
     """By the API, by the command, and in their metrics."""
     leader = nodes.leader()
     for name in nodes.ports:
-        wait_until(lambda name=name: nodes.api(name, "leveret/cluster")[1]["leader"] is not None)
+        wait_until(lambda name=name: nodes.api(name, "leveret/cluster")[1].get("leader") is not None)
         status, state = nodes.api(name, "leveret/cluster")
         assert (200, leader, []) == (status, state["leader"]["name"], state["problems"])
         assert f"127.0.0.1:{nodes.ports[leader]}" == state["leader"]["address"]
