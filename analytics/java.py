@@ -156,7 +156,8 @@ def lean_spark(home: Path, java: Java, spark: Path) -> Path | None:
         stats = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in used]
         origin = " ".join((str(java.home), str(java.version), *stats))
         target = home / f"spark-{hashlib.sha256(origin.encode()).hexdigest()[:16]}"
-        if not (target / "bin" / "spark-class").exists():  # or the environment that it leads to is gone
+        leads_to = (target / "bin" / "spark-class", *(target / "jars").glob("*"))
+        if not all(map(Path.exists, leads_to)):  # or that environment is gone, or has another Spark now
             others = sorted(home.glob("spark-*"), key=lambda path: path.stat().st_mtime, reverse=True)
             for old in [path for path in others if path != target][KEPT:]:
                 old.unlink() if old.is_file() else shutil.rmtree(old)

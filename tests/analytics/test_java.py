@@ -174,8 +174,9 @@ def package(folder, *, size=10):
     return folder
 
 
-def test_environments_with_the_same_spark_share_a_home_of_it(tmp_path):
-    """It has the archives that jobs use, is made again if the one it leads to is gone, and another Spark has its own."""
+@pytest.mark.parametrize("gone", ["bin", "jars"])
+def test_environments_with_the_same_spark_share_a_home_of_it(tmp_path, gone):
+    """It has the archives that jobs use, is made again if one it leads to is gone, and another Spark has its own."""
     java, home = probe(make(tmp_path / "java")), tmp_path / "home"
     home.mkdir()
     one, same, other = (package(tmp_path / str(at), size=size) for at, size in enumerate((10, 10, 20)))
@@ -185,8 +186,12 @@ def test_environments_with_the_same_spark_share_a_home_of_it(tmp_path):
     assert ["spark-core_2.13-4.2.1.jar"] == [path.name for path in (lean / "jars").iterdir()]
     assert lean == lean_spark(home, java, same) != lean_spark(home, java, other)
     assert (lean / "bin").resolve() == one / "bin"
-    shutil.rmtree(one)
-    assert (same / "bin").resolve() == (lean_spark(home, java, same) / "bin").resolve()
+    shutil.rmtree(one / gone)
+    lean = lean_spark(home, java, same)
+    assert [same / "bin", same / "jars"] == [
+        (lean / "bin").resolve(),
+        *[path.resolve().parent for path in (lean / "jars").iterdir()],
+    ]
     assert None is lean_spark(tmp_path / "none", java, same)
 
 
