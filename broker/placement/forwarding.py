@@ -213,14 +213,10 @@ class ForwardingHandshake(Handshake):
         super().__init__(connection)
         self._client = connection
         self._said = [PROTOCOL_HEADER]
-        self._is_forwarded = False
+        self._start: Any = None  # the method with which it has logged in
 
     def _start_ok(self, method: Any) -> None:
-        properties = method.client_properties
-        self._is_forwarded = FORWARDED in properties
-        method.client_properties = {**properties, FORWARDED: ("bool", True)}
-        self._said[-1] = encode_method(0, method)
-        method.client_properties = properties
+        self._start = method
         super()._start_ok(method)
 
     def _method(self, data: bytes, at: int, end: int) -> None:
@@ -234,12 +230,14 @@ class ForwardingHandshake(Handshake):
         if vhost not in server.forwards:
             super()._open(method)
             return
-        if self._is_forwarded:
+        if FORWARDED in self._start.client_properties:
             text = f"virtual host '{vhost}' is in a circle: the brokers of `vhosts.broker.{vhost}` forward it, too"
             log.error("connection %s: %s", connection.name, text)
             raise AMQPError(ReplyCode.CONNECTION_FORCED, text)
-        is_redirected = REDIRECT in connection.capabilities
-        said = b"" if is_redirected else b"".join(self._said)
+        start, self._start = self._start, None  # it has a password
+        start.client_properties[FORWARDED] = "bool", True
+        self._said[1] = encode_method(0, start)
+        said = b"" if REDIRECT in connection.capabilities else b"".join(self._said)
         self._said.clear()
 
         def found(there: Upstream | Listener | str) -> None:
