@@ -161,6 +161,8 @@ class Follower:
         folders: dict[str, list[Path]] = {}
         read: dict[str, int] = {}
         aside: dict[str, dict[str, int]] = {}
+        if self._is_stream:
+            self._check()
         for name in names:
             if self._is_stream or self._source.suffix(name) == "jsonl":
                 self._read(name)
@@ -221,7 +223,6 @@ class Follower:
 
     def _messages(self, name: str) -> DataFrame:
         """Return the lines of a table in the stream of a broker, each with its offset as the name of its file."""
-        self._check()
         found = self._spark.readStream.format("leveret").options(**self._options).load()
         wanted = found.filter(F.col("properties.type") == name)
         return wanted.select(F.col("body").alias("value"), F.col("offset").cast("string").alias(FILE))
