@@ -459,8 +459,8 @@ def check_queue_arguments(name: str, vhost: str, arguments: Table, release: str 
     for key, validator in validators.items():
         if key in type_.arguments:
             _validate(key, validator, what, arguments)
-        if key == _DEAD_LETTER_KEY and key in arguments and "x-dead-letter-exchange" not in arguments:
-            raise precondition_failed(f"invalid arg '{key}' for {what}: routing_key_but_no_dlx_defined")
+            if key == _DEAD_LETTER_KEY and key in arguments and "x-dead-letter-exchange" not in arguments:
+                raise precondition_failed(f"invalid arg '{key}' for {what}: routing_key_but_no_dlx_defined")
     # RabbitMQ adds the default type where none is given, which leaves the table sorted.
     has_type = arguments.get("x-queue-type", _UNDEFINED) != _UNDEFINED
     _refuse_foreign(type_.foreign, what, list(arguments) if has_type else sorted(arguments), type_.module)

@@ -67,6 +67,7 @@ for _name, _value in (
     ("x-expires", 1000),
     ("x-message-ttl", 1000),
     ("x-dead-letter-exchange", "amq.direct"),
+    ("x-dead-letter-routing-key", "alone"),
     ("x-max-length", 5),
     ("x-max-priority", 5),
     ("x-overflow", "drop-head"),
