@@ -16,8 +16,8 @@ from replicated.database import Database, NotComparableError
 from replicated.numbered import Publisher
 from replicated.wires import DOWN, UP, Wire, Wires
 
-ANSWERED_SECONDS = 0.5
-"""Time for clients to read what was on its way."""
+ANSWERED_SECONDS = 3.0
+"""Time within which a client has read a confirm that was on its way, on a machine that is busy."""
 ENDS = (0, -signal.SIGTERM)
 """Exit codes after SIGTERM; the latter of a node that was deposed and has just begun again."""
 NODE, WAY, DATABASE = "node", "way", "database"
@@ -48,13 +48,22 @@ class Field:
         return self.random.choice([name for name in self.database.standbys if self.database.is_running(name)])
 
     def nothing_is_confirmed(self) -> Callable[[], None]:
-        """Return what notes an objection if anything was confirmed from now on until it is called."""
-        time.sleep(ANSWERED_SECONDS)
-        before = len(self.publisher.confirmed)
+        """Return what notes an objection if a message is confirmed, until it is called, that is sent from now on.
+
+        The one that is on its way now may be on a standby; its confirm comes soon, or not before there is a standby.
+        """
+        since, publisher = time.monotonic(), self.publisher
+        before = len(publisher.confirmed)
 
         def check() -> None:
-            if more := len(self.publisher.confirmed) - before:
-                self.wrong.append(f"{more} messages were confirmed that no standby can have")
+            times = zip(publisher.sent[before:], publisher.answered[before:], strict=False)
+            late = [
+                f"number {number}, sent {sent - since:+.3f} s and confirmed {answered - since:+.3f} s after that"
+                for number, (sent, answered) in enumerate(times, before + 1)
+                if sent > since or answered > since + ANSWERED_SECONDS
+            ]
+            if late:
+                self.wrong.append(f"{len(late)} messages were confirmed without a standby: {late[0]}")
 
         return check
 

@@ -29,6 +29,10 @@ class Publisher:
         self._nodes = nodes
         self._is_over = threading.Event()
         self.confirmed: list[int] = []
+        self.sent: list[float] = []
+        """Time at which each number was sent for the first time, in seconds of the monotonic clock."""
+        self.answered: list[float] = []
+        """Time at which the confirm of each number was seen, by the same clock."""
         self.longest_gap = 0.0
         """Seconds between two confirms."""
         self.error: BaseException | None = None
@@ -55,9 +59,12 @@ class Publisher:
                         self._publish(channel, number)
                     while not self._is_over.is_set():
                         self._number = len(self.confirmed) + 1
+                        if len(self.sent) < self._number:
+                            self.sent.append(time.monotonic())
                         self._publish(channel, self._number)
-                        self.confirmed.append(self._number)
                         now = time.monotonic()
+                        self.answered.append(now)
+                        self.confirmed.append(self._number)
                         self.longest_gap = max(self.longest_gap, now - last)
                         last = now
                 with contextlib.suppress(Exception):

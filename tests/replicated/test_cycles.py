@@ -3,15 +3,18 @@
 import asyncio
 import contextlib
 import tempfile
+import time
 from itertools import islice
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 from processes.short_paths import short_parent
 from replicated.cycles import keep, kept, to_do
-from replicated.nemeses import NEMESES, schedule
+from replicated.nemeses import ANSWERED_SECONDS, NEMESES, Field, schedule
 from replicated.record import table
 from replicated.wires import DOWN, UP, Wire
 
@@ -66,6 +69,25 @@ def test_the_table_counts_a_cycle_once(tmp_path):
     assert "| promote | 0 | 1 | 10 | 0 | 0 | 0 | 2.0, at most 2.0 |" in found
     assert "2 cycles, 0 failed; 4 leaderships, 2 snapshots" in found
     assert "| no comparison of epochs | 7 are lost |" in found
+
+
+@pytest.mark.parametrize(
+    ("sent", "answered", "is_wrong"),
+    [(-0.2, 0.8, False), (-0.2, 2 * ANSWERED_SECONDS, True), (0.2, 0.3, True), (-0.2, None, False)],
+)
+def test_a_confirm_without_a_standby_is_an_objection(sent, answered, is_wrong):
+    """A confirm that was on its way is none; that of a message sent later, or one that comes much later, is."""
+    publisher = SimpleNamespace(sent=[1.0], answered=[1.1], confirmed=[1])
+    field = Field(None, "n1", publisher, Random(1))
+    check = field.nothing_is_confirmed()
+    now = time.monotonic()
+    publisher.sent.append(now + sent)
+    if answered is not None:
+        publisher.answered.append(now + answered)
+
+    check()
+
+    assert is_wrong == bool(field.wrong)
 
 
 async def _within(awaitable):
