@@ -13,6 +13,7 @@ import dataclasses
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -163,9 +164,12 @@ class Follower:
         aside: dict[str, dict[str, int]] = {}
         if self._is_stream:
             self._check()
+            self._run("stream", self._messages(), self._keep_all)
         for name in names:
-            if self._is_stream or self._source.suffix(name) == "jsonl":
-                self._read(name)
+            if not self._is_stream and self._source.suffix(name) == "jsonl":
+                reader = self._spark.readStream.option("maxFilesPerTrigger", FILES_AT_ONCE)
+                found = lines(reader, self._source.directory / name, tables()[name])
+                self._run(name, found, partial(self._keep, tables()[name]))
             rows, bad = self._folder / "rows" / name, self._folder / QUARANTINE / name
             if not stored(rows).folders:
                 continue
@@ -189,23 +193,8 @@ class Follower:
             schema = self._spark.createDataFrame([], ASIDE).schema
             replace(self._spark, bad, schema, lambda found: found.coalesce(1))
 
-    def _read(self, name: str) -> None:
-        table = tables()[name]
-        if self._is_stream:
-            stream = parsed(self._messages(name), table)
-        else:
-            reader = self._spark.readStream.option("maxFilesPerTrigger", FILES_AT_ONCE)
-            stream = lines(reader, self._source.directory / name, table)
-        kept, aside = self._folder / "rows" / name, self._folder / QUARANTINE / name
-
-        def keep(batch: DataFrame, number: int) -> None:
-            batch.persist(StorageLevel.DISK_ONLY)  # parsed once, written twice
-            if not batch.isEmpty():  # messages of other tables
-                rows = whole(batch).select(*table.schema.names)
-                rows.write.mode("overwrite").parquet(url(kept / f"batch={number}"))
-                set_aside(batch).write.mode("overwrite").parquet(url(aside / f"batch={number}"))
-            batch.unpersist()
-
+    def _run(self, name: str, stream: DataFrame, keep: Callable[[DataFrame, int], None]) -> None:
+        """Have batches of what is new in a stream kept; `name` is that of its checkpoint."""
         query = (
             stream.writeStream.foreachBatch(keep)
             .option("checkpointLocation", url(self._folder / "checkpoints" / name))
@@ -221,11 +210,29 @@ class Follower:
                 self._check()
             raise
 
-    def _messages(self, name: str) -> DataFrame:
-        """Return the lines of a table in the stream of a broker, each with its offset as the name of its file."""
+    def _keep(self, table: Table, batch: DataFrame, number: int) -> None:
+        """Store the parsed lines of a table."""
+        kept, aside = self._folder / "rows" / table.name, self._folder / QUARANTINE / table.name
+        batch.persist(StorageLevel.DISK_ONLY)  # parsed once, written twice
+        whole(batch).select(*table.schema.names).write.mode("overwrite").parquet(
+            url(kept / f"batch={number}")
+        )
+        set_aside(batch).write.mode("overwrite").parquet(url(aside / f"batch={number}"))
+        batch.unpersist()
+
+    def _messages(self) -> DataFrame:
+        """Return the lines in the stream of a broker, with their tables, and their offsets as names of files."""
         found = self._spark.readStream.format("leveret").options(**self._options).load()
-        wanted = found.filter(F.col("properties.type") == name)
-        return wanted.select(F.col("body").alias("value"), F.col("offset").cast("string").alias(FILE))
+        offset = F.col("offset").cast("string")
+        return found.select("properties.type", F.col("body").alias("value"), offset.alias(FILE))
+
+    def _keep_all(self, batch: DataFrame, number: int) -> None:
+        """Store lines of all tables, also of those that no round has needed yet: the stream is read once."""
+        batch.persist(StorageLevel.DISK_ONLY)
+        for (name,) in batch.select("type").distinct().collect():
+            if table := tables().get(name):
+                self._keep(table, parsed(batch.filter(F.col("type") == name), table), number)
+        batch.unpersist()
 
     def _check(self) -> None:
         """Raise InputError if the stream cannot be read now."""
