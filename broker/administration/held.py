@@ -20,7 +20,6 @@ from leveret.broker.administration.transfers import EVERYTHING, Chosen
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
 from leveret.broker.message_filter.message_facts import MessageFacts
-from leveret.broker.queue.arguments import STREAM
 from leveret.broker.queue.due_time import LATEST
 from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.queue import Queue
@@ -90,11 +89,8 @@ class HeldMessages(Group):
 
 
 def _check_destination(queue: Queue, other: Queue) -> None:
-    told = resource("queue", other.name, other.vhost)
     if other is queue:
-        raise BadRequestError(f"{told} is the source itself")
-    if other.type == STREAM:
-        raise BadRequestError(f"{told} is a stream, which holds nothing")
+        raise BadRequestError(f"{resource('queue', other.name, other.vhost)} is the source itself")
 
 
 def _give(hold: Hold, messages: dict[Due, Message], other: Queue, *, is_copy: bool) -> Collection[Due]:

@@ -19,6 +19,7 @@ from leveret.confirm.modes import CONFIRM_MODES
 
 QUEUES: Final = (CLASSIC_QUEUES, QUORUM_QUEUES)
 _STREAMS: Final = (STREAMS,)
+_ALL_QUEUES: Final = (*QUEUES, STREAMS)
 _CLASSIC: Final = (CLASSIC_QUEUES,)
 
 
@@ -49,7 +50,7 @@ SETTINGS: Final = (
     Setting("max-length", _INTEGER, "Number of ready messages at which the queue is full: see overflow.",
             unit="messages"),
     Setting("max-length-bytes", _INTEGER, "Size of the bodies of ready messages at which the queue is full. A "
-            "stream deletes its oldest messages.", (*QUEUES, STREAMS), unit="bytes"),
+            "stream deletes its oldest messages.", _ALL_QUEUES, unit="bytes"),
     Setting("max-age", _TEXT, "A stream deletes messages that are older than this: a number and Y, M, D, h, m or s.",
             _STREAMS),
     Setting("stream-max-segment-size-bytes", _INTEGER, "Size of the messages that a stream deletes together, at most "
@@ -75,19 +76,21 @@ SETTINGS: Final = (
     Setting("expires", _INTEGER, "The queue is deleted with its messages after this time without consumers, basic.get "
             "and declarations.", minimum=1, maximum=MAX_EXPIRY_MS, unit="ms"),
     Setting("consumer-timeout", _INTEGER, "Time for which a delivery may stay unacknowledged; then its channel is "
-            "closed. 0 for no limit.", (*QUEUES, STREAMS), unit="ms"),
+            "closed. 0 for no limit.", _ALL_QUEUES, unit="ms"),
     Setting("retain-for", _INTEGER, "Acknowledged messages are kept for this time, for a replay.",
             maximum=MAX_EXPIRY_MS, unit="ms"),
     Setting("retain-bytes", _INTEGER, "Size of the messages that are kept for a replay at most.", unit="bytes"),
-    Setting("allow-hold", _BOOLEAN, "Messages with the header x-deliver-at or x-delay are held until then."),
-    Setting("hold-until-header", _TEXT, "Name of another header that says until when a message is held."),
-    Setting("max-held", _INTEGER, "Number of messages that are held at most.", unit="messages"),
+    Setting("allow-hold", _BOOLEAN, "Messages with the header x-deliver-at or x-delay are held until then.",
+            _ALL_QUEUES),
+    Setting("hold-until-header", _TEXT, "Name of another header that says until when a message is held.",
+            _ALL_QUEUES),
+    Setting("max-held", _INTEGER, "Number of messages that are held at most.", _ALL_QUEUES, unit="messages"),
     Setting("deduplicate", _TEXT, "The id of a message, so that the queue or exchange takes each once: message_id, "
-            "body, or header:NAME.", (*QUEUES, EXCHANGES)),
+            "body, or header:NAME.", (*_ALL_QUEUES, EXCHANGES)),
     Setting("deduplicate-mode", _CHOICE, "How long an id is known: a time from the publish, while the message is "
             "queued, or until it is settled.", choices=DEDUPLICATE_MODES),
     Setting("deduplicate-for", _INTEGER, "Time for which an id is known, from the publish or, in the mode running, "
-            "from the end of its message.", (*QUEUES, EXCHANGES), maximum=MOST_WINDOW_MS, unit="ms"),
+            "from the end of its message.", (*_ALL_QUEUES, EXCHANGES), maximum=MOST_WINDOW_MS, unit="ms"),
     Setting("queue-mode", _CHOICE, "lazy keeps as few messages as possible in memory.", _CLASSIC,
             choices=("default", "lazy")),
     Setting("alternate-exchange", _TEXT, "Exchange that gets the messages that an exchange can route to no queue.",

@@ -283,25 +283,25 @@ _CONSUME_VALIDATORS_4: Mapping[str, _Validator] = {
 }
 
 _DELAYED_RETRY = tuple(f"x-{key}" for key in RETRY_KEYS)
-_OF_HOLDS = ("x-allow-hold", "x-hold-until-header", "x-max-held", *_DELAYED_RETRY)
+_OF_HOLDS = ("x-allow-hold", "x-hold-until-header", "x-max-held")
 ID_KEYS = ("deduplicate", "deduplicate-mode", "deduplicate-for")  # of policies; arguments have `x-` before
 OF_IDS = tuple(f"x-{key}" for key in ID_KEYS)
 _OF_CLASSIC = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-max-length", "x-max-length-bytes",
     "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version", "x-single-active-consumer",
     "x-queue-type", "x-queue-master-locator", "x-delivery-limit", "x-confirm-mode", "x-retain-for", "x-retain-bytes",
-    *_OF_HOLDS, *OF_IDS,
+    *_OF_HOLDS, *_DELAYED_RETRY, *OF_IDS,
 )  # fmt: skip
 _OF_QUORUM = (
     "x-dead-letter-exchange", _DEAD_LETTER_KEY, "x-dead-letter-strategy", "x-expires", "x-max-length",
     "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-overflow", "x-single-active-consumer",
     "x-queue-type", "x-quorum-initial-group-size", "x-delivery-limit", "x-message-ttl", "x-queue-leader-locator",
-    "x-retain-for", "x-retain-bytes", *_OF_HOLDS, *OF_IDS,
+    "x-retain-for", "x-retain-bytes", *_OF_HOLDS, *_DELAYED_RETRY, *OF_IDS,
 )  # fmt: skip
 # `x-stream-filter-size-bytes` is not among them in RabbitMQ either.
 _OF_STREAMS = (
     "x-max-length-bytes", "x-queue-type", "x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size",
-    "x-queue-leader-locator",
+    "x-queue-leader-locator", *_OF_HOLDS, "x-deduplicate", "x-deduplicate-for",
 )  # fmt: skip
 _CONSUME_CLASSIC = frozenset((_FAILOVER, "x-priority", "x-credit"))
 _CONSUME_QUORUM = frozenset(("x-priority", "x-credit"))

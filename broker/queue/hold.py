@@ -15,6 +15,7 @@ from itertools import repeat
 from leveret.broker.amqp.properties import Properties, is_persistent
 from leveret.broker.amqp.tables import Table, decode_value
 from leveret.broker.errors import precondition_failed, resource
+from leveret.broker.queue.arguments import STREAM
 from leveret.broker.queue.due_line import DueLine, message_of
 from leveret.broker.queue.due_time import (
     DELAY,
@@ -147,6 +148,7 @@ class Hold(DueLine):
         if (
             not msg_id
             and disk is not None
+            and self._queue.type != STREAM  # its records have their bodies
             and disk.journal.embed_below <= len(content) < disk.blob_threshold
             and self._is_stored(content)
         ):

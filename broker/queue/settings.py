@@ -20,6 +20,7 @@ from leveret.broker.queue.arguments import (
     OVERFLOWS,
     QUORUM,
     RUNNING,
+    STREAM,
     WINDOW,
     age_ms,
     queue_type,
@@ -188,7 +189,8 @@ def queue_settings(
     if retry is not None and limit is None:
         limit = COUNTED
     deduplicate, known_for = either("deduplicate"), time("deduplicate-for")
-    deduplicate_mode = either("deduplicate-mode") or (WINDOW if known_for else RUNNING)
+    knows_a_time = known_for or queue_type(arguments) == STREAM
+    deduplicate_mode = either("deduplicate-mode") or (WINDOW if knows_a_time else RUNNING)
     if known_for is None and deduplicate_mode == WINDOW:
         known_for = DEDUPLICATE_MS
     needs = (limit, octets, dead_letter_exchange, retain_for, deduplicate)

@@ -4,8 +4,9 @@ Theory. The messages are in a `StreamLog`, which readers only look at. A consume
 gets next; an ack only makes room for another delivery, and nothing that a consumer does concerns the others. Among
 consumers that have room, and for which there are messages, each gets a share in turn.
 
-What does not exist for a stream is refused by the protocol's methods, or by the operation of an administrator; the
-limits of other queues are never made for one. Retention is applied when messages come, and when the settings change.
+What does not exist for a stream is refused by the protocol's methods, or by the operation of an administrator. Of the
+limits of other queues it has held messages, which are appended at their time, and ids, which are known for a time from
+the publish. Retention is applied when messages come, and when the settings change.
 
 Hot path: see docs/performance.md.
 """
@@ -14,6 +15,7 @@ import logging
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
@@ -23,6 +25,7 @@ from leveret.broker.amqp.tables import Table, decode_value, strings
 from leveret.broker.errors import not_implemented, precondition_failed, resource
 from leveret.broker.queue.arguments import OFFSETS, TRACKING, age_ms
 from leveret.broker.queue.consumer import Consumer
+from leveret.broker.queue.limits import QueueLimits
 from leveret.broker.queue.queue import RUN_BUDGET, Queue
 from leveret.broker.queue.settings import QueueSettings
 from leveret.broker.queue.stream_consumer import Share, StreamConsumer
@@ -70,10 +73,21 @@ class Reader:
         self.requeued = inf  # first offset that it gave back: the next consumer continues there
 
 
+class StreamLimits(QueueLimits):
+    """The held messages and ids of a stream, whose log applies its limit in bytes."""
+
+    __slots__ = ()
+
+    def configure(self, settings: QueueSettings) -> None:
+        """Apply changed settings; see `QueueLimits.configure`."""
+        super().configure(replace(settings, max_octets=None))
+
+
 class StreamQueue(Queue):
     """A stream; the arguments are those of `Queue`. `log` keeps its messages."""
 
     consumer_class = StreamConsumer
+    limits_class = StreamLimits
     __slots__ = ("_kept", "_readers", "log")
 
     def __init__(self, name: str, vhost: str, backing: StreamLog, *args: Any, **options: Any) -> None:
@@ -105,6 +119,8 @@ class StreamQueue(Queue):
             self.inbox_persistent = False
             if len(log.segments) > 1:
                 self._retain()
+        if self.limits is not None and self.limits.ids is not None:
+            self.limits.ids.note()
         more = bool(consumers.ready) and self._deliver_some()
         log.trim(
             min(
@@ -170,14 +186,6 @@ class StreamQueue(Queue):
             log.read_ahead(chunk.stop)
         return stop - start + 1, found
 
-    # -- publishes ------------------------------------------------------------------------------------------------
-
-    def put(self, message: Message, *, is_new: bool = True) -> bool:
-        """Append a message that did not come by the fast path: a stream refuses none."""
-        del is_new
-        self.admit(message)
-        return True
-
     def give_up(self) -> None:
         """Recover from an internal error: refuse arrivals that were not appended."""
         self.log.unacked_count -= len(self.acks)
@@ -187,8 +195,13 @@ class StreamQueue(Queue):
     # -- settings -------------------------------------------------------------------------------------------------
 
     def configure(self, settings: QueueSettings) -> None:
-        """Apply settings: those of retention."""
+        """Apply settings: those of retention, holds and ids."""
         self.settings = settings
+        if settings.holds or settings.deduplicate is not None:
+            self._need_limits()
+        if self.limits is not None:
+            self.limits.configure(settings)
+            self.touch()
         octets = settings.segment_octets or SEGMENT_OCTETS
         if settings.max_octets is not None:
             octets = min(octets, settings.max_octets // SEGMENTS + 1)
@@ -200,9 +213,6 @@ class StreamQueue(Queue):
         most, age = self.settings.max_octets, self.settings.max_age
         if most is not None or age is not None:
             self.log.retain(inf if most is None else most, -inf if age is None else self._now() - age)
-
-    def _need_limits(self) -> None:
-        """Make none: a stream has no limits of messages, and holds none."""
 
     def recovered(self) -> None:
         """Apply retention to the messages of an earlier run."""

@@ -358,6 +358,7 @@ IMPOSSIBLE: Mapping[str, set[str]] = {
     STREAMS: set(_VALUES)
     - _FOR_STREAMS
     - {"max-length-bytes", "consumer-timeout", "queue-leader-locator", "alternate-exchange"}
+    - {"allow-hold", "hold-until-header", "max-held", "deduplicate", "deduplicate-for"}
     | _MIRRORING,
 }
 """For each kind of object the keys that it does not support: a policy with one of them does not match it."""

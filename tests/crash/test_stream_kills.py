@@ -3,6 +3,8 @@
 import random
 import signal
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -50,18 +52,26 @@ def _read(running: Running, offset: object, stop: int | None = None, **arguments
     return found
 
 
-def _publish_until_killed(running: Running, first: int, count: int) -> tuple[int, int]:
-    """Publish numbers in confirm mode; the broker is killed soon after so many. Return the last one confirmed, and sent."""
+def _publish_until_killed(
+    running: Running,
+    first: int,
+    count: int,
+    of: Callable[[int], pika.BasicProperties | None] = lambda _: None,
+) -> tuple[int, int]:
+    """Publish numbers in confirm mode; the broker is killed soon after so many. Return the last one confirmed, and sent.
+
+    `of` returns the properties of a number.
+    """
     confirmed = sent = first - 1
     killer = threading.Timer(0.01, running.process.send_signal, (signal.SIGKILL,))
     with suppress(pika.exceptions.AMQPError), _connect(running) as connection:
-        channel = _channel(connection)
+        channel = connection.channel()
         channel.confirm_delivery()
         while sent < first + MOST:
             sent += 1
             if sent == first + count:
                 killer.start()
-            channel.basic_publish("", NAME, b"%d" % sent)
+            channel.basic_publish("", NAME, b"%d" % sent, of(sent))
             confirmed = sent
     killer.join()
     running.process.wait(timeout=10)
@@ -89,6 +99,31 @@ def test_a_killed_broker_keeps_every_confirmed_message_at_its_offset(tmp_path: P
         found = _read(running, "first")
         assert confirmed <= set(found.values())
         assert {place: found.get(place) for place in known} == known
+
+
+def test_what_is_held_or_published_again_is_in_the_stream_once_over_kills(tmp_path: Path) -> None:
+    """A publisher that repeats what was not confirmed, some of it held for a while, has each message there once."""
+    arguments = {"x-allow-hold": True, "x-deduplicate": "message_id"}
+    chosen = random.Random(3)
+
+    def properties(number: int) -> pika.BasicProperties:
+        delay = random.Random(number).choice((0, 0, 20, 300, 2000))
+        return pika.BasicProperties(message_id=str(number), headers={"x-delay": delay}, delivery_mode=2)
+
+    confirmed = -1
+    for _ in range(ROUNDS):
+        with serving(tmp_path) as running:
+            _read(running, "first", **arguments)
+            first = max(0, confirmed - 5)  # its confirms may have been lost, too
+            confirmed, sent = _publish_until_killed(running, first, chosen.randint(20, 400), properties)
+    with serving(tmp_path) as running:
+        end = time.monotonic() + 30
+        found = _read(running, "first", **arguments)
+        while (
+            set(found.values()) < {b"%d" % each for each in range(confirmed + 1)} and time.monotonic() < end
+        ):
+            found = _read(running, "first", **arguments)
+    assert sorted(map(int, found.values())) in [list(range(last + 1)) for last in range(confirmed, sent + 1)]
 
 
 def test_a_consumer_whose_offset_is_kept_misses_nothing_over_kills(tmp_path: Path) -> None:

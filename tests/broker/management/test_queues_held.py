@@ -224,7 +224,6 @@ def test_a_dry_run_changes_nothing(node):
         ({"action": "move"}, "'destination' is a queue, with 'move' and 'copy' only"),
         ({"action": "cancel", "destination": "x"}, "'destination' is a queue, with 'move' and 'copy' only"),
         ({"action": "copy", "destination": "q"}, "is the source itself"),
-        ({"action": "move", "destination": "s"}, "is a stream, which holds nothing"),
         ({"action": "reschedule", "to": 2**63}, "'to' must be from 0 to"),
         ({"action": "cancel", "wher": "size > 1"}, "unknown key 'wher'"),
         ({"action": "cancel", "where": "size = 1"}, "where: column 6"),
@@ -233,8 +232,6 @@ def test_a_dry_run_changes_nothing(node):
 )
 def test_what_is_invalid_is_refused(node, body, reason):
     """A request that means nothing is refused with the reason, and nothing changes."""
-    Client(node).declare("s", durable=True, arguments={"x-queue-type": ("longstr", "stream")})
-    settle(node)
     answer = Api(node, OPERATOR).post(HELD, body)
     assert 400 == answer.status
     assert reason in answer.body["reason"]

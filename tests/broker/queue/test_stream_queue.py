@@ -10,12 +10,15 @@ from doubles.fakes import Client, DiskNode, Node, basic_consume, queue_declare
 
 from leveret.broker.administration import BadRequestError
 from leveret.broker.amqp.codec import encode_method
-from leveret.broker.amqp.commands import Basic, Channel, Tx, make
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Tx, make
+from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import Properties, build, with_offset
 from leveret.broker.queue import stream_queue
 from leveret.broker.queue.stream_queue import StreamQueue
 from leveret.broker.scheduling.time_slices import TimeSlices
+from leveret.storage.message import Message
 from leveret.storage.queues.chunks import Copies
+from leveret.storage.store.check import Check, Finding
 
 STREAM = {"x-queue-type": ("longstr", "stream")}
 
@@ -37,9 +40,8 @@ def settle(node: Node) -> None:
     for _ in range(20):
         if not isinstance(node, DiskNode):
             return
-        node.commit()
-        while node.disk.loads:
-            node.read()
+        node.write_files()
+        node.read()
         node.run_turn()
 
 
@@ -466,3 +468,104 @@ def test_a_consumer_that_hangs_does_not_set_the_offset_of_its_tag_back(node: Nod
     found.touch()
     settle(node)
     assert found.log.offsets.by_tag == {"c": 5}
+
+
+HOLDS = {"x-allow-hold": ("bool", True)}
+ONCE = {"x-deduplicate": ("longstr", "message_id"), "x-deduplicate-for": ("signedint", 60_000)}
+
+
+def held(client: Client, delay: int, body: bytes, **options: Any) -> None:
+    """Publish a message that is due in `delay` ms."""
+    client.publish("s", body, headers={"x-delay": ("signedint", delay)}, **options)
+    settle(client.node)
+
+
+@pytest.mark.parametrize("way", ["argument", "policy"])
+def test_a_held_message_is_appended_at_its_time(node: Node, way: str) -> None:
+    """Readers get it then, behind what came before, and its time in the stream is that of its release."""
+    client = Client(node)
+    found = stream(client, **(HOLDS if way == "argument" else {}))
+    if way == "policy":
+        node.vhosts["/"].policies.set("p", "s", {"allow-hold": True, "max-length-bytes": 1})
+        assert found.limits is not None
+        assert found.limits.obstacle(Message(b"", content_frames(1, 0, build(2), b"ab"), 1), 1, 2) == ""
+    held(client, 2000, b"later")
+    publish(client, [1])
+    assert read(client) == [b"1"]
+    assert (found.held_count, found.ready_count) == (1, 1)
+    node.pass_time(1999)
+    assert taken(client) == []
+    node.pass_time(1)
+    assert taken(client) == [b"later"]
+    assert (found.held_count, found.log.next_seq) == (0, 2)
+    assert read(client, "d", ("timestamp", node.wall_clock() // 1000)) == [b"later"]
+
+
+@pytest.mark.parametrize("size", [1, 5_000, 5_000_000])
+def test_held_messages_and_ids_survive_a_kill(tmp_path: Path, size: int) -> None:
+    """Repeats are dropped, and a held message is in the stream at its time, once; nothing is left of it elsewhere."""
+    node = DiskNode(tmp_path / "data")
+    client = Client(node)
+    stream(client, **HOLDS, **ONCE, **{"x-stream-max-segment-size-bytes": ("long", 1)})
+    held(client, 1000, bytes(size), message_id="held")
+    client.publish("s", bytes(size), message_id="now")
+    settle(node)
+    for _ in range(3):  # before its time, then after it, and once more
+        node.disk.close()
+        node = DiskNode(tmp_path / "data")
+        client = Client(node)
+        for name in ("held", "now"):
+            client.publish("s", b"repeat", message_id=name)
+        settle(node)
+        node.pass_time(1000)
+        settle(node)
+        client.publish("s", b"end", message_id="end")
+        client.send(make(Basic.Qos, 0, 100, False))
+        assert read(client) == [bytes(size), bytes(size), b"end"]
+    found = node.vhosts["/"].queues["s"]
+    assert (found.held_count, found.counts().repeated, len(node.disk.environment.offsets())) == (0, 3, 0)
+    node.vhosts["/"].delete_queue(found)
+    settle(node)
+    node.disk.close()
+    findings: list[Finding] = []
+    Check(tmp_path / "data", findings.append).run()
+    assert findings == []
+
+
+def test_a_stream_takes_each_id_once_for_a_time(node: Node) -> None:
+    """A repeat is confirmed and dropped, alone or in a run, even after the message was deleted; later it is taken."""
+    client = Client(node)
+    client.send(make(Confirm.Select, False))
+    found = stream(client, **ONCE)
+    for number in (1, 1, 2, 3, 1, 2):
+        client.publish("s", b"%d" % number, message_id=str(number))
+    settle(node)
+    client.publish("s", b"1", message_id="1", mandatory=True)
+    settle(node)
+    confirmed: set[int] = set()
+    for each in client.take():
+        if isinstance(ack := each.method, Basic.Ack):
+            confirmed |= {*range(1 if ack.multiple else ack.delivery_tag, ack.delivery_tag + 1)}
+    assert confirmed == {*range(1, 8)}
+    assert (found.ready_count, found.counts().repeated) == (3, 4)
+    found.log.segment_octets = 1
+    publish(client, [9])
+    found.log.retain(1, 0)
+    publish(client, [1], message_id="1")
+    node.pass_time(60_001)
+    publish(client, [1], message_id="1")
+    assert read(client)[-2:] == [b"9", b"1"]
+
+
+def test_the_ids_of_a_stream_have_one_mode(node: Node) -> None:
+    """Messages of a stream never leave it by their consumers: the other modes mean nothing, and are refused."""
+    client = Client(node)
+    mode = {"x-deduplicate-mode": ("longstr", "running")}
+    client.send(queue_declare("s", durable=True, arguments={**STREAM, **ONCE, **mode}))
+    settle(node)
+    assert any("invalid arg 'x-deduplicate-mode'" in each for each in client.sent())
+    found = stream(Client(node, port=50001))
+    node.vhosts["/"].policies.set("p", "s", {"deduplicate": "body", "deduplicate-mode": "running"})
+    assert found.settings.deduplicate is None
+    node.vhosts["/"].policies.set("p", "s", {"deduplicate": "body"})
+    assert ("body", "window") == found.settings.once
