@@ -8,7 +8,7 @@ Hot path: see docs/performance.md.
 """
 # ruff: noqa: PLR2004 - offsets and numbers of the format are named beside them
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from io import BytesIO
 from struct import Struct
 
@@ -37,7 +37,6 @@ from leveret.broker.amqp.properties import (
 LARGE = 1024 * 1024  # size in bytes from which a body is assembled as a `LargeBody`
 _STEP = 128 * 1024
 _pack_frame = Struct(">BHI").pack
-_LENGTH = Struct(">I").unpack_from
 ASKS_SOMETHING = FLAG_HEADERS | FLAG_EXPIRATION | FLAG_USER_ID | FLAG_REPLY_TO | FLAG_CONTINUATION
 """Flags of properties that require something of the broker, or that only a decoder can tell."""
 NEEDS_DECODER = ASKS_SOMETHING & ~(FLAG_HEADERS | FLAG_REPLY_TO)
@@ -154,52 +153,6 @@ def varied_contents(
         sizes[octets] += 1
         at = stop
     return contents, at
-
-
-def timed_contents(
-    data: bytes,
-    at: int,
-    size: int,
-    method: bytes,
-    first: bytes,
-    place: slice,
-    due_of: Callable[[bytes], int],
-    limit: int,
-    most: int,
-    sizes: MutableMapping[int, int],
-) -> tuple[list[bytes], list[int], int]:
-    """Return the contents of the run of publishes with the same method frame at `at`, their times, and its end.
-
-    Their properties are those of the content `first` but for the octets at `place`, of which `due_of` makes a time. The
-    run ends before a publish whose time is 0, that is incomplete or different, or whose content has more than `most`
-    bytes.
-    """
-    contents, dues = [], []
-    startswith, skip = data.startswith, len(method)
-    start, stop = place.start, place.stop
-    (length,) = _LENGTH(first, 3)
-    number, before, after = first[1] << 8 | first[2], first[19:start], first[stop : length + FRAME_OVERHEAD]
-    while startswith(method, at):
-        begin = at + skip
-        found = whole_content(data, begin, size, number, limit)
-        if found is None:
-            break
-        end, last, octets, _ = found
-        if (
-            last - begin > most
-            or end - begin != length + FRAME_OVERHEAD
-            or not startswith(before, begin + 19)
-            or not startswith(after, begin + stop)
-        ):
-            break
-        due = due_of(data[begin + start : begin + stop])
-        if not due:
-            break
-        contents.append(data[begin:last])
-        dues.append(due)
-        sizes[octets] += 1
-        at = last
-    return contents, dues, at
 
 
 class LargeBody(list[bytes | memoryview]):

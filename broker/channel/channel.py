@@ -44,8 +44,8 @@ from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute, distribute_
 from leveret.broker.vhost.delay_line import DelayLine
 from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, is_reply_address
 from leveret.broker.vhost.exchange_ids import ExchangeIds
-from leveret.broker.vhost.once_route import OnceRoute
-from leveret.broker.vhost.publish_route import AwaitedRoute, HoldRoute, PropertyDemands, Route
+from leveret.broker.vhost.once_route import HoldRoute, OnceRoute
+from leveret.broker.vhost.publish_route import AwaitedRoute, PropertyDemands, Route
 from leveret.confirm.channel_confirms import ChannelConfirms, ConfirmTimeouts
 from leveret.exchanges.base import Envelope, Exchange
 from leveret.exchanges.errors import TooManyHopsError
@@ -392,7 +392,7 @@ class Channel:
         if demands is not None and demands.headers:
             for queue in queues:
                 if queue.limits is not None and queue.limits.hold is not None:
-                    queue.limits.hold.check(content, demands.headers)
+                    list(queue.limits.hold.dues_of((message,)))
         if len(content) > MOST_HASHED:
             for ids in (self.vhost.once.get(exchange.name), *[queue.ids for queue in queues]):
                 if ids is not None:

@@ -71,7 +71,6 @@ from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.copies import Copies
 from leveret.broker.vhost.publish_route import (
     UNKNOWN,
-    HoldRoute,
     PropertyDemands,
     Route,
     inspect,
@@ -501,12 +500,12 @@ class ReceiveLoop:
                     self._current = (60, 40)
                     publishing.publish(way, demands, data[end:last])
                     sizes[body_size] += 1
-                    if demands is not None and startswith(data[at:end], last):
-                        if demands.expiration is not None:
-                            last = self._scan_expiring(data, last, size, data[at:end], found, demands)
-                        elif isinstance(way, HoldRoute) and is_plain:
-                            run = data, last, size, data[at:end], data[end:last], demands
-                            last = way.put_run(publishing, *run, self.frame_limit, self._most_plain, sizes)
+                    if (
+                        demands is not None
+                        and (demands.expiration is not None or way.may_hold)
+                        and startswith(data[at:end], last)
+                    ):
+                        last = self._scan_following(data, last, size, data[at:end], found, demands)
                     at = last
                     if self.stalled or is_over():
                         self.stalled = True
@@ -759,15 +758,15 @@ class ReceiveLoop:
             route.put(channel, messages, max(map(len, contents)))
         return at
 
-    def _scan_expiring(
+    def _scan_following(
         self, data: bytes, at: int, size: int, method: bytes, found: _Found, demands: PropertyDemands
     ) -> int:
-        """Process the run of publishes at `at`, with or without an expiration, after one with one; returns its end.
+        """Process the run of publishes at `at` after one with an expiration, or to a queue that may hold it.
 
-        Queues look for expirations once they have limits, which the first such message has given them.
+        Returns its end. Queues look for expirations once they have limits, which the first such message has given them.
         """
         channel, route = found
-        if not route.plain or route.wide or any([queue.limits is None for queue in route.queues]):  # noqa: C419
+        if not route.takes_runs or route.wide or any([queue.limits is None for queue in route.queues]):  # noqa: C419
             return at
         made = (demands.persistent and bool(route.durable)) or route.makes_all
         return self._scan_varied(data, at, size, method, channel, route, made=made, expires=True)

@@ -114,12 +114,6 @@ class DueLine:
         self.touch()
         return True
 
-    def accept_all(self, messages: Sequence[Message], dues: Sequence[int]) -> None:
-        """Accept messages, at least one, all of which are persistent, or none; see `accept`."""
-        self.inbox += zip(dues, messages, strict=True)
-        self.inbox_persistent |= messages[0].persistent
-        self.touch()
-
     def touch(self) -> None:
         """Schedule the line to run at the end of this turn."""
         if not self.touched:

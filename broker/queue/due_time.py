@@ -16,6 +16,7 @@ from leveret.exchanges.delayed import HEADER, delay_of, due_headers
 
 DELIVER_AT, DELAY = "x-deliver-at", HEADER
 NOTHING: Field = ("void", None)
+_DELAY_FIELD = b"%c%b" % (len(DELAY), DELAY.encode())
 _NUMBERS = INTEGERS | {"double", "float"}
 LATEST = 2**63 - 1  # the latest time (epoch ms) of a held message
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -76,25 +77,10 @@ def with_time(headers: Table, to: int, *, named: str | None, own: bool) -> Table
     return headers | {name: (kind, told)}
 
 
-def time_in(content: bytes, name: str) -> tuple[bytes, slice]:
-    """Return how the value of a header begins in a message, and the place of the octets behind that.
-
-    There are none if the value is no integer of 32 or 64 bits, timestamp or string; see also `_value_in`.
-    """
-    value, at = _value_in(content, name.encode("utf-8", "surrogateescape"))
-    size = 5 if value[:1] == b"S" else 1  # of the type, and the length of a string
-    stop = at + len(value) if value[:1] in (b"S", b"I", b"l", b"L", b"T") else at + size
-    return value[:size], slice(at + size, stop)
-
-
-def _value_in(content: bytes, name: bytes) -> tuple[bytes, int]:
-    """Return the encoded value of a header and its place; no octets without it, or if another place looks like it."""
-    field = bytes((len(name),)) + name
+def encoded_headers(content: bytes) -> dict[bytes, bytes]:
+    """Return the encoded values of the headers of a message, given as its frames, by their encoded names."""
     start, stop = headers_in(content)
-    if start == stop or content.count(field, start, stop) != 1:
-        return b"", 0
-    value = split_fields(content, start, stop).get(name, b"")
-    return value, content.index(field, start) + len(field)
+    return split_fields(content, start, stop) if start < stop else {}
 
 
 def with_passed_delay(content: bytes) -> bytes | None:
@@ -102,9 +88,11 @@ def with_passed_delay(content: bytes) -> bytes | None:
 
     None if it has no such header, or if that is not the only place that looks like it.
     """
-    value, at = _value_in(content, DELAY.encode())
-    if value[:1] != b"I":
+    start, stop = headers_in(content)
+    value = encoded_headers(content).get(DELAY.encode(), b"")
+    if value[:1] != b"I" or content.count(_DELAY_FIELD, start, stop) != 1:
         return None
+    at = content.index(_DELAY_FIELD, start) + len(_DELAY_FIELD)
     delay = int.from_bytes(value[1:], "big", signed=True)
     return content[: at + 1] + (-abs(delay)).to_bytes(4, "big", signed=True) + content[at + len(value) :]
 

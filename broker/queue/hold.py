@@ -8,22 +8,19 @@ live begins. A body that the queue will store apart from its record is apart fro
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import repeat
 
 from leveret.broker.amqp.properties import Properties, is_persistent
-from leveret.broker.amqp.tables import Table, decode_value
+from leveret.broker.amqp.tables import decode_value
 from leveret.broker.errors import precondition_failed, resource
 from leveret.broker.queue.arguments import STREAM
 from leveret.broker.queue.due_line import DueLine, message_of
 from leveret.broker.queue.due_time import (
     DELAY,
-    NOTHING,
     InvalidDueTimeError,
     due_time,
-    has_value,
-    time_in,
+    encoded_headers,
     with_passed_delay,
     with_time,
     without_delay,
@@ -35,8 +32,6 @@ from leveret.storage.message import Message, Moved, Stored, moving
 
 log = logging.getLogger("leveret.queue")
 
-_NOTHING = b"", 0, 0
-
 
 class Hold(DueLine):
     """The held messages of one queue; those of a queue that is not durable are in memory only."""
@@ -46,9 +41,8 @@ class Hold(DueLine):
         self._queue = queue
         self._holds_promises = parent.holds_promises
         self._settings = NO_SETTINGS
-        self._headers: list[bytes] = []
+        self._names: dict[str, bytes] = {}  # headers that may have a time, with their octets
         self._has_warned = False
-        self._checked = _NOTHING  # the last publish that was checked, and until when it is held (epoch ms)
         self.is_busy = False  # True while an operation of an operator runs; another must not begin
         self.number = queue.qid
         self.durable = queue.durable
@@ -59,32 +53,27 @@ class Hold(DueLine):
     def configure(self, settings: QueueSettings) -> None:
         """Apply changed settings; held messages stay held."""
         self._settings = settings
-        self._headers = [name.encode("utf-8", "surrogateescape") for name in settings.hold_headers]
+        self._names = {name: name.encode("utf-8", "surrogateescape") for name in settings.hold_headers}
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
-    def check(self, content: bytes, headers: Table) -> None:
-        """Raise 406 if the time in a header of a publish is malformed."""
+    def dues_of(self, messages: Iterable[Message]) -> Iterator[int]:
+        """Yield until when (epoch ms) publishes are to be held, 0 for not at all; raises 406 at a malformed time."""
         now = self._context.clock()
-        try:
-            self._checked = content, now, self._due(headers, now)
-        except InvalidDueTimeError as error:
-            where = resource("queue", self._queue.name, self._queue.vhost)
-            raise precondition_failed(f"{error}, in a message for {where}") from None
+        for message in messages:
+            try:
+                yield self._due(message.content, now)
+            except InvalidDueTimeError as error:
+                where = resource("queue", self._queue.name, self._queue.vhost)
+                raise precondition_failed(f"{error}, in a message for {where}") from None
 
     def due_of(self, message: Message) -> int:
         """Return the time (epoch ms) until which a message is to be held; 0 for not at all.
 
         One whose header is malformed, and that no client publishes now, is not held.
         """
-        (content, at, due), self._checked = self._checked, _NOTHING
-        now = self._context.clock()
-        if content is message.content and at == now:  # nearly always: it was checked just now
-            return due
-        if not any(name in message.content for name in self._headers):
-            return 0
         try:
-            return self._due(Properties(message.header).headers or {}, now)
+            return self._due(message.content, self._context.clock())
         except InvalidDueTimeError as error:
             self._warn(f"a message is not held: {error}")
             return 0
@@ -96,8 +85,11 @@ class Hold(DueLine):
             where = resource("queue", self._queue.name, self._queue.vhost)
             log.warning("%s: %s; others like it are not logged", where, text)
 
-    def _due(self, headers: Table, now: int) -> int:
-        settings = self._settings
+    def _due(self, content: bytes, now: int) -> int:
+        settings, fields = self._settings, encoded_headers(content)
+        headers = {
+            name: decode_value(fields[octets]) for name, octets in self._names.items() if octets in fields
+        }
         return due_time(headers, now, named=settings.hold_until_header, own=settings.allow_hold)
 
     def put(self, message: Message, due: int) -> bool:
@@ -116,31 +108,6 @@ class Hold(DueLine):
         """Schedule a run; what is held counts for the length of the queue, which may have to drop others."""
         self._queue.touch()
         super().touch()
-
-    def run_of(self, content: bytes, headers: Table) -> tuple[slice, Callable[[bytes], int]] | None:
-        """Return where a message has its time, and what makes a time (epoch ms) of such octets in a message like it.
-
-        That returns 0 for a message that is not to be held, or not with others. None if there may be no such place.
-        """
-        name = next(
-            (name for name in self._settings.hold_headers if has_value(headers.get(name, NOTHING))), ""
-        )
-        tag, place = time_in(content, name) if name else (b"", slice(0, 0))
-        if place.start == place.stop:
-            return None
-        others, now = dict(headers), self._context.clock()
-        room = self._settings.max_held
-        left = repeat(0) if room is None else iter(range(room - self.count))
-
-        def due_of(value: bytes) -> int:
-            others[name] = decode_value(tag + value)
-            try:
-                due = self._due(others, now)
-            except InvalidDueTimeError:
-                return 0
-            return 0 if due and next(left, None) is None else due
-
-        return place, due_of
 
     def _keep(self, when: int, address: bytes, content: bytes, msg_id: int = 0) -> None:
         """Hold a message; one whose body would be stored apart from its record has it there from the beginning."""

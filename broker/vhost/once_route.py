@@ -1,10 +1,11 @@
-"""Publish routes to queues that take each message once: the ids of a run of publishes are read in one go.
+"""Publish routes to queues that take out some of a run of publishes: repeats, and messages whose time has not come.
 
 Hot path: see docs/performance.md.
 """
 
 from collections.abc import Sequence
 
+from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.interfaces import ClientChannel
 from leveret.broker.queue.queue import SMALL
 from leveret.broker.vhost.exchange_ids import ExchangeIds
@@ -41,6 +42,33 @@ class OnceRoute(Route):
             if largest > SMALL and largest > queue.largest:
                 queue.largest = largest
         self._published(channel, count)
+
+
+class HoldRoute(Route):
+    """The route to one queue, which may hold messages and is not plain only for that."""
+
+    __slots__ = ()
+    may_hold = True
+
+    def put(self, channel: ClientChannel, messages: Sequence[Message], largest: int) -> None:
+        """Put the next messages of a channel into the queue's hold or its inbox; raises 406 at a malformed time."""
+        (queue,) = self.queues
+        hold: Hold = queue.hold  # type: ignore[assignment] # or it would have another route
+        ready, count = [], 0
+        try:
+            for message, due in zip(messages, hold.dues_of(messages), strict=True):
+                if not due:
+                    ready.append(message)
+                elif hold.is_full():
+                    _refuse(channel, message, count, copies=queue.durable)
+                else:
+                    hold.accept(message, due)
+                count += 1
+        finally:
+            super().put(channel, ready, largest)
+            self._published(channel, count - len(ready))
+            if not queue.inbox:
+                queue.inbox_persistent = False
 
 
 def _refuse(channel: ClientChannel, message: Message, at: int, *, copies: int) -> None:

@@ -7,7 +7,7 @@ bytes of the property list and hold what those properties require of the broker;
 Hot path: see docs/performance.md.
 """
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from leveret.broker.amqp.errors import HeadersTooLarge, InvalidExpiration, MalformedProperties
@@ -23,12 +23,12 @@ from leveret.broker.amqp.properties import (
     list_end,
     parse_expiration,
 )
-from leveret.broker.amqp.publishes import ASKS_SOMETHING, timed_contents
+from leveret.broker.amqp.publishes import ASKS_SOMETHING
 from leveret.broker.amqp.tables import Field, Table, strings
 from leveret.broker.errors import AMQPError, ReplyCode, precondition_failed
 from leveret.broker.queue.interfaces import ClientChannel
 from leveret.broker.queue.queue import SMALL, Queue
-from leveret.broker.vhost.copies import is_stored_by, saved_among
+from leveret.broker.vhost.copies import saved_among
 from leveret.broker.vhost.firehose import Firehose
 from leveret.broker.vhost.tail import ExchangeTap
 from leveret.confirm.channel_confirms import ChannelConfirms
@@ -56,6 +56,8 @@ class Route:
     """
 
     always_makes = False
+    may_hold = False
+    """True if runs of publishes may be put, though a single one needs more than its bytes."""
 
     __slots__ = (
         "address",
@@ -68,6 +70,7 @@ class Route:
         "plain",
         "queues",
         "routing_key",
+        "takes_runs",
         "tally",
         "taps",
         "wide",
@@ -90,9 +93,10 @@ class Route:
         self.routing_key = routing_key
         self.queues = queues
         self.wide = len(queues) > WIDE  # True if a message goes to so many that it takes noticeable time
-        self.durable = saved_among(queues, persistent=True) if plain else ()
-        """If `plain`: the queues that store persistent messages on disk."""
-        self.makes_all = self.always_makes or (plain and any(queue.saves_all for queue in queues))
+        self.takes_runs = plain or self.may_hold
+        self.durable = saved_among(queues, persistent=True) if self.takes_runs else ()
+        """If it takes runs: the queues that store persistent messages on disk."""
+        self.makes_all = self.always_makes or (self.takes_runs and any(queue.saves_all for queue in queues))
         """True if `make` creates every message: all are promised, or some queue stores all of them on disk."""
         self.bits = bits
         self.plain = plain
@@ -147,10 +151,7 @@ class Route:
         """Create the next messages of the channel for the queues' inboxes; their confirms are withheld for now."""
         for queue in self.durable:
             queue.inbox_persistent = True
-        return self._persistent(channel, contents, len(self.durable))
-
-    def _persistent(self, channel: ClientChannel, contents: Sequence[bytes], copies: int) -> list[Message]:
-        address, number, confirms = self.address, channel.number, channel.confirms
+        address, number, confirms, copies = self.address, channel.number, channel.confirms, len(self.durable)
         if confirms is None:
             return [Persistent(address, content, number, None, 0, copies) for content in contents]
         seq_no = confirms.seq_no + 1
@@ -197,45 +198,6 @@ class AwaitedRoute(Route):
         confirms.held.add(seq_no)
         promise = Promise(confirms, seq_no, len(self.queues))
         return Promised(self.address, content, channel.number, promise)
-
-
-class HoldRoute(Route):
-    """The route to one queue, which may hold messages and is not plain only for that."""
-
-    __slots__ = ()
-
-    def put_run(
-        self,
-        channel: ClientChannel,
-        data: bytes,
-        at: int,
-        size: int,
-        method: bytes,
-        first: bytes,
-        demands: "PropertyDemands",
-        limit: int,
-        most: int,
-        sizes: MutableMapping[int, int],
-    ) -> int:
-        """Have the queue hold the run of publishes at `at` that are as the `first` one but for body and time.
-
-        Counts and numbers them, and returns its end; `limit`, `most` and `sizes` as of `timed_contents`.
-        """
-        hold = self.queues[0].need_hold()
-        reading = None if hold is None else hold.run_of(first, demands.headers)
-        if hold is None or reading is None:
-            return at
-        contents, dues, at = timed_contents(data, at, size, method, first, *reading, limit, most, sizes)
-        if not contents:
-            return at
-        messages: Sequence[Message]
-        if is_stored_by(self.queues, persistent=demands.persistent):
-            messages = self._persistent(channel, contents, 1)
-        else:
-            messages = [Message(self.address, content, channel.number) for content in contents]
-        hold.accept_all(messages, dues)
-        self._published(channel, len(messages))
-        return at
 
 
 class PropertyDemands:
