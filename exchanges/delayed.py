@@ -7,7 +7,6 @@ string or floating-point number that is converted to one. A line tells the longe
 
 Without a `line` (None) no message is delayed.
 """
-# ruff: noqa: PLR2004 - offsets and numbers of the format are named next to them
 
 from collections.abc import Sequence
 from functools import cache
@@ -43,34 +42,33 @@ DELAYABLE_TYPES: dict[str, type[Exchange]] = {  # the types that `x-delayed-type
 
 _ARGUMENT = "x-delayed-type"
 _SIGNED = 2**31
-_INTEGERS = frozenset(("byte", "short", "signedint", "long", "unsignedbyte", "unsignedshort", "unsignedint"))
+_NUMBERS = frozenset(
+    ("byte", "short", "signedint", "long", "unsignedbyte", "unsignedshort", "unsignedint", "double", "float")
+)
 
 
 def delay_of(headers: Table | None) -> int:
-    """Return the delay in milliseconds of a message with these headers; 0 for none."""
-    field = None if headers is None else headers.get(HEADER)
-    if field is None:
+    """Return the delay in milliseconds of a message with these headers; 0 for none, or where the plugin would fail."""
+    field = headers.get(HEADER) if headers else None
+    try:
+        delay = 0 if field is None else milliseconds(field)
+    except (ValueError, OverflowError):
         return 0
+    return delay if 0 < delay <= LONGEST else 0
+
+
+def milliseconds(field: tuple[str, Any]) -> int:
+    """Return a delay as an integer; raises ValueError or OverflowError for what is not converted to one."""
     kind, value = field
-    if kind not in _INTEGERS:
-        value = _converted(kind, value)
-    return value if isinstance(value, int) and 0 < value <= LONGEST else 0
+    if kind in _NUMBERS or (kind == "longstr" and value.isascii() and value.lstrip("+-").isdigit()):
+        return int(value)
+    raise ValueError(kind)
 
 
 def due_headers(headers: Table) -> Table:
     """Return the headers of a message as its line returns it: with the delay negated."""
     delay = delay_of(headers)
     return headers | {HEADER: ("signedint" if delay < _SIGNED else "long", -delay)}
-
-
-def _converted(kind: str, value: object) -> int:
-    """Return a delay that is no integer, converted; 0 where the plugin would fail."""
-    if kind == "longstr" and isinstance(value, str):
-        digits = value.removeprefix("+")
-        return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else 0
-    if kind in {"double", "float"} and isinstance(value, float):
-        return int(value)
-    return 0
 
 
 class DelayedExchange(Exchange):

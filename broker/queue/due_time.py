@@ -7,18 +7,21 @@ without a value. Times have 63 bits: some 292 million years.
 """
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from leveret.broker.amqp.properties import headers_in
 from leveret.broker.amqp.tables import INTEGERS, Field, Table, split_fields
 from leveret.broker.errors import YEAR_10000
-from leveret.exchanges.delayed import HEADER, delay_of, due_headers
+from leveret.exchanges.delayed import HEADER, delay_of, due_headers, milliseconds
 
 DELIVER_AT, DELAY = "x-deliver-at", HEADER
-NOTHING: Field = ("void", None)
+Sources = dict[str, tuple[Callable[[Field, int], int], str]]
+"""Names of headers; for each what makes a time (epoch ms) of its field and the time now, and the form that it has."""
+LATEST = 2**63 - 1  # the latest time (epoch ms) of a held message
+_NOTHING: Field = ("void", None)
 _DELAY_FIELD = b"%c%b" % (len(DELAY), DELAY.encode())
 _NUMBERS = INTEGERS | {"double", "float"}
-LATEST = 2**63 - 1  # the latest time (epoch ms) of a held message
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS = 100_000_000_000
 """Numbers from this on are milliseconds (since March 1973), lower ones are seconds (until the year 5138)."""
@@ -31,40 +34,38 @@ class InvalidDueTimeError(ValueError):
         super().__init__(f"invalid header '{header}': {str(value)[:64]!r} is not {form}")
 
 
-def due_time(headers: Table, now: int, *, named: str | None, own: bool) -> int:
+def due_time(headers: Table, now: int, sources: Sources) -> int:
     """Return the time (epoch ms) until which a message that comes `now` (epoch ms) is held; 0 for now.
 
-    `named` is the name of the further header, None for none; `own`: `x-deliver-at` and `x-delay` are obeyed. Raises
-    InvalidDueTimeError.
+    Raises InvalidDueTimeError.
     """
-    due = 0
-    if own and has_value(field := headers.get(DELIVER_AT, NOTHING)):
-        due = _deliver_at(field)
-    elif own and has_value(field := headers.get(DELAY, NOTHING)):
-        due = now + _delay(field)
-    elif named is not None and has_value(field := headers.get(named, NOTHING)):
-        due = _any_form(named, field)
+    name = _telling(headers, sources)
+    if name is None:
+        return 0
+    (parse, form), field = sources[name], headers[name]
+    try:
+        due = parse(field, now)
+    except (ValueError, OverflowError):  # not a number, infinite, or of thousands of digits
+        raise InvalidDueTimeError(name, field[1], form) from None
     if due > LATEST:
-        raise InvalidDueTimeError("x-delay" if own else str(named), due, "a time of 63 bits")
+        raise InvalidDueTimeError(name, field[1], "a time of 63 bits")
     return due if due > now else 0
 
 
-def has_value(field: Field) -> bool:
-    """Return whether a header has a value."""
-    return field[0] != "void"
+def _telling(headers: Table, sources: Sources) -> str | None:
+    """Return the name of the header that tells the time: the first that has a value."""
+    return next((name for name in sources if headers.get(name, _NOTHING)[0] != "void"), None)
 
 
-def with_time(headers: Table, to: int, *, named: str | None, own: bool) -> Table:
-    """Return headers with another time (epoch ms), in the form of the one they have; other arguments as above.
+def with_time(headers: Table, to: int, sources: Sources) -> Table:
+    """Return headers with another time (epoch ms), in the form of the one they have.
 
     A consumer that reads the header itself, as Celery's worker does, would wait for the old time.
     """
-    name = next(
-        (name for name in (DELIVER_AT, DELAY) if own and has_value(headers.get(name, NOTHING))), named
-    )
-    kind, value = headers.get(name, NOTHING) if name is not None else NOTHING
-    if name is None or name == DELAY or kind == "void":
+    name = _telling(headers, sources)
+    if name is None or name == DELAY:
         return headers
+    kind, value = headers[name]
     if kind == "timestamp" or (kind == "longstr" and _is_number(value) and float(value) < _MILLISECONDS):
         told: object = to // 1000 if kind == "timestamp" else str(to / 1000)
     elif kind == "longstr":
@@ -102,41 +103,6 @@ def without_delay(headers: Table) -> Table:
     return due_headers(headers) if delay_of(headers) else headers
 
 
-def _deliver_at(field: Field) -> int:
-    kind, value = field
-    if kind == "timestamp":
-        return int(value) * 1000
-    if kind in INTEGERS:
-        return int(value)
-    raise InvalidDueTimeError(DELIVER_AT, value, "a timestamp, or milliseconds as an integer")
-
-
-def _delay(field: Field) -> int:
-    kind, value = field
-    try:
-        if kind in _NUMBERS:
-            return int(value)
-        if kind == "longstr" and value.lstrip("+-").isascii() and value.lstrip("+-").isdigit():
-            return int(value)
-    except (ValueError, OverflowError):  # not a number, infinite, or of thousands of digits
-        pass
-    raise InvalidDueTimeError(DELAY, value, "a number of milliseconds")
-
-
-def _any_form(name: str, field: Field) -> int:
-    kind, value = field
-    try:
-        if kind == "timestamp":
-            return int(value) * 1000
-        if kind in _NUMBERS:
-            return _milliseconds(value)
-        if kind == "longstr":
-            return _milliseconds(float(value)) if _is_number(value) else _iso(value)
-    except (ValueError, OverflowError):
-        pass
-    raise InvalidDueTimeError(name, value, "a time (ISO 8601, or seconds or milliseconds since 1970)")
-
-
 def _is_number(text: str) -> bool:
     return text.isascii() and text.replace(".", "", 1).isdigit()
 
@@ -151,3 +117,33 @@ def _iso(text: str) -> int:
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return max(0, -((_EPOCH - time) // timedelta(milliseconds=1)))
+
+
+def _deliver_at(field: Field, _now: int) -> int:
+    kind, value = field
+    if kind not in INTEGERS | {"timestamp"}:
+        raise ValueError
+    return int(value) * (1000 if kind == "timestamp" else 1)
+
+
+def _any_form(field: Field, now: int) -> int:
+    kind, value = field
+    if kind == "longstr":
+        return _milliseconds(float(value)) if _is_number(value) else _iso(value)
+    return _milliseconds(value) if kind in _NUMBERS else _deliver_at(field, now)
+
+
+_OWN: Sources = {
+    DELIVER_AT: (_deliver_at, "a timestamp, or milliseconds as an integer"),
+    DELAY: (lambda field, now: now + milliseconds(field), "a number of milliseconds"),
+}
+
+
+def sources_of(named: str | None, *, own: bool) -> Sources:
+    """Return the headers that tell a time, the first of which applies.
+
+    `named` is the name of the further header, None for none; `own`: `x-deliver-at` and `x-delay` are obeyed.
+    """
+    any_form = _any_form, "a time (ISO 8601, or seconds or milliseconds since 1970)"
+    further: Sources = {} if named is None else {named: any_form}
+    return _OWN | further | _OWN if own else further

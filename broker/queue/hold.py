@@ -19,8 +19,10 @@ from leveret.broker.queue.due_line import DueLine, message_of
 from leveret.broker.queue.due_time import (
     DELAY,
     InvalidDueTimeError,
+    Sources,
     due_time,
     encoded_headers,
+    sources_of,
     with_passed_delay,
     with_time,
     without_delay,
@@ -41,6 +43,7 @@ class Hold(DueLine):
         self._queue = queue
         self._holds_promises = parent.holds_promises
         self._settings = NO_SETTINGS
+        self._sources: Sources = {}
         self._names: dict[str, bytes] = {}  # headers that may have a time, with their octets
         self._has_warned = False
         self.is_busy = False  # True while an operation of an operator runs; another must not begin
@@ -53,7 +56,8 @@ class Hold(DueLine):
     def configure(self, settings: QueueSettings) -> None:
         """Apply changed settings; held messages stay held."""
         self._settings = settings
-        self._names = {name: name.encode("utf-8", "surrogateescape") for name in settings.hold_headers}
+        self._sources = sources_of(settings.hold_until_header, own=settings.allow_hold)
+        self._names = {name: name.encode("utf-8", "surrogateescape") for name in self._sources}
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
@@ -86,11 +90,11 @@ class Hold(DueLine):
             log.warning("%s: %s; others like it are not logged", where, text)
 
     def _due(self, content: bytes, now: int) -> int:
-        settings, fields = self._settings, encoded_headers(content)
+        fields = encoded_headers(content)
         headers = {
             name: decode_value(fields[octets]) for name, octets in self._names.items() if octets in fields
         }
-        return due_time(headers, now, named=settings.hold_until_header, own=settings.allow_hold)
+        return due_time(headers, now, self._sources)
 
     def put(self, message: Message, due: int) -> bool:
         """Hold a message until a time (epoch ms); false if the queue holds as many as it may, or must not hold it."""
@@ -206,9 +210,9 @@ class Hold(DueLine):
         self._written()
 
     def _with_time(self, message: Message, to: int) -> Message:
-        settings, properties = self._settings, Properties(message.header)
+        properties = Properties(message.header)
         headers = properties.headers or {}
-        told = with_time(headers, to, named=settings.hold_until_header, own=settings.allow_hold)
+        told = with_time(headers, to, self._sources)
         return message if told is headers else message.with_header(properties.replace(headers=told))
 
 

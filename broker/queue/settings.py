@@ -26,7 +26,6 @@ from leveret.broker.queue.arguments import (
     queue_type,
 )
 from leveret.broker.queue.backoff import Backoff
-from leveret.broker.queue.due_time import DELAY, DELIVER_AT
 from leveret.confirm.modes import STANDARD, effective_mode
 
 DROP_HEAD, _, REJECT_PUBLISH_DLX = OVERFLOWS
@@ -66,12 +65,6 @@ class QueueSettings:
     """Time in ms for which an id is known, from the publish or, in the mode `running`, from the end of its message."""
     max_age: int | None = None  # time in ms after which a stream deletes messages
     segment_octets: int | None = None  # bytes of messages that a stream deletes together
-
-    @property
-    def hold_headers(self) -> tuple[str, ...]:
-        """Names of the headers that may have the time of a held message; none if the queue holds none."""
-        own = (DELIVER_AT, DELAY) if self.allow_hold else ()
-        return own if self.hold_until_header is None else (*own, self.hold_until_header)
 
     @property
     def holds(self) -> bool:
