@@ -272,7 +272,7 @@ def _start_leveret(
         process=process,
         pid=process.pid,
         started_in=time.monotonic() - began,
-        settings=" ".join([*settings, f"(Python {sys.version.split()[0]})"]),
+        settings=" ".join([*settings, f"(Python {sys.version.split()[0]} of {sys.base_prefix})"]),
         log=log,
     )
 
