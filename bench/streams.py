@@ -126,7 +126,7 @@ async def _measure(report: Report, directory: Path, options: argparse.Namespace)
     arguments = {"x-queue-type": "stream"}
     await client.call(commands.Queue.Declare(queue=STREAM, durable=True, arguments=arguments))
     share = options.messages // options.rounds // BATCH * BATCH
-    rates: dict[str, list[float]] = {QUEUE: [], STREAM: []}
+    rates: dict[str, list[float]] = {STREAM: []} if options.alone else {QUEUE: [], STREAM: []}
     costs = dict.fromkeys(rates, 0.0)
     middle = time.time()
     for number in range(options.rounds):
@@ -138,12 +138,13 @@ async def _measure(report: Report, directory: Path, options: argparse.Namespace)
             costs[name] += running.cpu_seconds() - before
     for name, found in rates.items():
         print(f"  {name}: {', '.join(f'{rate:,.0f}' for rate in found)} msg/s")
-    ratios = [stream / queue for stream, queue in zip(rates[STREAM], rates[QUEUE], strict=True)]
-    report.line("write, ratio to a durable queue", median(ratios), "x", least=WRITE_RATIO)
+    ratios = [stream / queue for stream, queue in zip(rates[STREAM], rates.get(QUEUE, ()), strict=False)]
+    if ratios:
+        report.line("write, ratio to a durable queue", median(ratios), "x", least=WRITE_RATIO)
     count = share * options.rounds
     for name, cost in costs.items():
         report.line(f"processor time of a publish to the {name}", cost / count * 1e6, "us")
-    for readers, least in ((1, ONE_READER), (10, TEN_READERS)):
+    for readers, least in () if options.alone else ((1, ONE_READER), (10, TEN_READERS)):
         before = running.cpu_seconds()
         rate = await _read(running.port, readers, count)
         cost = (running.cpu_seconds() - before) / count / readers
@@ -164,6 +165,7 @@ async def _measure(report: Report, directory: Path, options: argparse.Namespace)
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--alone", action="store_true", help="write the stream only, read it by time only")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--size", type=int, default=1000, help="bytes of a body")
     parser.add_argument("--dir", default=None)
