@@ -1,7 +1,8 @@
 """Kills driver, executors, Python workers and broker of a query that copies a stream: `make campaign NAME=spark`.
 
 A publisher fills the stream meanwhile, again where it has seen no confirm. In the end each confirmed message is in the
-stream, and each message of the stream is in the queue once, which drops what comes with an id again.
+stream, and each message of the stream is in the queue once, which drops what comes with an id again. With `--to stream`
+that is a stream, too.
 """
 
 import argparse
@@ -33,6 +34,8 @@ from leveret.spark.options import Given  # noqa: E402
 
 STREAM, QUEUE = "in", "out"
 DEDUPLICATED = {"x-deduplicate": "message_id", "x-deduplicate-for": 86_400_000}
+OF_STREAMS = {"x-queue-type": "stream"}
+FIRST = {"x-stream-offset": ("longstr", "first")}
 LIMIT = 200
 """Messages of a micro-batch."""
 RATE = 20
@@ -159,6 +162,7 @@ def main() -> None:
     parser.add_argument(
         "--source", choices=("leveret", "rabbitmq-4.3"), default="leveret", help="the broker with the stream"
     )
+    parser.add_argument("--to", choices=("queue", "stream"), default="queue", help="what the query writes to")
     parser.add_argument(
         "--control", action="store_true", help="a queue that drops nothing: there must be repeats"
     )
@@ -173,8 +177,10 @@ def main() -> None:
         if chosen.source != "leveret":
             peer = stack.enter_context(brokers.running([chosen.source]))[chosen.source]
             source = f"amqp://guest:guest@127.0.0.1:{peer.port}/"
-        declare(source, STREAM, {"x-queue-type": "stream"})
-        declare(broker.uri, QUEUE, {} if chosen.control else DEDUPLICATED)
+        to_stream = chosen.to == "stream"
+        declare(source, STREAM, OF_STREAMS)
+        arguments: dict[str, object] = {} if chosen.control else {**DEDUPLICATED}
+        declare(broker.uri, QUEUE, arguments | (OF_STREAMS if to_stream else {}))
         publisher = Publisher(source)
         publisher.start()
         commits = folder / "checkpoint" / "commits"
@@ -222,15 +228,15 @@ def main() -> None:
         rest = Driver(["--rest", "local[2]", *words], folder / "rest.log")
         if rest.process.wait(REST):
             sys.exit(rest.log.read_text()[-5000:])
-        expected = bodies(source, STREAM, {"x-stream-offset": ("longstr", "first")})
-        found, batches = bodies(broker.uri, QUEUE, {}), done()
+        expected = bodies(source, STREAM, FIRST)
+        found, batches = bodies(broker.uri, QUEUE, FIRST if to_stream else {}), done()
     lost = sum((expected - found).values())
     twice = sum((found - expected).values())
     unknown = sum(b"%d" % each not in expected for each in range(publisher.confirmed))
     print(
         f"{publisher.confirmed} messages confirmed, {expected.total()} in the stream, {unknown} of those missing; "
         f"{chosen.kills} kills, {driver.starts} starts of the driver, {batches} batches; "
-        f"in the queue {found.total()}: {lost} lost, {twice} twice"
+        f"in the {chosen.to} {found.total()}: {lost} lost, {twice} twice"
     )
     sys.exit(bool(lost or unknown or chosen.control != bool(twice)))
 

@@ -382,15 +382,17 @@ def test_a_batch_that_is_written_again_is_in_the_queue_once(broker):
     assert collections.Counter(bodies) == taken(broker.url, out)
 
 
-def test_a_batch_that_is_written_again_is_in_a_stream_once(broker):
-    """The exchange before the stream knows the ids of the rows."""
-    out, exchange = declared(broker.url, STREAM), uuid.uuid4().hex
+@pytest.mark.parametrize("is_direct", [True, False])
+def test_a_batch_that_is_written_again_is_in_a_stream_once(broker, is_direct):
+    """The stream, or an exchange before it, knows the ids of the rows."""
+    out, exchange = declared(broker.url, STREAM | (DEDUPLICATED if is_direct else {})), uuid.uuid4().hex
     with channel(broker.url) as on:
         on.exchange_declare(exchange, "fanout", durable=True, arguments=DEDUPLICATED)
         on.queue_bind(out, exchange)
+    target = {"queue": out} if is_direct else {"exchange": exchange}
 
-    writer(broker.url, exchange=exchange).write(rows(numbers(20)))
-    writer(broker.url, exchange=exchange).write(rows(numbers(30)))
+    writer(broker.url, **target).write(rows(numbers(20)))
+    writer(broker.url, **target).write(rows(numbers(30)))
 
     reader = source(broker.url, stream=out).reader(BODY)
     assert numbers(30) == bodies_of(reader, reader.partitions())
