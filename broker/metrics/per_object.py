@@ -90,7 +90,7 @@ QUEUES: tuple[Group, ...] = (
     )),
     Group("queue_discards", QUEUE_LABELS, (
         counter("queue_messages_expired_total", "Messages discarded because their TTL expired", "counts.expired"),
-        counter("queue_messages_dropped_total", "Messages discarded because of the queue's length limit",
+        counter("queue_messages_dropped_total", "Messages discarded because of the queue's length limit, or a stream's",
                 "counts.dropped"),
         counter("queue_messages_rejected_total", "Messages rejected by consumers without requeue", "counts.rejected"),
         counter("queue_messages_dead_lettered_total",

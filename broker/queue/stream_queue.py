@@ -212,7 +212,9 @@ class StreamQueue(Queue):
     def _retain(self) -> None:
         most, age = self.settings.max_octets, self.settings.max_age
         if most is not None or age is not None:
+            before = self.log.first
             self.log.retain(inf if most is None else most, -inf if age is None else self._now() - age)
+            self.tally.dropped += self.log.first - before
 
     def recovered(self) -> None:
         """Apply retention to the messages of an earlier run."""

@@ -130,6 +130,7 @@ def test_a_reader_that_is_behind_continues_with_what_is_left(node: Node) -> None
     node.vhosts["/"].policies.set("p", "s", {"max-length-bytes": 400})
     settle(node)
     assert 20 < found.log.first < 30
+    assert found.counts().dropped == found.log.first
     client.send(make(Basic.Ack, 0, True))
     assert taken(client) == [b"%d" % found.log.first]
 
