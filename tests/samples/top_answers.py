@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from leveret.broker.cli.top.model import Answer, Model
-from leveret.broker.cli.top.summary import Broker
+from leveret.broker.cli.top.model import Answer, Broker, Model
 
 OVERVIEW: dict[str, Any] = {
     "node": "rabbit@here",

@@ -39,8 +39,7 @@ def top(data_dir: Path | None, uri: str | None, vhost: str | None, interval: flo
       leveret top --uri http://monitor:secret@broker.example:15672 --interval 5
     """  # noqa: D301 - click's mark for lines that stay as they are
     try:
-        from leveret.broker.cli.top.app import Top  # noqa: PLC0415 - of an extra, and slow to import
-        from leveret.broker.cli.top.fetch import SECONDS, Source  # noqa: PLC0415 - as above
+        from leveret.broker.cli.top.app import SECONDS, Source, Top  # noqa: PLC0415 - of an extra, and slow to import
         from leveret.broker.cli.top.model import Model  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _LIBRARIES:

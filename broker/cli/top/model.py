@@ -1,23 +1,136 @@
-"""State of the screen of `leveret top`: the list, its order, its filter, its page, the chosen item."""
+"""State of the screen of `leveret top`: lines about the broker, the list, its filter, its page, the chosen item."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from leveret.broker.cli.top.cells import Line, fit, grouped, safe, shown_width
-from leveret.broker.cli.top.summary import Broker, alarms, name, summary
+from leveret.broker.cli.ctl.output import duration
 from leveret.broker.cli.top.views import (
     VIEWS,
     Column,
     Item,
+    Line,
     View,
     Widths,
+    at,
+    fit,
+    grouped,
     heading,
     layout,
+    memory,
+    rate,
     row,
+    safe,
+    shown_width,
     widen,
 )
+
+_RATES = (
+    ("in", "publish"),
+    ("out", "deliver_get"),
+    ("acks", "ack"),
+    ("confirms", "confirm"),
+    ("unroutable", "drop_unroutable"),
+    ("redelivered", "redeliver"),
+)
+_GAP = "  "
+_BEGIN = 12  # cells of the word that begins a line
+Node = Mapping[str, Any]
+
+
+class Broker(NamedTuple):
+    """Figures of a broker: `/api/overview`, and its item of `/api/nodes`, empty if the user may not see it."""
+
+    overview: Mapping[str, Any]
+    node: Node
+
+
+def summary(broker: Broker, width: int) -> list[Line]:
+    """Return the lines about a broker, each at most `width` cells."""
+    return [
+        _fitting("messages/s", _messages(broker.overview), width),
+        _fitting("messages", _objects(broker.overview), width),
+        _fitting("node", _resources(broker.node), width),
+    ]
+
+
+def name(broker: Broker) -> list[str]:
+    """Return the name of a broker, its version and its uptime, as far as they are known."""
+    overview, node = broker.overview, broker.node
+    ours = overview.get("leveret_version")
+    version = f"Leveret {ours}" if ours else f"RabbitMQ {overview.get('rabbitmq_version', '')}"
+    known = [safe(str(overview.get("node") or overview.get("cluster_name") or "")), version]
+    if (uptime := node.get("uptime")) is not None:
+        known.append(f"up {duration(uptime / 1000)}")
+    if missing := overview.get("missing_processes"):
+        known.append(f"without process {', '.join(map(str, missing))}")
+    return known
+
+
+def alarms(node: Node) -> list[str]:
+    """Return what each alarm is about: the figure, and its limit."""
+    found = []
+    if node.get("mem_alarm"):
+        found.append(f"memory {memory(node.get('mem_used'))} (limit {memory(node.get('mem_limit'))})")
+    if node.get("disk_free_alarm"):
+        found.append(
+            f"disk free {memory(node.get('disk_free'))} (limit {memory(node.get('disk_free_limit'))})"
+        )
+    return found
+
+
+def _fitting(begin: str, fields: list[Line], width: int) -> Line:
+    """Return the fields that have space, as one line; a field that has none ends it."""
+    line: Line = [(f"{begin:<{_BEGIN}}", "label")]
+    for number, field in enumerate(fields):
+        gap: Line = [(_GAP if number else "", "")]
+        if shown_width([*line, *gap, *field]) > width:
+            break
+        line += [*gap, *field]
+    return line
+
+
+def _field(label: str, value: str, style: str = "value") -> Line:
+    return [(f"{label} ", "label"), (value, style)]
+
+
+def _messages(overview: Mapping[str, Any]) -> list[Line]:
+    stats = overview.get("message_stats") or {}
+    fields = []
+    for label, key in _RATES:
+        value = at(stats, f"{key}_details.rate")
+        style = "warning" if key == "drop_unroutable" and value else "value"
+        fields.append(_field(label, rate(value) if value is None or value < 10 else grouped(value), style))  # noqa: PLR2004
+    return fields
+
+
+def _objects(overview: Mapping[str, Any]) -> list[Line]:
+    totals, objects = overview.get("queue_totals") or {}, overview.get("object_totals") or {}
+    return [
+        _field("ready", grouped(totals.get("messages_ready"))),
+        _field("unacked", grouped(totals.get("messages_unacknowledged"))),
+        _field("consumers", grouped(objects.get("consumers"))),
+        _field("exchanges", grouped(objects.get("exchanges"))),
+    ]
+
+
+def _resources(node: Node) -> list[Line]:
+    if not node:
+        return [[("memory and disk are for users with the tag monitoring", "label")]]
+    used, limit = node.get("mem_used"), node.get("mem_limit")
+    files, most = node.get("fd_used"), node.get("fd_total")
+    disk = "alarm" if node.get("disk_free_alarm") else "value"
+    return [
+        [
+            *_field("memory", memory(used), "alarm" if node.get("mem_alarm") else "value"),
+            (f" of {memory(limit)}", "label"),
+        ],
+        _field("disk free", memory(node.get("disk_free")), disk),
+        [*_field("files", grouped(files)), (f" of {grouped(most)}", "label")],
+        _field("disk limit", memory(node.get("disk_free_limit"))),
+    ]
+
 
 MOST_ROWS = 500  # the most items of a page that the API gives
 HEADER_LINES = 5  # lines above the table: name, three of the summary, the lists
@@ -86,8 +199,8 @@ class Model:
         """Sort by the shown column that stands so many after this one; numbers descend, texts ascend."""
         shown = [column for column, _width in self._layout()]
         order = self._order
-        at = shown.index(order.sort) if order.sort in shown else 0
-        order.sort = shown[(at + step) % len(shown)]
+        now = shown.index(order.sort) if order.sort in shown else 0
+        order.sort = shown[(now + step) % len(shown)]
         order.is_descending = order.sort.kind == "number"
         self.go_first()
 
@@ -242,8 +355,8 @@ class Model:
         lines = [heading(columns, order.sort, is_descending=order.is_descending)]
         if self._shown.view is not self.view:
             return lines
-        for at, item in enumerate(self._items[: self.rows]):
-            style = "cursor" if at == self.cursor else "dim" if self.problem else ""
+        for number, item in enumerate(self._items[: self.rows]):
+            style = "cursor" if number == self.cursor else "dim" if self.problem else ""
             lines.append(row(columns, item, style=style))
         if not self._items and self._counts:
             what, given = self.view.title.lower(), safe(self.filter)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.broker.cli.top.cells import (
+from leveret.broker.cli.top.views import (
     count,
     fit,
     grouped,

@@ -3,8 +3,7 @@
 import pytest
 from samples.top_answers import answered, page, queue
 
-from leveret.broker.cli.top.model import Answer, Model
-from leveret.broker.cli.top.summary import Broker
+from leveret.broker.cli.top.model import Answer, Broker, Model
 from leveret.broker.cli.top.views import CHANNELS, CONNECTIONS, QUEUES
 
 

@@ -3,8 +3,8 @@
 import pytest
 from samples.top_answers import NODE, OVERVIEW
 
-from leveret.broker.cli.top.cells import shown_width
-from leveret.broker.cli.top.summary import Broker, alarms, name, summary
+from leveret.broker.cli.top.model import Broker, alarms, name, summary
+from leveret.broker.cli.top.views import shown_width
 
 
 def texts(broker, width):

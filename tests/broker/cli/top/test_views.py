@@ -4,8 +4,7 @@ import pytest
 from samples.top_answers import queue
 
 from leveret.broker.cli.top import views
-from leveret.broker.cli.top.cells import shown_width
-from leveret.broker.cli.top.views import QUEUES, VIEWS
+from leveret.broker.cli.top.views import QUEUES, VIEWS, shown_width
 
 
 def titles(columns):
