@@ -123,7 +123,7 @@ def check(config: dict[str, str]) -> None:
     Raises UsageError with all problems.
     """
     from leveret import ConfigurationError  # noqa: PLC0415 - only for tests that configure the broker
-    from leveret.broker.embedded.settings import make_config  # noqa: PLC0415
+    from leveret.broker.embedded.core import make_config  # noqa: PLC0415
 
     try:
         make_config(config, None, 0)

@@ -9,9 +9,8 @@ from test_layering import ROOT, sources
 
 READER = "broker.process.named_files"
 OWN = {
-    READER: "the reader itself",
-    "broker.process.private_files": "writes; checks what is there before",
-    "broker.tls.named_certificates": "gives OpenSSL copies of what the reader has read",
+    READER: "the reader itself; the writer checks what is there before",
+    "broker.tls.context": "gives OpenSSL copies of what the reader has read",
     "analytics.*": "commands of their own, which end with whoever types them; the broker imports none of it",
     "leveret.export": "a library that its caller gives a file",
     "storage.*": "files of the data directory, by names of our own; bodies and the store check what they open",
@@ -19,8 +18,7 @@ OWN = {
     "broker.process.resource_alarms": "/proc and /sys",
     "broker.process.logs": "the broker's own log, just renamed",
     "broker.persistence.backup": "creates its mark in a directory that it has made",
-    "broker.embedded.sockets": "/dev/null",
-    "broker.http.socket_path": "directories",
+    "broker.embedded.core": "/dev/null",
     "broker.export.writer": "creates files; reads those that it has written",
     "broker.cli.startup": "writes the pid file, which the configuration names",
     "broker.http.running_brokers": "writes into a directory that it has found to be private",

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         topology as _topology,
         transfers as _transfers,
         users as _users,
-        vhosts as _vhosts,
     )  # fmt: skip
 
 __all__ = [
@@ -54,7 +53,7 @@ class Administration:
     """
 
     users: "_users.UserAdministration"
-    vhosts: "_vhosts.VHostAdministration"
+    vhosts: "_topology.VHostAdministration"
     policies: "_policies.PolicyAdministration"
     topology: "_topology.TopologyAdministration"
     listings: "_access.Listings"

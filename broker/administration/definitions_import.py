@@ -41,13 +41,13 @@ from leveret.broker.administration.definitions_document import (
     table_of,
 )
 from leveret.broker.administration.definitions_outcome import Outcome
-from leveret.broker.administration.users import check_password_rules, check_user, user_limits_of, user_of
-from leveret.broker.administration.vhosts import (
+from leveret.broker.administration.topology import (
     check_vhost_limit,
     check_vhost_name,
     checked_queue_type,
     put_vhost,
 )
+from leveret.broker.administration.users import check_password_rules, check_user, user_limits_of, user_of
 from leveret.broker.amqp.tables import Table
 from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.auth.passwords import SHA256, Password, check_password

@@ -1,9 +1,8 @@
 """SASL EXTERNAL: the name of a user in the certificate of a TLS client (after rabbit_auth_mechanism_ssl)."""
 
 from leveret.broker.auth.users import LoginRefusedError
-from leveret.broker.tls.certificate import CertificateError, login_name
+from leveret.broker.tls.certificate import CertificateError, Peer, login_name
 from leveret.broker.tls.options import CertificateLogin
-from leveret.broker.tls.peer import Peer
 
 
 def certificate_user(peer: Peer, login: CertificateLogin) -> str:

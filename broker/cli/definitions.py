@@ -17,15 +17,14 @@ from leveret.broker.administration import BadRequestError, DefinitionsError
 from leveret.broker.administration.definitions_outcome import Outcome
 from leveret.broker.cli.ctl.client import IMPORT_SECONDS, ApiClient
 from leveret.broker.cli.ctl.definitions import DRY_RUN, ON_UNSUPPORTED, UNSUPPORTED, end_import, import_query
-from leveret.broker.cli.ctl.errors import DISK_FULL, ApiError, CtlError
+from leveret.broker.cli.ctl.output import DISK_FULL, ApiError, CtlError
 from leveret.broker.cli.entry import Group, examples
 from leveret.broker.cli.options import data_dir_option, data_errors, fail, load_or_exit
 from leveret.broker.config.config import Config
-from leveret.broker.http.socket_path import NAME as SOCKET_NAME
+from leveret.broker.http.running_brokers import NAME as SOCKET_NAME
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.broker.persistence.data_store import DataStore
-from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
-from leveret.broker.process.private_files import write_private
+from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named, write_private
 from leveret.broker.server.server import Server
 from leveret.storage.errors import DiskFullError, StorageError
 from leveret.storage.store.read_only import has_data, stored_definitions

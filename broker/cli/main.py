@@ -1,4 +1,4 @@
-"""The command `leveret`, and `leveret serve` (driver: the process, its signals, its event loop)."""
+"""The command `leveret`, `leveret serve` and `leveret config` (driver: the process, its signals, its event loop)."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -20,7 +21,7 @@ import click
 from leveret import __version__
 from leveret.broker import exit_codes
 from leveret.broker.cli import entry
-from leveret.broker.cli.configuration import show_config
+from leveret.broker.cli.entry import examples
 from leveret.broker.cli.options import (
     PROGRAM,
     config_options,
@@ -39,17 +40,96 @@ from leveret.broker.cli.startup import (
     restore_sessions,
     write_pid_file,
 )
-from leveret.broker.config.config import Config, Listener
+from leveret.broker.config.config import Config, Listener, judge_settings, written_settings
 from leveret.broker.config.placement import FOLDER
-from leveret.broker.config.values import DEFAULT_PORT
+from leveret.broker.config.values import DEFAULT_PORT, Setting
 from leveret.broker.http.running_brokers import announced
 from leveret.broker.persistence.data_lock import locked
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.process import logs
-from leveret.broker.process.recent_log import RECENT
+from leveret.broker.process.logs import RECENT
 from leveret.broker.process.sd_notify import Notifier
 from leveret.broker.scheduling.loop import log_loop_error, loop_factory
 from leveret.broker.tls.options import TLSFileError
+
+_fail = partial(fail, code=exit_codes.USAGE, command="leveret config")
+
+
+@click.command("config")
+@config_options
+@click.option(
+    "--ignored", is_flag=True, help="Print only the keys of RabbitMQ that have no effect, with the reason."
+)
+@click.option("--all", "is_whole", is_flag=True, help="With files, too, list the keys that are not set.")
+@click.argument("key", required=False)
+@examples(
+    "config",
+    "config --config /etc/rabbitmq/rabbitmq.conf",
+    "config heartbeat",
+    "config encrypt < password",
+)
+def show_config(
+    config_paths: Sequence[Path],
+    data_dir: Path | None,
+    settings: Sequence[str],
+    key: str | None,
+    *,
+    ignored: bool,
+    is_whole: bool,
+) -> None:
+    """Show the configuration keys, their values and meanings; explain one KEY; or `encrypt` a value.
+
+    First come the keys that are set by files, variables and options, with their origin (passwords are masked), and
+    what of them has no effect; with files nothing else, unless `--all` is given. Then come the keys that are used
+    most, all others by topic, and the keys of RabbitMQ that have no effect. An invalid configuration is reported as at
+    the start of the broker.
+    """
+    from leveret.broker.config.reference import Overview  # noqa: PLC0415 - only for this command
+
+    if key == "encrypt":
+        _encrypt(written_settings(config_paths, data_dir, settings, os.environ, [], []))
+        return
+    config = load_or_exit(config_paths, data_dir, settings)
+    obeyed = judge_settings(config_paths, data_dir, settings, os.environ).obeyed
+    is_terminal = sys.stdout.isatty()
+    size = shutil.get_terminal_size()
+    overview = Overview(obeyed, config.warnings, size.columns if is_terminal else None)
+    if key is None:
+        if config_paths and not (is_whole or ignored):
+            lines = [*overview.given(), overview.verdict()]
+        else:
+            lines = list(overview.ignored() if ignored else overview.lines())
+    elif (explained := overview.explained(key)) is not None:
+        lines = list(explained)
+    else:
+        near = overview.near(key)
+        _fail(f"there is no key {key}" + (f"; did you mean {', '.join(near)}?" if near else ""))
+    if is_terminal and len(lines) >= size.lines:
+        click.echo_via_pager("\n".join(lines) + "\n")
+    else:
+        click.echo("\n".join(lines))
+
+
+def _encrypt(written: Sequence[Setting]) -> None:
+    from leveret.broker.config.encrypted import PASSPHRASE, encrypt, passphrase_of  # noqa: PLC0415 - only for this
+
+    problems: list[str] = []
+    passphrase = passphrase_of({setting.key: setting for setting in written}, problems)
+    if problems:
+        _fail(problems[0])
+    is_terminal = sys.stdin.isatty()
+    if not passphrase and is_terminal:
+        passphrase = click.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
+    if not passphrase:
+        _fail(f"{PASSPHRASE} is not set; set it as the broker will have it")
+    if is_terminal:
+        value = click.prompt("Value", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        value = sys.stdin.readline().rstrip("\r\n")
+    if not value:
+        _fail("there is no value: it is read from the standard input")
+    click.echo(encrypt(value, passphrase))
+
 
 # Time that the writer's thread waits for the interpreter, a few dozen times per commit, while the loop is busy.
 SWITCH_SECONDS: Final = 0.0003
@@ -161,13 +241,13 @@ def _raise_file_limit() -> None:
 
 
 def _run(config: Config, outputs: logs.Logs, make_server: "_MakeServer") -> int:
-    from leveret.broker.process import memory_allocator  # noqa: PLC0415 - as below
+    from leveret.broker.process import memory  # noqa: PLC0415 - as below
 
     gc.disable()  # while it starts: `Collector.start` takes over
     if config.replication.engine_url:
-        memory_allocator.keep_large_blocks(memory_allocator.KEPT_ENTRY, memory_allocator.KEPT_ENTRIES)
+        memory.keep_large_blocks(memory.KEPT_ENTRY, memory.KEPT_ENTRIES)
     else:
-        memory_allocator.keep_large_blocks()
+        memory.keep_large_blocks()
     RECENT.begin()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:

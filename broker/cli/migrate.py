@@ -15,11 +15,10 @@ from leveret.broker.administration.definitions_outcome import ADVICE, Outcome
 from leveret.broker.cli.entry import Group, examples
 from leveret.broker.cli.options import fail
 from leveret.broker.config.config import Config, Judged, judge_settings
-from leveret.broker.config.rabbitmq_environment import ENABLED_PLUGINS_FILE, ENV_FILE
+from leveret.broker.config.rabbitmq import ENABLED_PLUGINS_FILE, ENV_FILE
 from leveret.broker.config.reference import Overview
 from leveret.broker.config.values import line_of
-from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
-from leveret.broker.process.private_files import write_private
+from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named, write_private
 from leveret.broker.server.server import Server
 
 _OURS: Final = ("LEVERET_", "RABBITMQ_")

@@ -12,7 +12,7 @@ import msgspec
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.command import client_of
-from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.ctl.output import CtlError
 from leveret.broker.cli.entry import examples
 from leveret.broker.cli.options import fail
 from leveret.broker.client.errors import ClientError, RefusedError

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from leveret.broker import exit_codes
 from leveret.broker.config.config import Config, Listener, LogConfig
 from leveret.broker.config.sections import AuditConfig, HTTPTLSConfig, ManagementConfig, PrometheusConfig
-from leveret.broker.http.socket_path import METRICS
+from leveret.broker.http.running_brokers import METRICS
 from leveret.broker.process import logs
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.logs import Rotation
-from leveret.broker.process.private_files import write_private
+from leveret.broker.process.named_files import write_private
 from leveret.broker.tls.options import TLSFileError
 
 if TYPE_CHECKING:

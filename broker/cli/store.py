@@ -23,7 +23,7 @@ from leveret.broker.cli.options import data_dir_option, data_errors, fail, json_
 from leveret.broker.config.placement import FOLDER
 from leveret.broker.config.values import parse_amount
 from leveret.broker.config_key import Key
-from leveret.broker.http.socket_path import NAME as SOCKET_NAME
+from leveret.broker.http.running_brokers import NAME as SOCKET_NAME
 from leveret.broker.persistence.backup import unfinished
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.storage.errors import StorageError
@@ -262,7 +262,7 @@ def _request_backup(client: "ApiClient", dest: Path, rate: int, in_use: DataDirE
     Raises StorageError with the broker's reason if no backup was written, DataDirError, with the text of `in_use`, if
     it does not answer.
     """
-    from leveret.broker.cli.ctl.errors import ApiError, CtlError  # noqa: PLC0415 - as above
+    from leveret.broker.cli.ctl.output import ApiError, CtlError  # noqa: PLC0415 - as above
 
     def ask(method: str, body: Any = None) -> Any:
         try:

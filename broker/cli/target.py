@@ -10,8 +10,7 @@ import msgspec
 
 from leveret.broker.cli.ctl.client import ApiClient
 from leveret.broker.cli.ctl.command import broker_options, client_of
-from leveret.broker.cli.ctl.errors import CtlError
-from leveret.broker.cli.ctl.output import aligned, printable
+from leveret.broker.cli.ctl.output import CtlError, aligned, printable
 from leveret.broker.cli.entry import with_options
 
 BODY = 60  # characters of a body in a table

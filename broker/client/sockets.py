@@ -19,8 +19,8 @@ from leveret.broker.client.errors import UnreachableError
 from leveret.broker.client.options import TLS
 from leveret.broker.client.uri import Address
 from leveret.broker.process.deadlined_thread import SECONDS, in_time, started
+from leveret.broker.tls.context import client_context, load_certificate
 from leveret.broker.tls.credentials import Stamps, stamps
-from leveret.broker.tls.named_certificates import client_context, load_certificate
 
 
 async def connected(address: Address, seconds: float) -> socket.socket:

@@ -13,9 +13,8 @@ import msgspec
 
 from leveret.broker.config.combined import config_of
 from leveret.broker.config.encrypted import decrypted
-from leveret.broker.config.erlang_config import SUFFIX, file_settings
 from leveret.broker.config.keys import KEYS, Draft
-from leveret.broker.config.rabbitmq_environment import settings_of, with_env_file
+from leveret.broker.config.rabbitmq import SUFFIX, file_settings, settings_of, with_env_file
 from leveret.broker.config.sections import (
     MANAGEMENT_PORT,
     METRICS_PORT,

@@ -2,7 +2,7 @@
 
 A name may contain one ``$name``, a placeholder for a name that the administrator chooses (a listener, a user, a
 virtual
-host). RabbitMQ's keys that are not here are in `broker.config.foreign_keys`. A `Draft` has the values of the keys that
+host). RabbitMQ's keys that are not here are in `broker.config.rabbitmq`. A `Draft` has the values of the keys that
 are set: settings are parsed one by one, by the rows of their keys.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 import msgspec
 
 from leveret.broker.auth.name_patterns import InvalidPatternError, Matcher, Patterns
-from leveret.broker.config.foreign_keys import PROTECTS, foreign_key, judge
+from leveret.broker.config.rabbitmq import PROTECTS, foreign_key, judge
 from leveret.broker.config.sections import Config
 from leveret.broker.config.values import PARSERS, Setting
 from leveret.broker.config_key import Key, Kind, Prefix, Topic

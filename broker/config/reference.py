@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from leveret.broker.config.config import environment_name
-from leveret.broker.config.foreign_keys import FOREIGN, foreign_key
 from leveret.broker.config.keys import KEYS, TOPICS, Key, KeyTable
+from leveret.broker.config.rabbitmq import FOREIGN, foreign_key
 from leveret.broker.config.values import Setting
 
 MOST_USED: Final[Mapping[str, str]] = {

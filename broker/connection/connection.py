@@ -47,7 +47,7 @@ from leveret.broker.scheduling.outbox import Outbox
 from leveret.broker.vhost.vhost import VHost
 
 if TYPE_CHECKING:
-    from leveret.broker.tls.peer import Peer
+    from leveret.broker.tls.certificate import Peer
 
 log = logging.getLogger("leveret.connection")
 channel_log = logging.getLogger("leveret.channel")

@@ -20,7 +20,7 @@ from leveret.broker.scheduling.turn import Flushable
 from leveret.broker.vhost.vhost import VHost
 
 if TYPE_CHECKING:
-    from leveret.broker.tls.peer import Peer
+    from leveret.broker.tls.certificate import Peer
 
 
 class ConnectionDriver(Flushable, Protocol):

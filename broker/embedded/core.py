@@ -5,21 +5,36 @@ happens here: no signal handlers, no limits, no umask, no settings of the garbag
 release of free memory, no log output.
 
 Operations (`broker.administration`) are carried out as the operator on the host: permissions of users do not matter.
+
+A forked child has all descriptors of its parent. As long as it lives, a client whose connection the broker has
+closed would not notice, and a port that the broker has left would stay taken and even accept connections without a
+reader. Workers of Celery and of `multiprocessing` are such children. So each descriptor is replaced by one of the null
+device. It is not closed: its number would be given to a file of the child, which the child's copy of the broker's
+objects would close one day.
+
+A restart must find the port of the first start free, but between the two it is free, and the system gives free ports to
+any process. So each address is bound by a second socket that never listens: clients are refused while the broker is
+down, as they should be, and no other socket gets the port by chance. The broker's own can share it, because both are
+bound with SO_REUSEADDR. A program that asks for this very port gets it, too.
 """
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
-from collections.abc import Callable, Mapping
+import os
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from leveret.broker.administration import Administration, AdministrationError, DefinitionsError
 from leveret.broker.administration.messages import Steps
-from leveret.broker.config.config import Config, Listener
+from leveret.broker.config.config import Config, ConfigError, load
+from leveret.broker.config.values import Listener
 from leveret.broker.embedded.clock import Clock
 from leveret.broker.embedded.embedded_server import Answer, EmbeddedServer
 from leveret.broker.embedded.errors import (
@@ -33,8 +48,7 @@ from leveret.broker.embedded.fault_state import FaultState
 from leveret.broker.embedded.faults import Faults
 from leveret.broker.embedded.recording import Recorder
 from leveret.broker.embedded.settable_time import SettableTime
-from leveret.broker.embedded.settings import make_config
-from leveret.broker.embedded.sockets import HeldPorts, keep_from_children
+from leveret.broker.network.listener import bound_socket
 from leveret.broker.persistence.data_lock import DataDirError, locked
 from leveret.broker.server.startup import open_data_store, port_problem
 from leveret.broker.tls.options import TLSFileError
@@ -42,6 +56,119 @@ from leveret.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from leveret.broker.administration.transfers import Transfers
+
+
+# Settings of a process that is nothing but a broker; here the process is the application's.
+_OF_THE_PROCESS: Final = {
+    "data_dir": "it is the argument data_dir",
+    "pid_file": "an embedded broker has no process of its own",
+    "log": "an embedded broker logs to the loggers below 'leveret' of the module logging, which are the application's",
+    "prometheus": "an embedded broker has no metrics listener",
+    "replication": "an embedded broker is not replicated: `leveret serve` is",
+    "vhosts": "an embedded broker is one process: `leveret serve` may be several",
+    "management": "the management API is served with the argument management=True",
+}
+_OF_LOGINS: Final = ("management.oauth_", "management.disable_basic_auth")
+"""Beginnings of keys about the management API that say who may use it."""
+_DEFAULTS: Final = {
+    # All memory of the process counts, so the broker would block publishers because of what the application needs.
+    "vm_memory_high_watermark.relative": "1"
+}
+
+
+def make_config(values: Mapping[str, object], data_dir: Path | None, port: int) -> Config:
+    """Return the configuration of an embedded broker; raises ConfigurationError with all problems.
+
+    `data_dir` is None for a broker in memory. The `port` on 127.0.0.1, 0 for a free one, is used unless `values` has
+    listeners.
+    """
+    problems = [
+        f"config: {key}: {_OF_THE_PROCESS[top]}"
+        for key in values
+        if (top := str(key).partition(".")[0]) in _OF_THE_PROCESS and not str(key).startswith(_OF_LOGINS)
+    ]
+    if problems:
+        raise ConfigurationError(tuple(problems))
+    given: dict[str, object] = dict(_DEFAULTS)
+    if not any(str(key).startswith("listeners.tcp") for key in values):
+        given["listeners.tcp.default"] = f"127.0.0.1:{port}"
+    elif port:
+        raise ConfigurationError(("config: listeners.tcp: the argument port is given, too",))
+    if any(str(key).startswith("vm_memory_high_watermark.") for key in values):
+        del given["vm_memory_high_watermark.relative"]
+    try:
+        return load((), data_dir, values=given | dict(values))
+    except ConfigError as error:
+        raise ConfigurationError(error.problems) from None
+
+
+_servers: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+
+
+def keep_from_children(server: Any) -> None:
+    """Have the children that are forked from now on close the sockets (`descriptors`) that a server has then."""
+    _servers.add(server)
+
+
+def _let_go() -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for server in list(_servers):
+        for descriptor in server.descriptors():
+            with contextlib.suppress(OSError):  # -1: it was closed
+                os.dup2(null, descriptor, inheritable=False)
+    os.close(null)
+    _servers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
+
+class HeldPorts:
+    """The ports of one broker. What is held when the object is collected is released."""
+
+    def __init__(self) -> None:
+        self._release = weakref.finalize(self, _close, ())
+        self._held: tuple[int, ...] = ()
+
+    def hold(self, listeners: Iterable[Listener]) -> tuple[Listener, ...]:
+        """Hold addresses until `release`, unless some are held; must be called before anyone listens there.
+
+        A name is not held, since it may have several addresses, nor an address that is not free: the broker will say
+        why it cannot be bound. Returns the same, with the port that the system chose for each held one that had the
+        port 0.
+        """
+        given = tuple(listeners)
+        if self._held:
+            return given
+        found = []
+        held = []
+        for listener in given:
+            with contextlib.suppress(OSError, ValueError):
+                version = ipaddress.ip_address(listener.host).version
+                sock = bound_socket(listener.host, listener.port, is_ipv6=version == 6)  # noqa: PLR2004
+                listener = Listener(listener.host, sock.getsockname()[1])  # noqa: PLW2901
+                held.append(sock.detach())
+            found.append(listener)
+        self._held = tuple(held)
+        self._release = weakref.finalize(self, _close, self._held)
+        keep_from_children(self)
+        return tuple(found)
+
+    def release(self) -> None:
+        """Hold nothing any more; without effect if nothing is held."""
+        self._held = ()
+        self._release()
+
+    def descriptors(self) -> tuple[int, ...]:
+        """Return the descriptors of the sockets."""
+        return self._held
+
+
+def _close(descriptors: tuple[int, ...]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from leveret.broker.http.socket_path import NAME, in_directory
+from leveret.broker.http.running_brokers import NAME, in_directory
 from leveret.broker.tls.acceptor import Acceptor
 from leveret.broker.tls.credentials import Credentials
 

@@ -1,7 +1,7 @@
 """The running brokers of a user: each has a file in the runtime directory, by which commands find it (driver).
 
 The file has the process id as its name and the path of the data directory in it. A broker that was killed leaves its
-file, so only those count whose control socket answers.
+file, so only those count whose control socket answers. Clients load this, and nothing of what serves the sockets.
 """
 
 import contextlib
@@ -12,8 +12,37 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PosixPath
 from typing import Final
 
-from leveret.broker.http.socket_path import NAME, in_directory
 from leveret.broker.process.named_files import read_named
+
+NAME = "ctl.sock"
+METRICS = "metrics.sock"  # of a process of virtual hosts
+SHORT = 100  # octets of the path of a socket that every system takes (104 on macOS, 108 on Linux)
+
+
+def in_directory(directory: Path, name: str, use: Callable[[str], object]) -> None:
+    """Call a function with the path of a socket in a directory, a short one whatever the length of the directory's.
+
+    Without `/proc` the directory is the working directory meanwhile.
+    """
+    path = str(directory / name)
+    if len(os.fsencode(path)) < SHORT:
+        use(path)
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        if Path(f"/proc/self/fd/{handle}").exists():
+            use(f"/proc/self/fd/{handle}/{name}")
+            return
+        before = os.open(".", os.O_RDONLY)
+        try:
+            os.fchdir(handle)
+            use(name)
+        finally:
+            os.fchdir(before)
+            os.close(before)
+    finally:
+        os.close(handle)
+
 
 USUAL: Final = (Path("var"), Path("/var/lib/leveret"))
 """Data directories of `leveret serve` without options, and of the service."""

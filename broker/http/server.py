@@ -39,8 +39,8 @@ from leveret.broker.http.late_server import listening, serve
 from leveret.broker.http.listing import MOST_SECONDS, ListCache
 from leveret.broker.http.login import UndecidedLogin, verdict_of
 from leveret.broker.http.route import Router, Work
+from leveret.broker.process.logs import RECENT
 from leveret.broker.process.places import Places
-from leveret.broker.process.recent_log import RECENT
 from leveret.broker.process.resource_alarms import Unsent
 from leveret.broker.process.shares import Shares
 from leveret.broker.scheduling.time_slices import TimeSlices

@@ -24,8 +24,7 @@ from leveret.broker.auth.users import LoginRefusedError
 from leveret.broker.http.call import Answer, Call, Callback, Done, Item, Steps
 from leveret.broker.http.errors import bad_request, not_found
 from leveret.broker.http.route import Key, Routes, required
-from leveret.broker.process.logs import CATEGORIES, LEVELS, LOGGER_NAME
-from leveret.broker.process.recent_log import KEPT, RECENT
+from leveret.broker.process.logs import CATEGORIES, KEPT, LEVELS, LOGGER_NAME, RECENT
 from leveret.broker.process.resource_alarms import memory_limit, total_memory
 from leveret.storage.errors import StorageError
 

@@ -14,7 +14,7 @@ from leveret.broker.administration.access import (
     found_vhost as vhost_named,
     may_see,
 )
-from leveret.broker.administration.policy_preview import policy_preview
+from leveret.broker.administration.policies import policy_preview
 from leveret.broker.administration.setting_catalogue import catalogue
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Steps
 from leveret.broker.http.errors import bad_request, escaped, not_found, vhost_not_found

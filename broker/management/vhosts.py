@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from leveret.broker.administration.access import Right, found_vhost, visible_vhosts
-from leveret.broker.administration.vhosts import NO_TYPE, metadata_of
+from leveret.broker.administration.topology import NO_TYPE, metadata_of
 from leveret.broker.auth.users import VHOST_LIMITS, limits_by_name
 from leveret.broker.http.call import Answer, Call, Done, Item, Listing, Values
 from leveret.broker.http.errors import bad_request, vhost_not_found

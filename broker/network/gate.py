@@ -9,7 +9,7 @@ from typing import Any
 from leveret.broker.config.sections import Config
 from leveret.broker.connection.node import Node
 from leveret.broker.network.listener import Listeners
-from leveret.broker.network.peer_check import CHECK_SECONDS
+from leveret.broker.network.socket_state import CHECK_SECONDS
 from leveret.broker.process.resource_alarms import Unsent
 from leveret.broker.process.shares import Shares
 from leveret.broker.scheduling.loop import Loop

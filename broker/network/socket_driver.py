@@ -17,8 +17,8 @@ from leveret.broker.connection.flow_control import FlowControl
 from leveret.broker.connection.publish_limits import PublishPace
 from leveret.broker.network import socket_state
 from leveret.broker.network.gate import Gate
-from leveret.broker.network.peer_check import PeerCheck
 from leveret.broker.network.proxy_protocol import Header
+from leveret.broker.network.socket_state import PeerCheck
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_slices import SLICE
 
@@ -178,7 +178,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         self.connection = self.connection_class(gate.node, self, peer, local, gate.loop.time_source.now())
         handshake = transport.get_extra_info("ssl_object")
         if handshake is not None:
-            from leveret.broker.tls.peer import peer_of  # noqa: PLC0415 - only with TLS
+            from leveret.broker.tls.certificate import peer_of  # noqa: PLC0415 - only with TLS
 
             self.connection.tls = peer_of(handshake)
         if not gate.register(self):
@@ -388,7 +388,7 @@ class SocketDriver(asyncio.BufferedProtocol):
         self._close = LingeringClose(self._loop, self._gate.linger, self._transport, self._socket, self.abort)
 
     def check_peer(self, now: float) -> None:
-        """Check, every `peer_check.CHECK_SECONDS` of a monotonic clock, whether the client is there and reads."""
+        """Check, every `socket_state.CHECK_SECONDS` of a monotonic clock, whether the client is there and reads."""
         if not self._pauses and not self._transport.get_write_buffer_size():
             self._peer_check.was_fine = True
         elif not self._closing and not self._transport.is_closing():

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from aiohttp import web
 
 from leveret.broker.http.errors import ApiError
-from leveret.broker.http.socket_path import METRICS
+from leveret.broker.http.running_brokers import METRICS
 from leveret.broker.metrics.http import Monitor
 from leveret.broker.metrics.text import GAUGE, LINES, family
 from leveret.broker.placement.front import FrontServer

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from leveret.broker.administration.vhosts import put_vhost
+from leveret.broker.administration.topology import put_vhost
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Connection as Wire
 from leveret.broker.config.config import Config

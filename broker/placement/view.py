@@ -38,8 +38,8 @@ from leveret.broker.http.dispatch import LINES, OF_NODE, PART_HEADER, Admitted, 
 from leveret.broker.http.feeds import Topic
 from leveret.broker.http.login import USER_HEADER
 from leveret.broker.http.route import Operation, Route, Router
+from leveret.broker.http.running_brokers import NAME
 from leveret.broker.http.server import LONG_SECONDS, Asked, ManagementServer
-from leveret.broker.http.socket_path import NAME
 from leveret.broker.management.health import failed as check_failed
 from leveret.broker.management.routes import ROUTES
 from leveret.broker.placement.dividing import DividedBackup, DividedImport

@@ -1,7 +1,7 @@
 """Resource monitor: checks memory and disk periodically, and blocks publishers while either is short (driver).
 
 Theory. The kernel's figure includes memory that the allocators keep after objects were freed
-(`broker.process.memory_allocator`), so an alarm could last longer than its cause. While the memory alarm is raised,
+(`broker.process.memory`), so an alarm could last longer than its cause. While the memory alarm is raised,
 pages are released with every check, and memory that cannot contain objects any more is subtracted: `_kept`. That is an
 estimate, and it only decreases once the alarm is cleared, so an error in it has a bounded effect. Without an alarm,
 pages are released when the broker is calm, and periodically.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from leveret.broker.connection.node import Node
-from leveret.broker.process.memory_allocator import Allocator
+from leveret.broker.process.memory import Allocator
 from leveret.broker.process.resource_alarms import (
     CLEARED_BELOW,
     DiskAlarm,

@@ -33,8 +33,8 @@ from leveret.broker.metadata.recorder import (
 from leveret.broker.network.gate import Gate
 from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.process.audit_log import AuditLog
-from leveret.broker.process.garbage_collector import COLLECTIONS, Collector
 from leveret.broker.process.log_limit import LogLimit
+from leveret.broker.process.memory import COLLECTIONS, Collector
 from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
 from leveret.broker.process.resource_alarms import disk_limit, memory_limit
 from leveret.broker.queue.queue import Queue

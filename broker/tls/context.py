@@ -5,16 +5,57 @@ context. This replaces the certificate and the CAs, but **not whether a certific
 ciphers: those stay the first context's. So the first context asks for a certificate if any host wants one, and what a
 host demands beyond is checked when the handshake is over (`Context.refusal`), before any octet of the client is read.
 A resumed session would skip that check of a chain, so there is no resumption where one is needed.
+
+OpenSSL opens the names that it is given itself, whatever they lead to. It gets copies of what `read_named` has read.
 """
 
 import ssl
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from leveret.broker.process.named_files import read_named
-from leveret.broker.tls.named_certificates import load_authorities, load_certificate, load_dh_parameters
+from leveret.broker.process.named_files import private_copy, read_named
 from leveret.broker.tls.options import SUITES_13, VERSIONS, TLSFileError, TLSOptions, older_ciphers
+
+
+def client_context(authorities: Path | str | None) -> ssl.SSLContext:
+    """Return a context that verifies servers: by the authorities in a PEM file, or by those of the system.
+
+    Raises OSError: the file cannot be read or used; `ssl.SSLError` is one.
+    """
+    if authorities is None:
+        return ssl.create_default_context()
+    with private_copy(read_named(authorities)) as copy:
+        return ssl.create_default_context(cafile=copy)
+
+
+def load_authorities(context: ssl.SSLContext, path: Path | str) -> None:
+    """Load authorities, or lists of revoked certificates. Raises OSError."""
+    with private_copy(read_named(path)) as copy:
+        context.load_verify_locations(copy)
+
+
+def load_certificate(
+    context: ssl.SSLContext, certificate: Path | str, key: Path | str | None, password: Callable[[], str]
+) -> None:
+    """Load a certificate with its chain, and its key, which may be in the same file; raises OSError or ValueError.
+
+    `password` is called if the key is encrypted; without it OpenSSL would ask at the terminal.
+    """
+    with private_copy(read_named(certificate)) as chain:
+        if key is None or key == certificate:
+            context.load_cert_chain(chain, None, password)
+            return
+        with private_copy(read_named(key)) as copy:
+            context.load_cert_chain(chain, copy, password)
+
+
+def load_dh_parameters(context: ssl.SSLContext, path: Path | str) -> None:
+    """Load Diffie-Hellman parameters. Raises OSError or ValueError."""
+    with private_copy(read_named(path)) as copy:
+        context.load_dh_params(copy)
+
 
 _NUMBERS = dict(zip(VERSIONS, (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3), strict=True))
 

@@ -3,9 +3,14 @@
 
 from collections.abc import Iterable, Iterator
 
-from leveret.broker.config.foreign_keys import FOREIGN, FOREIGN_VARIABLES, Foreign
 from leveret.broker.config.keys import TOPICS
-from leveret.broker.config.rabbitmq_environment import ARGUMENTS, RABBITMQ_VARIABLES
+from leveret.broker.config.rabbitmq import (
+    ARGUMENTS,
+    FOREIGN,
+    FOREIGN_VARIABLES,
+    RABBITMQ_VARIABLES,
+    Foreign,
+)
 from leveret.broker.config.reference import value_text
 
 _HEAD = """\

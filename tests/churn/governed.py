@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from leveret.broker.http.socket_path import in_directory
+from leveret.broker.http.running_brokers import in_directory
 
 ADMIN_SOCKET = "admin.sock"
 """The socket's name, in the folder that the broker runs in."""

@@ -9,8 +9,8 @@ import click
 
 from docs.generate.metrics import render
 from leveret.broker.cli.main import main
-from leveret.broker.config.foreign_keys import foreign_key
 from leveret.broker.config.keys import KEYS
+from leveret.broker.config.rabbitmq import foreign_key
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_0_1_0: dict[str, Any] = json.loads(Path(__file__).with_name("public_names_0.1.0.json").read_text())

@@ -4,8 +4,8 @@ import ast
 import re
 from pathlib import Path
 
-from leveret.broker.config.foreign_keys import FOREIGN
 from leveret.broker.config.keys import KEYS
+from leveret.broker.config.rabbitmq import FOREIGN
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "tests" / "security" / "guarantees.md").read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ import gc
 import sys
 
 from leveret.broker.cli.main import main
-from leveret.broker.process.garbage_collector import Collector
+from leveret.broker.process.memory import Collector
 
 NAMES = {"SSLProtocol", "_SSLProtocolTransport", "SSLObject", "_SSLSocket", "MemoryBIO"}
 

@@ -10,7 +10,7 @@ from churn.governed import ADMIN_SOCKET, PROGRAM
 from conformance.wire import Channel, Client, ClosedError
 from processes.running import Running, serving
 
-from leveret.broker.http.socket_path import in_directory
+from leveret.broker.http.running_brokers import in_directory
 
 SOON = 10.0
 Order = Callable[..., Any]

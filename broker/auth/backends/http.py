@@ -19,7 +19,7 @@ from leveret.broker.auth.backends.settings import ClientTLS, HTTPSettings
 from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.permissions import DEFAULT_EXCHANGE, Question
 from leveret.broker.auth.users import Login, LoginRefusedError
-from leveret.broker.tls.named_certificates import client_context, load_certificate
+from leveret.broker.tls.context import client_context, load_certificate
 
 log = logging.getLogger("leveret.connection")
 

@@ -35,7 +35,7 @@ from leveret.broker.auth.sessions import AGAIN_SECONDS, Renewal, Sessions, renew
 from leveret.broker.auth.users import BackendUser, LoginRefusedError
 from leveret.broker.process.audit_log import AuditLog
 from leveret.broker.process.shares import Shares
-from leveret.broker.tls.named_certificates import client_context
+from leveret.broker.tls.context import client_context
 
 log = logging.getLogger("leveret.connection")
 page_log = logging.getLogger("leveret.management")

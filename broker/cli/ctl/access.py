@@ -14,8 +14,7 @@ from leveret.broker.cli.ctl.command import (
     option,
     parsed,
 )
-from leveret.broker.cli.ctl.errors import CtlError, UsageError, refused
-from leveret.broker.cli.ctl.output import cell
+from leveret.broker.cli.ctl.output import CtlError, UsageError, cell, refused
 
 USERS = "Users"
 ACCESS = "Access control"

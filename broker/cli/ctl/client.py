@@ -13,9 +13,9 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl.errors import ApiError, CtlError
+from leveret.broker.cli.ctl.output import ApiError, CtlError
 from leveret.broker.http import running_brokers
-from leveret.broker.http.socket_path import NAME as SOCKET_NAME, in_directory
+from leveret.broker.http.running_brokers import NAME as SOCKET_NAME, in_directory
 
 SECONDS = 60.0
 IMPORT_SECONDS = 600.0  # time for an import of definitions, which is not cut off by the broker earlier

@@ -6,8 +6,8 @@ from typing import Any
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.command import CHECKS, NODES, VHOSTS, Session, command, counted, flag
-from leveret.broker.cli.ctl.errors import CtlError, refused
 from leveret.broker.cli.ctl.health import STARTUP_SECONDS, found_listeners, listener_line
+from leveret.broker.cli.ctl.output import CtlError, refused
 
 CLUSTER = "Cluster"
 REPLICAS = "Nodes and replicas"

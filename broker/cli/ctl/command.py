@@ -14,8 +14,7 @@ import msgspec
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import SECONDS, ApiClient
-from leveret.broker.cli.ctl.errors import CtlError, UsageError
-from leveret.broker.cli.ctl.output import CHATTY, FORMATTERS, as_json, writable
+from leveret.broker.cli.ctl.output import CHATTY, FORMATTERS, CtlError, UsageError, as_json, writable
 from leveret.broker.http import running_brokers
 
 T = TypeVar("T")

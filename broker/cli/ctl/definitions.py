@@ -11,10 +11,8 @@ import msgspec
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import IMPORT_SECONDS
 from leveret.broker.cli.ctl.command import Session, command, flag, option
-from leveret.broker.cli.ctl.errors import ApiError, CtlError, UsageError
-from leveret.broker.cli.ctl.output import aligned, cell
-from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
-from leveret.broker.process.private_files import write_private
+from leveret.broker.cli.ctl.output import ApiError, CtlError, UsageError, aligned, cell
+from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named, write_private
 
 DEFINITIONS = "Definitions"
 DRY_RUN: Final = "Change nothing, and list what would be added, changed and refused."

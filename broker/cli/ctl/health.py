@@ -9,7 +9,7 @@ from typing import Any
 import leveret
 from leveret.broker import COMPATIBLE_VERSION, exit_codes
 from leveret.broker.cli.ctl.command import CHECKS, NODES, Session, command, counted, option
-from leveret.broker.cli.ctl.errors import CtlError, UsageError, refused
+from leveret.broker.cli.ctl.output import CtlError, UsageError, refused
 
 STARTUP_SECONDS = 300.0
 WAIT_SECONDS = 0.1

@@ -7,8 +7,7 @@ import click
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.command import CHECKS, Session, command, flag
-from leveret.broker.cli.ctl.errors import CtlError, refused
-from leveret.broker.cli.ctl.output import Arguments, writable
+from leveret.broker.cli.ctl.output import Arguments, CtlError, refused, writable
 from leveret.broker.similar_names import did_you_mean
 
 QUEUES = "Queues"

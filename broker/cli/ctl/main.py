@@ -26,7 +26,7 @@ from leveret.broker.cli.ctl.command import (
     common_options,
     wrong_arguments,
 )
-from leveret.broker.cli.ctl.errors import UsageError
+from leveret.broker.cli.ctl.output import UsageError
 
 # -- commands of RabbitMQ that are not there, and what to use instead --------------------------------------------------
 

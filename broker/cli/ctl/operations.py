@@ -6,7 +6,7 @@ import click
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.command import NODES, Session, command, flag, option
-from leveret.broker.cli.ctl.errors import UsageError, refused
+from leveret.broker.cli.ctl.output import UsageError, refused
 
 OPERATIONS = "Operations"
 CONFIGURATION = "Configuration and environment"

@@ -6,7 +6,7 @@ import msgspec
 
 from leveret.broker.cli.ctl.access import existing_vhost
 from leveret.broker.cli.ctl.command import Session, command, option, parsed
-from leveret.broker.cli.ctl.errors import refused
+from leveret.broker.cli.ctl.output import refused
 from leveret.broker.client.uri import without_secrets
 
 POLICIES = "Policies"

@@ -10,7 +10,6 @@ from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.access import list_permissions
 from leveret.broker.cli.ctl.cluster import cluster_status
 from leveret.broker.cli.ctl.command import CHECKS, Session, command, flag, option
-from leveret.broker.cli.ctl.errors import CtlError
 from leveret.broker.cli.ctl.health import found_listeners, listener_line, raised_alarms
 from leveret.broker.cli.ctl.lists import (
     CHANNEL,
@@ -23,6 +22,7 @@ from leveret.broker.cli.ctl.lists import (
     list_exchanges,
     list_queues,
 )
+from leveret.broker.cli.ctl.output import CtlError
 from leveret.broker.cli.ctl.policies import list_global_parameters, list_parameters, list_policies
 
 FEATURE_FLAGS = "Feature flags"

@@ -22,7 +22,7 @@ from textual.widgets import Input, Label, Static
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import ApiClient
-from leveret.broker.cli.ctl.errors import ApiError, CtlError
+from leveret.broker.cli.ctl.output import ApiError, CtlError
 from leveret.broker.cli.top.model import Answer, Broker, Model, Question
 from leveret.broker.cli.top.views import KEYS, TYPING_KEYS, VIEWS, Line, help_lines, key_line
 

@@ -8,7 +8,7 @@ import click
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.command import broker_options, client_of
-from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.ctl.output import CtlError
 
 INTERVAL: Final = 2.0
 LEAST_INTERVAL, MOST_INTERVAL = 0.2, 3600.0

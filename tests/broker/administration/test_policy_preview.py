@@ -6,7 +6,7 @@ import pytest
 from doubles.fakes import Client, DiskNode, Node, settle
 
 from leveret.broker.administration import BadRequestError, ForbiddenError
-from leveret.broker.administration.policy_preview import policy_preview
+from leveret.broker.administration.policies import policy_preview
 from leveret.broker.auth.users import User
 
 

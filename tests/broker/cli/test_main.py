@@ -20,7 +20,7 @@ from processes.running import Running, finished, free_port, serving
 from leveret import __version__
 from leveret.broker.cli import main as main_module
 from leveret.broker.cli.main import main
-from leveret.broker.process.garbage_collector import THRESHOLDS
+from leveret.broker.process.memory import THRESHOLDS
 from leveret.broker.server.startup import port_problem
 
 ELSEWHERE = "stop it, or choose another directory with --data-dir"

@@ -20,8 +20,8 @@ from leveret.broker.config.config import (
     judge_settings,
     load,
 )
-from leveret.broker.config.foreign_keys import FOREIGN
 from leveret.broker.config.keys import KEYS
+from leveret.broker.config.rabbitmq import FOREIGN
 from leveret.broker.config.values import PARSERS, parse_line, read_file
 from leveret.broker.config_key import Key
 from leveret.broker.process.resource_alarms import disk_limit, memory_limit, total_memory

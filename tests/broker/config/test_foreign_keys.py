@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from leveret.broker.config.config import ConfigError, load, renamed
-from leveret.broker.config.foreign_keys import foreign_key
 from leveret.broker.config.keys import Draft, KeyTable
+from leveret.broker.config.rabbitmq import foreign_key
 from leveret.broker.config.values import Setting
 
 KEYS = {

@@ -6,8 +6,8 @@ import pytest
 
 from leveret.broker.config.config import Config, ConfigError, load
 from leveret.broker.config.vhost_processes import config_of_process
+from leveret.broker.embedded.core import make_config
 from leveret.broker.embedded.errors import ConfigurationError
-from leveret.broker.embedded.settings import make_config
 
 WITHOUT = ("shovel.enabled=false",)
 MODE = ("vhosts.processes=2", *WITHOUT)

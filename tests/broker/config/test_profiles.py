@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from leveret.broker.cli.configuration import show_config
+from leveret.broker.cli.main import show_config
 from leveret.broker.config.config import PROFILE, PROFILES, ConfigError, load
 from leveret.broker.config.keys import KEYS
 from tests.doubles.fakes import Node

@@ -2,8 +2,8 @@
 
 import pytest
 
-from leveret.broker.config.foreign_keys import FOREIGN
 from leveret.broker.config.keys import KEYS
+from leveret.broker.config.rabbitmq import FOREIGN
 from leveret.broker.config.reference import MOST_USED, Overview, meaning
 from leveret.broker.config.values import Setting
 

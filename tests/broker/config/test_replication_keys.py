@@ -8,8 +8,8 @@ import pytest
 from leveret.broker.config import combined
 from leveret.broker.config.config import Config, ConfigError, effective, load
 from leveret.broker.config.encrypted import encrypt
+from leveret.broker.embedded.core import make_config
 from leveret.broker.embedded.errors import ConfigurationError
-from leveret.broker.embedded.settings import make_config
 
 URL = "replication.url=postgresql://leveret:hidden@db1,db2/leveret"
 

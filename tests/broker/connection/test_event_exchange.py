@@ -21,7 +21,7 @@ from leveret.broker.connection.event_exchange import (
     field,
 )
 from leveret.broker.http.dispatch import _handled
-from leveret.broker.tls.peer import Peer
+from leveret.broker.tls.certificate import Peer
 
 
 def opened(node: Node) -> Node:

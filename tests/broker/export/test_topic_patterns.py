@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Queue, make
 from leveret.broker.config.config import ExportConfig
-from leveret.broker.export.rows import Rows
+from leveret.broker.export.rows import MOST, Patterns, Rows
 from leveret.broker.export.tables import TOPIC_PATTERN
-from leveret.broker.export.topic_patterns import MOST, Patterns
 from leveret.broker.statistics.node_figures import Process
 from leveret.exchanges import base
 from leveret.exchanges.base import MOST_COUNTED_KEYS

@@ -13,8 +13,8 @@ from doubles.fakes import Node
 
 from leveret.broker.http.late_server import LateServer, control_socket, listening
 from leveret.broker.http.route import Router
+from leveret.broker.http.running_brokers import NAME, in_directory
 from leveret.broker.http.server import ManagementServer
-from leveret.broker.http.socket_path import NAME, in_directory
 from leveret.broker.management.routes import ROUTER, ROUTES
 
 SECONDS = 20.0

@@ -11,7 +11,7 @@ from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.command import default_data_dir
 from leveret.broker.cli.ctl.main import ctl
 from leveret.broker.http import running_brokers
-from leveret.broker.http.socket_path import NAME
+from leveret.broker.http.running_brokers import NAME
 
 
 @pytest.fixture(autouse=True)

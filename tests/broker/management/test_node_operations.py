@@ -11,7 +11,7 @@ from services.api import OPERATOR, Api
 from leveret.broker.administration.access import Figures
 from leveret.broker.config.sections import ExportConfig, ManagementConfig
 from leveret.broker.management.node_operations import FORBIDDEN
-from leveret.broker.process.recent_log import RECENT
+from leveret.broker.process.logs import RECENT
 from leveret.storage.errors import StorageError
 
 

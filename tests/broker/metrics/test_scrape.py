@@ -18,7 +18,7 @@ from leveret.broker.metrics.aggregates import NODE_GROUPS, SIZE_LABELS
 from leveret.broker.metrics.per_object import CHANNELS, CONNECTIONS, EXCHANGES, QUEUES
 from leveret.broker.metrics.sampler import Process, Selection
 from leveret.broker.metrics.scrape import PATTERN_OCTETS, UnusablePatternError, pattern
-from leveret.broker.process.garbage_collector import THRESHOLDS
+from leveret.broker.process.memory import THRESHOLDS
 
 PROCESS = Process(20, 1024, 1.5, 0.5, 1.6e9)
 LIGHT = {"x-confirm-mode": ("longstr", "consumer-ack-light")}

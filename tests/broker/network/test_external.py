@@ -14,8 +14,8 @@ from samples.certificates import Authority, client_context, name_of
 
 from leveret.broker.auth.external import certificate_user
 from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.tls.certificate import Peer
 from leveret.broker.tls.options import CertificateLogin
-from leveret.broker.tls.peer import Peer
 
 SUITE = "TLS_AES_128_GCM_SHA256"
 

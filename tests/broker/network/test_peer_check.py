@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from leveret.broker.network.peer_check import BLOCKED_CHECKS, WAITING_CHECKS, PeerCheck
+from leveret.broker.network.socket_state import BLOCKED_CHECKS, WAITING_CHECKS, PeerCheck
 
 Pair = tuple[socket.socket, socket.socket]
 

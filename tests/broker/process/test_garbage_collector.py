@@ -8,7 +8,7 @@ import pytest
 from processes.commands import execute
 from processes.running import ROOT, environment
 
-from leveret.broker.process.garbage_collector import (
+from leveret.broker.process.memory import (
     ALL,
     BUSY_READS,
     BUSY_SECONDS,
@@ -175,7 +175,7 @@ def test_a_part_of_another_process_collects_nothing(runs):
 
 BACKLOG = """
 import gc
-from leveret.broker.process.garbage_collector import Collector, MUCH_MEMORY
+from leveret.broker.process.memory import Collector, MUCH_MEMORY
 collector = Collector()
 collector.start()
 looked, full, found = [], [], []
@@ -243,7 +243,7 @@ def test_a_full_collection_does_not_examine_what_serves_metrics():
     script = """
 import gc
 from leveret.broker.cli.startup import management, _monitor
-from leveret.broker.process.garbage_collector import Collector
+from leveret.broker.process.memory import Collector
 class Server:
     collector, place = Collector(), ""
 Server.collector.start()

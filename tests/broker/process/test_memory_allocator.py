@@ -10,12 +10,12 @@ from processes.commands import execute
 ROUNDS = 50
 SCRIPT = f"""
 import resource, sys
-from leveret.broker.process import memory_allocator
+from leveret.broker.process import memory
 pieces = int(sys.argv[1])
 if pieces > 16:
-    memory_allocator.keep_large_blocks(memory_allocator.KEPT_ENTRY, memory_allocator.KEPT_ENTRIES)
+    memory.keep_large_blocks(memory.KEPT_ENTRY, memory.KEPT_ENTRIES)
 else:
-    memory_allocator.keep_large_blocks()
+    memory.keep_large_blocks()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 def body():

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from leveret.broker.process import private_files
-from leveret.broker.process.private_files import private_copy, write_private
+from leveret.broker.process import named_files
+from leveret.broker.process.named_files import private_copy, write_private
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
@@ -67,7 +67,7 @@ def test_a_name_of_a_descriptor_is_written_to(tmp_path, monkeypatch, place):
     """/dev/stdout stays what it is, also if the output goes to a file, and root writes."""
     devices = tmp_path / "dev"
     devices.mkdir()
-    monkeypatch.setattr(private_files, "_OF_SYSTEM", private_files._OF_SYSTEM | {devices})
+    monkeypatch.setattr(named_files, "_OF_SYSTEM", named_files._OF_SYSTEM | {devices})
     with (tmp_path / "output").open("wb") as output:
         number = output.fileno()
         (devices / "stdout").symlink_to(f"/proc/self/fd/{number}")

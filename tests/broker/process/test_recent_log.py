@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.broker.process.recent_log import MOST_TEXT, RecentLog
+from leveret.broker.process.logs import MOST_TEXT, RecentLog
 
 NAME = "kept"
 

@@ -7,13 +7,14 @@ from samples.certificates import name_of
 
 from leveret.broker.tls.certificate import (
     CertificateError,
+    Peer,
+    cipher_parts,
     distinguished_name,
     facts_of,
     facts_of_file,
     login_name,
 )
 from leveret.broker.tls.options import CertificateLogin
-from leveret.broker.tls.peer import Peer, cipher_parts
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from samples.certificates import Authority, Issued, client_context, pem_of
 
+from leveret.broker.tls.certificate import peer_of
 from leveret.broker.tls.context import Context, make_context
 from leveret.broker.tls.options import SUITES_13, HostOptions, TLSFileError, TLSOptions
-from leveret.broker.tls.peer import peer_of
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from textual.widgets import Input, Static
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import ApiError
-from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.ctl.output import CtlError
 from leveret.broker.cli.top.app import Source, Top
 from leveret.broker.cli.top.model import Model
 

@@ -8,7 +8,7 @@ from samples.top_answers import page, queue
 
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.client import ApiError
-from leveret.broker.cli.ctl.errors import CtlError
+from leveret.broker.cli.ctl.output import CtlError
 from leveret.broker.cli.top.app import Poller, Source
 from leveret.broker.cli.top.model import Model
 from leveret.broker.cli.top.views import CONNECTIONS
