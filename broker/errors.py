@@ -1,13 +1,16 @@
-"""Reply codes, and the errors that close a channel or a connection.
+"""Reply codes, the errors that close a channel or a connection, and texts for messages.
 
 Lower packages raise their own exceptions, this module defines what is reported to the client, and only `Connection`
 turns an `AMQPError` into a close method. The texts are RabbitMQ's, because clients and test suites match on them.
 """
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from enum import IntEnum
 from functools import partial
+from itertools import islice
+from typing import Final
 
 
 class ReplyCode(IntEnum):
@@ -167,3 +170,15 @@ def moment(milliseconds: int | None) -> str:
 def resource(kind: str, name: str, vhost: str) -> str:
     """Format a resource name as RabbitMQ does in its texts: `queue 'q' in vhost '/'`."""
     return f"{kind} '{name}' in vhost '{vhost}'"
+
+
+_LENGTH: Final = 3  # difference in length up to which a name is compared
+_MOST: Final = 300  # names that are compared, which takes a moment
+_SIMILAR: Final = 0.7
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return the end of an error about a name that does not exist; '' if no name with its first letter is like it."""
+    near = (each for each in names if each[:1] == name[:1] and abs(len(each) - len(name)) <= _LENGTH)
+    found = difflib.get_close_matches(name, list(islice(near, _MOST)), 1, _SIMILAR)
+    return f"; did you mean '{found[0]}'?" if found else ""

@@ -85,7 +85,6 @@ LEAVES = {
 
 DRIVERS = (
     "broker.auth.backends.access_control",
-    "broker.auth.backends.directory",
     "broker.auth.backends.guarded",
     "broker.auth.backends.issuer",
     "broker.auth.backends.http",
@@ -100,7 +99,6 @@ DRIVERS = (
     "broker.embedded.vhost",
     "broker.http.connections",
     "broker.http.answer_writer",
-    "broker.http.event_streams",
     "broker.http.late_server",
     "broker.http.server",
     "broker.http.running_brokers",
@@ -177,7 +175,7 @@ THREADS = (
 THIRD_PARTY = {
     "jwt": ("broker.auth.backends.tokens",),
     "pamqp": ("broker.amqp.*",),
-    "re2": ("broker.regular_expressions",),
+    "re2": ("broker.automaton",),
     "aiohttp": (
         "analytics.serving",
         "broker.auth.backends.http",
@@ -185,7 +183,6 @@ THIRD_PARTY = {
         "broker.auth.backends.issuer",
         "broker.http.connections",
         "broker.http.answer_writer",
-        "broker.http.event_streams",
         "broker.http.server",
         "broker.metrics.http",
         "broker.placement.following",

@@ -12,11 +12,10 @@ from leveret.broker.auth.users import User, Users
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.node import Node
-from leveret.broker.errors import AMQPError, ReplyCode, resource
+from leveret.broker.errors import AMQPError, ReplyCode, did_you_mean, resource
 from leveret.broker.metadata.directory import Directory
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
-from leveret.broker.similar_names import did_you_mean
 from leveret.broker.statistics.node_figures import ListenerFacts
 from leveret.broker.vhost.parameter_checks import check_keys, limit_checks
 from leveret.broker.vhost.parameters import Parameters

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from leveret.broker.auth.users import LoginRefusedError, is_loopback
-from leveret.broker.process.log_limit import LogLimit
-from leveret.broker.process.shares import origin
+from leveret.broker.process.shares import LogLimit, origin
 
 K = TypeVar("K")
 V = TypeVar("V")

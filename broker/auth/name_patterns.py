@@ -1,7 +1,7 @@
 r"""Regular expressions of permissions and policies, matched in time linear in the length of the name.
 
 Theory. Names come from clients, so no pattern may block the broker, whatever the name: patterns are those of
-`leveret.broker.regular_expressions`, which do not backtrack. They have no lookahead, but the most common pattern of
+`leveret.broker.automaton`, which do not backtrack. They have no lookahead, but the most common pattern of
 RabbitMQ's users begins with one (`^(?!amq\.).*`). Such a lookahead, a single one at the start of the name, is replaced
 by two matches without lookahead: one that must succeed and one that must fail (or succeed). Anything else that is
 refused there is an error, or is passed to Python's `re` if `compatibility.python_patterns` is set. Patterns are at most
@@ -16,8 +16,7 @@ import re
 from collections.abc import Callable, Iterator
 from operator import not_
 
-from leveret.broker.automaton import ExpressionError
-from leveret.broker.regular_expressions import compiled
+from leveret.broker.automaton import ExpressionError, compiled
 from leveret.exchanges.erlang_hash import octets
 
 log = logging.getLogger("leveret.definitions")

@@ -15,7 +15,7 @@ from leveret.broker.config.sections import Config
 from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.publish_limits import Buckets, PublishLimits
 from leveret.broker.process.audit_log import AuditLog
-from leveret.broker.process.log_limit import LogLimit
+from leveret.broker.process.shares import LogLimit
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.time_source import TimeSource

@@ -28,9 +28,8 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from leveret.broker.amqp.properties import PROPERTIES
-from leveret.broker.automaton import ExpressionError
+from leveret.broker.automaton import ExpressionError, compiled
 from leveret.broker.message_filter.message_facts import MessageFacts
-from leveret.broker.regular_expressions import compiled
 
 MOST_CHARACTERS: Final = 4096
 """Maximum length of a condition."""

@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 from leveret.broker.administration.access import AdministeredBroker
-from leveret.broker.automaton import ExpressionError
+from leveret.broker.automaton import ExpressionError, compiled
 from leveret.broker.metrics.aggregates import (
     EXCHANGES as EXCHANGE_SUMS,
     GLOBAL,
@@ -25,7 +25,6 @@ from leveret.broker.metrics.per_object import (
 )
 from leveret.broker.metrics.sampler import Rows, Sampler, Selection
 from leveret.broker.metrics.text import GAUGE, LINES, columns, family, labels_text, sums
-from leveret.broker.regular_expressions import compiled
 from leveret.broker.statistics.node_figures import Process
 from leveret.broker.vhost.vhost import VHost
 

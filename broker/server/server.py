@@ -33,10 +33,10 @@ from leveret.broker.metadata.recorder import (
 from leveret.broker.network.gate import Gate
 from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.process.audit_log import AuditLog
-from leveret.broker.process.log_limit import LogLimit
 from leveret.broker.process.memory import COLLECTIONS, Collector
 from leveret.broker.process.named_files import MOST_DEFINITIONS, read_named
 from leveret.broker.process.resource_alarms import disk_limit, memory_limit
+from leveret.broker.process.shares import LogLimit
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.loop import Loop, resolve
 from leveret.broker.scheduling.time_source import TimeSource

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from leveret.broker.auth.name_patterns import InvalidPatternError, Patterns
-from leveret.broker.automaton import Automaton, ExpressionError
+from leveret.broker.automaton import Automaton, ExpressionError, compiled
 from leveret.broker.message_filter.message_filter import FilterError, MessageFilter
 from leveret.broker.metrics.scrape import UnusablePatternError, pattern
-from leveret.broker.regular_expressions import compiled
 
 MEMORY = 1 << 20
 PIECES = st.sampled_from(

@@ -4,7 +4,7 @@ import pytest
 from doubles.fakes import Node
 
 from leveret.broker.administration import NotFoundError
-from leveret.broker.similar_names import did_you_mean
+from leveret.broker.errors import did_you_mean
 
 
 def test_the_nearest_name_is_named():

@@ -8,7 +8,7 @@ from doubles.identity_provider import Provider, providing, settings
 from services.browsing import Page, opened
 
 import leveret
-from leveret.broker.http import event_streams
+from leveret.broker.http import server as http_server
 
 FOREIGN = 5
 """Addresses outside the broker that a login may ask for: the provider's own pages, an icon."""
@@ -108,7 +108,7 @@ def test_a_user_without_rights_is_told(page, provider):
 
 def test_a_token_that_has_expired_asks_for_a_login(page, provider, monkeypatch):
     """The session ends with the token, and the provider lets the user in again."""
-    monkeypatch.setattr(event_streams, "RENEWAL_SECONDS", 0.2)
+    monkeypatch.setattr(http_server, "RENEWAL_SECONDS", 0.2)
     provider.seconds = 8
     log_in(page)
     page.tab.wait_for_selector("h1:has-text('Queues')")

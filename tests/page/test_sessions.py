@@ -10,7 +10,7 @@ import pytest
 from processes.running import free_port, serving
 from services.browsing import Page, base_of, context_of, cookie_of, opened, publish
 
-from leveret.broker.http import event_streams
+from leveret.broker.http import server as http_server
 
 LIVE_SECONDS = 6.0
 """Time until a page is live again after a start; two on a machine with nothing else to do."""
@@ -47,7 +47,7 @@ def test_a_logout_ends_the_session(own_page):
 
 def test_a_changed_password_asks_for_a_login(own_page, monkeypatch):
     """Of the page that is open, at the next look of the broker at the rights of those who watch."""
-    monkeypatch.setattr(event_streams, "RENEWAL_SECONDS", 0.2)
+    monkeypatch.setattr(http_server, "RENEWAL_SECONDS", 0.2)
     own_page.expected = ("401",)
     own_page.open("queues")
     own_page.api("PUT", "users/guest", {"password": "new", "tags": "administrator"})

@@ -27,9 +27,8 @@ from leveret.broker.auth.users import Login, User
 from leveret.broker.config.keys import KEYS
 from leveret.broker.http import server as driver
 from leveret.broker.http.call import Callback, Item, Stored
-from leveret.broker.http.event_streams import STREAMS
 from leveret.broker.http.route import Operation, Route, Work
-from leveret.broker.http.server import SHARES
+from leveret.broker.http.server import SHARES, STREAMS
 from leveret.broker.network.gate import RESERVED_FILES
 from leveret.broker.process.places import Places
 from leveret.broker.process.shares import Shares
@@ -58,8 +57,8 @@ WITHOUT = {
     "amqp.tables.MAX_APART": ONE,
     "amqp.tables.MAX_ENTRIES": ONE,
     "auth.backends.backend.ENTRIES": TABLE,
-    "auth.backends.directory.MOST_ENTRIES": ONE,
-    "auth.backends.directory.MOST_VALUES": ONE,
+    "auth.backends.ldap.MOST_ENTRIES": ONE,
+    "auth.backends.ldap.MOST_VALUES": ONE,
     "auth.backends.http.CONNECTIONS": "`Guarded` shares them: `HTTPBackend.at_once`",
     "auth.backends.ldap_queries.GROUPS": ONE,
     "auth.backends.ldap_queries.PATTERNS": ONE,
@@ -98,7 +97,7 @@ WITHOUT = {
     "perf.run.CONNECTING": OWN,
     "persistence.committer.MAX_RECORDS": "nobody is refused: the next commit begins",
     "process.memory.LOADED_MOST": OWN,
-    "process.log_limit.REMEMBERED": TABLE,
+    "process.shares.REMEMBERED": TABLE,
     "process.logs.KEPT": TABLE,
     "process.logs.MOST_TEXT": ONE,
     "queue.dead_letter_line.STEP": PIECE,
@@ -173,7 +172,7 @@ def test_sec_44_every_limit_has_a_share_or_a_reason():
     assert [] == sorted(set(found) - shared - set(WITHOUT))
     assert [] == sorted(set(WITHOUT) - set(found)), "there is no such limit any more"
     assert [] == sorted(set(WITHOUT) & shared)
-    assert {"http.server.AT_WORK", "http.event_streams.STREAMS", "auth.sessions.MOST"} <= shared
+    assert {"http.server.AT_WORK", "http.server.STREAMS", "auth.sessions.MOST"} <= shared
 
 
 def test_sec_44_every_key_has_a_share_or_a_reason():

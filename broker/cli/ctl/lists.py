@@ -8,7 +8,7 @@ import click
 from leveret.broker import exit_codes
 from leveret.broker.cli.ctl.command import CHECKS, Session, command, flag
 from leveret.broker.cli.ctl.output import Arguments, CtlError, refused, writable
-from leveret.broker.similar_names import did_you_mean
+from leveret.broker.errors import did_you_mean
 
 QUEUES = "Queues"
 Value = str | Callable[[Mapping[str, Any]], Any]  # a key of the API's item, or a function of the item

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from doubles.fakes import Node
 
-from leveret.broker.http import answer_writer, event_streams
+from leveret.broker.http import answer_writer, server as http_server
 from leveret.broker.http.route import Router
 from leveret.broker.http.server import ManagementServer
 from leveret.broker.management import events
@@ -98,7 +98,7 @@ async def test_a_feed_is_sampled_once_for_all():
 
 async def test_the_number_of_streams_is_bounded(monkeypatch):
     """One more is refused; requests are answered as before."""
-    monkeypatch.setattr(event_streams, "STREAMS", 8)
+    monkeypatch.setattr(http_server, "STREAMS", 8)
     async with serving() as (_, _, opened):
         streams = [await opened("overview") for _ in range(3)]
 
@@ -107,7 +107,7 @@ async def test_the_number_of_streams_is_bounded(monkeypatch):
 
 async def test_a_stream_ends_with_the_rights(monkeypatch):
     """With an event that says so."""
-    monkeypatch.setattr(event_streams, "RENEWAL_SECONDS", 0.0)
+    monkeypatch.setattr(http_server, "RENEWAL_SECONDS", 0.0)
     async with serving() as (node, _, opened):
         stream = await opened("overview")
         await following(stream)

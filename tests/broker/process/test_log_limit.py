@@ -1,7 +1,7 @@
 """Limits on lines of the log that clients can cause."""
 
-from leveret.broker.process import log_limit
-from leveret.broker.process.log_limit import LogLimit
+from leveret.broker.process import shares
+from leveret.broker.process.shares import LogLimit
 
 
 def test_the_log_has_some_lines_a_second_and_key():
@@ -20,7 +20,7 @@ def test_the_log_has_some_lines_a_second_and_key():
 
 def test_few_keys_are_remembered(monkeypatch):
     """Beyond a number of keys the oldest are forgotten."""
-    monkeypatch.setattr(log_limit, "REMEMBERED", 2)
+    monkeypatch.setattr(shares, "REMEMBERED", 2)
     found = LogLimit()
     assert all(found.admit(key, 100.0) for key in "abc")
 

@@ -23,8 +23,7 @@ from leveret.broker.http.server import ManagementServer
 from leveret.broker.management.routes import ROUTER
 
 pytest.importorskip("ldap3")
-from leveret.broker.auth.backends.directory import Question as Asked
-from leveret.broker.auth.backends.ldap import LDAPBackend
+from leveret.broker.auth.backends.ldap import LDAPBackend, Question as Asked
 
 # Names with special characters, as the directory has them: (DN of the entry, name).
 ODD = [

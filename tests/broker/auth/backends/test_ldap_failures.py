@@ -17,8 +17,7 @@ from leveret.broker.auth.passwords import Password
 from leveret.broker.auth.users import LoginRefusedError
 
 pytest.importorskip("ldap3")
-from leveret.broker.auth.backends.directory import Question, _is
-from leveret.broker.auth.backends.ldap import LONGEST_PASSWORD
+from leveret.broker.auth.backends.ldap import LONGEST_PASSWORD, Question, _is
 
 PASSWORD = Password("canary-secret")
 
