@@ -20,13 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from leveret.broker.counters.histogram import Histogram, highest
-from leveret.broker.export.tables import (
-    AREA_MODULUS,
-    TABLES,
-    ColumnInfo,
-    columns as declared,
-    spark_schema,
-)
+from leveret.broker.export.tables import AREA_MODULUS, TABLES, ColumnInfo, columns as declared, spark_schema
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,12 +25,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.settings import DROP_HEAD, QueueSettings, exchange_settings
 from leveret.broker.vhost.parameter_checks import MAX_DEPTH, SHOVEL, ParameterError, is_too_deep
 from leveret.broker.vhost.parameters import LIMITS, OPERATOR_POLICY, Parameter, check_parameter
-from leveret.broker.vhost.policies import (
-    EXCHANGES,
-    Policies,
-    Policy,
-    queue_kind,
-)
+from leveret.broker.vhost.policies import EXCHANGES, Policies, Policy, queue_kind
 from leveret.broker.vhost.shovel_keys import (
     check_certificates,
     check_local_access,

@@ -22,13 +22,7 @@ from leveret import __version__
 from leveret.broker import exit_codes
 from leveret.broker.cli import entry
 from leveret.broker.cli.entry import examples
-from leveret.broker.cli.options import (
-    PROGRAM,
-    config_options,
-    data_errors,
-    fail,
-    load_or_exit,
-)
+from leveret.broker.cli.options import PROGRAM, config_options, data_errors, fail, load_or_exit
 from leveret.broker.cli.startup import (
     StartupError,
     configure_logs,

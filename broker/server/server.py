@@ -24,12 +24,7 @@ from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.connection_tracking import ConnectionTracking
 from leveret.broker.connection.publish_limits import Buckets, PublishLimits
 from leveret.broker.metadata.directory import CLUSTER_ID, Directory
-from leveret.broker.metadata.recorder import (
-    Definitions,
-    MetadataJournal,
-    NullJournal,
-    StoredUsers,
-)
+from leveret.broker.metadata.recorder import Definitions, MetadataJournal, NullJournal, StoredUsers
 from leveret.broker.network.gate import Gate
 from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.process.audit_log import AuditLog

@@ -19,32 +19,14 @@ from itertools import chain, islice
 from math import inf
 
 from leveret.storage.empty import EmptyDeque
-from leveret.storage.journal.blocks import (
-    GONE,
-    LOGGED,
-    NEW,
-    NO_RETURNS,
-    STORED,
-    WRITING,
-    Entry,
-    octets_of,
-)
+from leveret.storage.journal.blocks import GONE, LOGGED, NEW, NO_RETURNS, STORED, WRITING, Entry, octets_of
 from leveret.storage.journal.reads import LoadRequest, Range
 from leveret.storage.large_table import fitting
 from leveret.storage.message import Message
 from leveret.storage.queues.backing_queue import NO_TRANSITIONS, PagingCounts, Recovered, never
 from leveret.storage.queues.delta import Delta
 from leveret.storage.queues.pager import Pager
-from leveret.storage.queues.peek import (
-    AHEAD,
-    ALWAYS,
-    Looks,
-    Part,
-    Snapshot,
-    Stretch,
-    dense,
-    sparse,
-)
+from leveret.storage.queues.peek import AHEAD, ALWAYS, Looks, Part, Snapshot, Stretch, dense, sparse
 from leveret.storage.queues.rates import Rates
 from leveret.storage.queues.requeued import NONE_REQUEUED, Item, Requeued, size_of
 

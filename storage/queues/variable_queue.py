@@ -47,16 +47,7 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import Self
 
-from leveret.storage.journal.blocks import (
-    GONE,
-    LOGGED,
-    NEW,
-    NO_RETURNS,
-    STORED,
-    WRITING,
-    Entry,
-    octets_of,
-)
+from leveret.storage.journal.blocks import GONE, LOGGED, NEW, NO_RETURNS, STORED, WRITING, Entry, octets_of
 from leveret.storage.journal.reads import UNACKED
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.large_table import MANY, fitting

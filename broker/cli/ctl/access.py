@@ -5,15 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leveret.broker import exit_codes
-from leveret.broker.cli.ctl.command import (
-    VHOSTS,
-    Session,
-    asked_secret,
-    command,
-    flag,
-    option,
-    parsed,
-)
+from leveret.broker.cli.ctl.command import VHOSTS, Session, asked_secret, command, flag, option, parsed
 from leveret.broker.cli.ctl.output import CtlError, UsageError, cell, refused
 
 USERS = "Users"
