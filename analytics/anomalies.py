@@ -216,7 +216,7 @@ def describe(written: Written) -> Page:
                 "usual": "the median of the rates in this hour of the day",
                 "z": "the deviation as a robust z-score",
             },
-            columns="node vhost queue what start end intervals rate usual z",
+            columns="queue vhost what start end intervals rate usual z node",
             rows=unusual,
         ),
         Section(

@@ -253,7 +253,7 @@ def describe_validate(written: Written) -> Page:
                     "boundary": "messages that waited at the start and at the end, as a share of all",
                     "gap": "relative difference of the two means",
                 },
-                columns="node vhost queue little_ms measured_ms samples boundary gap",
+                columns="queue vhost little_ms measured_ms samples boundary gap node",
                 rows=waits,
             ),
         ],

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, functions as F
 from leveret.analytics import episodes, paging
 from leveret.analytics.episodes import REASONS, STALLED
 from leveret.analytics.figures import Bars, Panel, panels, series_of
-from leveret.analytics.findings import LEVELS, Finding, listed, words
+from leveret.analytics.findings import CRITICAL, LEVELS, Finding, listed, words
 from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
 from leveret.analytics.reading import Input, clocks_of
 from leveret.analytics.scope import written as date_and_time
@@ -39,7 +39,7 @@ HOT: Final = 3.0
 IDLE_CAPACITY: Final = 0.5
 SHOWN: Final = 20
 DRAWN: Final = 7  # number of queues in a figure of lines
-TOLD: Final = 5  # number of troubles among the facts
+TOLD: Final = 5  # number of troubles among the facts, critical ones first
 NOTHING: Final = "No queue fell behind, stalled or lacked a consumer for minutes in this range."
 TROUBLES: Final = "trouble level start end minutes worst pub settled consumers who"
 _KEY: Final = ", ".join(QUEUE)
@@ -152,7 +152,7 @@ def with_range(judged: DataFrame, made: DataFrame, past: DataFrame) -> DataFrame
         f"""
         WITH ranges AS (
             SELECT {_KEY}, sum(pub) * 1e6 / sum(step_us) AS rate, max(most) AS longest,
-                timestamp_millis(min_by(most_ms, struct(-most, most_ms))) AS longest_at
+                IF(max(most) > 0, timestamp_millis(min_by(most_ms, struct(-most, most_ms))), NULL) AS longest_at
             FROM {{made}} GROUP BY {_KEY}
         ),
         counts AS (SELECT {_KEY}, count(what) AS episodes FROM {{past}} GROUP BY {_KEY}),
@@ -178,6 +178,7 @@ def describe(written: Written) -> Page:
     number = written.count("queues")
     told = [(row, words(row)) for row in written.rows("findings", "from_ms", *COLUMNS)]
     shown = listed(finding for _, finding in told)
+    urgent = sorted(shown, key=lambda finding: finding.level != CRITICAL)
     wrong = written.rows(
         "queues", "verdict", *QUEUE, where=(field("verdict") != OK) | field("consumers_busy")
     )
@@ -192,7 +193,7 @@ def describe(written: Written) -> Page:
     lettered = sum(row["dead_lettered"] for row in dead)
     reasons = ", ".join(f"{sum(row[each] for row in dead):,} {each}" for each in REASONS)
     facts = [
-        *([finding.sentence for finding in shown[:TOLD]] or [NOTHING]),
+        *([finding.sentence for finding in urgent[:TOLD]] or [NOTHING]),
         *([f"{number_of(len(shown) - TOLD, 'more trouble')} below."] if len(shown) > TOLD else []),
         f"At the end, of {number_of(number, 'queue')}: {at_end}. {alone:,} of the {STOPPED} queues had no consumer.",
         number_of(busy, "queue has", "queues have")
@@ -254,7 +255,7 @@ def describe(written: Written) -> Page:
                     "longest": "most ready messages",
                     "episodes": "number of times in which something was wrong",
                 },
-                columns="node vhost queue rate share hot longest longest_at episodes",
+                columns="queue vhost rate share hot longest longest_at episodes node",
                 rows=busiest,
             ),
             Section(

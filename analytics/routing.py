@@ -121,7 +121,7 @@ def describe(written: Written) -> Page:
                 "unroutable": "part of the messages that reached no queue",
                 "remembered": "part of the messages whose route was cached",
             },
-            columns="node vhost exchange type bindings pub_in routed fanout unroutable remembered",
+            columns="exchange vhost type bindings pub_in routed fanout unroutable remembered node",
             rows=found,
         )
     ]
@@ -137,13 +137,13 @@ def describe(written: Written) -> Page:
                     "error": "the most by which the matches can be too low",
                     "share": "part of the exchange's messages",
                 },
-                columns="node vhost exchange pattern matches error share hours",
+                columns="pattern exchange vhost matches error share hours node",
                 rows=heavy,
             ),
             Section(
                 "Bindings without a match",
                 "These bindings exist, and no message matched them in the hours observed.",
-                columns="node vhost exchange pattern hours",
+                columns="pattern exchange vhost hours node",
                 rows=dead,
             ),
         ]

@@ -1,10 +1,16 @@
 import random
 from collections import Counter
 
+import pyarrow as pa
 import pytest
+from pyarrow import dataset
 from samples.made_rows import Made, row, run_twice
 
-from leveret.analytics.health import BEHIND, JOB, OK, STALLED, STOPPED, compute
+from leveret.analytics.findings import CRITICAL, WARNING
+from leveret.analytics.health import BEHIND, JOB, OK, STALLED, STOPPED, compute, describe
+from leveret.analytics.job import Written
+from leveret.analytics.series import QUEUE
+from leveret.analytics.troubles import COLUMNS
 
 STEPS = 20
 
@@ -201,3 +207,22 @@ def test_neither_order_nor_files_nor_doing_it_twice_change_the_report(data, tmp_
     )
     (wrong,) = [section for section in page.sections if section.title.endswith("keep up at the end")]
     assert {STOPPED, STALLED, BEHIND} == {each["verdict"] for each in wrong.rows}
+
+
+def test_critical_troubles_are_told_before_warnings():
+    """The facts have only some troubles: a critical one is among them, however many warnings began before it."""
+    finding = dict.fromkeys(COLUMNS) | {"node": "n", "vhost": "/", "went": 0.0, "amount": 9.0, "came": 9.0}
+    findings = [
+        *(finding | {"kind": "unread", "level": WARNING, "queue": f"q{each}", "from_ms": each} for each in range(6)),
+        finding | {"kind": "unserved", "level": CRITICAL, "queue": "late", "from_ms": 9},
+    ]  # fmt: skip
+    texts = dict.fromkeys((*QUEUE, "verdict"), pa.string()) | {"consumers_busy": pa.bool_()}
+    numbers = dict.fromkeys(("consumers", "rate", "held", "most", "pub", "dead_lettered"), pa.float64())
+    none = pa.schema(texts | numbers).empty_table()
+    tables = dict.fromkeys(("queues", "episodes", "history", "dead", "totals"), none)
+    tables["findings"] = pa.Table.from_pylist(findings)
+
+    facts = describe(Written({name: dataset.dataset(table) for name, table in tables.items()})).facts
+
+    assert facts[0].startswith("Queue late has lost its consumers")
+    assert facts[5] == "2 more troubles below."
