@@ -6,7 +6,7 @@ are in any order are appended at few places, and not each into a page of its own
 due, the wider is its bucket, which the lowest bits of the number tell (`numbered`). Rows with a smaller number are
 sorted by time: those of earlier builds, and those whose number is not a count.
 
-The content of a message is in its row, or apart in the table of bodies (`storage.journal.body_rows`). Then the row has
+The content of a message is in its row, or apart in the table of bodies (`storage.journal.batch`). Then the row has
 the id of the body, and the owner decides what becomes of it: a record that takes over the id needs no second body.
 
 Memory needs only the beginning of the schedule, the *window*: everything due before the `horizon`, in a heap. Messages
@@ -98,19 +98,6 @@ def unpack_key(key: bytes) -> tuple[int, int, int]:
     return line, when, _MARK | count << _LEVEL_BITS | level ^ _LEVEL
 
 
-def pack_count(line: int, count: int) -> bytes:
-    """Return the value of the row that holds a line's message count."""
-    octets = _LINE.pack(count)
-    return _CRC.pack(crc32(octets, crc32(_LINE.pack(line)))) + octets
-
-
-def unpack_count(line: int, value: bytes) -> int:
-    """Return the count in a value made by `pack_count`; raises DamagedError."""
-    if len(value) != _CRC.size + _LINE.size or value != pack_count(line, _LINE.unpack(value[_CRC.size :])[0]):
-        raise DamagedError(f"the count of delayed messages of line {line} is damaged")
-    return int(_LINE.unpack_from(value, _CRC.size)[0])
-
-
 def pack_row(key: bytes, address: bytes, content: bytes) -> bytes:
     """Return the value of a message's row: a checksum over its key and the rest, then the message."""
     rest = address + content
@@ -127,6 +114,16 @@ def checked(key: bytes, value: bytes, what: str = "delayed message") -> bytes:
 
 def _is_intact(key: bytes, value: bytes | memoryview, rest: bytes | memoryview) -> bool:
     return bool(_CRC.unpack_from(value)[0] == crc32(rest, crc32(key)))
+
+
+def pack_count(line: int, count: int) -> bytes:
+    """Return the value of the row that holds a line's message count."""
+    return pack_row(pack_line(line), b"", _LINE.pack(count))
+
+
+def unpack_count(line: int, value: bytes) -> int:
+    """Return the count in a value made by `pack_count`; raises DamagedError."""
+    return int.from_bytes(checked(pack_line(line), value, "count of delayed messages of line"), "big")
 
 
 def pack_reference(msg_id: int, octets: int) -> bytes:
@@ -268,20 +265,6 @@ def stored_lines(cursor: Any) -> dict[int, bytes]:
         found[line] = cursor.value() if is_line(key) else b""
         there = cursor.set_range(pack_line(line + 1))
     return found
-
-
-def stored_count(cursor: Any, line: int, value: bytes) -> int:
-    """Return the number of messages of a line from its count row or, if that is damaged, by counting."""
-    try:
-        return unpack_count(line, value)
-    except DamagedError as error:
-        log.error("storage: %s; recounting", error)  # noqa: TRY400 - no bug
-    rows = 0
-    found = cursor.set_range(pack_key(line, (0, 0)))
-    while found and cursor.key().startswith(pack_line(line)):
-        rows += 1
-        found = cursor.next()
-    return rows
 
 
 def next_line(line: int) -> int:

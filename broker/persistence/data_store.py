@@ -40,8 +40,9 @@ from leveret.storage.delayed import (
     next_line,
     pack_line,
     queue_of,
+    unpack_count,
 )
-from leveret.storage.errors import DiskFullError, StorageError
+from leveret.storage.errors import DamagedError, DiskFullError, StorageError
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Loaded, LoadRequest
 from leveret.storage.message_ids import TABLE as IDS
@@ -392,10 +393,18 @@ class DataStore:
         count = 0
         found = self.environment.recover_lines(DELAYED, lines, {*queues, *map(retained_qid, queues)})
         for number, value in found.items():
-            count += (messages := self.environment.count_delayed(number, value))
+            count += (messages := self._count_of(number, value))
             take_over = lines[number].recover if number in lines else queues[owner_qid(number)].recover_held
             take_over(number, messages, partial(self._rows_of, number))
         return count
+
+    def _count_of(self, line: int, value: bytes) -> int:
+        """Return the number of messages of a line from its row or, if that is damaged, by counting."""
+        try:
+            return unpack_count(line, value)
+        except DamagedError as error:
+            log.error("storage: %s; recounting", error)  # noqa: TRY400 - no bug
+            return sum(1 for _ in self._rows_of(line))
 
     def _rows_of(self, line: int, table: str = DELAYED) -> Iterator[tuple[Due, bytes]]:
         """Yield all rows of a line; it reads them in the event loop, before any client is served."""

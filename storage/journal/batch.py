@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
-from zlib_ng.zlib_ng import compress, decompress, error as ZlibError  # noqa: N812 - it is an exception, whatever its name
+from zlib_ng.zlib_ng import compress, crc32, decompress, error as ZlibError  # noqa: N812 - it is an exception, whatever its name
 
 from leveret.storage.errors import DamagedError, DiskFullError, Done
 from leveret.storage.journal.blocks import (
@@ -38,7 +38,9 @@ SAMPLE_SHARE: Final = 0.8
 """Share of its size that the sample must shrink to: what does not is compressed ten times as slowly, and in vain."""
 _LEVEL = 1
 _LOGGED = frozenset((IDS, OFFSETS))  # tables of which a small batch may have rows
-_MSG_ID = Struct(">Q").pack
+BODIES = "bodies"  # the table of contents that are stored apart from the records that refer to them
+pack_body_key = Struct(">Q").pack  # the key of a body's row, from its msg_id
+_pack_crc = Struct(">I").pack
 _NONE: Final[list[Any]] = []  # that of all batches, as hundreds of small ones wait; never changed
 
 
@@ -295,7 +297,7 @@ def together(several: Iterable[LoggedChanges]) -> LoggedChanges:
             marks.pop(key, None)
             unmarks.append(key)
         for msg_id in each.unrefs:
-            if msg_id not in bodies or _MSG_ID(msg_id) in refs:
+            if msg_id not in bodies or pack_body_key(msg_id) in refs:
                 unrefs.append(msg_id)
             else:
                 del bodies[msg_id]
@@ -310,3 +312,16 @@ def together(several: Iterable[LoggedChanges]) -> LoggedChanges:
         unmarks=unmarks,
         unrefs=unrefs,
     )
+
+
+def body_checksum(msg_id: int, content: bytes, store: bytes = b"") -> bytes:
+    """Return the checksum that precedes a content, in a row or in a file.
+
+    It covers the id; in a file the id of the store, too: the names of files are those of other stores.
+    """
+    return _pack_crc(crc32(content, crc32(store, crc32(pack_body_key(msg_id)))))
+
+
+def body_row(msg_id: int, content: bytes) -> tuple[bytes, bytes]:
+    """Return the key and the value of a body's row; without a content it says that the body is in a file."""
+    return pack_body_key(msg_id), body_checksum(msg_id, content) + content

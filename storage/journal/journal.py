@@ -38,7 +38,7 @@ from struct import Struct
 
 from leveret.storage.delayed import TABLE as DELAYED, is_line
 from leveret.storage.errors import DiskFullError, Done
-from leveret.storage.journal.batch import NOTHING, Batch, Changes, Journaled
+from leveret.storage.journal.batch import BODIES, NOTHING, Batch, Changes, Journaled, body_row, pack_body_key
 from leveret.storage.journal.blocks import (
     GONE,
     LOGGED,
@@ -52,7 +52,6 @@ from leveret.storage.journal.blocks import (
     pack_key,
     plan_blocks,
 )
-from leveret.storage.journal.body_rows import TABLE as BODIES, body_row, pack_body_key
 from leveret.storage.journal.reads import Range
 from leveret.storage.journal.runs import messages_of
 from leveret.storage.journal.shared_bodies import OVERHEAD, SharedBodies

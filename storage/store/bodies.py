@@ -19,9 +19,8 @@ from typing import Any
 from leveret.storage.damage import BODY, FILE as FILE_DAMAGED, MISSING_BODY, MISSING_FILE
 from leveret.storage.errors import DamagedError
 from leveret.storage.files import FILE, open_regular, sync_data, sync_directory
-from leveret.storage.journal.batch import Changes, LoggedChanges
+from leveret.storage.journal.batch import Changes, LoggedChanges, body_checksum, body_row
 from leveret.storage.journal.blocks import read_bitmap, read_header, read_records
-from leveret.storage.journal.body_rows import body_checksum, body_row
 from leveret.storage.journal.reads import Range, RawBlock
 from leveret.storage.message import HEAD_OCTETS, body_octets
 

@@ -28,6 +28,7 @@ import lmdb
 from leveret.storage import delayed, message_ids
 from leveret.storage.errors import DamagedError, StorageError
 from leveret.storage.files import open_regular
+from leveret.storage.journal.batch import body_checksum
 from leveret.storage.journal.blocks import (
     IN_BLOB,
     RETURN_OCTETS,
@@ -39,7 +40,6 @@ from leveret.storage.journal.blocks import (
     read_header,
     read_records,
 )
-from leveret.storage.journal.body_rows import body_checksum
 from leveret.storage.journal.stream_rows import (
     OFFSETS,
     SEGMENT_KEY_OCTETS,

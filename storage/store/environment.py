@@ -547,11 +547,6 @@ class Environment:
         self._gone_lines += [(table, line) for line in found if line not in known]
         return {line: value for line, value in found.items() if line in known}
 
-    def count_delayed(self, line: int, value: bytes) -> int:
-        """Return the number of delayed messages of a line, whose row has this value."""
-        with self.store.env.begin() as txn:
-            return delayed.stored_count(txn.cursor(self.store.db[delayed.TABLE]), line, value)
-
     def segments(self) -> dict[int, list[Segment]]:
         """Return the segments of each stream, ascending. Damaged rows are left out: two segments are one then."""
         found: dict[int, list[Segment]] = {}

@@ -26,6 +26,7 @@ from typing import Any
 from leveret.storage import delayed
 from leveret.storage.damage import BITMAP, BLOCK
 from leveret.storage.errors import DamagedError
+from leveret.storage.journal.batch import BODIES
 from leveret.storage.journal.blocks import (
     LAST_SEQ_ID,
     Header,
@@ -37,7 +38,6 @@ from leveret.storage.journal.blocks import (
     read_records,
     unpack_key,
 )
-from leveret.storage.journal.body_rows import TABLE as BODIES
 from leveret.storage.journal.reads import Range
 from leveret.storage.journal.stream_rows import Segment
 from leveret.storage.queues.backing_queue import Recovered

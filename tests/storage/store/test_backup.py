@@ -13,7 +13,7 @@ from crash.loopdisk import MemoryDisk
 
 from leveret.storage.damage import Damages
 from leveret.storage.errors import DamagedError, DiskFullError, StorageError, UnknownStateError
-from leveret.storage.journal.body_rows import body_checksum
+from leveret.storage.journal.batch import body_checksum
 from leveret.storage.store import backup as backups
 from leveret.storage.store.backup import Backup, CancelledError, Moment, Pace, last, latest
 from leveret.storage.store.bodies import Bodies

@@ -17,8 +17,8 @@ from samples.writer import ADDRESS, QID, Writer, seq_ids
 
 from leveret.storage.damage import BODY, FILE, MISSING_BODY, MISSING_FILE
 from leveret.storage.errors import DamagedError, DiskFullError, Done, StorageError, UnknownFormatError
+from leveret.storage.journal.batch import body_checksum
 from leveret.storage.journal.blocks import LAST_SEQ_ID, read_bitmap, read_header, read_records
-from leveret.storage.journal.body_rows import body_checksum
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import Range
 from leveret.storage.message import Persistent
