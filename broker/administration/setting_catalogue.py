@@ -12,8 +12,8 @@ from leveret.broker.queue.arguments import (
     MOST_WINDOW_MS,
     OF_QUEUES,
     OVERFLOWS,
+    RETRY_TYPES,
 )
-from leveret.broker.queue.backoff import TYPES as RETRY_TYPES
 from leveret.broker.vhost.policies import CLASSIC_QUEUES, EXCHANGES, QUORUM_QUEUES, STREAMS, known_keys
 from leveret.confirm.modes import CONFIRM_MODES
 

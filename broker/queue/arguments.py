@@ -38,7 +38,6 @@ from leveret.broker.amqp.tables import (
     value_text,
 )
 from leveret.broker.errors import AMQPError, ReplyCode, denied_feature, precondition_failed, resource
-from leveret.broker.queue.backoff import KEYS as RETRY_KEYS, TYPES as RETRY_TYPES
 from leveret.confirm.modes import CONFIRM_MODES
 from leveret.exchanges.base import Exchange
 
@@ -51,6 +50,9 @@ TYPES: Final = (CLASSIC, QUORUM, STREAM)
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")  # of `x-overflow`, the default first
 
 MESSAGE_ID, BODY, HEADER = "message_id", "body", "header:"  # of `x-deduplicate`; a name follows the last
+RETRY_TYPES = ("all", "failed", "returned", "disabled")  # of `x-delayed-retry-type`
+RETRY_KEYS = tuple(f"delayed-retry-{each}" for each in ("type", "min", "max", "multiplier", "jitter"))
+"""Settings of policies, and with `x-` before their names arguments, that give the delays."""
 DEDUPLICATE_MODES = WINDOW, QUEUED, RUNNING = "window", "queued", "running"  # of `x-deduplicate-mode`
 MOST_WINDOW_MS = 30 * 24 * 60 * 60 * 1000  # thirty days: the maximum of `x-deduplicate-for`
 
@@ -140,19 +142,9 @@ def _string(field: Field) -> str:
     return value
 
 
-def _header_name(field: Field) -> None:
-    if not _string(field):
-        raise _InvalidArgumentError("empty_header_name")
-
-
 def is_id(value: str) -> bool:
     """Return whether a value of `x-deduplicate` says what the id of a message is."""
     return value in {MESSAGE_ID, BODY} or (value.startswith(HEADER) and value != HEADER)
-
-
-def _id(field: Field) -> None:
-    if not is_id(_string(field)):
-        raise _InvalidArgumentError("invalid_deduplicate")
 
 
 def age_ms(text: str) -> int:
@@ -170,11 +162,6 @@ def is_age(text: str) -> bool:
     return False
 
 
-def _age(field: Field) -> None:
-    if not is_age(_string(field)):
-        raise _InvalidArgumentError("invalid_max_age")
-
-
 def _offset(field: Field, *, crashes: bool = False) -> None:
     kind, value = field
     if kind == "timestamp" or (kind in INTEGERS and isinstance(value, int)) or value in OFFSETS:
@@ -190,12 +177,16 @@ def _offset(field: Field, *, crashes: bool = False) -> None:
     raise _InvalidArgumentError(f"{{invalid_stream_offset_arg,{{{kind},{shown}}}}}")
 
 
-def _one_of(fault: str, *allowed: str) -> _Validator:
+def _text(fault: str, is_valid: Callable[[str], bool]) -> _Validator:
     def check(field: Field) -> None:
-        if _string(field) not in allowed:
+        if not is_valid(_string(field)):
             raise _InvalidArgumentError(fault)
 
     return check
+
+
+def _one_of(fault: str, *allowed: str) -> _Validator:
+    return _text(fault, allowed.__contains__)
 
 
 def _unsupported(what: str, value: str) -> _InvalidArgumentError:
@@ -243,7 +234,7 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-quorum-initial-group-size": _positive,
     "x-queue-leader-locator": _one_of("invalid_queue_locator_arg", *_LEADER_LOCATORS),
     "x-delivery-limit": _integer,
-    "x-max-age": _age,
+    "x-max-age": _text("invalid_max_age", is_age),
     "x-stream-max-segment-size-bytes": _non_negative,
     "x-initial-cluster-size": _positive,
     "x-consumer-timeout": _non_negative,
@@ -252,9 +243,9 @@ _QUEUE_VALIDATORS: Mapping[str, _Validator] = {
     "x-retain-for": _expiry,
     "x-retain-bytes": _non_negative,
     "x-allow-hold": _bool,
-    "x-hold-until-header": _header_name,
+    "x-hold-until-header": _text("empty_header_name", bool),
     "x-max-held": _non_negative,
-    "x-deduplicate": _id,
+    "x-deduplicate": _text("invalid_deduplicate", is_id),
     "x-deduplicate-mode": _one_of("invalid_deduplicate_mode", *DEDUPLICATE_MODES),
     "x-deduplicate-for": _at_most(MOST_WINDOW_MS, "value_too_large"),
     "x-delayed-retry-type": _one_of("invalid_delayed_retry_type", *RETRY_TYPES),

@@ -8,7 +8,7 @@ value if it is not a number (rabbit_policies:merge_policy_value).
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.arguments import (
@@ -25,13 +25,43 @@ from leveret.broker.queue.arguments import (
     age_ms,
     queue_type,
 )
-from leveret.broker.queue.backoff import Backoff
 from leveret.confirm.modes import STANDARD, effective_mode
 
 DROP_HEAD, _, REJECT_PUBLISH_DLX = OVERFLOWS
 RETAIN_OCTETS = 128 * 1024 * 1024  # default of `retain_octets`: the largest message fits
 DEDUPLICATE_MS = 10 * 60 * 1000  # default of `deduplicate_for` in the mode `window`
+_LONGEST = 1 << 56  # milliseconds of the longest delay, whatever the multiplier
+_BITS = 32
+_GOLDEN = 0x9E3779B9  # golden ratio, as a fraction of 2^32: its multiples are spread evenly
 COUNTED = 1 << 62  # limit of quorum queues without one: deliveries are counted, never limited
+
+
+class Backoff(NamedTuple):
+    """The delays of retries, as RabbitMQ 4.3 computes them but for multiplier and jitter."""
+
+    type: str
+    """Which messages wait: 'failed' deliveries (rejected, or lost by their consumer), those that a consumer has
+    'returned' (nack, recover), or 'all'."""
+    least: int  # milliseconds before the first retry
+    most: int  # maximum of milliseconds
+    multiplier: int | None = None  # what each delay is multiplied by for the next; None: `least` is added
+    jitter: int = 0  # percentage by which a delay may be shorter, so that messages come back apart
+
+    def delay(self, failures: int, *, failed: bool, seq_id: int = 0) -> int:
+        """Return the milliseconds that a message waits which has failed so often; 0 for none.
+
+        With jitter `seq_id` and the number of failures determine by how much the delay is shorter.
+        """
+        if self.type != "all" and failed is not (self.type == "failed"):
+            return 0
+        times = max(1, failures)
+        if self.multiplier is None:
+            delay = min(self.least * times, self.most)
+        else:
+            exponent = min(times - 1, _LONGEST.bit_length())
+            delay = min(self.least * int(self.multiplier**exponent), self.most)
+        share = (seq_id + times) * _GOLDEN % (1 << _BITS)
+        return delay - (delay * self.jitter * share // 100 >> _BITS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,13 @@ from leveret.broker.queue.arguments import (
     MOST_WINDOW_MS,
     OVERFLOWS,
     QUORUM,
+    RETRY_KEYS,
+    RETRY_TYPES,
     STREAM,
     is_age,
     is_id,
     queue_type,
 )
-from leveret.broker.queue.backoff import KEYS as RETRY_KEYS, TYPES as RETRY_TYPES
 from leveret.broker.queue.settings import merged_definition
 from leveret.broker.vhost.parameter_checks import (
     Check,

@@ -10,8 +10,8 @@ from doubles.fakes import Client, DiskNode, Node, node_in, settle, work
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make
 from leveret.broker.channel.settings import Compatibility
-from leveret.broker.queue.backoff import Backoff
 from leveret.broker.queue.compatibility import QueueCompatibility
+from leveret.broker.queue.settings import Backoff
 from leveret.storage.store.check import Check, Finding
 
 ARGUMENTS = {
