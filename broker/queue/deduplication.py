@@ -271,12 +271,10 @@ class Deduplication:
     def _until(self, now: int) -> int:
         """Return the value of an id whose time begins now; ask for a clean-up after all of them."""
         self._latest = until = max(self._latest, now + self._settings.deduplicate_for)
-        if self._timer is None:
-            self._timer = self._context.timers.at(until + 1000, self._wake)
+        self._timer = self._context.timers.sooner(self._timer, until + 1000, self._wake)
         return value_until(now + self._settings.deduplicate_for)
 
     def _wake(self) -> None:
-        self._timer = None
         if self._keeps_present or not self.count:
             return
         if self._context.clock() > self._latest:
@@ -500,13 +498,8 @@ class Deduplication:
         self._returned.clear()
         self._replaced.clear()
         self._notes.forget()
-        self._stop_timer()
+        self._context.timers.cancel(self._timer)
         return self._ids.forget()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._context.timers.cancel(self._timer)
-            self._timer = None
 
     def recover(self, line: int, value: bytes, rows: Callable[[], Iterable[tuple[Due, bytes]]]) -> None:
         """Take over the ids of an earlier run; none if its settings were others. A turn must run then."""

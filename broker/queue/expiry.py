@@ -126,18 +126,14 @@ class Expiry:
         if lifetime is not None:
             own = self._last_used + lifetime
             when = min(when, own) if when else own
-        if when and (self._timer is None or self._timer.when > when):
-            self.cancel_timer()
-            self._timer = self._parent.context.timers.at(when, self._wake)
+        if when:
+            self._timer = self._parent.context.timers.sooner(self._timer, when, self._wake)
 
     def cancel_timer(self) -> None:
         """Cancel the timer."""
-        if self._timer is not None:
-            self._parent.context.timers.cancel(self._timer)
-            self._timer = None
+        self._parent.context.timers.cancel(self._timer)
 
     def _wake(self) -> None:
-        self._timer = None
         queue = self._queue
         if queue.deleted:
             return

@@ -74,9 +74,8 @@ class RetainedQueue(StreamQueue):
         if self._parent is None:
             return
         timers = self._parent.context.timers
-        if self._timer is not None:
-            timers.cancel(self._timer)
-            self._timer = None
+        timers.cancel(self._timer)
+        self._timer = None
         rows = self.log.segments
         if rows and self.settings.max_age is not None and not self.deleted:
             due = rows[1].time if len(rows) > 1 else rows[0].time + self.log.segment_ms

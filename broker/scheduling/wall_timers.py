@@ -56,9 +56,16 @@ class Timers:
             self.on_sooner(when)
         return timer
 
-    def cancel(self, timer: Timer) -> None:
-        """Cancel a timer; does nothing if it was called or cancelled before."""
-        if timer.callback is None:
+    def sooner(self, timer: Timer | None, when: int, callback: Callable[[], object]) -> Timer:
+        """Return a timer that calls at `when` (epoch ms) at the latest: the given one, or `callback`'s in its place."""
+        if timer is not None and timer.callback is not None and timer.when <= when:
+            return timer
+        self.cancel(timer)
+        return self.at(when, callback)
+
+    def cancel(self, timer: Timer | None) -> None:
+        """Cancel a timer; does nothing for None, or if it was called or cancelled before."""
+        if timer is None or timer.callback is None:
             return
         timer.callback = None
         self._cancelled += 1
