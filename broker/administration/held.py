@@ -8,15 +8,10 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from leveret.broker.administration.access import (
-    BadRequestError,
-    BusyError,
-    Group,
-    queue_of,
-)
+from leveret.broker.administration.access import BadRequestError, BusyError, Group
 from leveret.broker.administration.detached_channel import check_permission
 from leveret.broker.administration.messages import Steps, condition_of, found_queue, next_piece
-from leveret.broker.administration.transfers import EVERYTHING, Chosen
+from leveret.broker.administration.transfers import EVERYTHING, Chosen, another_queue
 from leveret.broker.auth.users import User
 from leveret.broker.errors import resource
 from leveret.broker.message_filter.message_facts import MessageFacts
@@ -69,28 +64,18 @@ class HeldMessages(Group):
             raise BadRequestError(f"'to' must be from 0 to {LATEST} ms since 1970")
         place, queue = found_queue(self._broker, actor, vhost, name)
         check_permission(self._broker, actor, place, "configure", "queue", name)
-        other = queue_of(place, destination) if destination else queue
+        now = self._broker.wall_clock()
+        do: Any = Hold.cancel if act == "cancel" else partial(Hold.move, to=now if to is None else to)
         if destination:
-            check_permission(self._broker, actor, place, "write", "queue", destination)
-            _check_destination(queue, other)
+            other = another_queue(self._broker, actor, place, queue, destination)
+            do = partial(_give, other=other, is_copy=act == "copy")
         matches = condition_of(chosen.where).matches
         hold = queue.hold
         if hold is not None and hold.is_busy:
             raise BusyError(f"held messages of {resource('queue', name, vhost)} are being changed already")
-        now = self._broker.wall_clock()
-        do: Any = partial(Hold.move, to=now if to is None else to)
-        if destination:
-            do = partial(_give, other=other, is_copy=act == "copy")
-        elif act == "cancel":
-            do = Hold.cancel
         return _act(
             hold, do, chosen, lambda due, message: matches(MessageFacts(message, now=now, due=due[0]))
         )
-
-
-def _check_destination(queue: Queue, other: Queue) -> None:
-    if other is queue:
-        raise BadRequestError(f"{resource('queue', other.name, other.vhost)} is the source itself")
 
 
 def _give(hold: Hold, messages: dict[Due, Message], other: Queue, *, is_copy: bool) -> Collection[Due]:
@@ -103,7 +88,9 @@ def _give(hold: Hold, messages: dict[Due, Message], other: Queue, *, is_copy: bo
     for due, message in messages.items():
         if not target.is_full(len(chosen)) and not obstacle(message, len(chosen), 0):
             chosen[due] = message
-    return hold.give(chosen, target, is_copy=is_copy)
+    found = sorted(chosen if is_copy else hold.cancel(chosen))
+    target.take([(due[0], chosen[due]) for due in found])
+    return found
 
 
 def _act(hold: Hold | None, do: Any, choice: Chosen, matches: Any) -> Steps[Acted]:

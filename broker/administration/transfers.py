@@ -212,11 +212,7 @@ class Transfers(Group):
         if not text:
             raise BadRequestError("no destination")
         if kind == "queue":
-            queue = queue_of(place, name)
-            if queue is source:
-                raise BadRequestError(f"{resource('queue', name, place.name)} is the source itself")
-            check_permission(self._broker, actor, place, "write", "queue", name)
-            return ToQueue(queue)
+            return ToQueue(another_queue(self._broker, actor, place, source, name))
         exchange = exchange_of(place, name)
         if exchange.internal:
             raise BadRequestError(f"{resource('exchange', name, place.name)} is internal")
@@ -351,6 +347,17 @@ def refusal(broker: AdministeredBroker, needed: Needed) -> str:
     except AdministrationError as error:
         return str(error)
     return ""
+
+
+def another_queue(
+    broker: AdministeredBroker, actor: User | None, place: VHost, source: Queue, name: str
+) -> Queue:
+    """Return a queue to which messages may be moved from another one; raises as `Transfers.start_move`."""
+    queue = queue_of(place, name)
+    if queue is source:
+        raise BadRequestError(f"{resource('queue', name, place.name)} is the source itself")
+    check_permission(broker, actor, place, "write", "queue", name)
+    return queue
 
 
 # -- queues that hold dead letters ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ a queue whose messages wait for their next delivery (`broker.queue.retries.Retri
 Without a disk all messages stay in memory and are lost when the broker stops.
 """
 
+import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from leveret.storage.journal.journal import Journal
     from leveret.storage.store.environment import FileSnapshot
 
+log = logging.getLogger("leveret.queue")
+
 RUN_BUDGET = 200  # messages that one run releases: a few milliseconds of work before other queues run
 PIECE = 256  # messages that a look decodes between two checks of the time
 Pieces = Generator[list[tuple[Due, Message]] | Callable[[], DelayedRows], Any, None]
@@ -81,6 +84,7 @@ class DueLine:
         self._moving = 0  # messages that were released and whose rows are still needed
         self._waiting: list[Awaited] = []  # publishers whose confirm needs messages this turn has stored
         self._stopped = False
+        self._has_warned = False
         self.deleted = False
         self.inbox: list[tuple[int, Message]] = []  # arrivals of this turn, and when they are due
         self.inbox_persistent = False
@@ -138,8 +142,7 @@ class DueLine:
         if self.inbox:
             self._take_in()
         more = not self._stopped and self._release(self._context.clock())
-        if self._put or self._taken:
-            self._note(self._disk.journal)  # type: ignore[union-attr] # without a disk there is nothing to note
+        self._note()
         self._go_on(more=more)
         return more
 
@@ -154,6 +157,12 @@ class DueLine:
         self.inbox.clear()
         self.inbox_persistent = False
 
+    def _warn(self, what: object, text: str) -> None:
+        """Log the first warning of this line; the others are like it."""
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning("%s: %s; others like it are not logged", what, text)
+
     # -- in ---------------------------------------------------------------------------------------------------------
 
     def _take_in(self) -> None:
@@ -163,13 +172,6 @@ class DueLine:
         inbox, self.inbox = self.inbox, []
         self.inbox_persistent = False
         for due, message in inbox:
-            if type(message) is Persistent and message.copies == 1 and self.durable:  # nearly always
-                self._keep(due, message.address, message.content)
-                if disk is None:
-                    message.accepted()
-                elif message.publisher is not None:
-                    self._waiting.append(message)
-                continue
             if disk is not None and self._awaits_file(disk, message, due):
                 continue
             self._keep(due, message.address, message.content)
@@ -210,14 +212,16 @@ class DueLine:
             self.accept(message, due)
         return False
 
-    def _note(self, journal: "Journal") -> None:
+    def _note(self) -> None:
         """Journal the message count with this turn's changes, and ask for a callback after the commit."""
+        if self._disk is None or not (self._put or self._taken):
+            return
+        journal = self._disk.journal
         count = self.window.count + self._moving
         journal.put(TABLE, pack_line(self.number), pack_count(self.number, count))
         put, self._put = self._put, []
         taken, self._taken = self._taken, []
         waiting, self._waiting = self._waiting, []
-
         journal.when_safe(partial(self._noted, journal, self.window, put, taken, waiting))
 
     def _noted(
@@ -241,8 +245,7 @@ class DueLine:
 
     def _written(self) -> None:
         """Have the number of messages in one commit with rows that were noted outside a run."""
-        if self._disk is not None and (self._put or self._taken):
-            self._note(self._disk.journal)
+        self._note()
         self.touch()
 
     # -- looking ----------------------------------------------------------------------------------------------------
@@ -285,6 +288,8 @@ class DueLine:
                 is_safe = True
             if is_safe:
                 self._delete(due)
+            else:
+                self._moving += 1
             if is_over():
                 break
         return window.is_due(now)
@@ -313,17 +318,8 @@ class DueLine:
         if start is not None and self._disk is not None:
             self._disk.read_delayed(self.number, start, partial(self._read, window))
         due = window.next_due
-        if due is None or more:
-            return
-        if self._timer is not None:
-            if self._timer.when <= due:
-                return
-            self._context.timers.cancel(self._timer)
-        self._timer = self._context.timers.at(due, self._wake)
-
-    def _wake(self) -> None:
-        self._timer = None
-        self.touch()
+        if due is not None and not more:
+            self._timer = self._context.timers.sooner(self._timer, due, self.touch)
 
     def _read(self, window: Window, found: DelayedRows) -> None:
         missing = window.loaded(found)
@@ -364,8 +360,7 @@ class DueLine:
         """Discard all messages because the owner is deleted."""
         self.deleted = True
         self.window = Window(stored=False)  # owner and line refer to each other: both are freed late
-        if self._timer is not None:
-            self._context.timers.cancel(self._timer)
+        self._context.timers.cancel(self._timer)
         self.give_up()
         if self._disk is not None and self.number:
             self._disk.journal.delete(TABLE, pack_line(self.number))

@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from leveret.broker.amqp.properties import headers_in
+from leveret.broker.amqp.properties import Properties, headers_in
 from leveret.broker.amqp.tables import INTEGERS, Field, Table, split_fields
 from leveret.broker.errors import YEAR_10000
 from leveret.exchanges.delayed import HEADER, delay_of, due_headers, milliseconds
+from leveret.storage.message import Message
 
 DELIVER_AT, DELAY = "x-deliver-at", HEADER
 Sources = dict[str, tuple[Callable[[Field, int], int], str]]
@@ -84,23 +85,21 @@ def encoded_headers(content: bytes) -> dict[bytes, bytes]:
     return split_fields(content, start, stop) if start < stop else {}
 
 
-def with_passed_delay(content: bytes) -> bytes | None:
-    """Return the frames of a message with its delay, an integer of 32 bits, negated, as by `without_delay`.
-
-    None if it has no such header, or if that is not the only place that looks like it.
-    """
+def with_passed_delay(message: Message) -> Message:
+    """Return a message whose time has come: with a delay negated, as the exchange that delays does."""
+    content = message.content
     start, stop = headers_in(content)
     value = encoded_headers(content).get(DELAY.encode(), b"")
-    if value[:1] != b"I" or content.count(_DELAY_FIELD, start, stop) != 1:
-        return None
-    at = content.index(_DELAY_FIELD, start) + len(_DELAY_FIELD)
-    delay = int.from_bytes(value[1:], "big", signed=True)
-    return content[: at + 1] + (-abs(delay)).to_bytes(4, "big", signed=True) + content[at + len(value) :]
-
-
-def without_delay(headers: Table) -> Table:
-    """Return the headers of a message whose time has come: with a delay negated, as the exchange that delays does."""
-    return due_headers(headers) if delay_of(headers) else headers
+    if value[:1] == b"I" and content.count(_DELAY_FIELD, start, stop) == 1:  # several times faster
+        at = content.index(_DELAY_FIELD, start) + len(_DELAY_FIELD) + 1
+        delay = -abs(int.from_bytes(value[1:], "big", signed=True))
+        told = content[:at] + delay.to_bytes(4, "big", signed=True) + content[at + 4 :]
+        return Message(message.address, told, message.channel_id)
+    properties = Properties(message.header)
+    headers = properties.headers if value else None
+    if headers is None or not delay_of(headers):
+        return message
+    return message.with_header(properties.replace(headers=due_headers(headers)))
 
 
 def _is_number(text: str) -> bool:

@@ -7,7 +7,6 @@ the commit that deletes the row appends it to the queue. From then on it is like
 live begins. A body that the queue will store apart from its record is apart from its row, too, and is written once.
 """
 
-import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 
@@ -17,7 +16,6 @@ from leveret.broker.errors import precondition_failed, resource
 from leveret.broker.queue.arguments import STREAM
 from leveret.broker.queue.due_line import DueLine, message_of
 from leveret.broker.queue.due_time import (
-    DELAY,
     InvalidDueTimeError,
     Sources,
     due_time,
@@ -25,14 +23,11 @@ from leveret.broker.queue.due_time import (
     sources_of,
     with_passed_delay,
     with_time,
-    without_delay,
 )
 from leveret.broker.queue.interfaces import OwningQueue, ParentVHost
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.storage.delayed import Due
 from leveret.storage.message import Message, Moved, Stored, moving
-
-log = logging.getLogger("leveret.queue")
 
 
 class Hold(DueLine):
@@ -41,11 +36,11 @@ class Hold(DueLine):
     def __init__(self, queue: OwningQueue, parent: ParentVHost) -> None:
         super().__init__(queue.turn, parent.context, parent.disk if queue.qid else None)
         self._queue = queue
+        self._where = resource("queue", queue.name, queue.vhost)
         self._holds_promises = parent.holds_promises
         self._settings = NO_SETTINGS
         self._sources: Sources = {}
         self._names: dict[str, bytes] = {}  # headers that may have a time, with their octets
-        self._has_warned = False
         self.is_busy = False  # True while an operation of an operator runs; another must not begin
         self.number = queue.qid
         self.durable = queue.durable
@@ -68,8 +63,7 @@ class Hold(DueLine):
             try:
                 yield self._due(message.content, now)
             except InvalidDueTimeError as error:
-                where = resource("queue", self._queue.name, self._queue.vhost)
-                raise precondition_failed(f"{error}, in a message for {where}") from None
+                raise precondition_failed(f"{error}, in a message for {self._where}") from None
 
     def due_of(self, message: Message) -> int:
         """Return the time (epoch ms) until which a message is to be held; 0 for not at all.
@@ -79,15 +73,8 @@ class Hold(DueLine):
         try:
             return self._due(message.content, self._context.clock())
         except InvalidDueTimeError as error:
-            self._warn(f"a message is not held: {error}")
+            self._warn(self._where, f"a message is not held: {error}")
             return 0
-
-    def _warn(self, text: str) -> None:
-        """Log the first warning of this queue; the others are like it."""
-        if not self._has_warned:
-            self._has_warned = True
-            where = resource("queue", self._queue.name, self._queue.vhost)
-            log.warning("%s: %s; others like it are not logged", where, text)
 
     def _due(self, content: bytes, now: int) -> int:
         fields = encoded_headers(content)
@@ -99,7 +86,10 @@ class Hold(DueLine):
     def put(self, message: Message, due: int) -> bool:
         """Hold a message until a time (epoch ms); false if the queue holds as many as it may, or must not hold it."""
         if message.promise is not None and not self._holds_promises:
-            self._warn("a message is refused, as its publisher would wait for a consumer until it is due")
+            self._warn(
+                self._where,
+                "a message is refused, as its publisher would wait for a consumer until it is due",
+            )
             return False
         return not self.is_full() and self.accept(message, due)
 
@@ -123,7 +113,7 @@ class Hold(DueLine):
             and disk.journal.embed_below <= len(content) < disk.blob_threshold
             and self._is_stored(content)
         ):
-            content = _released(Message(address, content, 0)).content
+            content = with_passed_delay(Message(address, content, 0)).content
             msg_id = disk.journal.put_body(content)
         super()._keep(when, address, content, msg_id)
 
@@ -145,14 +135,12 @@ class Hold(DueLine):
                 self._drop(message.msg_id)
                 message = Message(message.address, message.content, message.channel_id)
         else:
-            message = _released(message)
+            message = with_passed_delay(message)
         if is_stored and not isinstance(message, Stored):
             threshold = disk.blob_threshold if disk is not None else 1 << 62
             message = moving(message, threshold, partial(self._moved, self.number, due))
-        stays = isinstance(message, Moved)
-        self._moving += stays
         queue.admit(message)
-        return not stays
+        return not isinstance(message, Moved)
 
     def _drop(self, msg_id: int) -> None:
         if self._disk is not None:
@@ -190,19 +178,8 @@ class Hold(DueLine):
         self._written()
         return found
 
-    def give(
-        self, messages: Mapping[Due, Message], other: "Hold", *, is_copy: bool = False
-    ) -> Collection[Due]:
-        """Have another queue hold messages until their times; returns as `cancel`.
-
-        In the commit that has them there this queue holds them no longer, unless they are copied.
-        """
-        found = sorted(messages if is_copy else self.cancel(messages))
-        other.take([(due[0], messages[due]) for due in found])
-        return found
-
     def take(self, messages: Collection[tuple[int, Message]]) -> None:
-        """Hold messages until their times (epoch ms), which another queue has held."""
+        """Hold messages until their times (epoch ms), which another queue holds, or no longer from this commit on."""
         for when, message in messages:
             self._keep(when, message.address, message.content)
         if self._queue.ids is not None:
@@ -214,13 +191,3 @@ class Hold(DueLine):
         headers = properties.headers or {}
         told = with_time(headers, to, self._sources)
         return message if told is headers else message.with_header(properties.replace(headers=told))
-
-
-def _released(message: Message) -> Message:
-    """Return a message as it is after its release: with a delay that has passed."""
-    if DELAY.encode() not in message.content:
-        return message
-    if told := with_passed_delay(message.content):  # as nearly always, and several times faster
-        return Message(message.address, told, message.channel_id)
-    properties = Properties(message.header)
-    return message.with_header(properties.replace(headers=without_delay(properties.headers or {})))

@@ -4,12 +4,12 @@ A message that is due is routed as if it had just been published, perhaps in sev
 queues (`broker.vhost.copies.Deliveries`). Rows, window, timer and confirms are those of any `broker.queue.due_line`.
 """
 
-import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
 from leveret.broker.amqp.properties import Properties
+from leveret.broker.amqp.tables import Table
 from leveret.broker.queue.due_line import DueLine, message_of
 from leveret.broker.queue.interfaces import DelayDisk
 from leveret.broker.scheduling.node_context import NodeContext
@@ -22,8 +22,6 @@ from leveret.exchanges.delayed import LONGEST, delay_of, due_headers
 from leveret.exchanges.router import Router
 from leveret.storage.delayed import Due
 from leveret.storage.message import Message
-
-log = logging.getLogger("leveret.queue")
 
 
 class DelayLine(DueLine):
@@ -45,7 +43,6 @@ class DelayLine(DueLine):
     ) -> None:
         super().__init__(turn, context, disk)
         self.longest = longest
-        self._has_warned = False
         self._exchange = exchange
         self._router = router
         self.tails_on: Callable[[Exchange], Sequence[ExchangeTap]] = lambda _exchange: ()
@@ -57,13 +54,8 @@ class DelayLine(DueLine):
 
     def ignored(self, delay: int) -> None:
         """Warn that a message with a longer delay is routed at once, the first time."""
-        if not self._has_warned:
-            self._has_warned = True
-            text = (
-                "%r: an x-delay of %d ms is ignored, as by RabbitMQ's plugin (compatibility.long_delays); "
-                "others like it are not logged"
-            )
-            log.warning(text, self._exchange, delay)
+        text = f"an x-delay of {delay} ms is ignored, as by RabbitMQ's plugin (compatibility.long_delays)"
+        self._warn(repr(self._exchange), text)
 
     def put(self, message: Message, *, is_new: bool = True) -> bool:
         """Accept a message that was published with a delay; a line refuses none."""
@@ -74,8 +66,10 @@ class DelayLine(DueLine):
         """Return the queues to which a delayed message would be routed now."""
         properties = Properties(message.header)
         demands = PropertyDemands(properties)
-        envelope = Envelope(due_headers(demands.headers), properties)
-        return self._router.route_anyway(self._exchange, demands.keys(message.address), envelope)
+        return self._route(demands.keys(message.address), due_headers(demands.headers), properties)
+
+    def _route(self, keys: Sequence[str], headers: Table, properties: Properties) -> Sequence[Any]:
+        return self._router.route_anyway(self._exchange, keys, Envelope(headers, properties))
 
     @property
     def _is_blocked(self) -> bool:
@@ -88,7 +82,7 @@ class DelayLine(DueLine):
         properties = Properties(message.header)
         demands = PropertyDemands(properties)
         keys, headers = demands.keys(message.address), due_headers(demands.headers)
-        found: Sequence[Any] = self._router.route_anyway(self._exchange, keys, Envelope(headers, properties))
+        found = self._route(keys, headers, properties)
         headers.pop("BCC", None)
         message = message.with_header(properties.replace(headers=headers))
         for tail in self.tails_on(self._exchange):
@@ -104,7 +98,6 @@ class DelayLine(DueLine):
             on_safe=None if disk is None else partial(self._moved, self.number, due),
             blob_threshold=0 if disk is None else disk.blob_threshold,
         )
-        self._moving += copies.stays
         is_stored = copies.is_stored or (persistent and disk is not None)
         self._deliveries.add(found, copies.put, copies, is_stored=is_stored)
         return not copies.stays
