@@ -322,22 +322,6 @@ class Window:
         octets: bytes of rows per read; the same limit applies.
     """
 
-    __slots__ = (
-        "_fresh",
-        "_gone",
-        "_heap",
-        "_latest",
-        "_next",
-        "_octets",
-        "_reading",
-        "_rows",
-        "_size",
-        "_stored",
-        "_unseen",
-        "count",
-        "octets",
-    )
-
     def __init__(self, *, stored: bool, size: int = WINDOW, octets: int = WINDOW_OCTETS) -> None:
         self._stored = stored
         self._size = size

@@ -6,7 +6,7 @@ looks at the next: those that came due meanwhile are left out. One operation run
 
 from collections.abc import Collection
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from leveret.broker.administration.access import BadRequestError, BusyError, Group
 from leveret.broker.administration.detached_channel import check_permission
@@ -24,14 +24,6 @@ from leveret.storage.message import Message
 ACTS: Final = ("release", "cancel", "reschedule", "move", "copy")
 
 
-class Acted(NamedTuple):
-    """The result: how many messages were looked at, met the condition, and were acted on."""
-
-    examined: int
-    matched: int
-    done: int
-
-
 class HeldMessages(Group):
     """Held messages."""
 
@@ -44,13 +36,14 @@ class HeldMessages(Group):
         to: int | None = None,
         destination: str = "",
         chosen: Chosen = EVERYTHING,
-    ) -> Steps[Acted]:
+    ) -> Steps[dict[str, int]]:
         """Act on messages that a queue holds; the user needs read and configure on it, and write on a `destination`.
 
         `act` is 'release' to have them delivered now, 'cancel' to remove them, 'reschedule' to change their time, or
         'move' or 'copy' to have another queue hold them until the same time, as many as it may. `to` is the new time
         (epoch ms), with 'reschedule' only; one that has passed releases them. Raises NotFoundError and ForbiddenError
         as for a client, BadRequestError for an invalid condition or time, and BusyError while another operation runs.
+        Returns how many were `examined`, `matched` the condition, and were still held: `done`.
         """
         if act not in ACTS:
             raise BadRequestError(f"action must be one of {', '.join(ACTS)}")
@@ -93,9 +86,9 @@ def _give(hold: Hold, messages: dict[Due, Message], other: Queue, *, is_copy: bo
     return found
 
 
-def _act(hold: Hold | None, do: Any, choice: Chosen, matches: Any) -> Steps[Acted]:
+def _act(hold: Hold | None, do: Any, choice: Chosen, matches: Any) -> Steps[dict[str, int]]:
     if hold is None:
-        return Acted(0, 0, 0)
+        return {"examined": 0, "matched": 0, "done": 0}
     examined = matched = done = 0
     snapshots: list[Any] = []
     pieces, window = hold.pieces(snapshots), hold.window
@@ -114,7 +107,7 @@ def _act(hold: Hold | None, do: Any, choice: Chosen, matches: Any) -> Steps[Acte
             if chosen and hold.window is window and not hold.deleted:
                 done += len(chosen if choice.is_dry else do(hold, chosen))
             yield None
-        return Acted(examined, matched, done)
+        return {"examined": examined, "matched": matched, "done": done}
     finally:
         hold.is_busy = False
         pieces.close()

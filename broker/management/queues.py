@@ -196,7 +196,7 @@ def act_on_held(call: Call, vhost: str, queue: str) -> Steps:
     asked = body.text("action"), to, destination, chosen_by(body)
     with call.changing():
         found = yield from call.administration.held.act(call.actor, vhost, queue, *asked)
-    return Item(found._asdict())
+    return Item(found)
 
 
 # -- ids that queues and exchanges know ------------------------------------------------------------------------------

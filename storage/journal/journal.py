@@ -138,9 +138,7 @@ class Journal:
         self._sweeps: list[Range] = []
         self._paged_sweeps: list[Range] = []
         self._rows: list[tuple[str, bytes, bytes | None]] = []
-        self._body_rows: list[
-            tuple[str, bytes, bytes | None]
-        ] = []  # of bodies without a record, before the others
+        self._body_rows: list[tuple[str, bytes, bytes | None]] = []  # first: of bodies without a record
         self._before_cut: list[Callable[[], object]] = []  # called when the next batch is cut, to note more
         self._waiters: list[Callable[[bool], object]] = []
         self._late_waiters: list[Callable[[bool], object]] = []

@@ -154,7 +154,7 @@ FIELDS = st.one_of(
     st.sampled_from([None, "\x07x-delayI\0\0\0\5"]),
 )
 def test_nothing_but_the_delay_is_negated(headers, other):
-    """What looks like a delay, in another header, in a property or in the body, stays."""
+    """Another header, a property or a body that looks like a delay stays."""
     header = build(3, headers=headers, correlation_id=other, delivery_mode=2)
     told = passed(header)
     assert (due_headers(headers) if delay_of(headers) else headers) == (told.headers or {})
