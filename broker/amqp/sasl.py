@@ -39,7 +39,7 @@ def amqplain(response: str) -> Credentials:
 
 
 ANONYMOUS = "ANONYMOUS"  # as the user of the configuration, whatever the response (RFC 4505)
-EXTERNAL = "EXTERNAL"  # A login by the certificate of a TLS client (`broker.auth.external`)
+EXTERNAL = "EXTERNAL"  # A login by the certificate of a TLS client (`broker.connection.handshake`)
 
 MECHANISMS: dict[str, Callable[[str], Credentials]] = {"PLAIN": plain, "AMQPLAIN": amqplain}
 """Supported mechanisms, in the order of RabbitMQ's configuration."""

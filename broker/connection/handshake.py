@@ -28,6 +28,8 @@ from leveret.broker.auth.users import BackendUser, LoginRefusedError, User
 from leveret.broker.connection.pending_reply import ClientConnection, PendingReply
 from leveret.broker.connection.state import HANDSHAKE, HEADER, OPEN, STARTING, STATES, TUNING
 from leveret.broker.errors import AMQPError, ReplyCode, not_allowed
+from leveret.broker.tls.certificate import CertificateError, Peer, login_name
+from leveret.broker.tls.options import CertificateLogin
 from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger("leveret.connection")
@@ -39,6 +41,25 @@ _HEADERS = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09", b"AMQP\x01\x01\x09\x01")
 _TOTAL_LIMIT = 65536
 _HTTP = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"CONNECT")
 _TLS_RECORD = b"\x16\x03"  # how a handshake of TLS begins
+
+
+def certificate_user(peer: Peer, login: CertificateLogin) -> str:
+    """Return the name of the user whose certificate a client has presented; the user need not exist.
+
+    Raises LoginRefusedError with RabbitMQ's texts: no certificate, none from a CA of the configuration, or no such
+    name.
+    """
+    if not peer.is_verified:
+        raise LoginRefusedError("TLS configuration is unsafe: ssl_options.verify must be verify_peer")
+    if not peer.der:
+        raise LoginRefusedError("connection peer presented no TLS (x.509) certificate")
+    try:
+        name = login_name(peer.der, login)
+    except CertificateError as error:
+        raise LoginRefusedError(f"the certificate cannot be read: {error}") from None
+    if not name:
+        raise LoginRefusedError(f"no name found: the certificate has no {login.source.replace('_', ' ')}")
+    return name
 
 
 class Handshake:
@@ -195,7 +216,7 @@ class Handshake:
         tls = self._connection.tls
         if tls is None or EXTERNAL not in self._node.config.auth_mechanisms:
             raise UnknownMechanism(f"invalid authentication mechanism '{EXTERNAL}'")
-        from leveret.broker.auth.external import certificate_user  # noqa: PLC0415 - only if it is used
+        from leveret.broker.connection.handshake import certificate_user  # noqa: PLC0415 - only if it is used
 
         return certificate_user(tls, self._node.config.certificate_login), None
 

@@ -6,10 +6,7 @@ from leveret.broker.amqp.commands import Exchange as Wire, make
 from leveret.broker.amqp.tables import Table
 from leveret.broker.channel.channel import Channel
 from leveret.broker.errors import access_refused, not_found, precondition_failed, resource
-from leveret.broker.queue.arguments import (
-    check_exchange_arguments,
-    check_exchange_equivalence,
-)
+from leveret.broker.queue.arguments import check_exchange_arguments, check_exchange_equivalence
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.unknown_arguments import OF_EXCHANGES, warn_of_unknown
 from leveret.exchanges.base import Exchange

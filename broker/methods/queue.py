@@ -3,13 +3,7 @@
 from leveret.broker.amqp.commands import Queue as Wire, make
 from leveret.broker.amqp.properties import REPLY_TO
 from leveret.broker.channel.channel import Channel
-from leveret.broker.errors import (
-    access_refused,
-    denied_feature,
-    not_found,
-    precondition_failed,
-    resource,
-)
+from leveret.broker.errors import access_refused, denied_feature, not_found, precondition_failed, resource
 from leveret.broker.methods.exchange import bind, check_name, queue_name, strip_cr_lf, unbind
 from leveret.broker.queue.arguments import (
     CLASSIC,

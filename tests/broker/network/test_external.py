@@ -12,8 +12,8 @@ from pika.credentials import ExternalCredentials
 from processes.running import Running, serving as served
 from samples.certificates import Authority, client_context, name_of
 
-from leveret.broker.auth.external import certificate_user
 from leveret.broker.auth.users import LoginRefusedError
+from leveret.broker.connection.handshake import certificate_user
 from leveret.broker.tls.certificate import Peer
 from leveret.broker.tls.options import CertificateLogin
 
