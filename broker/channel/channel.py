@@ -34,7 +34,7 @@ from leveret.broker.channel.interfaces import FAILED, ChannelHost, Outcome, Reco
 from leveret.broker.channel.late_settlement import Receiver
 from leveret.broker.channel.settlement import PIECE, Settlements, Suspension
 from leveret.broker.channel.transaction import BodyFiles, Transaction, needs_file
-from leveret.broker.counters.confirm_latency import ConfirmTimes
+from leveret.broker.counters.sampling import ConfirmTimes
 from leveret.broker.counters.totals import ChannelCounts
 from leveret.broker.errors import AMQPError, NotYet, ReplyCode, access_refused, precondition_failed, resource
 from leveret.broker.queue.consumer import Consumer, GetRecipient

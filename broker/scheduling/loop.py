@@ -11,8 +11,8 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from leveret.broker.counters.confirm_latency import ConfirmWait
 from leveret.broker.counters.histogram import Latency
+from leveret.broker.counters.sampling import ConfirmWait
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.time_slices import TimeSlices
 from leveret.broker.scheduling.time_source import TimerHandle, TimeSource

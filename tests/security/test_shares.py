@@ -83,7 +83,7 @@ WITHOUT = {
     "channel.settlement.PIECE": PIECE,
     "channel.transaction.MOST_OPERATIONS": ONE,
     "client.frames.MOST_UNASKED": "of one connection of the broker's own",
-    "counters.confirm_latency.WATCHED_CONFIRMS": ONE,
+    "counters.sampling.WATCHED_CONFIRMS": ONE,
     "counters.sampling.WATCHED_MESSAGES": ONE,
     "counters.sampling.MOST_EVENTS": "further ones are counted, and nobody is refused",
     "counters.totals.MOST_SIZES": PIECE,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from leveret.broker.counters.confirm_latency import MOST_US, SHARE, ConfirmWait
 from leveret.broker.counters.histogram import Latency
+from leveret.broker.counters.sampling import MOST_US, SHARE, ConfirmWait
 
 MS = 1_000_000
 

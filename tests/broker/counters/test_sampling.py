@@ -10,11 +10,11 @@ from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Confirm, make
 from leveret.broker.config.config import ExportConfig, StorageConfig
-from leveret.broker.counters.confirm_latency import WATCHED_CONFIRMS
 from leveret.broker.counters.histogram import Histogram
 from leveret.broker.counters.sampling import (
     MOST_EVENTS,
     SAMPLE_EVERY,
+    WATCHED_CONFIRMS,
     WATCHED_MESSAGES,
     BrokerEvent,
     Events,
