@@ -10,7 +10,7 @@ start, rows of bindings without one of their ends are ignored.
 
 Durable are exchanges and queues declared so (except exclusive queues), and bindings between two durable objects. The
 predeclared exchanges have rows like others, because bindings refer to exchanges by id. At the start
-`broker.metadata.restore` creates everything from the rows.
+`broker.metadata.directory` creates everything from the rows.
 """
 
 import json

@@ -12,9 +12,8 @@ from msgspec.structs import astuple
 
 from leveret.broker.auth.name_patterns import InvalidPatternError
 from leveret.broker.auth.users import UserLimits, Users
-from leveret.broker.metadata.directory import Directory
+from leveret.broker.metadata.directory import Directory, set_node_row
 from leveret.broker.metadata.recorder import TABLE, MetadataJournal, text
-from leveret.broker.metadata.restore import set_node_row
 from leveret.broker.placement.messages import AnyMessage, Changed, Placed, Removed, Rows
 from leveret.storage.store.metadata_rows import (
     GlobalParameterRow,
