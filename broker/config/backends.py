@@ -50,7 +50,7 @@ def backend_settings(draft: Draft) -> BackendSettings:
         settings = msgspec.structs.replace(settings, ldap=_ldap_settings(draft))
         problems += _ldap_problems(settings)
     for name, tls in (("auth_http", settings.http.tls), ("auth_ldap", settings.ldap.tls)):
-        problems += _tls_problems(f"{name}.ssl_options", tls)
+        problems += tls_problems(f"{name}.ssl_options", tls)
     for key in ("request_timeout", "connection_timeout"):
         if not getattr(settings.http, key):
             problems.append(f"auth_http.{key} must be more than 0")
@@ -74,7 +74,8 @@ def _login_problems(settings: BackendSettings) -> Iterator[str]:
             yield f"{prefix}{key}: an address of another host must begin with https://"
 
 
-def _tls_problems(prefix: str, tls: ClientTLS) -> Iterator[str]:
+def tls_problems(prefix: str, tls: ClientTLS) -> Iterator[str]:
+    """Yield a sentence about each file that is not there, or lacks its other half; keys begin with `prefix`."""
     if (tls.certfile is None) != (tls.keyfile is None):
         yield f"{prefix}.certfile and {prefix}.keyfile need each other"
     for key in ("cacertfile", "certfile", "keyfile"):

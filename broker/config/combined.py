@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from leveret.broker.amqp.sasl import ANONYMOUS
+from leveret.broker.auth.backends.settings import ClientTLS
 from leveret.broker.auth.passwords import SHA256, SHA512
 from leveret.broker.auth.users import UserLimits, VHostLimits
 from leveret.broker.channel.settings import Compatibility, DefaultLimits, Limits
@@ -93,6 +94,7 @@ def config_of(draft: Draft) -> sections.Config:
             **draft.section("placement"),
             pins=draft.family("vhosts.process.$name"),
             elsewhere=draft.family("vhosts.broker.$name"),
+            tls=ClientTLS(**draft.section("placement.tls")),
         ),
     )
     draft.problems += problems_of_placement(found)

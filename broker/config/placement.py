@@ -5,8 +5,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from leveret.broker.config.values import Listener
-from leveret.broker.config_key import Key
+from leveret.broker.auth.backends.settings import ClientTLS
+from leveret.broker.config.values import BrokerAddress
+from leveret.broker.config_key import Key, Prefix
 
 FOLDER: Final = "processes"
 """The directory, in the data directory, with those of the processes."""
@@ -26,7 +27,9 @@ class PlacementConfig(msgspec.Struct, frozen=True):
         "process does everything.")] = 0
     pins: Annotated[Mapping[str, int], Key("vhosts.process.$name", "int", low=1, high=MOST_PROCESSES, own=True,
         doc="Process of a virtual host, from 1; by default a new one gets the process that has the fewest.")] = {}
-    elsewhere: Annotated[Mapping[str, tuple[Listener, ...]], Key("vhosts.broker.$name", "brokers", own=True,
-        doc="Addresses, `host:port` with commas between, of the broker that has a virtual host, such as the nodes of a "
-        "replicated log. Its clients are forwarded to the first that opens their connection (experimental: [how "
-        "to](howto/vhost-processes.md#forward-clients-to-another-broker)).")] = {}
+    elsewhere: Annotated[Mapping[str, tuple[BrokerAddress, ...]], Key("vhosts.broker.$name", "brokers", own=True,
+        doc="Addresses, `host:port` or `amqps://host:port` with commas between, of the broker that has a virtual host, "
+        "such as the nodes of a replicated log. Its clients are forwarded to the first that opens their connection "
+        "(experimental: [how to](howto/vhost-processes.md#forward-clients-to-another-broker)).")] = {}
+    tls: Annotated[ClientTLS, Prefix("vhosts.ssl_options", (
+        ("$peer", "other broker"), ("that of the $name", "the host of the address"), ("$verify", "")))] = ClientTLS()

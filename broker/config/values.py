@@ -29,6 +29,7 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 _QUOTES: Final = "'''"
 MOST_PORT: Final = 65535
 DEFAULT_PORT: Final = 5672
+_TLS_SCHEME: Final = "amqps://"
 
 # RabbitMQ reads most sizes with KB = 1024, but its memory and disk limits with K = KB = 1000 and Ki = KiB = 1024.
 _SIZE_UNITS: Final = {"": 1, "b": 1} | {
@@ -51,6 +52,15 @@ class Listener(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}" if host else str(self.port)
+
+
+class BrokerAddress(Listener, frozen=True):
+    """The address of another broker."""
+
+    is_tls: bool = False
+
+    def __str__(self) -> str:
+        return f"{_TLS_SCHEME if self.is_tls else ''}{super().__str__()}"
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -287,12 +297,17 @@ def _listener(text: str, _key: Key) -> Listener:
     return Listener(host, int(port))
 
 
-def _brokers(text: str, key: Key) -> tuple[Listener, ...]:
-    """Parse addresses of brokers, with commas between."""
-    found = tuple(_listener(each.strip(), key) for each in text.split(","))
+def _brokers(text: str, key: Key) -> tuple[BrokerAddress, ...]:
+    """Parse addresses of brokers, with commas between: ``host:port``, or ``amqps://host:port``."""
+    found = []
+    for each in map(str.strip, text.split(",")):
+        address = _listener(each.removeprefix(_TLS_SCHEME), key)
+        found.append(BrokerAddress(address.host, address.port, each.startswith(_TLS_SCHEME)))
     if not all(each.host and each.port for each in found):
-        raise ValueError("must be host:port, several with commas between")
-    return found
+        raise ValueError("must be host:port or amqps://host:port, several with commas between")
+    if len({each.is_tls for each in found}) > 1:
+        raise ValueError("must be amqps:// for all addresses or none: otherwise passwords would not be safe")
+    return tuple(found)
 
 
 def is_address(host: str) -> bool:

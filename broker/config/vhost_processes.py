@@ -6,6 +6,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from leveret.broker.auth.backends.settings import ClientTLS
+from leveret.broker.config.backends import tls_problems
 from leveret.broker.config.keys import KEYS
 from leveret.broker.config.placement import FOLDER, PlacementConfig
 from leveret.broker.config.sections import Config
@@ -20,6 +22,8 @@ _UNSET: Final = (
     "cluster_exchange_limit",
 )  # fmt: skip
 _UNSET_WITH_BROKERS: Final = ("replication.url", "listeners.ssl.*")
+"""The latter unless TLS goes on to the other brokers: passwords would pass there in clear text."""
+_TLS_OPTIONS: Final = "vhosts.ssl_options"
 _OF_SEVERAL: Final = {
     "listeners.ssl.*": "tls_listeners",
     "auth_backends.*": "backends.chain",
@@ -38,8 +42,14 @@ def warnings_of(wanted: PlacementConfig) -> Iterator[str]:
 def problems_of(config: Config) -> Iterator[str]:
     """Yield a sentence about each setting that would hold for a part of the broker only."""
     wanted = config.placement
-    if wanted.elsewhere:
-        yield from _set_ones(config, _UNSET_WITH_BROKERS, "vhosts.broker")
+    is_encrypted = [each[0].is_tls for each in wanted.elsewhere.values()]
+    if is_encrypted:
+        unset = _UNSET_WITH_BROKERS[: 1 if all(is_encrypted) else 2]
+        yield from _set_ones(config, unset, "vhosts.broker")
+    if any(is_encrypted):
+        yield from tls_problems(_TLS_OPTIONS, wanted.tls)
+    elif wanted.tls != ClientTLS():
+        yield f"{_TLS_OPTIONS}.* has no effect: no address of vhosts.broker begins with amqps://"
     if not wanted.processes:
         if wanted.pins:
             name = next(iter(wanted.pins))

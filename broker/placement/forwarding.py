@@ -7,14 +7,18 @@ nodes of a replicated log that wait refuse it. Nothing is read of what goes on a
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.fastpath import FRAME_OVERHEAD, TYPE_METHOD, unpack_frame
+from leveret.broker.client.errors import UnreachableError
+from leveret.broker.client.options import EXTERNAL, TLS
+from leveret.broker.client.sockets import Contexts
 from leveret.broker.config.config import Config
-from leveret.broker.config.values import Listener
+from leveret.broker.config.placement import PlacementConfig
+from leveret.broker.config.values import BrokerAddress
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.handshake import PROTOCOL_HEADER, Handshake
 from leveret.broker.connection.state import CLOSED
@@ -135,9 +139,15 @@ class Upstream(asyncio.Protocol):
 class Forwards:
     """The virtual hosts of other brokers, and what is forwarded there."""
 
-    def __init__(self, loop: Loop, elsewhere: Mapping[str, tuple[Listener, ...]]) -> None:
+    def __init__(self, loop: Loop, wanted: PlacementConfig) -> None:
         self._loop = loop
-        self._elsewhere = dict(elsewhere)
+        self._elsewhere = dict(wanted.elsewhere)
+        tls = wanted.tls
+        cacertfile, certfile, keyfile = (
+            str(each or "") for each in (tls.cacertfile, tls.certfile, tls.keyfile)
+        )
+        self._tls = TLS(cacertfile, certfile, keyfile, tls.password, tls.verify == "verify_peer", tls.sni)
+        self._contexts = Contexts()
         self.connections = 0  # that are forwarded now
         self.octets_in = self.octets_out = 0  # of clients, and to them
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -149,7 +159,7 @@ class Forwards:
         return bool(self._elsewhere)
 
     def when_found(
-        self, vhost: str, said: bytes, answered: Callable[["Upstream | Listener | str"], object]
+        self, vhost: str, said: bytes, answered: Callable[["Upstream | BrokerAddress | str"], object]
     ) -> None:
         """Call back with a connection to the broker that has a virtual host, or why there is none.
 
@@ -161,7 +171,7 @@ class Forwards:
         task.add_done_callback(partial(self._found, answered))
 
     def _found(
-        self, answered: Callable[["Upstream | Listener | str"], object], done: asyncio.Task[Any]
+        self, answered: Callable[["Upstream | BrokerAddress | str"], object], done: asyncio.Task[Any]
     ) -> None:
         if done.cancelled():
             return
@@ -171,25 +181,31 @@ class Forwards:
         if isinstance(there, Upstream):
             there.close_unused()
 
-    async def _find(self, vhost: str, said: bytes) -> "Upstream | Listener | str":
+    async def _find(self, vhost: str, said: bytes) -> "Upstream | BrokerAddress | str":
         reasons = []
         for address in self._elsewhere[vhost]:
             try:
                 found = await self._opened(address, said)
-            except (OSError, TimeoutError) as error:
-                reasons.append(f"{address}: {str(error) or 'it does not answer'}")
+            except (OSError, TimeoutError, UnreachableError) as error:
+                reason = getattr(error, "verify_message", "") or str(error) or "it does not answer"
+                reasons.append(f"{address}: {reason}")
                 continue
             others = [each for each in self._elsewhere[vhost] if each != address]
             self._elsewhere[vhost] = (address, *others)  # the first that the next client is given
             return found
         return "; ".join(reasons)
 
-    async def _opened(self, address: Listener, said: bytes) -> "Upstream | Listener":
+    async def _opened(self, address: BrokerAddress, said: bytes) -> "Upstream | BrokerAddress":
         upstream = Upstream(self, said)
+        more: dict[str, Any] = {}
         try:
             async with asyncio.timeout(OPEN_SECONDS):
+                if address.is_tls:
+                    name = self._tls.server_name or address.host
+                    more = {"ssl": await self._contexts.get(self._tls), "server_hostname": name}
+                    more["ssl_shutdown_timeout"] = OPEN_SECONDS
                 await asyncio.get_running_loop().create_connection(
-                    lambda: upstream, address.host, address.port
+                    lambda: upstream, address.host, address.port, **more
                 )
                 if said:
                     await upstream.opened
@@ -234,18 +250,21 @@ class ForwardingHandshake(Handshake):
             text = f"virtual host '{vhost}' is in a circle: the brokers of `vhosts.broker.{vhost}` forward it, too"
             log.error("connection %s: %s", connection.name, text)
             raise AMQPError(ReplyCode.CONNECTION_FORCED, text)
+        if self._start.mechanism == EXTERNAL and REDIRECT not in connection.capabilities:
+            text = f"virtual host '{vhost}' is elsewhere, where a login by certificate cannot be forwarded"
+            raise AMQPError(ReplyCode.NOT_ALLOWED, text)
         start, self._start = self._start, None  # it has a password
         start.client_properties[FORWARDED] = "bool", True
         self._said[1] = encode_method(0, start)
         said = b"" if REDIRECT in connection.capabilities else b"".join(self._said)
         self._said.clear()
 
-        def found(there: Upstream | Listener | str) -> None:
+        def found(there: Upstream | BrokerAddress | str) -> None:
             if isinstance(there, Upstream):
                 connection.forward(there, vhost)
                 return
             text = f"virtual host '{vhost}' is at {there}"
-            if not isinstance(there, Listener):
+            if not isinstance(there, BrokerAddress):
                 log.error(
                     "connection %s: no broker has opened virtual host '%s': %s", connection.name, vhost, there
                 )
@@ -347,7 +366,7 @@ class ForwardingServer(Server):
         self, config: Config, disk: "DataStore | None" = None, time_source: TimeSource | None = None
     ) -> None:
         super().__init__(config, disk, time_source)
-        self.forwards = Forwards(self.loop, config.placement.elsewhere)
+        self.forwards = Forwards(self.loop, config.placement)
         if self.forwards:
             self.gate.most_sockets = max(1, self.gate.most_sockets // 2)  # a forwarded client takes two
 

@@ -95,3 +95,18 @@ def test_brokers_of_virtual_hosts_are_addresses() -> None:
         assert f"{key} cannot be set with vhosts.broker" in problems("vhosts.broker.a=one:1", setting)
     with pytest.raises(ConfigurationError):
         make_config({"vhosts.broker.a": "one:1"}, None, 0)
+
+
+def test_brokers_may_be_reached_by_tls(tmp_path: Path) -> None:
+    """Then all addresses of a virtual host are, and clients may come by TLS if all virtual hosts are."""
+    found = load(settings=["vhosts.broker.a=amqps://one:1, amqps://[::1]:2", "vhosts.ssl_options.sni=b"])
+
+    assert ["amqps://one:1", "amqps://[::1]:2"] == [str(each) for each in found.placement.elsewhere["a"]]
+    assert "b" == found.placement.tls.sni
+    assert "for all addresses or none" in problems("vhosts.broker.a=amqps://one:1,two:1")
+    assert "has no effect" in problems("vhosts.broker.a=one:1", "vhosts.ssl_options.sni=b")
+    brokers = ("vhosts.broker.a=amqps://one:1", "vhosts.broker.b=two:1")
+    assert "there is no file" in problems(brokers[0], f"vhosts.ssl_options.cacertfile={tmp_path / 'none'}")
+    listener = "listeners.ssl.* cannot be set with vhosts.broker"
+    assert listener not in problems(brokers[0], "listeners.ssl.1=5671")
+    assert listener in problems(*brokers, "listeners.ssl.1=5671")

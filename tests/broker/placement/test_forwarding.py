@@ -26,7 +26,7 @@ from processes.waiting import wait_until
 
 from leveret.broker.config.config import Config
 from leveret.broker.config.placement import PlacementConfig
-from leveret.broker.config.values import Listener
+from leveret.broker.config.values import BrokerAddress
 from leveret.broker.placement.forwarding import ForwardingServer
 from leveret.broker.server.server import Server
 
@@ -143,7 +143,7 @@ def test_brokers_that_name_each_other_refuse_the_client(tmp_path: Path) -> None:
 
 def test_a_forwarded_client_takes_two_descriptors() -> None:
     """The limit of clients leaves room for the connection to the other broker."""
-    placement = PlacementConfig(elsewhere={"orders": (Listener(HOST, 1),)})
+    placement = PlacementConfig(elsewhere={"orders": (BrokerAddress(HOST, 1),)})
     alone, front = Server(Config()), ForwardingServer(replace(Config(), placement=placement))
 
     assert alone.gate.most_sockets // 2 == front.gate.most_sockets
