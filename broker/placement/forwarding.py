@@ -39,6 +39,7 @@ REDIRECT: Final = "connection.redirect"
 FORWARDED: Final = "x-forwarded"
 """Client property of one that was forwarded: it is not forwarded again, as brokers may name each other."""
 _START, _SECURE, _TUNE = ((10, 10), (10, 20), (10, 30))
+_CLOSE: Final = (10, 50)
 _OF_HANDSHAKE: Final = frozenset({_START, _SECURE, _TUNE})
 """Class and method of what the other broker sends before it has opened the connection: the client has had these."""
 _MOST_OCTETS: Final = 65536  # maximum octets of those
@@ -53,6 +54,9 @@ class Upstream(asyncio.Protocol):
         self._transport: Any = None
         self._driver: ForwardingDriver | None = None
         self._is_full = False
+        self.is_unknown_there = (
+            False  # True if that broker does not have the virtual host, or not for the user
+        )
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -80,6 +84,8 @@ class Upstream(asyncio.Protocol):
             if not number and (kind != TYPE_METHOD or ids in _OF_HANDSHAKE):  # or a heartbeat
                 self._received = self._received[end:]
             else:
+                code = int.from_bytes(self._received[11:13], "big")
+                self.is_unknown_there = (ids, code) == (_CLOSE, ReplyCode.NOT_ALLOWED)
                 self.opened.set_result(None)
                 self._transport.pause_reading()  # until the client gets it
 
@@ -183,6 +189,7 @@ class Forwards:
 
     async def _find(self, vhost: str, said: bytes) -> "Upstream | BrokerAddress | str":
         reasons = []
+        refused: Upstream | None = None  # what tells the client that no broker has the virtual host
         for address in self._elsewhere[vhost]:
             try:
                 found = await self._opened(address, said)
@@ -190,10 +197,16 @@ class Forwards:
                 reason = getattr(error, "verify_message", "") or str(error) or "it does not answer"
                 reasons.append(f"{address}: {reason}")
                 continue
+            if refused is not None:
+                refused.close()
+                refused = None
+            if isinstance(found, Upstream) and found.is_unknown_there:  # it may have gone to another log
+                refused = found
+                continue
             others = [each for each in self._elsewhere[vhost] if each != address]
             self._elsewhere[vhost] = (address, *others)  # the first that the next client is given
             return found
-        return "; ".join(reasons)
+        return refused or "; ".join(reasons)
 
     async def _opened(self, address: BrokerAddress, said: bytes) -> "Upstream | BrokerAddress":
         upstream = Upstream(self, said)

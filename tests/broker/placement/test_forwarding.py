@@ -124,6 +124,18 @@ def test_a_client_that_asks_is_told_the_address(brokers: Brokers) -> None:
     assert not [line for line in brokers.front.lines if "unexpected error" in line]
 
 
+def test_a_broker_without_the_virtual_host_is_passed_over(brokers: Brokers, tmp_path: Path) -> None:
+    """A client gets to the one that has it, and the refusal if none has."""
+    there = f"{HOST}:{brokers.there.address[1]}"
+    with server(tmp_path / "without") as without:
+        gone = f"{HOST}:{without.address[1]}"
+        more = {"vhosts.broker.orders": f"{gone},{there}", "vhosts.broker.none": f"{gone},{there}"}
+        with server(tmp_path / "front", **more) as front:
+            connect(front).close()
+            with pytest.raises(ProbableAccessDeniedError, match=r"530.*vhost none not found"):
+                connect(front, "none")
+
+
 def test_brokers_that_name_each_other_refuse_the_client(tmp_path: Path) -> None:
     """A client goes once around at most, and is told so; virtual hosts that are there are served."""
     port = free_port()
