@@ -26,7 +26,7 @@ from leveret.broker.config.config import Config
 from leveret.broker.process import logs
 from leveret.broker.process.resource_alarms import memory_limit
 from leveret.broker.process.sd_notify import Notifier
-from leveret.broker.replication.control import Control, whereabouts
+from leveret.broker.replication.control import Control, LookForLog, whereabouts
 from leveret.broker.replication.node_driver import NodeDriver
 from leveret.broker.replication.settings import Settings
 from leveret.storage.errors import StorageError
@@ -68,9 +68,9 @@ async def serve_replicated(config: Config, stopping: asyncio.Event, lead: Lead, 
 
 
 async def _serve(config: Config, stopping: asyncio.Event, lead: Lead, outputs: logs.Logs) -> int:
-    driver = await _make_driver(config)
+    driver, look_for_log = await _make_driver(config)
     driver.start()
-    control = Control(driver, config.replication.warnings, config.replication.log)
+    control = Control(driver, config.replication.warnings, config.replication.log, look_for_log)
     standby = Standby(driver, config, control, outputs)
     try:
         await standby.start()
@@ -95,9 +95,11 @@ async def _serve(config: Config, stopping: asyncio.Event, lead: Lead, outputs: l
     return await _lead(config, driver, control, stopping, lead, outputs)
 
 
-async def _make_driver(config: Config) -> NodeDriver:
+async def _make_driver(config: Config) -> tuple[NodeDriver, LookForLog]:
+    """Return the driver of this node, and what looks for a log; raises StartupError."""
     try:
         from leveret.broker.replication.postgresql import PostgreSQLDriver  # noqa: PLC0415 - an extra
+        from leveret.broker.replication.postgresql_moves import look_for_log  # noqa: PLC0415
         from leveret.broker.replication.postgresql_servers import Servers, with_timeouts  # noqa: PLC0415
     except ImportError as error:
         raise StartupError(
@@ -129,7 +131,7 @@ async def _make_driver(config: Config) -> NodeDriver:
         raise StartupError(str(error), exit_codes.of_storage(error)) from None
     if released_at := os.environ.pop(RELEASED_AT, ""):
         driver.node.candidate.stand_back(float(released_at))
-    return driver
+    return driver, partial(look_for_log, servers)
 
 
 async def _opened(driver: NodeDriver, stopping: asyncio.Event) -> None:

@@ -18,6 +18,7 @@ from leveret.broker.config import sections
 from leveret.broker.config.backends import backend_settings
 from leveret.broker.config.keys import Draft, in_order
 from leveret.broker.config.placement import PlacementConfig
+from leveret.broker.config.values import LOG_NAME, LOG_NAME_RULE
 from leveret.broker.config.vhost_processes import problems_of as problems_of_placement, warnings_of
 from leveret.broker.queue.compatibility import QueueCompatibility, short_queue_type
 from leveret.broker.tls.options import VERSIONS, CertificateLogin, HostOptions, TLSOptions, problems_of
@@ -34,7 +35,6 @@ _VALIDATORS: Final = {  # RabbitMQ's names of the validators of passwords
     "rabbit_credential_validator_password_regexp": "regexp",
 }
 _LONGEST_NAME: Final = 255  # bytes of a short string, the type of names in AMQP; characters of a node's name
-_LOG_NAME: Final = re.compile(r"(?!pg_)[a-z][a-z0-9_]{0,39}")
 _DATABASE: Final = re.compile(r"postgres(ql)?://")
 PREVIEW: Final = "replication.url: replication is a preview with limits (docs/howto/replicate.md)"
 
@@ -322,10 +322,8 @@ def _replication(draft: Draft) -> sections.ReplicationConfig:
         problems.append("replication.url must begin with postgresql://")
     if len(found.node_name) > _LONGEST_NAME or not found.node_name.isprintable():
         problems.append(f"replication.node_name must have at most {_LONGEST_NAME} printable characters")
-    if found.log and not _LOG_NAME.fullmatch(found.log):
-        problems.append(
-            "replication.log must be at most 40 lower-case letters, digits and _ that begin with a letter, not with pg_"
-        )
+    if found.log and not LOG_NAME.fullmatch(found.log):
+        problems.append(f"replication.log {LOG_NAME_RULE}")
     if find_spec("psycopg") is None:
         problems.append("replication.url needs the package psycopg: pip install 'leveret[postgresql]'")
     draft.warnings += [PREVIEW, *found.warnings]

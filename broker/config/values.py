@@ -26,6 +26,10 @@ _REFERENCE = re.compile(r"\$\((?P<name>[^)]*)\)")
 _NUMBER_WITH_UNIT = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)")
 _PATTERN = re.compile(r"[*?[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
+LOG_NAME: Final = re.compile(r"(?!pg_)[a-z][a-z0-9_]{0,39}")
+LOG_NAME_RULE: Final = (
+    "must be at most 40 lower-case letters, digits and _ that begin with a letter, not with pg_"
+)
 _QUOTES: Final = "'''"
 MOST_PORT: Final = 65535
 DEFAULT_PORT: Final = 5672

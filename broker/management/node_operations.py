@@ -334,6 +334,23 @@ def transfer(call: Call) -> Answer:
     return Done(202)
 
 
+@CLUSTER_ROUTES.post(
+    "leveret/cluster/move",
+    body=(Key("vhost", doc="the virtual host"), Key("log", doc="the name of a log that does not exist yet")),
+    statuses=(202,),
+    is_stored=False,
+)
+def move(call: Call) -> Steps:
+    """Move a virtual host to a new log of the database; this node closes its clients, and another one may lead."""
+    cluster, body = _cluster(call), call.body()
+    log, name = body.text("log"), body.text("vhost")
+    if (vhost := call.broker.vhosts.get(name)) is None:
+        raise not_found()
+    _refuse((yield Callback(partial(cluster.look_for_log, log))))
+    cluster.move(vhost.record.vhost_id, name, log)
+    return Done(202)
+
+
 @CLUSTER_ROUTES.delete("leveret/cluster/members/{name}", is_stored=False)
 def forget(call: Call, name: str) -> Steps:
     """Forget a node that is down for good."""

@@ -4,11 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 from leveret.broker.administration.access import Figures
-from leveret.broker.replication.engine import Member
+from leveret.broker.config.values import LOG_NAME, LOG_NAME_RULE
+from leveret.broker.replication.engine import Member, Move
 from leveret.broker.replication.node import Node, Role
 from leveret.broker.replication.node_driver import NodeDriver, damage_text
 
 BEHIND_SECONDS = 5.0  # lag from which a node counts as behind; a copy that follows lags a moment
+
+
+LookForLog = Callable[[str, Callable[[str], object]], object]
+"""Calls back with the reason for which no log of a name can be made; '' if one can."""
 
 
 def whereabouts(node: Node) -> str:
@@ -22,10 +27,17 @@ def whereabouts(node: Node) -> str:
 
 
 class Control:
-    """Shows the cluster, and changes it; `warnings` of the configuration, and the name of one of several logs."""
+    """Shows the cluster, and changes it."""
 
-    def __init__(self, driver: NodeDriver, warnings: list[str], log: str = "") -> None:
+    def __init__(
+        self,
+        driver: NodeDriver,
+        warnings: list[str],  # of the configuration
+        log: str = "",  # the name of one of several logs
+        look_for_log: LookForLog | None = None,
+    ) -> None:
         self.log = log
+        self._look_for_log = look_for_log
         self._driver = driver
         self._node = driver.node
         self._warnings = warnings
@@ -77,6 +89,7 @@ class Control:
             "lag_batches": shown.lag_batches,
             "lag_seconds": round(shown.lag_seconds, 3),
             "append_seconds": round(shown.append_seconds, 6),
+            "moved": {each.name: each.log for each in node.moved},
             "members": [self._member(each) for each in node.roll.members],
             "problems": self._problems(),
         }
@@ -151,6 +164,22 @@ class Control:
     def transfer(self, successor: str) -> None:
         """Begin to hand over: to a member, or to any that comes first."""
         self.on_transfer(successor)
+
+    def look_for_log(self, name: str, done: Callable[[str], object]) -> None:
+        """Call back with the reason for which no log of this name can be made for a virtual host; '' if one can."""
+        node = self._node
+        if node.role is not Role.LEADING:
+            done(whereabouts(node))
+            return
+        if self._look_for_log is None or not LOG_NAME.fullmatch(name):
+            done(f"the name of the new log {LOG_NAME_RULE}")
+            return
+        self._look_for_log(name, done)
+
+    def move(self, vhost: int, name: str, log: str) -> None:
+        """Begin to hand over, and to move a virtual host, whose id and name these are, to a new log."""
+        self._driver.move = Move(vhost, name, log)
+        self.on_transfer("")
 
     def forget_problem(self, name: str) -> str:
         """Return the reason for which a member cannot be forgotten; '' if it can."""

@@ -96,6 +96,16 @@ class Member(NamedTuple):
     counter: int = 0  # rises with each report; set by the engine
 
 
+class Moved(NamedTuple):
+    """A virtual host that was moved to a new log, as a copy of this one, or from which this one was made."""
+
+    vhost: int  # its id
+    epoch: int  # the epoch that ended with it: ids of later ones are not concerned
+    name: str
+    log: str  # the new log
+    is_here: bool  # True in the new log, which has nothing else of that epoch and earlier ones
+
+
 # -- requests ---------------------------------------------------------------------------------------------------------
 
 
@@ -116,13 +126,25 @@ class Renew(NamedTuple):
     settled: int
 
 
+class Move(NamedTuple):
+    """A virtual host to be moved to a new log."""
+
+    vhost: int  # its id
+    name: str
+    log: str
+
+
 class Release(NamedTuple):
-    """Give the lease back; a successor, if it has a name, goes first. Answered by `Renewed` or `Refused`."""
+    """Give the lease back; a successor, if it has a name, goes first. Answered by `Renewed` or `Refused`.
+
+    With a move the new log is made in the same step, as a copy of this one, unless that is impossible.
+    """
 
     epoch: int
     holder: bytes
     settled: int
     successor: str
+    move: Move | None = None
 
 
 class Append(NamedTuple):
@@ -197,6 +219,7 @@ class Taken(NamedTuple):
 
     lease: Lease
     proof: Proof
+    moved: tuple[Moved, ...] = ()
 
 
 class Renewed(NamedTuple):
@@ -237,6 +260,7 @@ class Members(NamedTuple):
     """All members, by name."""
 
     members: tuple[Member, ...]
+    moved: tuple[Moved, ...] = ()
 
 
 class Kept(NamedTuple):

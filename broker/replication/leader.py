@@ -62,6 +62,7 @@ class Leader:
         self._last_tick = taken
         self._may_renew = True
         self._successor: str | None = None  # its name, '' for any, while the lease is being given back
+        self._move: engine.Move | None = None  # what is done when it is given back
         self.is_released = False
         self.is_unsafe = False  # True if the last answer did not count: no standby had to have the change
         self.reason = ""  # the reason for which this node leads no more; empty while it does
@@ -103,7 +104,8 @@ class Leader:
         if applying_since is not None and now - applying_since >= self._settings.stall_timeout:
             self._may_renew = False
             self.hand_over()
-        if now - self.renewed >= self._settings.freshness and not self.reason:
+        # A move takes longer: it has locked the lease, and nothing is answered any more.
+        if now - self.renewed >= self._settings.freshness and not self.reason and self._move is None:
             self.reason = "the lease was not renewed in time"
 
     def next(self, now: float) -> engine.LeaseRequest | None:
@@ -114,7 +116,7 @@ class Leader:
         if (entry := self._next_entry()) is not None:
             return engine.Append(entry)
         if self._successor is not None:
-            return engine.Release(self.epoch, self.holder, self.settled, self._successor)
+            return engine.Release(self.epoch, self.holder, self.settled, self._successor, self._move)
         if self._may_renew and now - self.renewed >= self._settings.renewal:
             return engine.Renew(self.epoch, self.holder, self.settled)
         return None
@@ -229,10 +231,14 @@ class Leader:
         """Return whether answers that wait for no entry (deliveries, acks of transient messages) may go out now."""
         return not self.reason and self._successor is None and now - self.renewed < self._settings.freshness
 
-    def hand_over(self, successor: str = "") -> None:
-        """Append what waits, then give the lease back. Nothing may be submitted after this."""
+    def hand_over(self, successor: str = "", move: engine.Move | None = None) -> None:
+        """Append what waits, then give the lease back, with a move. Nothing may be submitted after this."""
         if self._successor is None:
-            self._successor = successor
+            self._successor, self._move = successor, move
+
+    def forget_move(self) -> None:
+        """Give the lease back without a move from now on: it has failed, unless only its answer was lost."""
+        self._move = None
 
     @property
     def is_handing_over(self) -> bool:

@@ -182,6 +182,7 @@ class Node:
         self._ends: deque[int] = deque(maxlen=3)
         """Indexes up to which the log was settled at the last reports of this node, while it leads."""
         self._to_forget: list[str] = []  # names of the members to remove
+        self.moved: tuple[engine.Moved, ...] = ()
         self.lag = Lag()
         self.obstacle = ""  # reason for which the lease was not taken, or is not renewed; '' for none
         self.damage = ""  # objection to the next entry of the log, which cannot be applied; '' for none
@@ -226,6 +227,8 @@ class Node:
         self._not_before[lane] = now + self._settings.retry
         if isinstance(request, engine.Take) and self.role is Role.TAKING:
             self._wait(now)
+        elif isinstance(request, engine.Release) and self.leader is not None:
+            self.leader.forget_move()
 
     def answered(self, lane: int, answer: engine.Answer, now: float) -> None:
         """Take the answer to the request under way."""
@@ -350,6 +353,7 @@ class Node:
 
     def _take_answered(self, answer: engine.Answer, now: float) -> None:
         if isinstance(answer, engine.Taken):
+            self.moved = answer.moved
             self.obstacle = self.candidate.objection(answer.proof, self._timeline)
             if not self.obstacle:
                 self._timeline = answer.proof.timeline
@@ -504,7 +508,8 @@ class Node:
         match answer:
             case engine.Found():
                 self._found(request, answer, now)
-            case engine.Members(members):
+            case engine.Members(members, moved):
+                self.moved = moved
                 self.roll.note(members, now)
                 if self.leader is not None:
                     self._ends.append(self.leader.settled)
@@ -644,7 +649,7 @@ class Node:
         """True if more is logged than `apply_late` leaves, and applying it has fallen far behind."""
         return 0 < 2 * self._apply_from < self.follower.tail_octets
 
-    def hand_over(self, successor: str = "") -> None:
+    def hand_over(self, successor: str = "", move: engine.Move | None = None) -> None:
         """Lead no more: append what waits, then give the lease back. Clients are to be closed before this."""
         if self.leader is not None:
-            self.leader.hand_over(successor)
+            self.leader.hand_over(successor, move)

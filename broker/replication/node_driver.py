@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from leveret.broker.persistence.worker_thread import Done, Job
 from leveret.broker.replication import chain, node as events
-from leveret.broker.replication.engine import ORIGIN, Engine, Entry, NoAnswerError, Position
+from leveret.broker.replication.engine import ORIGIN, Engine, Entry, Move, NoAnswerError, Position
 from leveret.broker.replication.node import LEASE, READ, Node, NotLeadingError
 from leveret.broker.replication.settings import MEBIBYTE, Settings
 from leveret.storage.errors import DiskFullError, StorageError
@@ -30,6 +30,7 @@ TICK_SECONDS = 0.2
 RETRY_SECONDS = 1.0  # time after which an apply that found the disk full is retried
 SNAPSHOT_RETRY_SECONDS = 60.0
 HAND_OVER_SECONDS = 10.0  # time for the database to take the lease back
+MOVE_SECONDS = 3600.0  # time for the database to copy the log, too
 CLOSE_SECONDS = 5.0  # time for the connections to the database to close
 WHOLE_OCTETS = 4 * MEBIBYTE  # size from which a batch goes in pieces, between which the lease is renewed
 _ID_OCTETS = 16
@@ -103,6 +104,7 @@ class NodeDriver:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Has the exception after which the node cannot go on."""
         self.successor = ""  # the node to hand over to; empty for any
+        self.move: Move | None = None  # the move that is made with the hand-over
         self.has_handed_over = False  # True once the broker has asked to hand over, after which it ends
         self._loop = asyncio.get_running_loop()
         self._disk = ThreadPoolExecutor(1, "leveret-copy")
@@ -163,13 +165,15 @@ class NodeDriver:
     async def hand_over(self) -> None:
         """Give the lease back to `successor`, after everything that was submitted is logged, then do nothing more.
 
-        Returns when the lease is given back or lost, or if the database does not answer for `HAND_OVER_SECONDS`.
+        Returns when the lease is given back or lost, or if the database does not answer for `HAND_OVER_SECONDS`, or
+        `MOVE_SECONDS` with a move.
         """
         self.has_handed_over = True
-        self.node.hand_over(self.successor)
+        self.node.hand_over(self.successor, self.move)
         self._pump()
+        seconds = HAND_OVER_SECONDS if self.move is None else MOVE_SECONDS
         try:
-            await asyncio.wait_for(asyncio.shield(self.closed), HAND_OVER_SECONDS)
+            await asyncio.wait_for(asyncio.shield(self.closed), seconds)
         except TimeoutError:
             log.warning("replication: the lease was not released: the other nodes wait until it expires")
         self._rest()

@@ -6,6 +6,7 @@ short transaction, so that a node that stops holds no lock. Needs the extra `lev
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -14,7 +15,10 @@ import psycopg
 from psycopg import IsolationLevel
 
 from leveret.broker.replication import engine, postgresql_schema as sql
+from leveret.broker.replication.postgresql_moves import VERSION as MOVED_VERSION, copy_log
 from leveret.broker.replication.postgresql_servers import Servers
+
+log = logging.getLogger("leveret.replication")
 
 SEGMENT_OCTETS = 64 * 1024 * 1024
 SEGMENT_ENTRIES = 100_000
@@ -158,7 +162,7 @@ class PostgreSQLDriver:
                     for statement in (*sql.TABLES, sql.create(1), sql.store_outside(1)):
                         await self._connection.execute(statement)
         (version,) = await self._row("select version from leveret_schema")
-        if version != sql.VERSION:
+        if version not in {sql.VERSION, MOVED_VERSION}:
             where = f"the tables of log {self._log}" if self._log else "the tables"
             raise SchemaVersionError(f"{where} have version {version}, this one knows {sql.VERSION}")
         await self._find_segment()
@@ -185,13 +189,14 @@ class PostgreSQLDriver:
                 return await self._append(entry)
             case engine.Take(seen, holder, name, address):
                 taking = (holder, name, address, seen.epoch, seen.holder, seen.counter, seen.last)
-                return await self._change(sql.TAKE, taking, _taken)
+                answer = await self._change(sql.TAKE, taking, _taken)
+                if isinstance(answer, engine.Taken):
+                    return answer._replace(moved=await self._moved())
+                return answer
             case engine.Renew(epoch, holder, settled):
                 return await self._change(sql.RENEW, (settled, epoch, holder), _renewed)
-            case engine.Release(epoch, holder, settled, successor):
-                return await self._change(
-                    sql.RELEASE, (settled, successor, epoch, holder, self._released), _renewed
-                )
+            case engine.Release():
+                return await self._release(request)
             case engine.Read():
                 return await self._read(request)
             case engine.Trim():
@@ -213,6 +218,27 @@ class PostgreSQLDriver:
         """Change the lease, which is refused if it is not as the statement says."""
         row = await self._row(statement, values)
         return engine.Refused(await self._lease()) if row is None else answer(row)
+
+    async def _release(self, request: engine.Release) -> engine.Answer:
+        """Give the lease back, and make the new log of a move; if the server cannot do that, not that."""
+        values = (request.settled, request.successor, request.epoch, request.holder, self._released)
+        async with self._connection.transaction():
+            answer = await self._change(sql.RELEASE, values, _renewed)
+            if request.move is not None and isinstance(answer, engine.Renewed):
+                try:
+                    async with self._connection.transaction():
+                        await copy_log(self._connection, request.move)
+                except psycopg.Error as error:
+                    if self._connection.closed:
+                        raise
+                    what = "replication: virtual host '%s' stays where it is, log '%s' cannot be made: %s"
+                    log.error(what, request.move.name, request.move.log, error)  # noqa: TRY400 - of the server
+        return answer
+
+    async def _moved(self) -> tuple[engine.Moved, ...]:
+        if not (await self._row(sql.EXISTS, ("leveret_moves",)))[0]:
+            return ()
+        return tuple(engine.Moved(*row) for row in await self._rows(sql.MOVED))
 
     # -- the log ----------------------------------------------------------------------------------------------------
 
@@ -316,7 +342,8 @@ class PostgreSQLDriver:
             tuple(
                 engine.Member(name, address, engine.Position(epoch, index, bytes(hash_)), counter)
                 for name, address, epoch, index, hash_, counter in await self._rows(sql.MEMBERS)
-            )
+            ),
+            await self._moved(),
         )
 
     async def _snapshots(self, request: engine.Request) -> engine.Answer:

@@ -53,6 +53,13 @@ TABLES = (
         log_size bigint not null)""",
 )
 
+MOVES = """
+create table {}.leveret_moves (vhost bigint not null, epoch bigint not null, name text not null,
+    log text not null, is_here boolean not null)
+"""
+"""The virtual hosts that have gone to another log, and the one for which this was made; from the first move on."""
+MOVED = "select vhost, epoch, name, log, is_here from leveret_moves order by epoch"
+
 SEE = f"select {LEASE} from leveret_lease"
 TAKE = f"""
 update leveret_lease set epoch = epoch + 1, holder = %s, counter = counter + 1, name = %s, address = %s

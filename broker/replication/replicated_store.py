@@ -16,6 +16,7 @@ from leveret.broker.config.config import StorageConfig
 from leveret.broker.persistence.committer import BACKLOG_HIGH, Committer
 from leveret.broker.persistence.data_store import DataStore
 from leveret.broker.persistence.worker_thread import WorkerThread
+from leveret.broker.replication.moves import rows_elsewhere
 from leveret.broker.replication.node_driver import NodeDriver
 from leveret.storage.errors import DamagedError, DiskFullError
 from leveret.storage.journal.batch import Batch, encode_batch
@@ -177,6 +178,7 @@ class ReplicatedDataStore(DataStore):
     ) -> None:
         self._log = log
         self._found: dict[int, Recovered] = {}
+        self.elsewhere: set[bytes] = set()  # keys of definitions that were moved to another log
         environment.boot = epoch
         # No bodies in files: the copy is one file, and all of it goes through the log.
         config = msgspec.structs.replace(config, blob_threshold=sys.maxsize)
@@ -184,8 +186,12 @@ class ReplicatedDataStore(DataStore):
 
     def scan(self) -> None:
         """Find the messages of all queues, which takes long with many; may run in any thread, before `start`."""
+        rows = list(self.environment.rows("defs"))
+        self.elsewhere = rows_elsewhere(rows, self._log.node.moved)
         qids = []
-        for key, value in self.environment.rows("defs"):
+        for key, value in rows:
+            if key in self.elsewhere:
+                continue
             try:
                 row = decode(key, value)
             except DamagedError:

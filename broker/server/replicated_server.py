@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +13,7 @@ from leveret.broker.config.sections import EventsConfig, ExportConfig
 from leveret.broker.connection.state import OPEN
 from leveret.broker.errors import ReplyCode
 from leveret.broker.network.socket_driver import SocketDriver
+from leveret.broker.queue.queue import Queue
 from leveret.broker.replication.control import Control
 from leveret.broker.replication.replicated_store import ReplicatedDataStore
 from leveret.broker.scheduling.loop import Loop
@@ -82,6 +83,14 @@ class ReplicatedServer(Server):
         self.loop.may_answer = may_answer
         self._on_stale = on_stale
         self.loop.on_stale = self._stale
+
+    def load_definitions(self, rows: Iterable[tuple[bytes, bytes]]) -> list[Queue]:
+        """Create what the log has, and delete what was moved to another one; raises as `Server.load_definitions`."""
+        store: Any = self.disk
+        queues = super().load_definitions([row for row in rows if row[0] not in store.elsewhere])
+        for key in store.elsewhere:
+            self.directory.definitions.delete(key)
+        return queues
 
     async def stop(self, reason: str = "shutdown", seconds: float = GOODBYE_SECONDS) -> int:
         """Stop as `Server.stop` does; clients have less time to answer, for another node waits to serve them."""

@@ -13,6 +13,8 @@ CLUSTER = "Cluster"
 REPLICAS = "Nodes and replicas"
 POLL_SECONDS = 0.1
 QUORUM_SECONDS = 120.0
+MOVE_SECONDS = 3600.0
+SHOWN_SECONDS = 10.0  # time until a node that begins again has asked the database
 KINDS = ("all", "classic", "quorum")
 
 
@@ -28,6 +30,8 @@ def _nodes(state: Mapping[str, Any]) -> Iterator[str]:
     name = f"{state['log']}, " if state.get("log") else ""
     yield f"Log: {name}{state['last']} entries, {state['applied']} of them applied here"
     yield f"Lag: {state['lag_seconds']:.1f} s"
+    for vhost, log in state.get("moved", {}).items():
+        yield f"Virtual host '{vhost}': in log {log}"
     yield from ("", "Nodes", "")
     problems = list(state["problems"])
     for each in state["members"]:
@@ -110,6 +114,26 @@ def cluster_transfer(session: Session, name: str | None = None) -> None:
     session.api.post("leveret", "cluster", "transfer", body={"name": name or ""})
     leader = _next_leader(session, state["epoch"], began + session.seconds)
     session.say(f"{leader} leads, after {time.monotonic() - began:.1f} s", {"result": "ok", "leader": leader})
+
+
+@command(CLUSTER, "orders orders_log")
+def move_vhost(session: Session, name: str, log: str) -> None:
+    """Move virtual host NAME to the new log LOG of the same database, in one transaction, at the node that leads.
+
+    Clients of all virtual hosts are disconnected. Then start nodes with `replication.log = LOG`.
+    """
+    epoch = session.api.get("leveret", "cluster")["epoch"]
+    session.announce(f"Moving virtual host '{name}' to log '{log}' ...")
+    began = time.monotonic()
+    session.api.post("leveret", "cluster", "move", body={"vhost": name, "log": log})
+    _next_leader(session, epoch, began + (session.given_seconds or MOVE_SECONDS))
+    until = time.monotonic() + SHOWN_SECONDS
+    while session.api.get("leveret", "cluster")["moved"].get(name) != log:
+        if time.monotonic() >= until:
+            text = f"Error: '{name}' was not moved: the log of {session.node} has the reason"
+            raise CtlError(text, exit_codes.TEMPORARY)
+        time.sleep(POLL_SECONDS)
+    session.say(f"done, after {time.monotonic() - began:.1f} s", {"result": "ok", "log": log})
 
 
 def _next_leader(session: Session, epoch: int, until: float) -> str:

@@ -252,7 +252,7 @@ async def test_a_node_that_has_handed_over_leaves_the_lease_to_others(tmp_path: 
     """For a while, also as a new image of its program, which has begun again before another one has seen it."""
     config = Config(data_dir=tmp_path, replication=ReplicationConfig(engine_url="postgresql:///none"))
     monkeypatch.setenv(replicated.RELEASED_AT, str(boot_time()))
-    again, later = await replicated._make_driver(config), boot_time()
+    (again, _), later = await replicated._make_driver(config), boot_time()
     try:
         candidate = again.node.candidate
         candidate.watch(FREE._replace(epoch=1), later)

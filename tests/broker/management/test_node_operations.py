@@ -123,6 +123,13 @@ class Cluster:
         self.told.append(("forget", name))
         done(None)
 
+    def look_for_log(self, name, done):
+        self.told.append(name)
+        done(self.problem)
+
+    def move(self, vhost, name, log):
+        self.told.append((name, log))
+
     def acceptance_problem(self):
         return self.problem
 
@@ -155,6 +162,11 @@ def test_the_cluster_is_shown_and_told(api, cluster):
     assert 204 == api.request("DELETE", "leveret/cluster/members/n%203").status
     assert 204 == api.request("POST", "leveret/cluster/accept-log").status
     assert ["n2", ("transfer", "n2"), "n 3", ("forget", "n 3"), "accepted"] == cluster.told
+    assert 404 == api.request("POST", "leveret/cluster/move", {"vhost": "none", "log": "l"}).status
+    cluster.problem = "taken"
+    answer = api.request("POST", "leveret/cluster/move", {"vhost": "/", "log": "l"})
+    assert (400, "taken") == (answer.status, answer.body["reason"])
+    assert ["l"] == cluster.told[5:]
 
 
 def test_what_cannot_be_done_has_a_reason(api, cluster):

@@ -43,6 +43,7 @@ definitions/{vhost}                         GET POST administrator
 leveret/definitions                         POST administrator
 leveret/cluster                             GET monitoring
 leveret/cluster/transfer                    POST administrator
+leveret/cluster/move                        POST administrator
 leveret/cluster/members/{name}              DELETE administrator
 leveret/cluster/accept-log                  POST administrator
 leveret/definitions/{vhost}                 POST administrator

@@ -1,15 +1,24 @@
 """The view of a cluster, and when it may be changed; members that are gone, and logs that are too short."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from replicated.memory import MemoryEngine
 
 from leveret.broker.replication.chain import EMPTY, Batch, make_entry, split_batches
 from leveret.broker.replication.control import Control, whereabouts
-from leveret.broker.replication.engine import ORIGIN, Found, Members, Read
+from leveret.broker.replication.engine import (
+    ORIGIN,
+    Found,
+    Members,
+    Move,
+    Moved,
+    Read,
+    Release,
+)
 from leveret.broker.replication.node import (
     LEASE,
     READ,
@@ -88,12 +97,14 @@ class Nodes:
     def leader(self) -> Node:
         return next(node for node in self.nodes.values() if node.role is Role.LEADING)
 
-    def control(self, node: Node, *warnings: str, is_answered: bool = True, later: float = 0.0) -> Control:
+    def control(
+        self, node: Node, *warnings: str, is_answered: bool = True, later: float = 0.0, **options: Any
+    ) -> Control:
         """Return the control of a node, some seconds later."""
         driver = SimpleNamespace(
             node=node, now=self.now + later, append_seconds=0.001, is_answered=is_answered
         )
-        return Control(driver, list(warnings))  # type: ignore[arg-type]
+        return Control(driver, list(warnings), **options)  # type: ignore[arg-type]
 
     def others(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.role is not Role.LEADING]
@@ -182,6 +193,52 @@ def test_a_node_that_is_named_leads_next(nodes: Nodes) -> None:
     nodes.run(2.0)
 
     assert wanted is nodes.leader
+
+
+def test_a_move_has_time_and_is_tried_once() -> None:
+    """A leader waits for the copy of the log longer than for a renewal; without an answer it moves nothing more."""
+    nodes = Nodes("a")
+    nodes.run(10.0)
+    leader = nodes.leader
+    move = Move(7, "orders", "log")
+    leader.hand_over("", move)
+    request = leader.next(LEASE, nodes.now)
+    assert isinstance(request, Release)
+    assert move == request.move
+    nodes.run(60.0)
+    assert leader is nodes.leader
+
+    leader.unanswered(LEASE, nodes.now)
+    leader.tick(nodes.now)
+    assert [Close("the lease was not renewed in time")] == leader.events
+
+
+def test_where_virtual_hosts_went_is_shown(nodes: Nodes) -> None:
+    """By the name that was moved, the last log of each."""
+    node = nodes.others()[0]
+    node.answered(
+        READ,
+        Members((), tuple(Moved(number, number, "orders", f"log{number}", False) for number in (1, 2))),
+        60.0,
+    )
+
+    assert {"orders": "log2"} == nodes.control(node).described()["moved"]
+
+
+def test_a_log_for_a_virtual_host_is_looked_for(nodes: Nodes) -> None:
+    """By a leader, and if the name can be one: the database is asked before anybody is disconnected."""
+    told: list[str] = []
+
+    def look(name: str, done: Callable[[str], object]) -> None:
+        done(f"{name} is taken")
+
+    nodes.control(nodes.leader, look_for_log=look).look_for_log("new", told.append)
+    nodes.control(nodes.leader, look_for_log=look).look_for_log('x"', told.append)
+    nodes.control(nodes.others()[0], look_for_log=look).look_for_log("new", told.append)
+
+    assert "new is taken" == told[0]
+    assert "the name of the new log must be at most 40 lower-case letters" in told[1]
+    assert "leads, at" in told[2]
 
 
 def test_a_leader_that_is_about_to_hand_over_applies_what_memory_asks_for() -> None:

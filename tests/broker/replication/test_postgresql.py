@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from processes.postgresql_server import postgresql
 from replicated.conformance import *  # noqa: F403 - the suite
-from replicated.conformance import DEADLINE, HOLDER, append, ask, fill, follow, keep_snapshot, take
+from replicated.conformance import DEADLINE, HOLDER, OTHER, append, ask, fill, follow, keep_snapshot, take
 
 from leveret.broker.replication import engine as protocol
 from leveret.broker.replication.chain import BATCHES, make_entry
@@ -102,6 +102,60 @@ async def test_logs_share_a_database(setup):
         await heard["one"].wait()
     await ask(followers[""], protocol.Read(0, 1))  # the server has sent by then what it had to send
     assert [False, True, False] == [each.is_set() for each in heard.values()]
+
+
+MOVE = protocol.Move(7, "orders", "other")
+ME = protocol.Report(protocol.Member("me", "", protocol.ORIGIN))
+
+
+async def test_a_move_makes_a_log_that_is_a_copy(setup):
+    """It has the snapshot and the entries, is free, and both logs have the record of the move; the old one goes on."""
+    engine = await setup.connect(log="old", segment_octets=100)
+    lease = await take(engine)
+    entries = await fill(engine, lease, 40)
+    kept = await keep_snapshot(engine, entries[30].position)
+    trimmed = await ask(engine, protocol.Trim(lease.epoch, HOLDER, 31))
+    assert trimmed.through
+
+    assert isinstance(await ask(engine, protocol.Release(1, HOLDER, 40, "", MOVE)), protocol.Renewed)
+
+    copy = await setup.connect(log="other")
+    for each in (engine, copy):
+        assert protocol.Known(kept) == await ask(each, protocol.FindSnapshot())
+        assert b"last" == (await ask(each, protocol.GetChunk(kept.id, 1))).data
+        found = await ask(each, protocol.Read(trimmed.through, 0))
+        assert (b"", 40, 40) == (found.lease.holder, found.lease.last, found.lease.settled)
+        assert (entries[trimmed.through],) == found.entries
+        moved = protocol.Moved(7, 1, "orders", "other", each is copy)
+        assert (moved,) == (await ask(each, ME)).moved
+        taken = await ask(each, protocol.Take(found.lease, HOLDER, "me", ""))
+        assert ((moved,), 2) == (taken.moved, taken.lease.epoch)
+        assert 41 == (await append(each, entries[-1].position, taken.lease, b"next")).index
+    assert isinstance(
+        await ask(engine, protocol.Release(2, HOLDER, 41, "", MOVE._replace(log="third"))), protocol.Renewed
+    )
+    assert ["other", "third"] == [each.log for each in (await ask(engine, ME)).moved]
+    third = await setup.connect(log="third")
+    assert [("third", 2, True)] == [
+        (each.log, each.epoch, each.is_here) for each in (await ask(third, ME)).moved
+    ]
+
+
+async def test_a_move_that_is_impossible_leaves_the_log_as_it_is(setup):
+    """The lease is given back all the same; nothing is moved where the schema exists, or another one leads."""
+    engine = await setup.connect(log="old")
+    await take(await setup.connect(log="other"))
+    lease = await take(engine)
+    await fill(engine, lease, 3)
+
+    assert isinstance(await ask(engine, protocol.Release(1, OTHER, 3, "", MOVE)), protocol.Refused)
+    assert isinstance(await ask(engine, protocol.Release(1, HOLDER, 3, "", MOVE)), protocol.Renewed)
+
+    found = await ask(engine, protocol.Read(0, 0))
+    assert (b"", 3) == (found.lease.holder, found.lease.last)
+    assert () == (await ask(engine, ME)).moved
+    assert 0 == (await ask(await setup.connect(log="other"), protocol.Read(0, 0))).lease.last
+    assert isinstance(await ask(engine, protocol.Release(1, HOLDER, 3, "", MOVE)), protocol.Refused)
 
 
 async def test_a_schema_that_is_there_needs_no_right_to_create_one(setup):
