@@ -224,14 +224,15 @@ class Follower:
         """Return the lines in the stream of a broker, with their tables, and their offsets as names of files."""
         found = self._spark.readStream.format("leveret").options(**self._options).load()
         offset = F.col("offset").cast("string")
-        return found.select("properties.type", F.col("body").alias("value"), offset.alias(FILE))
+        known = found.filter(F.col("properties.type").isin(*tables()))
+        return known.select("properties.type", F.col("body").alias("value"), offset.alias(FILE))
 
     def _keep_all(self, batch: DataFrame, number: int) -> None:
         """Store lines of all tables, also of those that no round has needed yet: the stream is read once."""
         batch.persist(StorageLevel.DISK_ONLY)
         for (name,) in batch.select("type").distinct().collect():
-            if table := tables().get(name):
-                self._keep(table, parsed(batch.filter(F.col("type") == name), table), number)
+            table = tables()[name]
+            self._keep(table, parsed(batch.filter(F.col("type") == name), table), number)
         batch.unpersist()
 
     def _check(self) -> None:
