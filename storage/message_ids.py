@@ -9,11 +9,12 @@ Ids that have expired are removed when the table would have to grow.
 A value is a time until which the id is known, or a number of *copies*: the messages in the queue that have it, and
 whether it is known as long as they are there.
 
-On disk the ids are a log: each row has those that one commit has changed, in the order of the rows' numbers, and the
-last change of an id counts. Rows with the *ends* of ids, which go with the ends of messages, have odd numbers: on a
-full disk they are written before the messages are deleted (`storage.store.environment`). Rows have the keys of a line
-of delayed messages that are all due at 0 (`storage.delayed`), in a table of their own, so that lines are deleted and
-swept in the same way; the row of the line itself has the key of the hash instead of a number of messages.
+On disk the ids are a copy of the table's buckets, and a log: each of its rows has the ids that one commit has changed,
+in the order of the rows' numbers, and the last change of an id counts. A start loads the buckets as they are, and only
+the log, which is short, id by id. Rows with the *ends* of ids, which go with the ends of messages, have odd numbers: on
+a full disk they are written before the messages are deleted (`storage.store.environment`). Rows have the keys of a line
+of delayed messages (`storage.delayed`), due at 0 (`COPIED`) or 1 (`LOGGED`), in a table of their own, so that lines are
+deleted and swept in the same way; the row of the line itself has the key of the hash instead of a number of messages.
 
 Pure: the queue's owner of the ids (`broker.queue.deduplication`) has the rows written.
 """
@@ -47,6 +48,9 @@ KNOWN_BIT = 2
 """The bit of a number of copies: the id is known as long as they are there."""
 _COPIES = PRESENT - (1 << 32)
 """Values above are numbers of copies."""
+COPIED, LOGGED = 0, 1
+"""The due times of rows: of buckets, and of changes."""
+_PART = Struct(">IIH")  # the first bucket of a row, the number of all buckets then, and of those in the row
 
 
 def fingerprint(key: int, text: bytes) -> bytes:
@@ -105,10 +109,10 @@ def pack_entry(mark: bytes, value: int) -> bytes:
     return mark + value.to_bytes(5, "big")
 
 
-def pack_ids(line: int, number: int, entries: bytes) -> tuple[bytes, bytes]:
-    """Return key and value of a row; the number is odd for ends."""
-    key = pack_key(line, (0, number))
-    return key, pack_row(key, b"", entries)
+def pack_ids(line: int, due: Due, content: bytes) -> tuple[bytes, bytes]:
+    """Return key and value of a row; its number is odd for ends."""
+    key = pack_key(line, due)
+    return key, pack_row(key, b"", content)
 
 
 def frees(key: bytes, value: bytes | None) -> bool:
@@ -116,10 +120,15 @@ def frees(key: bytes, value: bytes | None) -> bool:
     return is_line(key) if value is None else bool(key[-1] & 1) and not is_line(key)
 
 
-def unpack_ids(line: int, due: Due, row: bytes) -> dict[int, list[bytes]]:
-    """Return the ids of a row by value; raises DamagedError."""
+def unpack_ids(line: int, due: Due, row: bytes) -> bytes:
+    """Return the content of a row; raises DamagedError."""
+    return checked(pack_key(line, due), row, _WHAT)
+
+
+def by_value(entries: bytes) -> dict[int, list[bytes]]:
+    """Return the ids of entries by value."""
     found: dict[bytes, list[bytes]] = {}
-    for mark, value in _entries_of(checked(pack_key(line, due), row, _WHAT)):
+    for mark, value in _entries_of(entries):
         found.setdefault(value, []).append(mark)
     return {int.from_bytes(value, "big"): marks for value, marks in found.items()}
 
@@ -157,7 +166,7 @@ class Room:
 class KnownIds:
     """Fingerprints of ids with their values, which count in a `room`."""
 
-    __slots__ = ("_buckets", "_clean_at", "_earliest", "_mask", "_room", "_split_at", "count")
+    __slots__ = ("_buckets", "_clean_at", "_mask", "_room", "_split_at", "count", "earliest", "latest")
 
     def __init__(self, room: Room | None = None) -> None:
         self._room = room or Room()
@@ -172,8 +181,8 @@ class KnownIds:
         self._buckets = [b""]
         self._mask = 0
         """Of the bits that tell the buckets apart which are not split yet; the others have one bit more."""
-        self._earliest = PRESENT
-        """The least value that an id has had."""
+        self.earliest, self.latest = PRESENT, FREE
+        """The least and the largest value that an id has had."""
         self._split_at = 0
         """The next bucket to be split."""
         self._clean_at = 0
@@ -231,7 +240,7 @@ class KnownIds:
         there, buckets, rest = [], self._buckets, value.to_bytes(5, "big")
         mask, split_at, before, most = self._mask, self._split_at, self.count, self._most
         count, level = before, mask.bit_length()
-        self._earliest = min(self._earliest, value)
+        self._has_had(value)
         for mark, (bits,) in zip(marks, _bits_of(b"".join(marks)), strict=True):  # hot: in one loop
             number, told = bits & mask, level >> 3
             if number < split_at:
@@ -275,8 +284,12 @@ class KnownIds:
         if not new:
             self._drop(len(done))
         elif done:
-            self._earliest = min(self._earliest, new)
+            self._has_had(new)
         return done, others
+
+    def _has_had(self, value: int) -> None:
+        self.earliest = min(self.earliest, value)
+        self.latest = max(self.latest, value)
 
     def _drop(self, count: int) -> None:
         self.count -= count
@@ -286,7 +299,7 @@ class KnownIds:
         """Add an id, or change its value. Some of those that have expired `now` (epoch ms) are removed."""
         number, at, stop = self._place(mark)
         bucket = self._buckets[number]
-        self._earliest = min(self._earliest, value)
+        self._has_had(value)
         if at >= 0:
             self._buckets[number] = bucket[: stop - 5] + pack_entry(b"", value) + bucket[stop:]
             return
@@ -297,7 +310,7 @@ class KnownIds:
             self._make_room(now)
 
     def _make_room(self, now: int) -> None:
-        if lasts(self._earliest, now) or self.clean(now) < _FEW:
+        if lasts(self.earliest, now) or self.clean(now) < _FEW:
             self._split()
 
     def remove(self, mark: bytes) -> bool:
@@ -338,21 +351,30 @@ class KnownIds:
         if self._split_at == 1 << level:
             self._mask, self._split_at = self._mask << 1 | 1, 0
 
-    def part(self, at: int, most: int, now: int) -> tuple[bytes, int]:
-        """Return those of about `most` ids that last, from a bucket on, and the bucket after them.
+    def part(self, at: int, octets: int) -> tuple[bytes, int]:
+        """Return the buckets from one on that have so many bytes, at least that one, and the bucket after them.
 
-        That is -1 at the end. A caller that goes through all parts sees every id that stays there.
+        That is -1 at the end. A caller that goes through all parts sees every id that stays there: a split moves ids
+        behind all buckets.
         """
-        found: list[bytes] = []
-        seen = 0
-        while at < len(self._buckets):
-            if seen >= most:
-                return b"".join(found), at
-            entries = list(self._entries(at))
-            seen += len(entries) + 1
-            found += [pack_entry(*entry) for entry in entries if lasts(entry[1], now)]
-            at += 1
-        return b"".join(found), -1
+        stop, sizes = at, []
+        while stop < len(self._buckets) and (stop == at or octets >= len(self._buckets[stop])):
+            sizes.append(len(self._buckets[stop]))
+            octets -= sizes[-1]
+            stop += 1
+        head = _PART.pack(at, len(self._buckets), len(sizes)) + Struct(f">{len(sizes)}H").pack(*sizes)
+        return b"".join([head, *self._buckets[at:stop]]), -1 if stop == len(self._buckets) else stop
+
+    def load(self, part: bytes) -> None:
+        """Take over a part of a table that was as large as this one, or larger; parts come in their order."""
+        at, total, count = _PART.unpack_from(part)
+        while len(self._buckets) < total:
+            self._split()
+        start = _PART.size + 2 * count
+        for number, size in enumerate(Struct(f">{count}H").unpack_from(part, _PART.size), at):
+            before, self._buckets[number] = self._buckets[number], part[start : start + size]
+            start += size
+            self._drop((len(before) - size) // (ENTRY - self._told(number)))
 
     def entries(self) -> Iterator[tuple[bytes, int]]:
         """Yield all ids with their values."""

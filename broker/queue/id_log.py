@@ -1,23 +1,29 @@
 """The ids of stored messages of one queue: their table, and the log of its changes on disk.
 
 Every change goes into the commit that has the message, or its end: what is noted before a cut of the journal is one row
-of that batch. The log is rewritten, a part at each commit, once it has twice as many ids as the table. The row of its
-line has the key of the hash; a part of that stands for what the ids are and how long they are known, so that a start
-never takes ids for those of other settings.
+of that batch. Once the log has an eighth of the ids in the table, the buckets of that are copied, some at each commit;
+the log before the copy is deleted then. A bucket has all changes until it was copied, and the log all since the copy
+began: so a start that loads the buckets first, and then the log, has the last change of each id. The row of the line
+has the key of the hash; a part of that stands for what the ids are and how long they are known, so that a start never
+takes ids for those of other settings.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from struct import Struct
 
 from leveret.broker.queue.interfaces import DelayDisk
 from leveret.storage.damage import IDS
 from leveret.storage.delayed import Due, next_line, pack_count, pack_key, pack_line, unpack_count
 from leveret.storage.errors import DamagedError
 from leveret.storage.message_ids import (
+    COPIED,
     ENTRY,
     FREE,
+    LOGGED,
     TABLE,
     KnownIds,
     Room,
+    by_value,
     lasts,
     pack_entry,
     pack_ids,
@@ -25,13 +31,17 @@ from leveret.storage.message_ids import (
 )
 
 FEW_CHANGES = 4096
-"""Ids in the log, besides twice those in the table, from which it is rewritten."""
-PIECE = 512
-"""Ids that a commit rewrites at least."""
+"""Ids in the log, besides an eighth of those in the table, from which the table is copied."""
+LEAST_COPIED, MOST_COPIED = 8192, 1 << 20
+"""Bytes of buckets that a commit copies at least, and at most."""
+COPIED_EACH = 16
+"""Ids that a commit copies for each change: the log grows little meanwhile."""
 FEW_ROWS = 64
 """Old rows that a commit deletes."""
-ROW_IDS = 256
-"""Ids in a row: it takes one page at most, which is found on a full disk, too."""
+ROW = 256 * ENTRY
+"""Bytes of ids in a row: it takes one page at most, which is found on a full disk, too."""
+_START = (COPIED, 0)
+_COPY = Struct(">QQQQ")  # of the row of a copy: its first row, the one after it, earliest and latest value
 
 
 class IdLog:
@@ -62,11 +72,13 @@ class IdLog:
         self._first = self._next = 1
         """Numbers of the oldest row and of the next one, without the bit of ends."""
         self._logged = 0
-        """Number of ids in the rows since the last rewriting began."""
-        self._rewritten = -1
-        """The bucket up to which the table was rewritten; -1 while it is not being rewritten."""
+        """Number of ids in the log since the last copy began."""
+        self._copied = -1
+        """The bucket up to which the table was copied; -1 while it is not being copied."""
+        self._began = 0
+        """Number of the first row of the copy."""
         self._old = 0
-        """Number of the first row that is not to be deleted, because the rows before it were rewritten."""
+        """Number of the first row that is not to be deleted, because the rows before it were copied."""
 
     def put(self, mark: bytes, value: int, *, is_end: bool = False) -> None:
         """Change the value of an id, or remove it with `FREE`, by the next commit.
@@ -139,7 +151,7 @@ class IdLog:
             self._is_stored = False
         self._first = self._next = 1
         self._logged = self._old = 0
-        self._rewritten = -1
+        self._copied = -1
 
     def _write(self) -> None:
         changed, self._changed = self._changed, {}
@@ -157,34 +169,36 @@ class IdLog:
             changed.setdefault(mark, ended.pop(mark))
         for kind, values in ((1, ended), (0, changed)):  # an id that ended first may be known again
             entries = b"".join([pack_entry(*entry) for entry in values.items()])
-            self._put_rows(self._disk, entries, kind)
+            for at in range(0, len(entries), ROW):
+                self._put_row(self._disk, (LOGGED, 2 * self._next + kind), entries[at : at + ROW])
         self._logged += count
-        self._rewrite(self._disk, max(PIECE, 2 * count))
+        self._copy(self._disk, min(MOST_COPIED, max(LEAST_COPIED, COPIED_EACH * ENTRY * count)))
 
-    def _put_rows(self, disk: DelayDisk, entries: bytes, kind: int = 0) -> None:
-        put, size = disk.journal.put, ROW_IDS * ENTRY
-        if entries and not self._is_stored:
+    def _put_row(self, disk: DelayDisk, due: Due, content: bytes) -> None:
+        if not self._is_stored:
             self._is_stored = True
-            put(TABLE, pack_line(self.line), pack_count(self.line, self.key))
-        for at in range(0, len(entries), size):
-            put(TABLE, *pack_ids(self.line, 2 * self._next + kind, entries[at : at + size]))
-            self._next += 1
+            disk.journal.put(TABLE, pack_line(self.line), pack_count(self.line, self.key))
+        disk.journal.put(TABLE, *pack_ids(self.line, due, content))
+        self._next += 1
 
-    def _rewrite(self, disk: DelayDisk, most: int) -> None:
-        """Rewrite a part of the log if it is long: first the table is written again, then the rows before are deleted.
-
-        The oldest row goes first, so that of an id that is not known any more the last row is the last to go.
-        """
-        if self._rewritten >= 0:
-            entries, self._rewritten = self.known.part(self._rewritten, most, self._clock())
-            self._put_rows(disk, entries)
+    def _copy(self, disk: DelayDisk, octets: int) -> None:
+        """Copy some buckets if the log is long; then delete the rows that no start needs any more."""
+        if self._copied >= 0:
+            while octets > 0 and self._copied >= 0:
+                part, self._copied = self.known.part(self._copied, ROW)
+                self._put_row(disk, (COPIED, 2 * self._next), part)
+                octets -= len(part)
+            if self._copied < 0:
+                self._old = self._began
+                copy = _COPY.pack(self._began, self._next, self.known.earliest, self.known.latest)
+                self._put_row(disk, _START, copy)
         elif self._first < self._old:
             for number in range(self._first, min(self._first + FEW_ROWS, self._old)):
-                disk.journal.delete(TABLE, pack_key(self.line, (0, 2 * number)))
-                disk.journal.delete(TABLE, pack_key(self.line, (0, 2 * number + 1)))
+                for due in ((COPIED, 2 * number), (LOGGED, 2 * number), (LOGGED, 2 * number + 1)):
+                    disk.journal.delete(TABLE, pack_key(self.line, due))
                 self._first = number + 1
-        elif self._logged > 2 * self.known.count + FEW_CHANGES:
-            self._rewritten, self._old, self._logged = 0, self._next, self.known.count
+        elif self._logged > self.known.count // 8 + FEW_CHANGES:
+            self._copied, self._began, self._logged = 0, self._next, 0
 
     def recover(
         self,
@@ -207,23 +221,36 @@ class IdLog:
             self.start_anew()
             return FREE
         self.key = key
-        now, largest = self._clock(), FREE
+        now, known, first, after, self._first = self._clock(), self.known, 0, 0, 0
         for due, row in rows():
             number = due[1] // 2
-            self._first, self._next = self._first if self._logged else number, number + 1
             try:
-                for entry, marks in unpack_ids(line, due, row).items():
-                    self._logged += len(marks)
-                    if lasts(entry, now):
-                        for mark in self.known.add_all(marks, entry, now):
-                            self.known.put(mark, entry, now)
-                        largest = max(largest, entry)
-                    else:
-                        for mark in marks:
-                            self.known.remove(mark)
+                content = unpack_ids(line, due, row)
             except DamagedError:
                 self._note_damage()
-        return largest
+                content = b""
+            if due == _START:
+                if content:
+                    first, after, known.earliest, known.latest = _COPY.unpack(content)
+                continue
+            self._first = min(self._first or number, number)
+            self._next = max(self._next, number + 1)
+            if due[0] == LOGGED and number >= first:
+                self._replay(content, now)
+            elif first <= number < after and content:
+                known.load(content)
+        self._old = first
+        return known.latest
+
+    def _replay(self, entries: bytes, now: int) -> None:
+        for value, marks in by_value(entries).items():
+            self._logged += len(marks)
+            if lasts(value, now):
+                for mark in self.known.add_all(marks, value, now):
+                    self.known.put(mark, value, now)
+            else:
+                for mark in marks:
+                    self.known.remove(mark)
 
     def _note_damage(self) -> None:
         if self._disk is not None:

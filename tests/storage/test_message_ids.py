@@ -1,5 +1,7 @@
 """The table of known ids, and their rows."""
 
+from itertools import islice
+
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -7,11 +9,12 @@ from leveret.storage import message_ids
 from leveret.storage.errors import DamagedError
 from leveret.storage.message_ids import (
     FREE,
+    LOGGED,
     PRESENT,
     KnownIds,
     Room,
+    by_value,
     copies_of,
-    entries_of,
     fingerprint,
     frees,
     is_known,
@@ -68,11 +71,30 @@ def test_it_is_a_dict_whose_entries_expire(steps):
             mark = fingerprint(1, b"%d" % each)
             assert is_known(model.get(mark, FREE), now) is is_known(known.get(mark), now)
             assert known.has_any((b"x" * 10, mark)) is bool(known.get(mark))
-    found, at = dict[bytes, int](), 0
+    found = dict(known.entries())
+    assert {mark: value for mark, value in model.items() if is_known(value, now)}.items() <= found.items()
+    assert known.earliest <= min(found.values(), default=PRESENT)
+    assert known.latest >= max(found.values(), default=FREE)
+
+
+@pytest.mark.parametrize("most", [20, 4000])
+@pytest.mark.parametrize("count", [0, 1, 300, 20_000])
+def test_a_table_is_loaded_from_its_parts(count, most, monkeypatch):
+    """Its parts have all ids that stay, and were there before the first, though it grows while they are made."""
+    monkeypatch.setattr(message_ids, "BUCKET", 3)
+    marks = [fingerprint(1, b"%d" % number) for number in range(2 * count)]
+    known, room, at = KnownIds(), Room(), 0
+    known.add_all(marks[:count], PRESENT, NOW)
+    later = iter(marks[count:])
+    loaded = KnownIds(room)
     while at >= 0:
-        entries, at = known.part(at, 5, now)
-        found |= dict(entries_of(entries))
-    assert {mark: value for mark, value in model.items() if is_known(value, now)} == found
+        part, at = known.part(at, most)
+        loaded.load(part)
+        known.add_all([*islice(later, 20)], value_until(NOW), NOW)
+        known.remove(marks[count - 1]) if count else None
+    assert set(marks[: count - 1]) <= dict(loaded.entries()).keys() <= {*marks}
+    assert len(dict(loaded.entries())) == loaded.count == room.count
+    assert all(PRESENT == loaded.get(mark) for mark in marks[: count - 1])
 
 
 def test_it_grows_and_gives_room_back():
@@ -181,14 +203,14 @@ def test_a_queue_may_know_as_many_ids_as_there_is_room_for():
 def test_a_damaged_row_is_noticed_and_a_row_of_another_queue_too():
     """The checksum of a row covers its key: neither other bytes nor another line have its ids."""
     entries = pack_entry(fingerprint(1, b"a"), PRESENT)
-    key, row = pack_ids(7, 4, entries)
-    assert {PRESENT: [fingerprint(1, b"a")]} == unpack_ids(7, (0, 4), row)
+    key, row = pack_ids(7, (LOGGED, 4), entries)
+    assert {PRESENT: [fingerprint(1, b"a")]} == by_value(unpack_ids(7, (LOGGED, 4), row))
     for line, number, octets in ((8, 4, row), (7, 5, row), (7, 4, row[:-1] + b"x")):
         with pytest.raises(DamagedError):
-            unpack_ids(line, (0, number), octets)
+            unpack_ids(line, (LOGGED, number), octets)
     assert not frees(key, row)
     assert not frees(key, None)
-    assert frees(pack_ids(7, 5, entries)[0], row)
+    assert frees(pack_ids(7, (LOGGED, 5), entries)[0], row)
     assert frees(key[: message_ids.TABLE and 8], None)
 
 

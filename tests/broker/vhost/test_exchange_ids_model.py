@@ -26,7 +26,7 @@ class Once(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(id_log, "FEW_CHANGES", 4)
-        self.patch.setattr(id_log, "PIECE", 2)
+        self.patch.setattr(id_log, "LEAST_COPIED", 30)
         self.directory = Path(tempfile.mkdtemp(prefix="once-"))
         self.node = DiskNode(self.directory)
         self.bound: set[str] = set()

@@ -3,4 +3,4 @@
 from leveret.broker.queue import id_log
 
 _pack_ids = id_log.pack_ids
-id_log.pack_ids = lambda line, number, entries: _pack_ids(line + 1, number, entries)
+id_log.pack_ids = lambda line, due, content: _pack_ids(line + 1, due, content)
