@@ -40,7 +40,7 @@ from leveret.broker.errors import AMQPError, NotYet, ReplyCode, access_refused, 
 from leveret.broker.queue.consumer import Consumer, GetRecipient
 from leveret.broker.queue.id_source import MOST_HASHED
 from leveret.broker.queue.queue import Queue
-from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute, distribute_all, is_stored_by
+from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute, distribute_all
 from leveret.broker.vhost.delay_line import DelayLine
 from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, is_reply_address
 from leveret.broker.vhost.exchange_ids import ExchangeIds
@@ -425,7 +425,9 @@ class Channel:
             return None
         ids = self.vhost.once.get(route.exchange.name)  # type: ignore[union-attr] # it has one
         mark = None if ids is None else ids.mark_of(message)
-        if self.tx is not None or ids is None or mark is None or ids.answers(mark, is_stored=True):
+        if self.tx is not None or ids is None or mark is None:
+            return None
+        if ids.answers(mark, is_stored=ids.stores(queues, persistent=persistent, awaits=awaits)):
             return None
         copy = Persistent(message.address, message.content, message.channel_id, None, 0, 0)
         files = BodyFiles(disk, (copy,), self.outbox.turn, waits=not awaits)
@@ -496,8 +498,7 @@ class Channel:
         mark = None if ids is None else ids.mark_of(message)
         if ids is None or mark is None:
             return False
-        awaits = self.confirms is not None
-        is_stored = self.vhost.disk is not None and is_stored_by(queues, persistent=persistent, awaits=awaits)
+        is_stored = ids.stores(queues, persistent=persistent, awaits=self.confirms is not None)
         return ids.answers(mark, is_stored=is_stored)
 
     def _tap(
@@ -565,7 +566,7 @@ class Channel:
             before = _repeated(queues) if mandatory else 0
             copies = distribute(self.outbox.turn, queues, message, self.confirms, persistent=persistent)
             if ids is not None and mark is not None:
-                ids.taken(mark, copies, is_saved=is_stored_by(queues, persistent=persistent))
+                ids.taken(mark, copies, queues, persistent=persistent)
             if mandatory and copies.is_finished and _repeated(queues) - before == len(queues):
                 self._return(message, "DUPLICATE")
             return copies

@@ -74,13 +74,13 @@ class Copies:
     __slots__ = (
         "_awaits",
         "_nacks",
-        "_promise",
         "_promised",
         "_saved",
         "is_finished",
         "is_taken",
         "message",
         "on_refused",
+        "promise",
     )
 
     def __init__(
@@ -100,7 +100,7 @@ class Copies:
         on_safe: Callable[[bool], object] | None = None,
         blob_threshold: int = 0,  # bytes from which a body is written to a file of its own
     ) -> None:
-        self._promise = promise
+        self.promise = promise
         self._promised: Promised | None = None  # the copy of queues that confirm on consumer acks
         self._saved: Persistent | None = None  # the copy of durable queues, if they store it
         self._awaits = awaits and promise is not None
@@ -127,11 +127,6 @@ class Copies:
         return self._saved is not None
 
     @property
-    def awaited(self) -> Promise | None:
-        """The promise to its publisher if consumers answer that."""
-        return None if self._promised is None else self._promise
-
-    @property
     def stays(self) -> bool:
         """True if the original has to stay where it is until `on_safe` is called."""
         return isinstance(self._saved, Moved)
@@ -143,9 +138,9 @@ class Copies:
         if self._awaits and queue.awaits_consumers:
             if self._promised is None:
                 message = self.message
-                self._promised = Promised(message.address, message.content, message.channel_id, self._promise)  # type: ignore[arg-type] # it awaits
+                self._promised = Promised(message.address, message.content, message.channel_id, self.promise)  # type: ignore[arg-type] # it awaits
             is_taken = queue.put(self._promised, is_new=is_new)
-            self._promise.open += 1  # type: ignore[union-attr] # the same
+            self.promise.open += 1  # type: ignore[union-attr] # the same
         else:
             is_taken = queue.put(self.message, is_new=is_new)
             saved = self._saved
@@ -166,13 +161,13 @@ class Copies:
         self.is_taken = False
         if self.on_refused is not None:
             self.on_refused()
-        if self._promise is not None and self._nacks:
-            self._promise.refused()
+        if self.promise is not None and self._nacks:
+            self.promise.refused()
 
     def finish(self) -> None:
         """Stop counting as a copy: every queue has the message, or never gets it."""
         self.is_finished = True
-        saved, promise = self._saved, self._promise
+        saved, promise = self._saved, self.promise
         if saved is not None:
             saved.copies -= 1
             saved.accepted()

@@ -4,7 +4,9 @@ Theory. An exchange with `x-deduplicate` keeps ids as a queue does (`broker.queu
 publish, and does not follow what becomes of the messages. It is asked before a message goes to any queue; a repeat
 goes to none. The first one is known once all its queues have it: one that a queue refuses, or that has no queue, leaves
 no id. No commit begins between the first queue's run and the last one's (`Turn.is_split`), nor before the run of this:
-so an id is on disk if and only if all copies of its message, or their ends, are. A publish whose body gets a file of
+so an id is on disk if and only if all copies of its message, or their ends, are. If the publisher waits for consumers
+of one queue, a kill loses the copy there: the id is in memory until they ack, though other queues have written theirs,
+and these get the repeat again unless they know the id themselves. A publish whose body gets a file of
 its own waits for that before it goes to any queue (`Channel.publish`), as those of transactions do.
 
 Only publishes to the exchange itself count: not what it gets by bindings, as an alternate or dead letter exchange.
@@ -68,7 +70,7 @@ class ExchangeIds(Deduplication):
     ) -> bool:
         """Return whether a message for these queues is a repeat; its channel's `confirms` have just numbered it."""
         content = message.address, message.content, message.channel_id
-        if is_stored_by(queues, persistent=persistent, awaits=confirms is not None):
+        if self.stores(queues, persistent=persistent, awaits=confirms is not None):
             message = Persistent(*content, confirms, 0 if confirms is None else confirms.seq_no, 1)
         elif confirms is not None:
             message = Promised(*content, Promise(confirms, confirms.seq_no, 1))
@@ -78,6 +80,11 @@ class ExchangeIds(Deduplication):
             confirms.hold(confirms.seq_no)
         return True
 
+    def stores(self, queues: Sequence[Queue], *, persistent: bool, awaits: bool) -> bool:
+        """Return whether a commit has all copies of a message; `awaits`: its publisher waits for a confirm."""
+        waits = awaits and any(queue.awaits_consumers for queue in queues)
+        return self._disk is not None and not waits and is_stored_by(queues, persistent=persistent)
+
     def is_repeat(self, mark: bytes, message: Message) -> bool:
         """Return whether a message is a repeat, of which no queue has a copy; see `Deduplication.is_repeat`."""
         if not super().is_repeat(mark, message):
@@ -86,15 +93,19 @@ class ExchangeIds(Deduplication):
             message.copies = message.open_copies = 1
         return True
 
-    def taken(self, mark: bytes, copies: Copies, *, is_saved: bool) -> None:
-        """Know the id of a message that its queues have taken, or are taking; `is_saved`: a stop writes it."""
+    def taken(self, mark: bytes, copies: Copies, queues: Sequence[Queue], *, persistent: bool) -> None:
+        """Know the id of a message that its queues have taken, or are taking."""
         if not copies.is_taken:
             return
-        self.take(mark, copies.message)
+        message, promise = copies.message, copies.promise
+        if promise is not None and any(queue.awaits_consumers for queue in queues):
+            message = Message(message.address, message.content, message.channel_id)
+        else:
+            promise = None
+        self.take(mark, message)
         copies.on_refused = partial(self.free, mark)
-        promise = copies.awaited
         if promise is not None and promise.publisher is not None:
-            self._await(mark, promise).is_saved = is_saved
+            self._await(mark, promise).is_saved = is_stored_by(queues, persistent=persistent)
 
     def take(self, mark: bytes, message: Message) -> None:
         """Know the id of a message, which is noted with it."""

@@ -679,7 +679,7 @@ class TestDisk:
     def test_the_rows_are_rewritten_and_lose_nothing(self, disk_node, monkeypatch):
         """As those of queues."""
         monkeypatch.setattr(id_log, "FEW_CHANGES", 8)
-        monkeypatch.setattr(id_log, "PIECE", 4)
+        monkeypatch.setattr(id_log, "LEAST_COPIED", 60)
         client = ready(disk_node)
         for number in range(100):
             publish(client, str(number))
@@ -696,6 +696,36 @@ class TestDisk:
         for number in range(100):
             publish(client, str(number))
         assert before == count(again)
+        again.disk.close()
+
+    @pytest.mark.parametrize("is_acked", [False, True])
+    @pytest.mark.parametrize("is_wide", [False, True])
+    def test_a_kill_before_an_ack_frees_the_id_of_all_queues(self, disk_node, monkeypatch, is_acked, is_wide):
+        """The queue whose consumers confirm has lost the message; the others get it twice, but for ids of their own."""
+        monkeypatch.setattr("leveret.broker.vhost.copies.AT_ONCE", 0 if is_wide else 99)
+        client = ready(disk_node, confirms=True)
+        do(client, queue_declare("own", durable=True, arguments=ONCE))
+        do(client, make(Queue.Bind, 0, "own", "e", "", False, {}))
+        bind_acked(client)
+        for _ in range(2):
+            publish(client)
+            settle(disk_node)
+            disk_node.commit()
+        assert [] == acks(client)
+        assert 1 == repeated(disk_node)
+        if is_acked:
+            do(Client(disk_node), make(Basic.Get, 0, "c", True))
+            disk_node.commit()
+            assert acks(client)
+        again = disk_node.killed()
+        assert [1, 1, 0] == [count(again, name) for name in ("q", "own", "c")]
+        client = Client(again)
+        client.send(Confirm.Select())
+        publish(client)
+        settle(again)
+        again.commit()
+        assert is_acked is bool(acks(client))
+        assert ([1, 1, 0] if is_acked else [2, 1, 1]) == [count(again, name) for name in ("q", "own", "c")]
         again.disk.close()
 
     @pytest.mark.parametrize(("durable", "mode"), [(True, 2), (True, 1), (False, 2)])
