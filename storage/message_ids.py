@@ -23,10 +23,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from struct import Struct
 
-from leveret.storage.delayed import Due, checked, is_line, pack_key, pack_row
+from leveret.storage.delayed import Due, is_line, pack_key, pack_row
 
 TABLE = "ids"
-_WHAT = "row of ids"
 _PRINT = 10
 ENTRY = 15
 BUCKET = 48
@@ -120,23 +119,12 @@ def frees(key: bytes, value: bytes | None) -> bool:
     return is_line(key) if value is None else bool(key[-1] & 1) and not is_line(key)
 
 
-def unpack_ids(line: int, due: Due, row: bytes) -> bytes:
-    """Return the content of a row; raises DamagedError."""
-    return checked(pack_key(line, due), row, _WHAT)
-
-
 def by_value(entries: bytes) -> dict[int, list[bytes]]:
     """Return the ids of entries by value."""
     found: dict[bytes, list[bytes]] = {}
     for mark, value in _entries_of(entries):
         found.setdefault(value, []).append(mark)
     return {int.from_bytes(value, "big"): marks for value, marks in found.items()}
-
-
-def entries_of(entries: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield ids with their values."""
-    for at in range(0, len(entries), ENTRY):
-        yield entries[at : at + _PRINT], int.from_bytes(entries[at + _PRINT : at + ENTRY], "big")
 
 
 _bits_of = Struct("<I6x").iter_unpack
@@ -215,8 +203,9 @@ class KnownIds:
         """Yield the ids of a bucket with their values."""
         told, bucket = self._told(number), self._buckets[number]
         start, width = number.to_bytes(4, "little")[:told], ENTRY - told
-        for at in range(0, len(bucket), width):
-            yield from entries_of(start + bucket[at : at + width])
+        entries = b"".join([start + bucket[at : at + width] for at in range(0, len(bucket), width)])
+        for mark, value in _entries_of(entries):
+            yield mark, int.from_bytes(value, "big")
 
     def get(self, mark: bytes) -> int:
         """Return the value of an id; `FREE` if it is not there."""

@@ -13,7 +13,7 @@ from struct import Struct
 
 from leveret.broker.queue.interfaces import DelayDisk
 from leveret.storage.damage import IDS
-from leveret.storage.delayed import Due, next_line, pack_count, pack_key, pack_line, unpack_count
+from leveret.storage.delayed import Due, checked, next_line, pack_count, pack_key, pack_line, unpack_count
 from leveret.storage.errors import DamagedError
 from leveret.storage.message_ids import (
     COPIED,
@@ -27,7 +27,6 @@ from leveret.storage.message_ids import (
     lasts,
     pack_entry,
     pack_ids,
-    unpack_ids,
 )
 
 FEW_CHANGES = 4096
@@ -225,7 +224,7 @@ class IdLog:
         for due, row in rows():
             number = due[1] // 2
             try:
-                content = unpack_ids(line, due, row)
+                content = checked(pack_key(line, due), row, "row of ids")
             except DamagedError:
                 self._note_damage()
                 content = b""

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from leveret.storage import message_ids
+from leveret.storage.delayed import checked, pack_key
 from leveret.storage.errors import DamagedError
 from leveret.storage.message_ids import (
     FREE,
@@ -23,7 +24,6 @@ from leveret.storage.message_ids import (
     pack_entry,
     pack_ids,
     time_of,
-    unpack_ids,
     value_until,
 )
 
@@ -204,10 +204,10 @@ def test_a_damaged_row_is_noticed_and_a_row_of_another_queue_too():
     """The checksum of a row covers its key: neither other bytes nor another line have its ids."""
     entries = pack_entry(fingerprint(1, b"a"), PRESENT)
     key, row = pack_ids(7, (LOGGED, 4), entries)
-    assert {PRESENT: [fingerprint(1, b"a")]} == by_value(unpack_ids(7, (LOGGED, 4), row))
+    assert {PRESENT: [fingerprint(1, b"a")]} == by_value(checked(key, row))
     for line, number, octets in ((8, 4, row), (7, 5, row), (7, 4, row[:-1] + b"x")):
         with pytest.raises(DamagedError):
-            unpack_ids(line, (LOGGED, number), octets)
+            checked(pack_key(line, (LOGGED, number)), octets)
     assert not frees(key, row)
     assert not frees(key, None)
     assert frees(pack_ids(7, (LOGGED, 5), entries)[0], row)
