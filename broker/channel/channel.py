@@ -38,7 +38,7 @@ from leveret.broker.counters.sampling import ConfirmTimes
 from leveret.broker.counters.totals import ChannelCounts
 from leveret.broker.errors import AMQPError, NotYet, ReplyCode, access_refused, precondition_failed, resource
 from leveret.broker.queue.consumer import Consumer, GetRecipient
-from leveret.broker.queue.id_source import MOST_HASHED
+from leveret.broker.queue.deduplication import MOST_HASHED
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute, distribute_all
 from leveret.broker.vhost.delay_line import DelayLine

@@ -49,7 +49,6 @@ class IdLog:
     def __init__(self, qid: int, disk: DelayDisk | None, clock: Callable[[], int], room: Room) -> None:
         self._disk = disk
         self._clock = clock
-        self._room = room
         self.known = KnownIds(room)
         """The ids that are on disk after the next commit."""
         self.key = 0

@@ -14,7 +14,7 @@ from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queu
 from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import build
 from leveret.broker.amqp.tables import Table
-from leveret.broker.queue import id_log, id_source
+from leveret.broker.queue import deduplication, id_log
 from leveret.broker.server.shutdown import ShutdownFlush
 from leveret.broker.vhost.copies import distribute
 from leveret.storage.message import Message
@@ -150,7 +150,7 @@ class TestIds:
         """The publisher learns the limit; what was in a queue before is taken without an id."""
         client = ready(node, once("body", "running"))
         ready(node, {**TO_Q, "x-message-ttl": ("signedint", 10)}, "other")
-        body = bytes(id_source.MOST_HASHED)
+        body = bytes(deduplication.MOST_HASHED)
         for _ in range(2):
             client.publish("q", body)
             client.publish("other", body + b"1")
