@@ -230,9 +230,7 @@ def _following(cursor: Any, line: int, start: Due) -> Start:
                 break
             _, when, number = unpack_key(key)
             due = when, number
-            if when >> shift << shift > stop[0] or (
-                due >= stop and not level
-            ):  # as are all others of this level
+            if when >> shift << shift > stop[0] or (due >= stop and not level):  # as are all others of it
                 break
             if start <= due < stop:
                 found.append(due)
@@ -329,9 +327,7 @@ class Window:
         self._rows: dict[Due, bytes] = {}
         self._heap: list[Due] = []  # their places; discarded ones may be among them, but not the first
         self.octets = 0  # bytes that the rows take
-        self._next: Start | None = (
-            None  # the horizon, all messages due before it are here; None: all messages are
-        )
+        self._next: Start | None = None  # the horizon: all messages due before it are here; None: all are
         self._latest: Due = (0, 0)
         """The last of the messages taken so far, by its due time: no earlier one that is on disk only can be
         distinguished from one that was taken."""

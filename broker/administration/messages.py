@@ -372,11 +372,11 @@ class _Look:
 
     def steps(self) -> Steps[Found]:
         found: list[MessageView] = []
-        looks = {
+        looks: Mapping[str, Callable[[], Steps[list[MessageView]]]] = {
             "ready": self._ready,
             "unacked": self._unacked,
             "held": self._held,
-            "delayed": self._delayed,
+            "delayed": partial(self._due, "delayed", self._vhost.delay_lines()),
         }
         begin = 0 if self._before is None else STATES.index(self._before.state)
         for state in STATES[begin:]:
@@ -500,9 +500,6 @@ class _Look:
                     found.append(self._shown(peeked, state="held", due=due[0]))
             yield None
         return found
-
-    def _delayed(self) -> Steps[list[MessageView]]:
-        return self._due("delayed", self._vhost.delay_lines())
 
     def _due(self, state: Literal["held", "delayed"], lines: Iterable[DueLine]) -> Steps[list[MessageView]]:
         found = yield from self._find_due([line for line in lines if line.count])

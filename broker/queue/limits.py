@@ -68,8 +68,7 @@ class QueueLimits:
         # unacked messages on their way to the dead letter exchange
         self.dead_letters = DeadLetterLine(queue, parent)
         self.retention: Retention | None = None  # takes the acks if the queue retains acked messages
-        # takes publishes whose time has not come, once the queue may hold messages
-        self.hold: Hold | None = None
+        self.hold: Hold | None = None  # takes publishes whose time has not come, once the queue may hold them
         self.retries: Retries | None = None  # holds back requeued messages, once the queue delays retries
         self.ids: Deduplication | None = None  # drops repeats, once the queue takes each message once
         self._retained_before: BackingQueue | None = None  # that of the retention that was ended last
@@ -372,9 +371,7 @@ class QueueLimits:
     def holds_back(self, seq_ids: Collection[int], *, failed: bool) -> bool:
         """Have requeued messages wait for their next delivery; return whether they do."""
         backoff = self.settings.retry
-        if (
-            backoff is None or max(seq_ids) >> 64
-        ):  # after 65,536 starts those of priority queues fit into no key
+        if backoff is None or max(seq_ids) >> 64:  # after 65,536 starts ids with a priority fit into no key
             return False
         delays = [
             backoff.delay(self.deliveries.count(seq_id) & FAILURES, failed=failed, seq_id=seq_id)
