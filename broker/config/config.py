@@ -165,6 +165,12 @@ def from_mapping(values: Mapping[str, object], problems: list[str]) -> Iterator[
             problems.append(f"config: {key} must be text, a number, a bool or a path")
 
 
+_NOT_KEYS: Final = frozenset(
+    ("LEVERET_CONFIG_FILE", "LEVERET_CTL_DATA_DIR", "LEVERET_RANDOM_PASSWORD", "LEVERET_RELEASED_AT")
+)
+"""Variables that others read; the last one is of a node of a cluster that begins again."""
+
+
 def environment_name(key: str) -> str:
     """Return the variable for a key: ``confirm.mode`` is ``LEVERET_CONFIRM_MODE``."""
     return "LEVERET_" + key.upper().replace(".", "_")
@@ -179,7 +185,7 @@ def from_environment(environ: Mapping[str, str], warnings: list[str]) -> Iterato
         elif variable.startswith(("LEVERET_LISTENERS_TCP_", "LEVERET_LISTENERS_SSL_")):
             kind, _, name = variable.removeprefix("LEVERET_LISTENERS_").lower().partition("_")
             yield Setting(f"listeners.{kind}.{name}", environ[variable], variable)
-        elif variable not in {"LEVERET_CONFIG_FILE", "LEVERET_CTL_DATA_DIR", "LEVERET_RANDOM_PASSWORD"}:
+        elif variable not in _NOT_KEYS:
             # Not an error: a container platform sets such names for a service called leveret.
             warnings.append(f"environment variable {variable} does not match any configuration key; ignored")
 

@@ -28,7 +28,7 @@ from replicated.numbered import Publisher
 from samples.certificates import Authority, client_context
 
 from leveret.broker.cli import replicated
-from leveret.broker.config.config import Config
+from leveret.broker.config.config import Config, load
 from leveret.broker.config.sections import ReplicationConfig
 from leveret.broker.replication.engine import FREE
 from leveret.broker.replication.node_driver import boot_time
@@ -252,6 +252,7 @@ async def test_a_node_that_has_handed_over_leaves_the_lease_to_others(tmp_path: 
     """For a while, also as a new image of its program, which has begun again before another one has seen it."""
     config = Config(data_dir=tmp_path, replication=ReplicationConfig(engine_url="postgresql:///none"))
     monkeypatch.setenv(replicated.RELEASED_AT, str(boot_time()))
+    assert not load(environ={replicated.RELEASED_AT: "1.0"}).warnings
     (again, _), later = await replicated._make_driver(config), boot_time()
     try:
         candidate = again.node.candidate
