@@ -24,6 +24,19 @@ def test_timers_are_called_when_they_are_due_and_not_before() -> None:
     assert calls == ["early", "early too", "late"]
 
 
+def test_a_timer_gives_way_to_a_sooner_one_only() -> None:
+    """A pending timer stays unless another time is sooner; one that was called is replaced."""
+    timers, calls = Timers(), list[str]()
+    first = timers.sooner(None, 30, lambda: calls.append("first"))
+    assert first is timers.sooner(first, 40, list)
+    second = timers.sooner(first, 20, lambda: calls.append("second"))
+
+    assert timers.run(30) is None
+    assert calls == ["second"]
+    assert second is not timers.sooner(second, 50, list)
+    assert timers.run(40) == 50
+
+
 def test_the_driver_is_notified_of_sooner_timers() -> None:
     """The driver is notified only of a time before all others."""
     calls: list[int] = []
