@@ -26,6 +26,8 @@ unpack_method = Struct(">BHII").unpack_from  # type, channel, payload size, clas
 unpack_header = Struct(">BHIIQH").unpack_from
 """Type, channel, payload size, class and weight as one number, body size, first property flags."""
 unpack_ack = Struct(">QBB").unpack_from  # delivery tag, multiple, frame end
+unpack_acks = Struct(">11sQH").iter_unpack
+"""Of each ack what is before its tag, the tag, `multiple` and the frame end as one number."""
 pack_tag = Struct(">Q").pack
 _pack_frame = Struct(">BHI").pack
 _pack_ack = Struct(">BHIHHQBB").pack

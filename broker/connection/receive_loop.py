@@ -36,6 +36,7 @@ from leveret.broker.amqp.fastpath import (
     TYPE_METHOD,
     content_frames,
     unpack_ack,
+    unpack_acks,
     unpack_frame,
     unpack_header,
     unpack_method,
@@ -102,6 +103,7 @@ its channel (-1 in that case), its body size, what it requires, whether that is 
 persistent."""
 _NO_CONTENT: _Content = (_NEVER, 0, -1, 0, None, False, False)
 _ACK_OCTETS = 13 + FRAME_OVERHEAD  # size in bytes of the frame of an ack
+_SINGLE = FRAME_END  # the end of such a frame that is not `multiple`, as a number of two bytes
 STALL_OCTETS = 1024 * 1024  # content sent in answer to one read, after which reading pauses
 BODY_LIMIT = 536870912  # no configuration allows a larger body
 
@@ -550,9 +552,9 @@ class ReceiveLoop:
                                 # acks of the same channel that follow differ in their tags only
                                 ack = data[end - _ACK_OCTETS : end - 10]
                                 pop, settle = acking.unacked.pop, acked.acks.append
-                                while startswith(ack, at) and size - at >= _ACK_OCTETS:
-                                    tag, multiple, last = unpack_ack(data, at + 11)
-                                    if multiple or last != FRAME_END:
+                                stop = size - (size - at) % _ACK_OCTETS
+                                for same, tag, single in unpack_acks(memoryview(data)[at:stop]):
+                                    if single != _SINGLE or same != ack:
                                         break
                                     at += _ACK_OCTETS
                                     record = pop(tag, None)

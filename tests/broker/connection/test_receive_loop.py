@@ -1046,3 +1046,18 @@ def test_acks_in_a_row_count_for_their_consumers():
     session.feed([b"".join(acks[3:])])
 
     assert "unknown delivery tag 3" in session.ordered[1][-1]
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["whole", "damaged"])
+def test_an_ack_after_single_ones_may_be_for_many(damaged):
+    """An ack for several messages, or one with a wrong frame end, is none of the single acks before it."""
+    session = Session(whole)
+    client = session.client
+    client.send(make(Basic.Consume, 0, "q1", "tag", False, False, False, False, {}))
+    session.feed([publish_frames("q1", b"body") * 5])
+    channel = client.connection.channels[1]
+    acks = [encode_method(1, Basic.Ack(tag, tag == 4)) for tag in (1, 2, 4)]
+    session.feed([b"".join(acks)[:-1] + (b"\x00" if damaged else b"\xce")])
+
+    expected = (2, "closed") if damaged else (4, "open")
+    assert expected == (channel.acked, client.connection.state)
