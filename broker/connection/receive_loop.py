@@ -945,7 +945,7 @@ class ReceiveLoop:
         return True
 
     def _inspect(self, payload: bytes) -> PropertyDemands | None:
-        demands = inspect(payload)
+        demands = inspect(payload, self.user.name)
         octets = payload[12:]
         if len(octets) <= _DEMANDS_OCTETS:
             if len(self._demands) >= _DEMANDS_LIMIT:

@@ -201,7 +201,10 @@ class AwaitedRoute(Route):
 
 
 class PropertyDemands:
-    """The requirements of a property list: copies for CC and BCC, checks, a reply address."""
+    """The requirements of a property list: copies for CC and BCC, checks, a reply address.
+
+    A user id that is the publisher's `user` requires nothing.
+    """
 
     __slots__ = (
         "_invalid",
@@ -215,10 +218,10 @@ class PropertyDemands:
         "user_id",
     )
 
-    def __init__(self, properties: Properties) -> None:
+    def __init__(self, properties: Properties, user: str | None = None) -> None:
         self.headers: Table = properties.headers or {}
         self.persistent = properties.delivery_mode == PERSISTENT_MODE
-        self.user_id = properties.user_id
+        self.user_id = None if properties.user_id == user else properties.user_id
         self.reply_to = properties.reply_to == REPLY_TO
         self.extra_keys: tuple[str, ...] = ()
         self.has_bcc = "BCC" in self.headers
@@ -282,8 +285,8 @@ PERSISTENT_REQUEST = PropertyDemands(Properties(build(0, reply_to=REPLY_TO, deli
 """Shared by all requests to be answered by direct reply-to that require nothing else."""
 
 
-def inspect(payload: bytes) -> PropertyDemands | None:
-    """Check the property list of a content header; None if the properties require nothing of the broker.
+def inspect(payload: bytes, user: str | None = None) -> PropertyDemands | None:
+    """Check the property list of a content header of a `user`; None if the properties require nothing of the broker.
 
     Raises AMQPError 541 (as RabbitMQ, whose decoder crashes) for a list that no consumer could decode, 406 for headers
     with too many levels or values.
@@ -291,7 +294,7 @@ def inspect(payload: bytes) -> PropertyDemands | None:
     try:
         present = flags(payload)
         if present & ASKS_SOMETHING & ~FLAG_REPLY_TO:
-            return PropertyDemands(Properties(payload))
+            return PropertyDemands(Properties(payload), user)
         properties = checked(payload)
         is_persistent = properties.delivery_mode == PERSISTENT_MODE
         is_request = properties.reply_to == REPLY_TO

@@ -123,7 +123,7 @@ def test_copies_are_for_keys_that_are_texts():
 
 
 def test_a_user_id_is_that_of_the_user():
-    """Another user's id is 406 unless the user may impersonate; it is checked before everything else."""
+    """Another user's id is 406 unless the user may impersonate, checked before everything else; an own one is plain."""
     demands = inspect(build(0, user_id="other", expiration="soon"))
     assert demands is not None
 
@@ -131,6 +131,9 @@ def test_a_user_id_is_that_of_the_user():
         demands.validate("me", impersonator=False)
     with pytest.raises(AMQPError, match="invalid expiration 'soon'"):
         demands.validate("me", impersonator=True)
+    own = inspect(build(0, user_id="me", delivery_mode=2), "me")
+    assert own is not None
+    assert (True, True) == (own.plain_route, own.persistent)
 
 
 def test_properties_that_nobody_could_read():
