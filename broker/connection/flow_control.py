@@ -66,13 +66,33 @@ class FlowControl:
         self._is_behind = False  # True while it waits for the disk with an unprocessed part of a read
 
     def after_read(self, size: int) -> None:
-        """Pause reading if the connection has to wait after a read of that many bytes."""
-        connection = self._driver.connection
+        """Pause reading if the connection has to wait after a read of that many bytes.
+
+        Briefly, if its latest publishes go to a queue with a backlog that is being drained.
+        """
+        loop, driver = self._loop, self._driver
+        connection = driver.connection
         if connection.stalled:
-            self._driver.pause_reading()
+            driver.pause_reading()
             self._wait()
-        elif connection.published:
-            self._pace(size)
+            return
+        if not connection.published:
+            return
+        if self._node.wait_for_disk(self.disk_caught_up, is_light=0 < size <= LIGHT_OCTETS):
+            self._waits_for_disk()
+            driver.pause_reading()
+            return
+        now = loop.now()
+        if connection.pace is not None and self._exceeds(connection.pace, now):
+            return
+        queue = congested(connection.published_to, now)
+        if queue is not None and (queue.is_behind or not connection.consumes):
+            connection.paused_at = queue.publishers_paused_at = now
+            loop.context.totals.pauses_queue += 1
+            pause = Pause(queue, driver, connection.message_size)
+            loop.call_later(PAUSE_SECONDS, lambda: pause.expire(loop.now()))
+        elif size == driver.read_limit:
+            driver.read_limit = min(2 * size, self._largest_read)
 
     def after_rest(self) -> None:
         """Resume reading after the rest of a read was processed, unless the connection has to wait again."""
@@ -81,8 +101,7 @@ class FlowControl:
             self._wait()
             return
         self._driver.resume_reading()
-        if connection.published:
-            self._pace(0)
+        self.after_read(0)
 
     def disk_caught_up(self) -> None:
         """Resume after a wait for the disk."""
@@ -108,26 +127,6 @@ class FlowControl:
     def _waits_for_disk(self) -> None:
         self._loop.context.totals.pauses_disk += 1
         self._driver.connection.paused_at = float("inf")
-
-    def _pace(self, size: int) -> None:
-        """Pause briefly if the latest publishes go to a queue with a backlog that is being drained."""
-        loop, driver = self._loop, self._driver
-        if self._node.wait_for_disk(self.disk_caught_up, is_light=0 < size <= LIGHT_OCTETS):
-            self._waits_for_disk()
-            driver.pause_reading()
-            return
-        connection = driver.connection
-        now = loop.now()
-        if connection.pace is not None and self._exceeds(connection.pace, now):
-            return
-        queue = congested(connection.published_to, now)
-        if queue is not None and (queue.is_behind or not connection.consumes):
-            connection.paused_at = queue.publishers_paused_at = now
-            loop.context.totals.pauses_queue += 1
-            pause = Pause(queue, driver, connection.message_size)
-            loop.call_later(PAUSE_SECONDS, lambda: pause.expire(loop.now()))
-        elif size == driver.read_limit:
-            driver.read_limit = min(2 * size, self._largest_read)
 
     # -- publish limits -----------------------------------------------------------------------------------------------
 

@@ -363,7 +363,9 @@ class SocketDriver(asyncio.BufferedProtocol):
             if outbox.transport_full and not self._is_output_full and self.unsent > OUTPUT_LIMIT:
                 self._is_output_full = True
                 self.pause_reading()
-        outbox.drained()
+        outbox.pending = 0
+        if outbox.full:
+            outbox.drained()
 
     def close(self, delay: float = 0.0) -> None:
         """Stop reading, write what is queued, and close the socket after `delay` seconds."""

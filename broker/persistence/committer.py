@@ -193,13 +193,13 @@ class Committer:
             self._set_timer()
             self.is_held = False
             self._host.backlog_cleared()  # of publishers over another limit, each finds out at its next read
-        elif not (is_alone and self._cut_for_one()):
+        elif not (is_alone and self._journal.urgent and self._cut_for_one()):
             self._set_timer()
 
     def _cut_for_one(self) -> bool:
         """Start a commit in this step if the only active client waits for a small one; returns whether it began."""
         journal = self._journal
-        if not journal.urgent or journal.in_flight is not None or self._full or self._busy:
+        if journal.in_flight is not None or self._full or self._busy:
             return False
         return journal.is_small(BUSY_OPERATIONS) and self._is_whole() and self._cut_at_once()
 

@@ -130,7 +130,8 @@ class Route:
         for queue in queues:
             queue.inbox += messages
             if not queue.touched:
-                queue.touch()
+                queue.touched = True
+                queue.turn.queues.append(queue)
             if largest > SMALL and largest > queue.largest:
                 queue.largest = largest
         if not queues:

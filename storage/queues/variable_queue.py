@@ -326,7 +326,8 @@ class VariableQueue(Reading):
             items = [pop(seq_id) for seq_id in seq_ids]
         if before:
             self.unacked_octets = self.unacked_octets * len(unacked) // before
-        self._fit_unacked()
+        if not type(unacked) is type(self._unacked_out) is dict:
+            self._fit_unacked()
         entries = [item for item in items if type(item) is Entry]
         self._unacked_entries -= len(entries)
         tell = self._withhold(entries) if dropped else None
