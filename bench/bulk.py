@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from pamqp import commands, frame
 
-from bench.client import ack_frame, publish_frames
+from bench.client import Confirms, ack_frame, publish_frames
 from bench.endpoint import Endpoint, endpoint
 
 FRAME_MAX = 131072
@@ -49,6 +49,7 @@ class Bulk:
         self.rest = b""
         self.confirming = False
         self.sent = self.confirmed = 0
+        self._confirms = Confirms()
         self.socket.sendall(b"AMQP\0\0\x09\x01")
         self.reply()
         capabilities = {"capabilities": {"basic.nack": True, "publisher_confirms": True}}
@@ -185,8 +186,7 @@ class Bulk:
     def _settled(self, octets: bytes) -> bool:
         """Count a confirm; return whether it was one."""
         if octets[7:11] == CONFIRM_ACK:
-            tag, multiple = ack_at(octets, 11)
-            self.confirmed = tag if multiple else self.confirmed + 1
+            self.confirmed = self._confirms.add(*ack_at(octets, 11))
             return True
         if octets[7:11] == CONFIRM_NACK:
             message = f"messages up to {ack_at(octets, 11)[0]} were refused"

@@ -31,6 +31,28 @@ HIGH_WATER = 256 * 1024
 """Bytes that may wait in the transport before `publish` pauses."""
 
 
+class Confirms:
+    """Counts the messages of one channel that are confirmed: a broker may confirm later ones first."""
+
+    def __init__(self) -> None:
+        self._last = 0  # all up to this tag are confirmed
+        self._apart: set[int] = set()
+
+    def add(self, tag: int, multiple: bool) -> int:
+        """Count a confirm; returns how many messages are confirmed."""
+        apart = self._apart
+        if multiple:
+            self._last = max(self._last, tag)
+            if apart:
+                self._apart = apart = {each for each in apart if each > tag}
+        else:
+            apart.add(tag)
+        while self._last + 1 in apart:
+            self._last += 1
+            apart.remove(self._last)
+        return self._last + len(apart)
+
+
 class ClosedError(ConnectionError):
     """Raised when the broker closed the connection or the channel; the text is its reply."""
 
@@ -64,6 +86,7 @@ class Client(asyncio.Protocol):
         self.ack, self.on_body = ack, on_body
         self.greeting: commands.Connection.Start | None = None
         self.published = self.delivered = self.confirmed = self.nacked = 0
+        self._confirms = Confirms()
         self.last_delivery = self.longest_gap = 0.0
         self._line: deque[asyncio.Future[Any]] = deque()
         self._rest = b""
@@ -217,8 +240,7 @@ class Client(asyncio.Protocol):
                     self.delivered += 1
                     (last[channel],) = tag_at(data, at + 12 + data[at + 11])
                 elif method == CONFIRM_ACK:
-                    tag, multiple = settle_at(data, at + 11)
-                    self.confirmed = tag if multiple else self.confirmed + 1
+                    self.confirmed = self._confirms.add(*settle_at(data, at + 11))
                 elif method == CONFIRM_NACK:
                     self.nacked += 1
                 else:

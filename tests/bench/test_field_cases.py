@@ -3,6 +3,7 @@
 import pytest
 
 from bench import brokers, field_cases
+from bench.client import Confirms
 from bench.endpoint import endpoint
 
 
@@ -16,3 +17,13 @@ def test_cases_are_measured(name, few, monkeypatch):
 
     with brokers.alone() as broker:
         assert field_cases.CASES[name].measure(endpoint(broker.port)).endswith("/s")
+
+
+def test_confirms_count_in_any_order():
+    """Each message counts once, also if later ones are confirmed before those that a multiple confirm has."""
+    confirms = Confirms()
+
+    found = [confirms.add(*each) for each in [(1, False), (4, False), (3, True), (6, False), (5, False)]]
+
+    assert [1, 2, 4, 5, 6] == found
+    assert 9 == confirms.add(9, True)
