@@ -66,6 +66,7 @@ class Client(asyncio.Protocol):
 
     __slots__ = (
         "_closed",
+        "_confirms",
         "_line",
         "_rest",
         "_writable",

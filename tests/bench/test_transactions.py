@@ -1,7 +1,7 @@
 from pamqp import commands, frame
 
 from bench.bulk import Bulk
-from bench.client import publish_frames
+from bench.client import Confirms, publish_frames
 from bench.transactions import CONFIRMS, TITLES, arrived, factors, parser, table, turns
 
 
@@ -10,6 +10,7 @@ class Read(Bulk):
 
     def __init__(self, octets: bytes) -> None:
         self.rest, self.sent, self.confirmed = octets, 0, 0
+        self._confirms = Confirms()
 
     def read(self) -> None:
         """Have nothing more to read."""
