@@ -216,7 +216,7 @@ class Holds(RuleBasedStateMachine):
                 ]
                 expected = [number for queue, number in self.ready if queue == name]
                 assert len(expected) == len(found)
-                assert sorted(number for number in expected if number > 0) == sorted(set(found))
+                assert {number for number in expected if number > 0} == set(found)
             self.calm()
             stats = self.check()
             assert stats is not None
