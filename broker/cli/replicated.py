@@ -22,7 +22,7 @@ from leveret.broker.cli.startup import (
     open_audit_log,
     remove_pid_file,
 )
-from leveret.broker.config.config import Config
+from leveret.broker.config.config import RELEASED_AT, Config
 from leveret.broker.process import logs
 from leveret.broker.process.resource_alarms import memory_limit
 from leveret.broker.process.sd_notify import Notifier
@@ -41,10 +41,6 @@ _logger = logging.getLogger(logs.LOGGER_NAME)
 REFRESH_SECONDS: Final = 1.0  # time for which definitions read from the copy are shown without another look
 
 ANSWER_SECONDS: Final = 0.05  # time for the answer to an operator who wants another node to lead
-
-RELEASED_AT: Final = "LEVERET_RELEASED_AT"
-"""Variable of the environment that tells the next image of this process when it gave the lease back, by the driver's
-clock."""
 
 Lead = Callable[[asyncio.Event, Callable[[], Any]], Awaitable[int]]
 

@@ -165,10 +165,12 @@ def from_mapping(values: Mapping[str, object], problems: list[str]) -> Iterator[
             problems.append(f"config: {key} must be text, a number, a bool or a path")
 
 
+RELEASED_AT: Final = "LEVERET_RELEASED_AT"
+"""Variable that tells the next image of a process when it gave its lease back, by the clock of its driver."""
 _NOT_KEYS: Final = frozenset(
-    ("LEVERET_CONFIG_FILE", "LEVERET_CTL_DATA_DIR", "LEVERET_RANDOM_PASSWORD", "LEVERET_RELEASED_AT")
+    ("LEVERET_CONFIG_FILE", "LEVERET_CTL_DATA_DIR", "LEVERET_RANDOM_PASSWORD", RELEASED_AT)
 )
-"""Variables that others read; the last one is of a node of a cluster that begins again."""
+"""Variables that others read."""
 
 
 def environment_name(key: str) -> str:

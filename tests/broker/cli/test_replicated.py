@@ -28,7 +28,7 @@ from replicated.numbered import Publisher
 from samples.certificates import Authority, client_context
 
 from leveret.broker.cli import replicated
-from leveret.broker.config.config import Config, load
+from leveret.broker.config.config import RELEASED_AT, Config, load
 from leveret.broker.config.sections import ReplicationConfig
 from leveret.broker.replication.engine import FREE
 from leveret.broker.replication.node_driver import boot_time
@@ -251,15 +251,15 @@ def test_a_node_goes_on_waiting_after_it_has_handed_over(nodes: Managed) -> None
 async def test_a_node_that_has_handed_over_leaves_the_lease_to_others(tmp_path: Path, monkeypatch) -> None:
     """For a while, also as a new image of its program, which has begun again before another one has seen it."""
     config = Config(data_dir=tmp_path, replication=ReplicationConfig(engine_url="postgresql:///none"))
-    monkeypatch.setenv(replicated.RELEASED_AT, str(boot_time()))
-    assert not load(environ={replicated.RELEASED_AT: "1.0"}).warnings
+    monkeypatch.setenv(RELEASED_AT, str(boot_time()))
+    assert not load(environ={RELEASED_AT: "1.0"}).warnings
     (again, _), later = await replicated._make_driver(config), boot_time()
     try:
         candidate = again.node.candidate
         candidate.watch(FREE._replace(epoch=1), later)
         assert not candidate.is_due(later + Settings().expiry - 1.0)
         assert candidate.is_due(later + Settings().expiry)
-        assert replicated.RELEASED_AT not in os.environ
+        assert RELEASED_AT not in os.environ
     finally:
         await again.stop()
         again.close()
