@@ -392,7 +392,7 @@ class Channel:
         if demands is not None and demands.headers:
             for queue in queues:
                 if queue.limits is not None and queue.limits.hold is not None:
-                    list(queue.limits.hold.dues_of((message,)))
+                    list(queue.limits.hold.dues_of((message,)))  # raises 406, before anything is done
         if len(content) > MOST_HASHED:
             for ids in (self.vhost.once.get(exchange.name), *[queue.ids for queue in queues]):
                 if ids is not None:
