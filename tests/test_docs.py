@@ -31,7 +31,6 @@ MAX_LINES = 600
 
 
 def named(path: Path) -> str:
-    """Return a path relative to the top of the project."""
     return str(path.relative_to(ROOT))
 
 
@@ -94,7 +93,6 @@ def test_every_lint_exception_has_its_reason():
 
 
 def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Return the tests in a file."""
     return [
         node
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))

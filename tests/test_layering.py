@@ -369,7 +369,6 @@ def test_no_folder_is_crowded():
 
 
 def write(root: Path, files: Mapping[str, str]) -> Path:
-    """Write a toy tree."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,13 +27,11 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel of this checkout."""
     return built("wheel", tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
-    """The source archive of this checkout."""
     return built("sdist", tmp_path_factory.mktemp("archive"))
 
 

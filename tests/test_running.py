@@ -82,7 +82,6 @@ def _ends(pid: int) -> bool:
 
 
 def _run(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the tests in a folder, as the suite is run."""
     settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder), "-p", "no:cacheprovider"]
     return execute(
         [sys.executable, "-m", "pytest", *settings, "-n", "2", "--dist", "loadfile", str(folder)],

@@ -16,7 +16,6 @@ UNIT = ROOT / "systemd" / "leveret.service"
 
 
 def unit() -> configparser.ConfigParser:
-    """Return the unit, with names as they are written."""
     parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
     parser.optionxform = str
     parser.read_string(UNIT.read_text())
@@ -24,7 +23,6 @@ def unit() -> configparser.ConfigParser:
 
 
 def words() -> list[str]:
-    """Return the command that is started."""
     return shlex.split(unit()["Service"]["ExecStart"])
 
 

@@ -97,7 +97,6 @@ def is_same(one, other):
 
 
 def tables_of(folder):
-    """Return the tables of an output, relative to it."""
     return sorted(path.relative_to(folder) for path in folder.glob("[!.]*/*") if path.is_dir())
 
 

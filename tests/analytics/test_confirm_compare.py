@@ -47,7 +47,6 @@ def sweep(spark, tmp_path):
 
 
 def by(rows, *names):
-    """Rows by the values of some columns."""
     return {tuple(row[name] for name in names): row for row in rows}
 
 

@@ -42,17 +42,14 @@ def queue(name, *, came, took, consumers=1, held=0, **names):
 
 
 def wrong(second):
-    """Return whether it is in the seven minutes."""
     return FROM < second <= UNTIL
 
 
 def seconds(episode, name):
-    """Return a time of an episode in seconds from the start."""
     return episode[name].timestamp() - START / 1000
 
 
 def found(spark, rows, **more):
-    """Return the episodes of these rows."""
     return compute(Made(spark, {"queue_interval": rows, **more}))["episodes"].collect()
 
 

@@ -23,7 +23,6 @@ END = HOURS * 3600
 
 
 def folded(spark, name, rows):
-    """Return rows as a table, and folded from its end."""
     table = Made(spark, {name: rows}).table(name)
     return table, fold(table, tables()[name], START + END * 1000)
 
@@ -44,7 +43,6 @@ def queues():
 
 
 def increases(rows):
-    """Return the increases over all steps, by queue."""
     taken = steps(rows, "queue_interval", ("pub", "area_ready")).groupBy("queue")
     return sorted(map(tuple, taken.sum("d_pub", "d_area_ready", "step_us").collect()))
 
@@ -162,7 +160,6 @@ def sample(number):
 
 
 def samples(data):
-    """Return the number of samples of an input."""
     return data.table("latency_hist").agg({"count": "sum"}).collect()[0][0]
 
 

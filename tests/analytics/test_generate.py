@@ -41,7 +41,6 @@ def expected(rows):
 
 
 def quantile(counts, thousandths):
-    """The bucket of a quantile."""
     rank, seen = -(-sum(counts.values()) * thousandths // 1000), 0
     for bucket in sorted(counts):
         seen += counts[bucket]

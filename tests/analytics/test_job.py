@@ -21,7 +21,6 @@ def test_words_go_with_their_number(expected, words):
 
 
 def jobs_so_far(spark):
-    """Number of jobs that Spark has started."""
     return spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
 
 

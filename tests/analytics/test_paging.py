@@ -41,7 +41,6 @@ def rows_of(stays, seconds, **names):
 
 
 def mean_ms(stays):
-    """Return the mean wait in milliseconds."""
     return 1000 * sum(leave - come for come, leave in stays) / len(stays)
 
 

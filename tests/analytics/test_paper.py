@@ -20,7 +20,6 @@ def no_perf_test(monkeypatch, tmp_path):
 
 @pytest.fixture
 def reporting(spark, monkeypatch):
-    """Reports are made in the session of the tests."""
     monkeypatch.setattr("leveret.analytics.session.session", lambda *_, **__: contextlib.nullcontext(spark))
 
 

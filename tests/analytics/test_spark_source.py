@@ -22,20 +22,17 @@ pytestmark = pytest.mark.timeout(400)
 
 @pytest.fixture(scope="module")
 def source(spark):
-    """Spark with the data source."""
     spark.dataSource.register(LeveretDataSource)
     return spark
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    """A broker on disk."""
     with Broker(data_dir=tmp_path_factory.mktemp("broker")) as running:
         yield running
 
 
 def written(frame, folder, url, queue):
-    """Return a writer of a query."""
     return frame.writeStream.format("leveret").options(uri=url, queue=queue, checkpointLocation=str(folder))
 
 

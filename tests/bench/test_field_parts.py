@@ -4,7 +4,6 @@ from bench.field_parts import Part, entries, plan
 
 
 def part(key: str, value: Any, product: str = "1") -> dict[str, Any]:
-    """Return the record of a part."""
     names = key.split(" ")[1].split(",")
     return {"key": key, "value": value, "known": {name: {"product": f"{name} {product}"} for name in names}}
 

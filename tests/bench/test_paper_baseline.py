@@ -15,8 +15,6 @@ QID = 1 << 32
 
 
 class Publisher:
-    """Notes the verdicts."""
-
     def __init__(self):
         self.outcomes = []
 

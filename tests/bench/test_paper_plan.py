@@ -26,7 +26,6 @@ counts = st.sets(st.integers(1, 30), min_size=1, max_size=5).map(sorted)
 
 
 def plan(trials):
-    """Return a plan of these trials."""
     return Plan("s", 1, 30, 8.0, 2.0, "2.22.1", "abc", 2, tuple(trials))
 
 

@@ -59,7 +59,6 @@ def started(monkeypatch):
 
 @pytest.fixture
 def broker(tmp_path):
-    """A process that stands for a broker."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     log = tmp_path / "output.log"
     log.write_text("it said this\n")

@@ -6,8 +6,6 @@ from bench.transactions import CONFIRMS, TITLES, arrived, factors, parser, table
 
 
 class Read(Bulk):
-    """A client that has read frames."""
-
     def __init__(self, octets: bytes) -> None:
         self.rest, self.sent, self.confirmed = octets, 0, 0
         self._confirms = Confirms()

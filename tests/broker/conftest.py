@@ -25,13 +25,11 @@ def disk_node(tmp_path: Path) -> Iterator[DiskNode]:
 
 @pytest.fixture
 def client(node) -> Client:
-    """A client of the broker, with a channel."""
     return Client(node)
 
 
 @pytest.fixture
 def other(node) -> Client:
-    """Another one."""
     client = Client(node, port=50001)
     client.sent()
     return client
@@ -48,5 +46,4 @@ def sockets() -> Iterator[list[socket.socket]]:
 
 @pytest.fixture(scope="module")
 def ca(tmp_path_factory) -> Authority:
-    """A CA."""
     return Authority(tmp_path_factory.mktemp("ca"))

@@ -31,7 +31,6 @@ class Word(NamedTuple):
         return f"{self.left}!{self.right}"
 
     def halves(self) -> Mapping[str, bytes]:
-        """Return the parts that are searched for."""
         return {"first half": self.left.encode(), "second half": self.right.encode()}
 
 

@@ -74,7 +74,6 @@ def connected(target: Target, context: ssl.SSLContext, source: str) -> Iterator[
 
 
 def accepts(target: Target, presented: Presented, version: str) -> bool:
-    """Return whether a broker accepts a certificate."""
     with connected(target, context_of(presented, VERSIONS[version]), next(target.sources)) as client:
         return client is not None
 

@@ -64,7 +64,6 @@ def _attribute(
 
 
 def common(value: str) -> x509.Name:
-    """Return a distinguished name of one common name."""
     return named((NameOID.COMMON_NAME, value))
 
 
@@ -72,7 +71,6 @@ ALICE = common(USER)
 
 
 def made(parts: Parts, issuer: x509.Name, key: Any) -> x509.Certificate:
-    """Return a certificate, signed by the key of an issuer."""
     now = dt.datetime.now(dt.UTC).replace(microsecond=0)
     builder = (
         x509.CertificateBuilder()
@@ -103,14 +101,12 @@ def made(parts: Parts, issuer: x509.Name, key: Any) -> x509.Certificate:
 
 
 def key_usage(**wanted: bool) -> tuple[x509.ExtensionType, bool]:
-    """Return the critical extension for some uses of a key."""
     kinds = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
              "key_cert_sign", "crl_sign", "encipher_only", "decipher_only")  # fmt: skip
     return x509.KeyUsage(**{kind: wanted.get(kind, False) for kind in kinds}), True
 
 
 def extended(*uses: ObjectIdentifier, critical: bool = False) -> tuple[x509.ExtensionType, bool]:
-    """Return the extension for some purposes."""
     return x509.ExtendedKeyUsage(uses), critical
 
 

@@ -94,7 +94,6 @@ def theirs(collection: Collection, server: Issued, presented: list[Presented]) -
 def ours(
     collection: Collection, server: Issued, presented: list[Presented], modes: Iterable[str] = MODES
 ) -> Rows:
-    """Return what our broker does."""
     rows: Rows = {each.name: {} for each in presented}
     for mode in modes:
         port = free_port()

@@ -12,7 +12,6 @@ Rows = dict[str, dict[str, str]]
 
 
 def written(here: Rows, there: Rows) -> str:
-    """Return the text of the table."""
     parts = [HEAD]
     for name, row in here.items():
         parts.append(f"\n{name}\n")

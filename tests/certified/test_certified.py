@@ -18,19 +18,16 @@ REFUSED = (
 
 @pytest.fixture(scope="module")
 def collection(tmp_path_factory: pytest.TempPathFactory) -> Collection:
-    """The certificates."""
     return Collection(tmp_path_factory.mktemp("clients"))
 
 
 @pytest.fixture(scope="module")
 def server(collection: Collection) -> Issued:
-    """The certificate of the brokers."""
     return collection.ca.server()
 
 
 @pytest.fixture(scope="module")
 def presented(collection: Collection) -> list[Presented]:
-    """Return what clients present."""
     return list(collection.all())
 
 

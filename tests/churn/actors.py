@@ -44,13 +44,11 @@ class Inbox:
         self.on_delivery: Callable[[int, bytes, bool], object] | None = None
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """Take a message."""
         self.got.append((tag, body, redelivered))
         if self.on_delivery is not None:
             self.on_delivery(tag, body, redelivered)
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """Take a confirm."""
         confirmed = {each for each in self.open if each <= number} if multiple else {number}
         self.open -= confirmed
         self.nacked += 0 if ack else len(confirmed)
@@ -60,7 +58,6 @@ class Inbox:
 
     @property
     def bodies(self) -> list[bytes]:
-        """Bodies in the order of delivery."""
         return [body for _, body, _ in self.got]
 
 
@@ -103,7 +100,6 @@ class Actor:
         raise NotImplementedError
 
     def wrong(self, oracle: str, text: str) -> None:
-        """Report a violation to the ledger."""
         self.ledger.broke(oracle, f"{type(self).__name__}, time {self.times}: {text}")
 
     def name(self, what: str) -> str:
@@ -521,7 +517,6 @@ class Governing(Actor):
         await self.admin.call("policies", "set_parameter", "/", *VHOST_LIMITS, {})
 
     async def _look(self) -> None:
-        """List everything, and export it."""
         for listing in ("connections", "channels", "consumers", "queues"):
             if not await self.admin.call("listings", listing) and listing in {"connections", "queues"}:
                 self.wrong("O9", f"there are no {listing}")

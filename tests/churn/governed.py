@@ -78,7 +78,6 @@ class AdminClient:
         self.writer: asyncio.StreamWriter
 
     async def open(self) -> None:
-        """Connect."""
         sock = socket.socket(socket.AF_UNIX)
         in_directory(self.home, ADMIN_SOCKET, sock.connect)
         self.reader, self.writer = await asyncio.open_unix_connection(sock=sock, limit=1 << 26)
@@ -93,6 +92,5 @@ class AdminClient:
         return answer["done"]
 
     async def close(self) -> None:
-        """Close the connection."""
         self.writer.close()
         await self.writer.wait_closed()

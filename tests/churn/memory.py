@@ -41,7 +41,6 @@ class Sample:
 
 
 def sample(pid: int, seconds: float, data_file: Path | None = None) -> Sample:
-    """Return a sample of a process."""
     status = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     )

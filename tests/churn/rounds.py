@@ -66,7 +66,6 @@ class Verdict:
         return self.counts["violations"] > 0
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the report."""
         counts = self.counts
         yield (
             f"churn: {self.rounds} rounds in {self.seconds:.0f} s: {counts['confirmed']} confirmed, {counts['lost']} lost, "

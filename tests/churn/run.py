@@ -18,7 +18,6 @@ from churn.rounds import churn  # noqa: E402
 
 
 def main() -> int:
-    """Run the churn."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)

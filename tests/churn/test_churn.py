@@ -22,7 +22,6 @@ def test_a_short_churn(tmp_path):
 
 
 def samples(*anonymous):
-    """Return samples, one each second."""
     return [Sample(float(at), 2 * octets, octets, 10, octets) for at, octets in enumerate(anonymous)]
 
 

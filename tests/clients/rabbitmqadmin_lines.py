@@ -145,7 +145,6 @@ def plain(text: str, names: dict[str, str]) -> str:
 
 
 def transcript(script: Path, amqp_url: str, http_url: str) -> str:
-    """Return all lines with what they printed."""
     with tempfile.TemporaryDirectory() as directory:
         run = Run(script, amqp_url, http_url, Path(directory))
         try:

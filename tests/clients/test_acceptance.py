@@ -12,7 +12,6 @@ KINDS = ("topic", "fanout", "direct", "headers")
 
 @pytest.fixture
 def channel(amqp_url: str) -> Iterator[BlockingChannel]:
-    """A channel on a connection of its own."""
     connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
     yield connection.channel()
     connection.close()

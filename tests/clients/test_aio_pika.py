@@ -42,7 +42,6 @@ HEADERS = {
 
 @pytest.fixture
 async def connection(amqp_url: str) -> AsyncIterator[AbstractConnection]:
-    """Open a plain connection."""
     async with await aio_pika.connect(amqp_url) as opened:
         yield opened
 
@@ -55,7 +54,6 @@ async def channel(connection: AbstractConnection) -> AsyncIterator[AbstractChann
 
 
 async def send(channel: AbstractChannel, queue: str, *bodies: bytes) -> None:
-    """Publish through the default exchange, confirmed."""
     for body in bodies:
         await channel.default_exchange.publish(aio_pika.Message(body), queue)
 

@@ -28,12 +28,10 @@ def connect(host_and_port: tuple[str, int]) -> Iterator[Connect]:
 
 @pytest.fixture
 def channel(connect: Connect) -> Channel:
-    """A channel on a connection of its own."""
     return connect().channel()
 
 
 def declare(channel: Channel) -> str:
-    """A queue that goes with its connection."""
     return channel.queue.declare(exclusive=True)["queue"]
 
 

@@ -115,14 +115,12 @@ def connections() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def tasks(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """The tasks of a worker with two threads."""
     with running(Worker(f"{amqp_url}//", tmp_path_factory.mktemp("celery") / "worker.log")) as tasks:
         yield tasks
 
 
 @pytest.fixture
 def worker(tasks: object) -> Worker:
-    """The worker with two threads."""
     return tasks.worker
 
 
@@ -261,7 +259,6 @@ def busy(careful: object, path: Path) -> Iterator[None]:
 
 
 def ready(app: Celery, queue: str) -> int:
-    """Return the number of ready messages of a queue."""
     with app.connection_for_read() as connection:
         return connection.default_channel.queue_declare(queue, passive=True).message_count
 

@@ -56,13 +56,11 @@ class Publisher:
         await asyncio.wait_for(answered, SECONDS)
 
     async def next_confirm(self) -> tuple[str, int]:
-        """Wait for the next verdict."""
         return await asyncio.wait_for(self.confirms.get(), SECONDS)
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory) -> Iterator[tuple[str, int]]:
-    """The address of a broker that waits for consumers."""
     with serving(tmp_path_factory.mktemp("broker"), *MODE) as running:
         yield running.address
 
@@ -108,7 +106,6 @@ def consumer(address) -> Iterator[Consumer]:
 
 @pytest.fixture
 async def publisher(address) -> AsyncIterator[Publisher]:
-    """A publisher that is ready."""
     made = Publisher(address)
     await made.ready()
     yield made

@@ -28,7 +28,6 @@ class Proxy:
         self._server: asyncio.Server
 
     async def open(self) -> None:
-        """Listen for clients."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.address = self._server.sockets[0].getsockname()[:2]
 

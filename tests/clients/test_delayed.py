@@ -20,7 +20,6 @@ def started(tmp_path: Path) -> Running:
 
 
 def connect(broker: Running) -> pika.BlockingConnection:
-    """Return a connection of pika's."""
     return pika.BlockingConnection(pika.ConnectionParameters(*broker.address, heartbeat=0))
 
 

@@ -22,7 +22,6 @@ CELL = re.compile(r"<td[^>]*>\s*(.*?)\s*</td>", re.DOTALL)
 
 @contextmanager
 def flower(amqp_url: str, api: str, queue: str, log: Path) -> Iterator[str]:
-    """Run Flower for an application with a queue; its address."""
     port = free_port()
     with log.open("ab") as sink:
         process = subprocess.Popen(

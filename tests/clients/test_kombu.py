@@ -52,12 +52,10 @@ def connect(amqp_url: str) -> Iterator[Connect]:
 
 @pytest.fixture
 def connection(connect: Connect) -> Connection:
-    """A connection that waits for confirms."""
     return connect(transport_options={"confirm_publish": True})
 
 
 def exclusive(connection: Connection, name: str, **options: object) -> Queue:
-    """A declared queue that goes with its connection."""
     queue = Queue(name, exclusive=True, durable=False, **options)(connection.default_channel)
     queue.declare()
     return queue

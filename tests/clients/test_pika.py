@@ -52,12 +52,10 @@ def connect(amqp_url: str) -> Iterator[Connect]:
 
 @pytest.fixture
 def channel(connect: Connect) -> BlockingChannel:
-    """A channel on a connection of its own."""
     return connect().channel()
 
 
 def declare(channel: BlockingChannel, **options: object) -> str:
-    """A queue that goes with its connection."""
     return channel.queue_declare("", exclusive=True, **options).method.queue
 
 
@@ -70,7 +68,6 @@ def drain(channel: BlockingChannel, queue: str) -> list[bytes]:
 
 
 def ready(channel: BlockingChannel, queue: str) -> int:
-    """Return the number of ready messages."""
     return channel.queue_declare(queue, passive=True).method.message_count
 
 

@@ -52,6 +52,5 @@ def test_every_verb_of_4_3_prints_what_it_prints_against_rabbitmq(managed: tuple
 
 
 def parts(text: str) -> list[tuple[str, str]]:
-    """Return the lines of a transcript with what they printed."""
     pairs = [part.partition("\n") for part in f"\n{text}".split("\n$ ")[1:]]
     return [(line, printed) for line, _, printed in pairs]

@@ -54,7 +54,6 @@ class Login:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """The context of the client."""
         return client_context(self.authority, self.identity)
 
     @property
@@ -115,7 +114,6 @@ def by_certificate(tmp_path_factory: pytest.TempPathFactory, ca: Authority) -> I
 
 
 def by_pika(login: Login) -> list[bytes]:
-    """Publish and consume with pika."""
     credentials = ExternalCredentials() if login.is_external else PlainCredentials("guest", "guest")
     options = pika.SSLOptions(login.context, "localhost")
     parameters = pika.ConnectionParameters(*login.address, ssl_options=options, credentials=credentials)
@@ -135,7 +133,6 @@ def by_pika(login: Login) -> list[bytes]:
 
 
 def by_aio_pika(login: Login) -> list[bytes]:
-    """Publish and consume with aio-pika."""
     return asyncio.run(asyncio.wait_for(_aio_pika(login), SECONDS))
 
 
@@ -186,7 +183,6 @@ def by_amqpstorm(login: Login) -> list[bytes]:
 
 
 def by_kombu(login: Login) -> list[bytes]:
-    """Publish and consume with kombu."""
     options = {"login_method": "EXTERNAL"} if login.is_external else {"userid": "guest", "password": "guest"}
     found = []
     with kombu.Connection(

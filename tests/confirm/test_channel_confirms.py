@@ -9,8 +9,6 @@ HELD, SETTLED, REFUSED, ACKED, NACKED = "held", "settled", "refused", "acked", "
 
 
 class ConfirmsAgainstADict(RuleBasedStateMachine):
-    """The model: the state of each number."""
-
     def __init__(self) -> None:
         super().__init__()
         self.confirms = ChannelConfirms()
@@ -34,7 +32,6 @@ class ConfirmsAgainstADict(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 4))
     def publish_held(self, count: int) -> None:
-        """Publishes that wait for the disk."""
         self.confirms.hold(self.number(HELD, count), count)
 
     @rule()

@@ -89,7 +89,6 @@ class Model:
         self.acks += tags
 
     def run(self) -> None:
-        """End the turn."""
         for tag in self.acks:
             self.consumed.discard(tag)
             self.decide([self.unacked.pop(tag)], ack=True)
@@ -405,7 +404,6 @@ class NeverMore(dict[int, bool]):
 
 
 def played(world: World, mode: str, events: Sequence[str], cuts: Sequence[bool], **how: bool) -> None:
-    """Play a script."""
     script = Script(world, mode, **how)
     for event, cut in zip(events, (*cuts, True), strict=True):
         getattr(script, event)()

@@ -146,24 +146,18 @@ def test_a_publisher_is_nacked_on_a_real_connection(tmp_path):
 
 @dataclass
 class Consumer:
-    """A consumer with deliveries."""
-
     unacked: int = 1
     room: int = 1
 
 
 @dataclass
 class Promises:
-    """Promises that publishers wait for."""
-
     open_count: int = 1
     ready_count: int = 0
 
 
 @dataclass
 class Queue:
-    """A deadlocked queue."""
-
     awaiting: Promises | None = field(default_factory=Promises)
     consumers: list[Consumer] = field(default_factory=lambda: [Consumer()])
     published: int = 1

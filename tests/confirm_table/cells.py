@@ -33,7 +33,6 @@ def cell(*events: str, modes: Collection[str] = MODES) -> Callable[[Any], Any]:
 
 
 def limit(length: int, overflow: str = "drop-head") -> Table:
-    """The arguments of a queue of limited length."""
     return {"x-max-length": ("signedint", length), "x-overflow": ("longstr", overflow)}
 
 
@@ -68,7 +67,6 @@ class Scenario:
         return self.mode != STANDARD
 
     def connect(self) -> Client:
-        """Return one more client."""
         return Client(self.node)
 
     def end(self) -> None:
@@ -123,11 +121,9 @@ class Scenario:
 
     @property
     def open(self) -> list[int]:
-        """The numbers that have no verdict."""
         return [number for number in range(1, self.published + 1) if number not in self._verdicts]
 
     def commit(self) -> None:
-        """Commit what the journal has to disk."""
         self.node.commit()
 
     def stored(self) -> None:
@@ -157,7 +153,6 @@ class Scenario:
         return answer
 
     def counts(self, name: str = "q") -> tuple[int, int]:
-        """Ready and unacked messages of a queue."""
         queue = self.node.vhosts["/"].queues[name]
         return queue.ready_count, queue.unacked_count
 
@@ -169,7 +164,6 @@ class Scenario:
     # -- the consumer -----------------------------------------------------------------------------------------------
 
     def consume(self, queue: str = "q", client: Client | None = None, **options: Any) -> None:
-        """Consume with the consumer or another client."""
         (client or self.consumer).send(basic_consume(queue, f"c-{queue}", **options))
 
     def prefetch(self, count: int) -> None:
@@ -191,11 +185,9 @@ class Scenario:
         assert count == len(self.deliveries())
 
     def ack(self, tag: int, *, multiple: bool = False) -> None:
-        """Ack by the consumer."""
         self.consumer.send(make(Basic.Ack, tag, multiple))
 
     def nack(self, tag: int, *, requeue: bool, multiple: bool = False) -> None:
-        """Reject by the consumer."""
         self.consumer.send(make(Basic.Nack, tag, multiple, requeue))
 
     def get(self, queue: str = "q", *, no_ack: bool = True) -> list[str]:

@@ -14,7 +14,6 @@ light = pytest.mark.parametrize("mode", [LIGHT])
 
 
 def set_policy(scenario: Scenario, **definition: object) -> None:
-    """Set a policy for the queue."""
     asked = {key.replace("_", "-"): value for key, value in definition.items()}
     scenario.node.vhosts["/"].policies.set("p", "^q$", asked)
     scenario.node.run_turn()

@@ -6,7 +6,6 @@ from leveret.broker.amqp.commands import Queue, make
 
 
 def bound(scenario: Scenario, *names: str) -> None:
-    """Bind queues to a fanout exchange."""
     for name in names:
         scenario.ask(make(Queue.Bind, 0, name, "amq.fanout", "", False, {}))
 

@@ -20,12 +20,10 @@ def wait(scenario: Scenario, client: Client, seconds: int) -> None:
 
 
 def close_channel(scenario: Scenario) -> None:
-    """The consumer closes its channel."""
     scenario.consumer.send(make(Channel.Close, 200, "", 0, 0))
 
 
 def lose_connection(scenario: Scenario) -> None:
-    """The consumer's connection breaks."""
     scenario.consumer.connection.lost()
     scenario.node.run_turn()
 

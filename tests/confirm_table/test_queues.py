@@ -167,7 +167,6 @@ def test_an_internal_error(
 
 
 def broken(*_args: object, **_options: object) -> None:
-    """Fail as a bug would."""
     raise RuntimeError("a bug")
 
 

@@ -169,7 +169,6 @@ def accept(home: Path, messages: int, kills: int, seed: int = 1) -> tuple[bool, 
 
 
 def main() -> int:
-    """Run the acceptance test."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=5)

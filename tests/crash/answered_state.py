@@ -30,14 +30,12 @@ class Change(NamedTuple):
     removed: Callable[[Key], bool] = lambda _key: False
 
     def apply(self, state: State) -> None:
-        """Change the model."""
         for key in [key for key in state if self.removed(key)]:
             del state[key]
         state.update(self.added)
 
 
 def path(*names: str) -> str:
-    """Return a path of names."""
     return "/".join(quote(name, safe="") for name in names)
 
 

@@ -47,7 +47,6 @@ class Requests:
         return json.loads(content) if content else None
 
     def close(self) -> None:
-        """Close the connection."""
         self._client.close()
 
     def state(self, expected: State) -> State:

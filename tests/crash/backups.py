@@ -82,7 +82,6 @@ class Made:
             await link.close()
 
     def start(self) -> None:
-        """Begin."""
         self.task = asyncio.ensure_future(self.run())
 
     async def stop(self) -> None:

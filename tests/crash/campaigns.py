@@ -223,7 +223,6 @@ def run(piece: Piece, folder: Path, revision: str, *, stall: float = STALL_SECON
 
 
 def results(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the results that are kept of all pieces."""
     for path in sorted(folder.glob("*/*.json")):
         yield json.loads(path.read_text(encoding="utf-8"))
 
@@ -256,7 +255,6 @@ def table(folder: Path, campaigns: Sequence[Campaign] = CAMPAIGNS) -> str:
 
 
 def write(page: Path, text: str) -> None:
-    """Put the table between its marks."""
     page.write_text(put_between_marks(page.read_text(encoding="utf-8"), "campaigns", text), encoding="utf-8")
 
 

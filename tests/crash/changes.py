@@ -70,7 +70,6 @@ class Changes:
         return Change("PUT", path("users", name), {"tags": tags, "password": password}, added)
 
     def delete_user(self) -> Change | None:
-        """Delete a user with its permissions."""
         key = self._key("user", lambda key: key[1] != ADMINISTRATOR)
         if key is None:
             return None
@@ -78,7 +77,6 @@ class Changes:
         return Change("DELETE", path("users", name), removed=lambda key: _is_of_user(key, name))
 
     def delete_users(self) -> Change:
-        """Delete several users."""
         names = [key[1] for key in self.state if key[0] == "user" and key[1] != ADMINISTRATOR][:2]
         return Change(
             "POST",
@@ -88,7 +86,6 @@ class Changes:
         )
 
     def user_limit(self) -> Change:
-        """Set a limit of a user."""
         name, limit = self._user(), self.rng.choice(("max-connections", "max-channels"))
         tags, password, limits = self.state["user", name]
         value = self.rng.randrange(100, 10_000)
@@ -114,7 +111,6 @@ class Changes:
         return Change("PUT", path("vhosts", name), {"description": description}, added)
 
     def delete_vhost(self) -> Change | None:
-        """Delete a vhost with everything in it."""
         key = self._key("vhost", lambda key: key[1] != VHOSTS[0])
         if key is None:
             return None
@@ -126,7 +122,6 @@ class Changes:
         )
 
     def vhost_limit(self) -> Change:
-        """Set a limit of a vhost."""
         vhost, limit = self._vhost(), self.rng.choice(("max-connections", "max-queues"))
         key = ("parameter", vhost, LIMITS, "limits")
         value = self.rng.randrange(1000, 10_000)
@@ -145,14 +140,12 @@ class Changes:
         )
 
     def delete_permission(self) -> Change | None:
-        """Remove permissions."""
         key = self._key("permission", lambda key: key[2] != ADMINISTRATOR)
         if key is None:
             return None
         return Change("DELETE", path("permissions", *key[1:]), removed=key.__eq__)
 
     def topic_permission(self) -> Change:
-        """Set permissions for topics."""
         vhost, user = self._vhost(), self._user()
         write, read = (self.rng.choice(PATTERNS) for _ in range(2))
         body = {"exchange": "amq.topic", "write": write, "read": read}
@@ -160,7 +153,6 @@ class Changes:
         return Change("PUT", path("topic-permissions", vhost, user), body, added)
 
     def delete_topic_permission(self) -> Change | None:
-        """Remove permissions for topics."""
         return self._gone("topic", "topic-permissions")
 
     def _policy_body(self) -> dict[str, object]:
@@ -172,24 +164,20 @@ class Changes:
         }
 
     def policy(self) -> Change:
-        """Set a policy."""
         vhost, name = self._vhost(), self._name()
         body = self._policy_body()
         return Change("PUT", path("policies", vhost, name), body, {("policy", vhost, name): plain(body)})
 
     def delete_policy(self) -> Change | None:
-        """Remove a policy."""
         return self._gone("policy", "policies")
 
     def operator_policy(self) -> Change:
-        """Set an operator policy."""
         vhost, name = self._vhost(), self._name()
         body = self._policy_body()
         added = {("parameter", vhost, "operator_policy", name): plain(body)}
         return Change("PUT", path("operator-policies", vhost, name), body, added)
 
     def delete_operator_policy(self) -> Change | None:
-        """Remove an operator policy."""
         key = self._key("parameter", lambda key: key[2] == "operator_policy")
         if key is None:
             return None
@@ -221,21 +209,18 @@ class Changes:
         return Change("PUT", path("parameters", LIMITS, vhost, "limits"), {"value": value}, added)
 
     def global_parameter(self) -> Change:
-        """Set a global parameter."""
         name, value = self._name(), {"number": self.number, "list": [1, None, "x"]}
         return Change(
             "PUT", path("global-parameters", name), {"value": value}, {("global", name): plain(value)}
         )
 
     def delete_global_parameter(self) -> Change | None:
-        """Remove a global parameter."""
         key = self._key("global", lambda key: key[1] in NAMES)
         if key is None:
             return None
         return Change("DELETE", path("global-parameters", key[1]), removed=key.__eq__)
 
     def cluster_name(self) -> Change:
-        """Name the cluster."""
         name = f"cluster-{self.number}"
         return Change("PUT", "cluster-name", {"name": name}, {("global", "cluster_name"): plain(name)})
 
@@ -255,7 +240,6 @@ class Changes:
         )
 
     def delete_queue(self) -> Change | None:
-        """Delete a queue with its bindings and messages."""
         key = self._key("queue")
         if key is None:
             return None
@@ -278,7 +262,6 @@ class Changes:
         return Change("PUT", path("exchanges", vhost, name), body, {("exchange", vhost, name): body["type"]})
 
     def delete_exchange(self) -> Change | None:
-        """Delete an exchange with its bindings."""
         key = self._key("exchange")
         if key is None:
             return None
@@ -293,7 +276,6 @@ class Changes:
         )
 
     def binding(self) -> Change | None:
-        """Bind a queue or an exchange to an exchange."""
         key = self._key(self.rng.choice(("queue", "exchange")))
         if key is None:
             return None
@@ -337,7 +319,6 @@ class Changes:
         return Change("POST", path("queues", *key[1:], "get"), body, {key: self.state[key] - 1})
 
     def purge(self) -> Change | None:
-        """Delete the messages of a queue."""
         key = self._key("messages")
         return None if key is None else Change("DELETE", path("queues", *key[1:], "contents"), None, {key: 0})
 

@@ -92,7 +92,6 @@ class Patient(AnyPublisher):
         return "", queue, (queue,), int(self.rng.random() * 3000), self.rng.random() < 0.75
 
     def priority(self) -> int:
-        """Return a random priority."""
         return self.rng.randint(0, LEVELS)
 
 
@@ -110,7 +109,6 @@ class Unconfirmed:
         self.task: asyncio.Task[None]
 
     async def open(self, port: int) -> None:
-        """Connect."""
         self.link = await Link.connect(port)
         await self.link.open(1)
         await self.link.open(2)
@@ -165,14 +163,12 @@ class Greedy(Consumer):
     """A consumer without acks."""
 
     async def consume(self) -> None:
-        """Consume on a new channel."""
         self.number += 1
         await self.link.open(self.number, self)
         consume = commands.Basic.Consume(queue=self.queue, consumer_tag="it", no_ack=True)
         await self.link.call(consume, self.number)
 
     def handle(self, tag: int, *, redelivered: bool) -> None:
-        """Note that it is settled."""
         self.ledger.acked([self.held.pop(tag)])
 
 
@@ -206,7 +202,6 @@ class Load(Crowd):
         await self.unconfirmed.open(port)
 
     def start(self) -> None:
-        """Start publishing."""
         super().start()
         self.unconfirmed.start()
 

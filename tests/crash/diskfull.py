@@ -87,7 +87,6 @@ class Publisher:
             link.transport.write(publish_frames(QUEUE, body))
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """Take a confirm."""
         numbers = [each for each in self.open if each <= number] if multiple else [number]
         (self.confirmed if ack else self.nacked).extend(map(self.open.pop, numbers))
         if self.insists and not ack:
@@ -368,7 +367,6 @@ def fill(path: Path) -> None:
 
 
 def main() -> int:
-    """Run the campaign."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

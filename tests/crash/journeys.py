@@ -85,7 +85,6 @@ class Way:
 
     @cached_property
     def stations(self) -> frozenset[str]:
-        """All stations of the way."""
         return frozenset({self.entry, self.refused, *[move.target for move in self.moves]}) - {NOWHERE}
 
     @cached_property
@@ -138,8 +137,6 @@ class Way:
 
 
 class Death(NamedTuple):
-    """An entry of x-death."""
-
     queue: str
     reason: str
     count: int = 1
@@ -525,7 +522,6 @@ class Journeys:
                 token.history = [(self._event, frozenset({NOWHERE}))]
 
     def owed(self) -> int:
-        """Return the number of persistent tokens that have to be somewhere."""
         return sum(token.owed and token.persistent for tokens in self._tokens.values() for token in tokens)
 
     # -- runs -----------------------------------------------------------------------------------------------------------

@@ -77,7 +77,6 @@ class Totals:
         return self.counts["violations"] > 0
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the report."""
         yield (
             f"{self.name}: {self.cycles} cycles, {self.counted} counted, in {self.seconds:.0f} s: {tally(self.counts)}, "
             f"slowest start {self.slowest_start:.2f} s"
@@ -125,18 +124,15 @@ class Mix:
         self.transacting: pipeline.Pipeline | None = None
 
     async def open(self, port: int) -> None:
-        """Connect all parts."""
         for each in self.parts:
             await each.open(port)
 
     def start(self) -> None:
-        """Start publishing."""
         for each in self.parts:
             each.start()
 
     @property
     def parts(self) -> list[Load | moves.Moving | pipeline.Pipeline]:
-        """The parts of the load that there are."""
         return [each for each in (self.load, self.moving, self.transacting) if each is not None]
 
     @property

@@ -51,8 +51,6 @@ SMALLEST_BODY = _HEAD.size + _DIGEST_SIZE
 
 
 class Id(NamedTuple):
-    """Identity of a message."""
-
     run: int
     channel: int
     seq: int
@@ -62,8 +60,6 @@ class Id(NamedTuple):
 
 
 class Place(Enum):
-    """State of a copy."""
-
     WAITING = "waiting"
     HELD = "held"
     ACKED = "acked"
@@ -123,8 +119,6 @@ class Publication:
 
 
 class Copy:
-    """A message in one queue."""
-
     __slots__ = ("place", "proven", "publication", "queue", "recovered", "redelivery", "why")
 
     def __init__(self, publication: Publication, queue: str) -> None:
@@ -151,8 +145,6 @@ class Copy:
 
 
 class _Channel:
-    """A publisher's channel."""
-
     __slots__ = ("multiple", "open", "published")
 
     def __init__(self) -> None:
@@ -210,7 +202,6 @@ class Ledger:
         return number
 
     def next_id(self, channel: int) -> Id:
-        """The id of the next message on a channel."""
         return Id(self.run, channel, self._channels[self.run, channel].published + 1)
 
     def published(
@@ -234,7 +225,6 @@ class Ledger:
         return publication
 
     def _copy(self, publication: Publication, queue: str) -> Copy:
-        """A message in one of its queues."""
         return Copy(publication, queue)
 
     def was_published(self, ident: Id) -> bool:
@@ -408,7 +398,6 @@ class Ledger:
         return ready
 
     def purged(self, copies: Iterable[Copy]) -> None:
-        """The reply to a purge came."""
         for copy in copies:
             copy.place, copy.why = GONE, "its queue was purged"
 
@@ -454,7 +443,6 @@ class Ledger:
         )
 
     def copies(self, ident: Id) -> list[Copy]:
-        """A message in all its queues."""
         return [copies[ident] for copies in self._queues.values() if ident in copies]
 
     def forget(self) -> None:

@@ -154,7 +154,6 @@ class Link(asyncio.Protocol):
             raise AssertionError(f"the connection is still there after {seconds} s")
 
     def cut(self) -> None:
-        """Drop the connection."""
         self.transport.abort()
 
     async def _within(self, reply: "asyncio.Future[Any]", seconds: float, what: str) -> Any:
@@ -181,7 +180,6 @@ class Link(asyncio.Protocol):
         self.transport.set_write_buffer_limits(_HIGH_WATER)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End all waits."""
         reason = self._reason or f"connection lost: {exc}"
         if not self.lost.done():
             self.lost.set_result(reason)
@@ -199,7 +197,6 @@ class Link(asyncio.Protocol):
         self.writable = False
 
     def resume_writing(self) -> None:
-        """Resume the writer."""
         self.writable = True
         if self.on_writable is not None:
             self.on_writable()

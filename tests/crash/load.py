@@ -93,7 +93,6 @@ class Publisher(Windowed):
         return publish_frames(key, body, exchange=exchange, properties=properties, mandatory=mandatory)
 
     def priority(self) -> int | None:
-        """Return the priority of the next message."""
         return None
 
     def decided(self, publication: Publication, *, ack: bool) -> None:
@@ -102,7 +101,6 @@ class Publisher(Windowed):
         self.nacked += not ack
 
     def came_back(self, body: bytes) -> None:
-        """Take a return."""
         try:
             self.ledger.returned(read_body(body)[0])
         except BodyError as error:
@@ -146,12 +144,10 @@ class Consumer:
         self.tasks: set[asyncio.Task[Any]] = set()
 
     async def open(self, port: int) -> None:
-        """Connect and consume."""
         self.link = await Link.connect(port)
         await self.consume()
 
     async def consume(self) -> None:
-        """Consume on a new channel."""
         self.number += 1
         self.held, self.since_receipt, self.awaited = {}, [], {}
         await self.link.open(self.number, self)
@@ -162,7 +158,6 @@ class Consumer:
         await self.link.call(commands.Basic.Consume(queue=self.queue, consumer_tag="it"), self.number)
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """Take a message."""
         self.delivered += 1
         try:
             ident, digest = read_body(body)
@@ -176,11 +171,9 @@ class Consumer:
                 self.handle(tag, redelivered=redelivered)
 
     def handle(self, tag: int, *, redelivered: bool) -> None:
-        """Decide on a message."""
         self.ack(tag)
 
     def ack(self, tag: int, *, multiple: bool = False) -> None:
-        """Ack one, or all up to it."""
         tags = [each for each in self.held if each <= tag] if multiple else [tag]
         copies = [self.held.pop(each) for each in tags]
         self.ledger.acked(copies)
@@ -352,7 +345,6 @@ class _Drainer(Consumer):
         self.done = asyncio.get_running_loop().create_future()
 
     def handle(self, tag: int, *, redelivered: bool) -> None:
-        """Ack in runs, and all at the end."""
         if len(self.held) >= 200 or self.delivered >= self.count:
             self.ack(tag, multiple=True)
         if self.delivered >= self.count and not self.done.done():

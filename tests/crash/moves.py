@@ -53,7 +53,6 @@ class Queue:
 
     @property
     def table(self) -> dict[str, Any]:
-        """Arguments of its declaration."""
         if not self.dead:
             return self.arguments
         return self.arguments | {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.dead}
@@ -325,12 +324,10 @@ class Mover(Windowed):
         self.large, self.longest = large, longest
 
     def more(self) -> bytes:
-        """Publish to a random lane."""
         (lane,) = self.rng.choices(self.lanes, self.weights)
         return self.one(lane)
 
     def size(self) -> int:
-        """Return the size of a filling, in octets."""
         roll = self.rng.random()
         if roll < 0.85:
             return int(roll * 1000)
@@ -365,7 +362,6 @@ class Mover(Windowed):
         return publish_frames(lane.key, body, exchange=lane.exchange, properties=properties)
 
     def decided(self, publication: Publication, *, ack: bool) -> None:
-        """Note the verdict in the journeys."""
         self.journeys.decided(publication, ack=ack)
 
 
@@ -406,12 +402,10 @@ class Worker:
         """Seconds between what was due and its delivery."""
 
     async def open(self, port: int) -> None:
-        """Connect and consume."""
         self.link = await Link.connect(port)
         await self.consume()
 
     async def consume(self, number: int | None = None) -> None:
-        """Consume on a new channel."""
         self.number = self.number + 1 if number is None else number
         self.held, self.done, self.awaited = {}, [], {}
         await self.link.open(self.number, self)
@@ -425,7 +419,6 @@ class Worker:
         return commands.Basic.Consume(queue=self.station, consumer_tag="it", arguments=self.arguments or {})
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """Take a message."""
         self.delivered += 1
         now = time.time()
         headers = headers_of(self.link.header)
@@ -446,7 +439,6 @@ class Worker:
                 self.handle(tag, ident, deaths, redelivered=redelivered)
 
     def handle(self, tag: int, ident: Id, deaths: Sequence[Death], *, redelivered: bool) -> None:
-        """Decide on a message."""
         self.settle(tag, self.journeys.acked)
 
     def settle(self, tag: int, record: Callable[[Delivery], Delivery], *, multiple: bool = False) -> None:
@@ -459,7 +451,6 @@ class Worker:
             self.receipt()
 
     def requeue(self, tag: int) -> None:
-        """Requeue a message."""
         self.journeys.requeued([self.held.pop(tag)])
         self.link.settle(self.number, tag, requeue=True)
 
@@ -502,8 +493,6 @@ class Worker:
 
 
 class Hasty(Worker):
-    """Acks in runs of twenty."""
-
     def handle(self, tag: int, ident: Id, deaths: Sequence[Death], *, redelivered: bool) -> None:
         """Ack when twenty are held."""
         if len(self.held) >= 20:
@@ -526,7 +515,6 @@ class Poisoned(Worker):
     """Gives every third message back, however often it comes."""
 
     def handle(self, tag: int, ident: Id, deaths: Sequence[Death], *, redelivered: bool) -> None:
-        """Ack or requeue by number."""
         if ident.seq % 3:
             self.settle(tag, self.journeys.acked)
         else:
@@ -537,7 +525,6 @@ class Retrying(Worker):
     """Rejects until a message has been dead twice."""
 
     def handle(self, tag: int, ident: Id, deaths: Sequence[Death], *, redelivered: bool) -> None:
-        """Ack or reject by the number of earlier tries."""
         tries = next((death.count for death in deaths if death.queue == "retry.wait"), 0)
         self.settle(tag, self.journeys.acked if tries >= 2 else self.journeys.rejected)
 
@@ -709,7 +696,6 @@ class Drainer(Worker):
         self.finished = asyncio.Event()
 
     def handle(self, tag: int, ident: Id, deaths: Sequence[Death], *, redelivered: bool) -> None:
-        """Ack in runs, and all at the end."""
         if len(self.held) >= 200 or self.delivered >= self.count:
             self.settle(tag, self.journeys.acked, multiple=True)
         if self.delivered >= self.count:

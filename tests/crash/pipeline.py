@@ -152,7 +152,6 @@ class Book:
             self.inputs.setdefault(number, (queue, False))
 
     def confirmed(self, numbers: Iterable[int]) -> None:
-        """Inputs were confirmed."""
         for number in numbers:
             if number in self.inputs:
                 self.inputs[number] = self.inputs[number][0], True
@@ -251,7 +250,6 @@ class Feeder(Windowed):
         return super().has_room() and self.book.backlog[self.line.name] < self.line.most + self.line.ahead
 
     def more(self) -> bytes:
-        """Publish an input."""
         if self._again:
             number = self._again.pop(0)
             self.book.repeated(self.line.name, number)
@@ -272,7 +270,6 @@ class Feeder(Windowed):
         return publish_frames(self.line.name, body, exchange=exchange, properties=properties)
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """Take a confirm."""
         numbers = [each for each in self.unconfirmed if each <= number] if multiple else [number]
         inputs = [self.unconfirmed.pop(each) for each in numbers]
         self.out -= len(inputs)
@@ -300,7 +297,6 @@ class Worker:
         self._arrived = asyncio.Event()
 
     async def open(self, port: int) -> None:
-        """Connect and consume."""
         self.link = await Link.connect(port)
         await self._open_channel()
 
@@ -324,7 +320,6 @@ class Worker:
         self.going = False
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """Take an input."""
         try:
             self.held[tag] = read_body(body)[0].seq
         except BodyError as error:
@@ -413,7 +408,6 @@ class Pipeline(Crowd):
         ]
 
     def start(self) -> None:
-        """Start feeding and working."""
         super().start()
         for worker in self.consumers:
             worker.start()
@@ -446,7 +440,6 @@ def around(size: int, rng: random.Random) -> int:
 
 
 async def declare(port: int, lines: Sequence[Line] = FEW) -> None:
-    """Declare all queues."""
     link = await Link.connect(port)
     await link.open(1)
     for name, mode, once in [
@@ -491,7 +484,6 @@ async def judge(book: Book, port: int, lines: Sequence[Line] = FEW) -> None:
 
 
 async def _look(ledger: Ledger, link: Link, number: int, queue: str) -> list[Id]:
-    """Return what is ready in a queue; all of it is requeued."""
     watcher = _Looker(ledger, queue)
     await link.open(number, watcher)
     ready = (await link.call(commands.Queue.Declare(queue=queue, passive=True), number)).message_count
@@ -517,7 +509,6 @@ class _Looker:
         self.found: list[Id] = []
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """Take a message."""
         try:
             self.found.append(read_body(body)[0])
         except BodyError as error:

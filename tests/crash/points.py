@@ -127,7 +127,6 @@ class Workload:
             await self._transact(rng.randint(2, 6))
 
     def _target(self) -> tuple[str, str]:
-        """Return a random exchange and key."""
         if self.rng.random() < 0.4:
             return EXCHANGE, self.rng.choice(KEYS)
         return "", self.rng.choice([queue for queue, exists in self.queues.items() if exists])
@@ -261,11 +260,9 @@ class Workload:
         raise AssertionError
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """Take a confirm."""
         self.ledger.verdict(self.publisher, number, multiple=multiple, ack=ack)
 
     def came_back(self, body: bytes) -> None:
-        """Take a return."""
         self.ledger.returned(read_body(body)[0])
 
     def died(self) -> None:
@@ -334,8 +331,6 @@ class _Getter(Consumer):
 
 
 class Steps(Protocol):
-    """A workload of steps."""
-
     async def run(self, port: int) -> bool:
         """Do all steps; False if the broker died on the way."""
 

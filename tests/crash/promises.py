@@ -34,8 +34,6 @@ _NEVER = sys.maxsize
 
 
 class Promise(Copy):
-    """A copy that is written nowhere."""
-
     __slots__ = ("answered", "letter", "light", "may_be_nacked", "written")
 
     def __init__(self, publication: Publication, queue: str, *, light: bool) -> None:

@@ -44,7 +44,6 @@ class Windowed:
         self.refill()
 
     def stop(self) -> None:
-        """Stop publishing."""
         self.going = False
 
     def has_room(self) -> bool:
@@ -65,7 +64,6 @@ class Windowed:
         raise NotImplementedError
 
     def decided(self, publication: Publication, *, ack: bool) -> None:
-        """Take the verdict of a publication."""
         raise NotImplementedError
 
     async def quiet(self, seconds: float = 30.0) -> None:
@@ -81,7 +79,6 @@ class Windowed:
         raise AssertionError
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """Take a confirm."""
         for publication in self.ledger.verdict(self.channel, number, multiple=multiple, ack=ack):
             self.out -= 1
             self.decided(publication, ack=ack)
@@ -94,8 +91,6 @@ class Windowed:
 
 
 class Connected(Protocol):
-    """A publisher or consumer."""
-
     link: Link
 
     async def open(self, port: int) -> None:
@@ -109,11 +104,9 @@ class Crowd:
     consumers: Sequence[Connected]
 
     async def open(self, port: int) -> None:
-        """Connect all publishers and consumers."""
         await asyncio.gather(*[each.open(port) for each in (*self.publishers, *self.consumers)])
 
     def start(self) -> None:
-        """Start publishing."""
         for publisher in self.publishers:
             publisher.start()
 
@@ -124,7 +117,6 @@ class Crowd:
 
     @property
     def links(self) -> list[Link]:
-        """Return all connections."""
         return [each.link for each in (*self.publishers, *self.consumers)]
 
     async def died(self) -> None:

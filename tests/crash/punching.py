@@ -15,7 +15,6 @@ RESERVE = 64 * 1024
 
 
 def change() -> None:
-    """Change the broker of this process."""
     sys.path.pop()
     from leveret.broker.persistence import data_store, space_reclaim
     from leveret.broker.process import resource_alarms

@@ -62,7 +62,6 @@ class Progress:
         self.total, self.began, self.lines = total, time.monotonic(), 0
 
     def __call__(self, line: str) -> None:
-        """Print a line."""
         self.lines += 1
         seconds = time.monotonic() - self.began
         left = seconds / self.lines * (self.total - self.lines)
@@ -151,7 +150,6 @@ CAMPAIGNS: dict[str, tuple[Callable[..., Totals], Callable[[], str], str]] = {
 
 
 def main() -> int:
-    """Run one campaign."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("campaign", choices=[*CAMPAIGNS, "mutants"])
     parser.add_argument("-n", "--number", type=int, help="how many cycles (workloads, copies)")

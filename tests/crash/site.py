@@ -62,7 +62,6 @@ class Site:
 
     @property
     def pid(self) -> int:
-        """The broker's process."""
         return self.running.process.pid
 
     def start(self, *arguments: str, before: Sequence[str] = (), judge: bool = True) -> int:

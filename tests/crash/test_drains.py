@@ -34,7 +34,6 @@ class LateLink:
             self.watcher = watcher
 
     async def call(self, method, channel=1, *, seconds=30.0):
-        """Answer the calls of a drain."""
         del seconds, channel
         if isinstance(method, commands.Basic.Consume):
             asyncio.get_running_loop().call_soon(self.deliver, READY)
@@ -50,7 +49,6 @@ class LateLink:
             self.watcher.delivery(self.tag, self.bodies[self.tag - 1], redelivered=False)
 
     def settle(self, channel, tag, *, multiple=False, requeue=None):
-        """Take an ack."""
         del channel, multiple, requeue
         (self.late if self.closed else self.settled).append(tag)
 

@@ -19,13 +19,11 @@ FULL = 73
 
 
 def leveret(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a command."""
     command = [sys.executable, "-m", "leveret", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
 
 
 def definitions(folder: Path, queues: int, prefix: str) -> Path:
-    """Write a file with queues."""
     path = folder / f"{prefix}.json"
     names = [f"{prefix}{number}-{'x' * 100}" for number in range(queues)]
     rows = [
@@ -93,7 +91,6 @@ def test_commands_without_a_broker_tell_that_nothing_is_written(disk, words):
 
 @contextmanager
 def running(disk: Path) -> Iterator[Path]:
-    """Run a broker on the disk, and fill that; gives the data directory."""
     with serving(disk, is_judged=False) as broker:
         fill(disk)
         yield broker.data_dir

@@ -34,22 +34,18 @@ class Books:
         return idents
 
     def verdict(self, channel, number, *, ack):
-        """A verdict for all up to a number."""
         for publication in self.ledger.verdict(channel, number, multiple=True, ack=ack):
             self.journeys.decided(publication, ack=ack)
 
     def deliver(self, station, ident, *, redelivered=False, **options):
-        """Note a delivery."""
         return self.journeys.delivered(station, ident, DIGEST, redelivered=redelivered, **options)
 
     def died(self):
-        """Note a kill."""
         self.journeys.died()
         self.ledger.died()
 
     @property
     def found(self):
-        """The oracles that objected, in order."""
         return [violation.oracle for violation in self.ledger.violations]
 
 

@@ -7,7 +7,6 @@ DIGEST = b"digest--"
 
 
 def publish(ledger, channel, *queues, **options):
-    """Publish one more message on a channel."""
     ident = ledger.next_id(channel)
     ledger.published(ident, queues or ("q",), DIGEST, **options)
     return ident
@@ -22,12 +21,10 @@ def confirmed(ledger, count=1, *queues, **options):
 
 
 def deliver(ledger, *idents, queue="q", redelivered=False):
-    """Deliver messages; returns their copies."""
     return [ledger.delivered(queue, ident, DIGEST, redelivered=redelivered) for ident in idents]
 
 
 def found(ledger):
-    """The oracles that objected, in order."""
     return [violation.oracle for violation in ledger.violations]
 
 

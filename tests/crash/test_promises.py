@@ -22,7 +22,6 @@ class Books:
         return ident
 
     def verdict(self, ident, *, ack=True):
-        """Note a verdict for one message."""
         self.ledger.verdict(ident.channel, ident.seq, multiple=False, ack=ack)
 
     def deliver(self, queue, ident, *, redelivered=False):
@@ -30,7 +29,6 @@ class Books:
         return self.ledger.delivered(queue, ident, DIGEST, redelivered=redelivered)
 
     def ack(self, queue, ident, **options):
-        """Note a delivery and its ack."""
         self.ledger.acked([self.deliver(queue, ident, **options)])
 
     def committed(self, queue, count=1):
@@ -51,7 +49,6 @@ class Books:
 
     @property
     def found(self):
-        """The oracles that objected, in order."""
         return [violation.oracle for violation in self.ledger.violations]
 
 

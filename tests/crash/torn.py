@@ -129,7 +129,6 @@ class Opener:
         return stat.rpartition(")")[2].split()[0] in "ZX"
 
     def text(self, name: str) -> str:
-        """Return the output of the child."""
         path = self.home / name
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -228,15 +227,12 @@ async def _decided(site: Site, link: Link, channel: int) -> None:
 
 
 class _Watcher:
-    """Confirms, and what is delivered."""
-
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.channel = 0
         self.seen: list[tuple[int, Id | None, bytes, bool]] = []
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """Note the delivery."""
         try:
             ident, digest = read_body(body)
         except BodyError:
@@ -244,7 +240,6 @@ class _Watcher:
         self.seen.append((tag, ident, digest, redelivered))
 
     def verdict(self, number: int, *, multiple: bool, ack: bool) -> None:
-        """Take a confirm."""
         self.ledger.verdict(self.channel, number, multiple=multiple, ack=ack)
 
     def came_back(self, body: bytes) -> None:
@@ -540,7 +535,6 @@ def _copy(data_dir: Path, copy: Path, seed: int, number: int, damage: Damage) ->
 
 
 async def stop_cleanly(opener: Opener, folder: Path) -> None:
-    """Start a broker on a folder and stop it."""
     opener.start(*_serve(folder))
     latest = time.monotonic() + OPEN_SECONDS
     while "Server startup complete" not in opener.text("out"):

@@ -127,8 +127,6 @@ POLICIES: tuple[dict[str, Any], ...] = (
 
 
 class Publisher(Mover):
-    """A publisher of all lanes."""
-
     def one(self, lane: Lane) -> bytes:
         """The octets of one more message."""
         self.large = 0.0 if lane.key in SMALL else LARGE_PART
@@ -136,7 +134,6 @@ class Publisher(Mover):
         return super().one(lane)
 
     def size(self) -> int:
-        """Return the size of a filling, in octets."""
         return LARGER if self.is_larger else super().size()
 
 
@@ -214,7 +211,6 @@ class Slow(Worker):
     """Acks one message every now and then, so that some are left for others."""
 
     def handle(self, tag: int, ident: Id, deaths: Sequence[Death], *, redelivered: bool) -> None:
-        """Ack later."""
         asyncio.get_running_loop().call_later(0.02, self._ack, tag, self.held[tag])
 
     def _ack(self, tag: int, delivery: Delivery) -> None:
@@ -228,7 +224,6 @@ class Counting(Slow):
     books: Books
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """Take a message."""
         headers = headers_of(self.link.header)
         self.books.retried(self.station, headers, deaths_of(headers))
         super().delivery(tag, body, redelivered=redelivered)
@@ -250,21 +245,17 @@ class CountingDrainer(Drainer):
     books: Books
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """Take a message."""
         headers = headers_of(self.link.header)
         self.books.retried(self.station, headers, deaths_of(headers))
         super().delivery(tag, body, redelivered=redelivered)
 
 
 class CopyDrainer:
-    """Takes all copies."""
-
     def __init__(self, books: Books, link: Link, count: int) -> None:
         self.books, self.link, self.count = books, link, count
         self.taken = 0
 
     def delivery(self, tag: int, body: bytes, *, redelivered: bool) -> None:
-        """Take a copy."""
         del redelivered
         self.taken += 1
         try:
@@ -300,7 +291,6 @@ class Api:
         )
 
     async def send(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Return status and body of an answer."""
         try:
             async with self._session.request(
                 method, URL(self._url + path, encoded=True), json=body
@@ -312,7 +302,6 @@ class Api:
             raise LostError(str(error)) from None
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._session.close()
 
 
@@ -377,7 +366,6 @@ class Copier(Carrier):
     """Copies, which must be there when the transfer is over, and may be there once for each that has begun."""
 
     async def carry(self) -> dict[str, Any]:
-        """Copy everything, or some."""
         self.books.copies += 1
         standing = self.books.standing(self.source)
         found = await super().carry()
@@ -393,7 +381,6 @@ class Discarder(Carrier):
     limited = 0.0
 
     async def carry(self) -> dict[str, Any]:
-        """Discard what is doomed."""
         standing = self.books.standing(self.source, DOOMED)
         found = await super().carry()
         if found["state"] == "done":
@@ -410,7 +397,6 @@ class Emptier(Carrier):
         self.publisher = Publisher(books.journeys, rng, choice=())
 
     async def open(self, port: int) -> None:
-        """Connect."""
         await self.publisher.open(port)
         await self._declare()
 
@@ -509,7 +495,6 @@ class Load(Crowd):
         await self.disturber.open(1)
 
     def start(self) -> None:
-        """Start publishing and carrying."""
         super().start()
         work = [carrier.run() for carrier in self.carriers]
         for coroutine in (*work, disturb(self.api, self.disturber, self.rng)):
@@ -517,12 +502,10 @@ class Load(Crowd):
 
     @property
     def links(self) -> list[Link]:
-        """Return all connections."""
         return [*super().links, self.emptier.publisher.link, self.disturber]
 
     @property
     def running(self) -> set[str]:
-        """Return the kinds of transfers that are running."""
         return {carrier.action for carrier in self.carriers if carrier.is_running}
 
     async def died(self) -> None:
@@ -531,7 +514,6 @@ class Load(Crowd):
         await asyncio.gather(*self.tasks)
 
     def check(self) -> None:
-        """Raise what a transfer has raised."""
         for task in self.tasks:
             if task.done():
                 task.result()
@@ -543,7 +525,6 @@ async def _until_lost(coroutine: Any) -> None:
 
 
 async def declare(port: int) -> None:
-    """Declare all queues."""
     link = await Link.connect(port)
     await link.open(1)
     for queue in QUEUES:

@@ -80,7 +80,6 @@ class Stores(NamedTuple):
 
 
 async def make_stores(home: Path, opener: Opener, rng: random.Random) -> Stores:
-    """Make the directories."""
     paths = [home / name for name in ("one", "two")]
     for path in paths:
         path.mkdir()
@@ -126,7 +125,6 @@ async def _log_some(site: Site, kept: dict[str, Served]) -> None:
 
 
 def cases() -> list[Case]:
-    """Return all cases, in the order of the table."""
     return [Case(*each) for each in product(STATES, FILES, DEEDS)]
 
 
@@ -179,7 +177,6 @@ async def outcome(case: Case, opener: Opener, copy: Path, stores: Stores) -> tup
 async def whole_files(
     home: Path, some: list[Case], seed: int, *, say: Callable[[str], object] = print
 ) -> tuple[Totals, dict[Case, str]]:
-    """Try some cases; returns the totals, and the outcome of each."""
     totals = Totals("whole-files")
     began = time.monotonic()
     outcomes: dict[Case, str] = {}
@@ -223,6 +220,5 @@ def documented() -> dict[Case, str]:
 
 
 def write(outcomes: dict[Case, str]) -> None:
-    """Write the table into the page."""
     text = put_between_marks(PAGE.read_text(encoding="utf-8"), NAME, "\n".join([*table(outcomes), ""]))
     PAGE.write_text(text, encoding="utf-8")

@@ -204,7 +204,6 @@ class PacedDriver(Driver):
 
     @cached_property
     def flow(self) -> FlowControl:
-        """The flow control of its connection."""
         return FlowControl(self.connection.node, self)
 
     def _process_buffered(self) -> None:

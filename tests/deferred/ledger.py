@@ -123,7 +123,6 @@ class Queues:
 
     @property
     def targets(self) -> list[str]:
-        """Return the names of all target queues."""
         return self.durable + self.quorum + self.transient
 
     def judged(self, names: Iterable[str]) -> list[str]:
@@ -149,7 +148,6 @@ class Ledger:
     def published(
         self, publisher: Publisher, way: str, target: str, *, persistent: bool, in_file: bool
     ) -> Published:
-        """Note a publish."""
         publisher.count += 1
         body = b"m%06d" % len(self.messages)
         awaits = way == AWAITING and not publisher.is_transactional
@@ -165,7 +163,6 @@ class Ledger:
             message.may_vanish |= message.way == way
 
     def delivered(self, way: str, tag: int, body: bytes) -> None:
-        """Note a delivery."""
         if body in self.acked or body in self.rejected:
             raise ViolationError(f"delivery: {self.messages[body]} once more after its end")
         if (way, body) in self.held.values():

@@ -25,7 +25,6 @@ EVERY = 500
 
 
 def main() -> int:
-    """Take the walks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--walks", type=int, default=2000)
     parser.add_argument("--seconds", type=float, help="how long instead of how many")

@@ -228,7 +228,6 @@ class Walk:
         client.receive(b"".join(octets))
 
     def _one(self, publisher: Publisher) -> bytes:
-        """Return the frames of one message."""
         draw, queues = self.random, self.ledger.queues
         refusing = {REFUSING} | ({CHAIN} if queues.chain_refuses else set())
         way = draw.choice([way for way in self.ways if not (publisher.is_transactional and way in refusing)])

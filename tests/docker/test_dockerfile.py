@@ -14,8 +14,6 @@ DOCKERFILE = ROOT / "docker" / "Dockerfile"
 
 
 class Line(NamedTuple):
-    """One instruction."""
-
     word: str
     rest: str
 
@@ -28,7 +26,6 @@ class Stage(NamedTuple):
     lines: list[Line]
 
     def of(self, word: str) -> list[str]:
-        """Return the rest of each line that begins with this word."""
         return [line.rest for line in self.lines if line.word == word]
 
     def commands(self) -> list[list[str]]:

@@ -39,7 +39,6 @@ def wheel(context, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def image(wheel, tmp_path_factory):
-    """The environment of the image, /opt/leveret."""
     return installed(wheel, tmp_path_factory.mktemp("opt") / "leveret").parent
 
 

@@ -14,8 +14,6 @@ NUMBERS = {"amqp": 5672, "management": 15672, "metrics": 15692}
 
 
 class Manifest:
-    """The objects of a file."""
-
     def __init__(self, name: str) -> None:
         text = (ROOT / "kubernetes" / name).read_text(encoding="utf-8")
         self.objects: list[dict[str, Any]] = list(yaml.safe_load_all(text))

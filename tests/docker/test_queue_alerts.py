@@ -54,13 +54,11 @@ class Fleet:
         self.consume("shrinking", 10, lambda channel, tag: self.held.append((channel, tag)))
 
     def publish(self, queue: str, number: int) -> None:
-        """Publish messages to a queue."""
         for _ in range(number):
             self.publishing.basic_publish("", queue, b"x")
         self.published[queue] += number
 
     def consume(self, queue: str, prefetch: int, settle) -> None:
-        """Consume from a queue, on a channel of its own."""
         channel = self.connection.channel()
         channel.basic_qos(prefetch_count=prefetch)
 

@@ -34,7 +34,6 @@ MODES = ("standard", "consumer-ack", "consumer-ack-light")
 
 
 def get(address: str, path: str) -> str:
-    """Return the broker's answer to a request."""
     with urllib.request.urlopen(f"http://{address}{path}", timeout=SECONDS) as answer:
         return answer.read().decode()
 

@@ -11,7 +11,6 @@ SERVE = (*UNWATCHED, "--set", "management.enabled=false")
 
 
 def blocks() -> list[str]:
-    """The commands of the page."""
     return re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
@@ -24,7 +23,6 @@ def publish(running: Running, body: bytes) -> None:
 
 
 def taken(running: Running) -> list[bytes]:
-    """Return the messages of the queue."""
     found = []
     with channel_to(running.address) as channel:
         while (body := channel.basic_get("q", auto_ack=True)[2]) is not None:

@@ -193,7 +193,6 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 
 def shells(page: Path) -> list[str]:
-    """Return the blocks of a page with commands."""
     return [text for language, text in blocks(page) if language in {"", "sh", "shell"}]
 
 

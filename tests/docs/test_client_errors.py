@@ -17,13 +17,11 @@ CLOSE = re.compile(r'(?:channel|connection)\.close reply_code=(\d+) reply_text="
 
 
 def consumer(client: Client, tag: str = "tag", **options: Any) -> Client:
-    """Return a client that consumes."""
     client.ask(basic_consume("orders", tag, **options))
     return client
 
 
 def owner(client: Client) -> Client:
-    """Return a client with an exclusive queue."""
     client.declare("mine", exclusive=True)
     return client
 

@@ -75,7 +75,6 @@ class Shop:
 
 
 def words(text: str) -> list[list[str]]:
-    """The words of each line."""
     return [line.split() for line in text.splitlines()]
 
 

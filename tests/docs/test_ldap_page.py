@@ -14,7 +14,6 @@ SECONDS = 60
 
 
 def blocks(language):
-    """Return the blocks of the page in a language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 

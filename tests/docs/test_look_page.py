@@ -40,7 +40,6 @@ def shop(tmp_path) -> Iterator[Running]:
 
 
 def command(running: Running, line: str) -> str:
-    """Return the output of a command of the page."""
     _, name, *words = shlex.split(line)
     if name == "explain":
         words[1:1] = ["--data-dir", str(running.data_dir)]

@@ -91,7 +91,6 @@ class Consumer(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Consume."""
         with pika.BlockingConnection(pika.URLParameters(self._url)) as connection:
             channel = connection.channel()
             channel.basic_qos(prefetch_count=10)
@@ -103,7 +102,6 @@ class Consumer(threading.Thread):
                     return
 
     def stop(self) -> None:
-        """Stop, and wait for the end."""
         self._stops.set()
         self.join(SECONDS)
 
@@ -156,7 +154,6 @@ class Reader:
         return out
 
     def run(self, line: str) -> str:
-        """Run a command."""
         command, _, target = line.replace(OLD, url(self._rabbitmq.address).removeprefix("amqp://")).partition(
             " > "
         )
@@ -178,7 +175,6 @@ class Reader:
         return out
 
     def states(self) -> set[str]:
-        """Return the states of all shovels."""
         return {each["state"] for each in json.loads(self.run("leveret ctl shovel_status --formatter json"))}
 
     def delete_shovels(self) -> None:
@@ -190,7 +186,6 @@ class Reader:
 
 
 def depth(address: tuple[str, int]) -> int:
-    """Return the number of ready messages of the queue."""
     with pika.BlockingConnection(pika.URLParameters(url(address))) as connection:
         return int(connection.channel().queue_declare(QUEUE, passive=True).method.message_count)
 

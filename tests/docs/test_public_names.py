@@ -18,7 +18,6 @@ OF_0_1_0: dict[str, Any] = json.loads(Path(__file__).with_name("public_names_0.1
 
 
 def options(command: click.Command, words: tuple[str, ...] = ()) -> dict[str, set[str]]:
-    """Options by command, of a command and those below it."""
     own = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
     found = {" ".join(words): own}
     if isinstance(command, click.Group):

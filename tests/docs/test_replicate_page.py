@@ -56,12 +56,10 @@ class Trial:
         return text
 
     def find(self, word: str) -> str:
-        """Return the block that has a word."""
         (found,) = [text for _, text in self.blocks if word in text]
         return found
 
     def run(self, word: str, **more: Any) -> None:
-        """Run the commands with a word in them."""
         with (self.folder / "out").open("ab") as out:
             done = subprocess.run(
                 ["sh", "-ec", self.find(word)],
@@ -76,7 +74,6 @@ class Trial:
         assert 0 == done.returncode, (self.folder / "out").read_text()
 
     def start_client(self) -> "subprocess.Popen[str]":
-        """Start the program of the page."""
         (self.folder / "client.py").write_text(self.find("basic_publish"), encoding="utf-8")
         return subprocess.Popen(
             [sys.executable, "client.py", str(PUBLISHING)],

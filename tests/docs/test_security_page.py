@@ -20,7 +20,6 @@ LEAST = 30
 
 
 def written() -> set[str]:
-    """Return the names of all tests."""
     return {
         node.name
         for path in (ROOT / "tests").rglob("test_*.py")

@@ -79,7 +79,6 @@ def away(address: str) -> bool:
 
 @pytest.fixture(scope="module")
 def pages(site):
-    """Each page of the site by its place."""
     return {file: Page(file) for file in sorted(site.rglob("*.html"))}
 
 

@@ -86,7 +86,6 @@ def test_an_example_of_a_pipeline_is_valid(name):
 
 
 def mapped(value):
-    """Yield the keys of all mappings in a value, with their values."""
     if isinstance(value, dict):
         yield from value.items()
         value = value.values()

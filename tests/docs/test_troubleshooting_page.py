@@ -43,7 +43,6 @@ class Block(NamedTuple):
 
 
 def blocks() -> dict[str, list[Block]]:
-    """Return the blocks of each heading."""
     found: dict[str, list[Block]] = {}
     heading = ""
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
@@ -91,19 +90,15 @@ class Place:
         self.port = self.running.address[1]
 
     def start(self) -> None:
-        """Start the broker."""
         self.running = self._ending.enter_context(Running(self.tmp_path, *self._words, is_judged=False))
 
     def stop(self) -> None:
-        """Stop the broker."""
         self.running.stopped_by(signal.SIGTERM)
 
     def close(self) -> None:
-        """End all clients and the broker."""
         self._ending.close()
 
     def connection(self) -> pika.BlockingConnection:
-        """Return the connection of a client."""
         made = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.port))
         self._ending.callback(end, made)
         return made
@@ -158,7 +153,6 @@ def pattern(lines: list[str]) -> str:
 
 
 def fits(lines: list[str], text: str) -> bool:
-    """Return whether a text is what the page shows."""
     return re.fullmatch(pattern(lines), " ".join(text.split()), re.DOTALL) is not None
 
 

@@ -94,7 +94,6 @@ async def faked(answer, **more):
 
 
 def codes(**by_tag):
-    """Return an answer that has a code for each tag of requests."""
     numbers = {"bind": BIND, "search": SEARCH, "extended": EXTENDED}
     wanted = {numbers[name]: code for name, code in by_tag.items()}
     return lambda number, tag, _octets: [result(number, tag, wanted[tag])] if tag in wanted else []

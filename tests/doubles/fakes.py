@@ -94,7 +94,6 @@ class ClockLoop(Loop):
     """The loop of a broker that runs on a `Clock`."""
 
     def monotonic(self) -> int:  # type: ignore[override]
-        """Return the time of the clock in nanoseconds."""
         return round(self.time_source.now() * 1_000_000_000)
 
 
@@ -287,7 +286,6 @@ class CrankedDisk(DataStore):
         done(read(), None)
 
     def read_delayed(self, line: int, start: Start, done: Callable[[DelayedRows], None]) -> None:
-        """Leave the read to the test."""
         self.reads.append((line, start, done))
 
 
@@ -357,7 +355,6 @@ class DiskNode(Node):
             self._go_on()
 
     def remove_files(self, msg_ids: Iterable[int]) -> None:
-        """Remove files of bodies."""
         for msg_id in msg_ids:
             self.disk.environment.bodies.path(msg_id).unlink(missing_ok=True)
 
@@ -588,7 +585,6 @@ def publish_frames(
     frame_max: int = 131072,
     **properties: Any,
 ) -> bytes:
-    """Return the octets of one publish."""
     method = make(Basic.Publish, 0, exchange, key, mandatory, False)
     header = build(len(body), **properties)
     return encode_method(channel, method) + content_frames(channel, frame_max, header, body)
@@ -648,7 +644,6 @@ class Client:
         self.node.turn.slices.end("read", "")
 
     def send(self, method: Any, channel: int = 1) -> None:
-        """Send one method."""
         self.receive(encode_method(channel, method))
 
     def ask(self, method: Any, channel: int = 1) -> list[str]:
@@ -688,7 +683,6 @@ def queue_declare(
     auto_delete: bool = False,
     arguments: Table | None = None,
 ) -> Any:
-    """Return a method that declares a queue."""
     return make(Queue.Declare, 0, name, passive, durable, exclusive, auto_delete, False, arguments or {})
 
 

@@ -64,7 +64,6 @@ class Hostile:
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[Address]:
-        """Listen; gives the address."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         try:
             yield Address("127.0.0.1", server.sockets[0].getsockname()[1])
@@ -73,7 +72,6 @@ class Hostile:
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:
-    """Read a frame."""
     head = await reader.readexactly(7)
     return head + await reader.readexactly(int.from_bytes(head[3:], "big") + 1)
 

@@ -105,7 +105,6 @@ class Provider:
 
 
 def code_of(provider: Provider, challenge: str = CHALLENGE) -> str:
-    """Return a code, as for a browser."""
     query = {"client_id": "page", "redirect_uri": BACK, "state": "s"}
     address = provider.back({**query, "code_challenge": challenge, "code_challenge_method": "S256"})
     return address.partition("code=")[2].partition("&")[0]
@@ -154,7 +153,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def providing() -> Iterator[Provider]:
-    """Run a provider on a free port."""
     handler = type("Handler", (_Handler,), {})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     handler.provider = Provider(f"http://127.0.0.1:{server.server_port}")

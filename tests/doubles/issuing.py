@@ -19,20 +19,17 @@ NOW = 1_800_000_000
 
 @cache
 def rsa_key(name: str) -> rsa.RSAPrivateKey:
-    """Return a key by a name of ours."""
     del name
     return rsa.generate_private_key(65537, 2048)
 
 
 @cache
 def ec_key(name: str) -> ec.EllipticCurvePrivateKey:
-    """Return a key by a name of ours."""
     del name
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def pem(name: str) -> bytes:
-    """Return the public key of that name."""
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return rsa_key(name).public_key().public_bytes(serialization.Encoding.PEM, form)
 
@@ -61,7 +58,6 @@ def claims(**more: Any) -> dict[str, Any]:
 def token(
     key: str = "k1", algorithm: str = "RS256", headers: dict[str, Any] | None = None, **more: Any
 ) -> str:
-    """Return a signed token."""
     private = ec_key(key) if key.startswith("ec") else rsa_key(key)
     return jwt.encode(claims(**more), private, algorithm, {"kid": key} | (headers or {}))
 

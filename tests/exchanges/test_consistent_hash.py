@@ -41,7 +41,6 @@ def router_of(bindings, **arguments) -> Router:
 
 
 def routed(router, key="", headers=None, **properties):
-    """Return the destination of a message."""
     envelope = Envelope(headers or {}, SimpleNamespace(**properties))
     return "".join(router.route(router.get("x"), (key,), envelope))
 

@@ -83,7 +83,6 @@ leaves their outputs in files."""
 
 
 def asks_for(extra: str, text: str) -> bool:
-    """Return whether one line of a text says how to install an extra."""
     return 1 == len([line for line in text.splitlines() if f"pip install 'leveret[{extra}]'" in line])
 
 
@@ -113,7 +112,6 @@ def made(folder: Path, wheel: Path, extras: tuple[str, ...], uv: Path | None) ->
 
 
 def tried(python: str, extras: tuple[str, ...]) -> list[str]:
-    """Return what is wrong with an environment that has some extras."""
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     environment["PATH"] = ""  # without a Java, whose start takes longer than all the rest
     commands = json.dumps([("-c", USE), *[command.words for command in COMMANDS.values()]])

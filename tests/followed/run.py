@@ -51,7 +51,6 @@ class Growing(threading.Thread):
             self.stopping.wait(EVERY)
 
     def write(self) -> None:
-        """Write one more file."""
         first = self.files * ROWS
         rows = [
             row(

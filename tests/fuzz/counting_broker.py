@@ -80,7 +80,6 @@ class Counts:
         self.kept = {name: living[name] for name in names}
 
     def save(self, path: Path) -> None:
-        """Write the report."""
         path.write_text(
             json.dumps(
                 {

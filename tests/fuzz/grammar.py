@@ -143,8 +143,6 @@ and a broker holds deliveries back until it has written those before; ours, when
 
 
 class _Channel:
-    """State of one channel of the session."""
-
     __slots__ = ("number", "tag")
 
     def __init__(self, number: int) -> None:
@@ -205,7 +203,6 @@ class Script:
             self.expect(number, answer)
 
     def expect(self, number: int, *methods: str) -> None:
-        """Expect these methods in answer."""
         self.expected.setdefault(number, []).extend(methods)
 
     def either(self, number: int, method: str, **fields: Any) -> None:
@@ -215,7 +212,6 @@ class Script:
         self.send(number, method, answer, nowait=nowait, **fields)
 
     def new_name(self) -> str:
-        """A name for something of this session."""
         self._names += 1
         return f"{self.name}.{self._names}"
 
@@ -510,7 +506,6 @@ class Script:
         self.expect(channel.number, "basic.return")
 
     def _confirms(self, channel: _Channel) -> None:
-        """A channel of its own in confirm mode."""
         del channel
         rng = self.rng
         number = self._open_channel().number
@@ -528,7 +523,6 @@ class Script:
         self._leave(number)
 
     def _transactions(self, channel: _Channel) -> None:
-        """A channel of its own with transactions."""
         del channel
         rng = self.rng
         mine = self._open_channel()

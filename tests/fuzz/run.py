@@ -45,8 +45,6 @@ BESIDES_HANDLERS = (
 
 @dataclass
 class Result:
-    """Result of a run: its findings and counts."""
-
     seed: int
     problems: list[str] = field(default_factory=list)
     tally: Counter[str] = field(default_factory=Counter)
@@ -66,7 +64,6 @@ class Result:
 
     @property
     def mutated(self) -> int:
-        """Number of sessions that were mutated."""
         return self.tally["sessions"] - self.tally["valid"]
 
     def check_coverage(self) -> None:
@@ -80,7 +77,6 @@ class Result:
             self.problems.append("coverage: less than half of the sessions were mutated after channel.open")
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the report."""
         tally = self.tally
         yield (
             f"seed {self.seed}: {self.mutated} mutated sessions ({tally['mutated after channel.open']} after "

@@ -79,7 +79,6 @@ BAD = re.compile(rf"Traceback|unexpected error|internal error|{SLOW_STEP}")
 
 
 def settings() -> str:
-    """Return the file of settings of Schemathesis."""
     lists = [f"[dictionaries.{name}]\nvalues = {json.dumps(values)}\n" for name, values in NAMES.items()]
     uses = [f'"{name}" = {{ dictionary = "{name}", probability = 0.5 }}\n' for name in NAMES]
     return "".join([*lists, "[parameters]\n", *uses, HEALTH])
@@ -103,7 +102,6 @@ def words(port: int, file: Path, examples: int, seed: int) -> list[str]:
 
 
 def problems(log: str) -> list[str]:
-    """Return the lines of a broker's log that are problems."""
     return [line for line in log.splitlines() if BAD.search(line)]
 
 

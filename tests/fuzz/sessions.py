@@ -86,8 +86,6 @@ def _split(rng: Random, frames: list[bytes]) -> Iterator[bytes]:
 
 
 class Session:
-    """A case on its socket."""
-
     __slots__ = (
         "case",
         "deadline",
@@ -141,7 +139,6 @@ class Session:
             self.sock.shutdown(socket.SHUT_WR)
 
     def abort(self) -> None:
-        """Close with a reset."""
         with contextlib.suppress(OSError):
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
         self.sock.close()

@@ -159,7 +159,6 @@ def _until(connection: BlockingConnection, has_happened: Callable[[], bool]) -> 
 
 
 def ask(base: str, path: str) -> Scraped:
-    """Return one answer."""
     with urllib.request.urlopen(base + path, timeout=MOST_SECONDS) as answer:
         return Scraped([answer.read().decode()], others=True)
 

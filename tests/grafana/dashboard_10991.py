@@ -80,7 +80,6 @@ def _bucket(bound: str) -> str:
 
 
 def _shares() -> list[str]:
-    """Return the shares of all messages that have each size."""
     whole = _bucket("+Inf")
     between = pairwise(SIZE_BOUNDS)
     return [

@@ -41,7 +41,6 @@ class Scraped:
         return self.samples[name, tuple(sorted(labels.items()))]
 
     def values(self, name: str) -> dict[Labels, float]:
-        """The series of that name."""
         return {labels: value for (found, labels), value in self.samples.items() if found == name}
 
     def kind(self, name: str) -> str:

@@ -34,7 +34,6 @@ SEED = 20261123
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Issued:
-    """The certificate of the broker."""
     return Authority(tmp_path_factory.mktemp("ca")).server()
 
 

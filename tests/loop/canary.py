@@ -40,8 +40,6 @@ _CLOSES = ((10, 50), (20, 40))
 
 
 class Times(NamedTuple):
-    """Milliseconds."""
-
     p50: float
     p99: float
     max: float
@@ -136,7 +134,6 @@ class _NonBlockingClient:
         return self.socket.fileno()
 
     def send(self, octets: bytes = b"") -> None:
-        """Give the kernel what it takes."""
         self.unsent += octets
         try:
             del self.unsent[: self.socket.send(self.unsent)]

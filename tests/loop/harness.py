@@ -70,7 +70,6 @@ class Site:
         return client
 
     def channel(self, number: int = 1) -> Channel:
-        """A channel of a client of its own."""
         return self.client().channel(number)
 
 
@@ -207,14 +206,12 @@ def _write(path: Path, found: list[Run]) -> None:
 
 
 def method(name: str, channel: int = 1, **fields: Any) -> bytes:
-    """One method frame."""
     return frame(METHOD, channel, encode_method(name, **fields))
 
 
 def publish(
     exchange: str, routing_key: str, body: bytes = b"", *, channel: int = 1, **properties: Any
 ) -> bytes:
-    """One message."""
     octets = method("basic.publish", channel, exchange=exchange, routing_key=routing_key)
     octets += frame(HEADER, channel, encode_header(len(body), **properties))
     return octets + frame(BODY, channel, body) if body else octets

@@ -21,7 +21,6 @@ class Inside:
         self.slices.on_waiting = self.node.loop.schedule_jobs
 
     def queues(self, count: int) -> list[Queue]:
-        """Make so many queues."""
         return [
             self.vhost.create_queue(
                 f"q{number}", durable=False, exclusive_owner=None, auto_delete=False, arguments={}

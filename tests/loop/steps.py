@@ -36,8 +36,6 @@ _NODE = re.compile(r"^(?P<node>\S+?/test_(?P<module>\w+)\.py::(?P<test>\w+)(?:\[
 
 
 class Case(NamedTuple):
-    """A case, by the test that runs it."""
-
     name: str
     node: str
 
@@ -156,7 +154,6 @@ def is_good(kept: dict[str, Any]) -> bool:
 
 
 def row(kept: dict[str, Any]) -> tuple[str, ...]:
-    """One row of the table."""
     if "milliseconds" not in kept:
         return (kept["case"], *[""] * (len(HEAD) - 3), f"{kept['others']:.0%}", "failed")
     beside, alone = kept["beside"], kept["alone"]
@@ -187,7 +184,6 @@ def _times(milliseconds: Sequence[float]) -> str:
 
 
 def _summary(kept: dict[str, Any]) -> str:
-    """A row in one line."""
     *cells, verdict = row(kept)
     return ", ".join(
         [*(f"{head}: {cell}" for head, cell in zip(HEAD[2:], cells[2:], strict=False) if cell), verdict]
@@ -207,7 +203,6 @@ def table(kept: Sequence[dict[str, Any]]) -> str:
 
 
 def write(page: Path, text: str) -> None:
-    """Put the table between its marks."""
     page.write_text(put_between_marks(page.read_text(encoding="utf-8"), "loop-steps", text), encoding="utf-8")
 
 

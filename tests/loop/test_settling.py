@@ -31,7 +31,6 @@ def deliver(site: Site) -> None:
 
 
 def ack_all(site: Site) -> None:
-    """Acks for all deliveries in one method."""
     channel = delivered(site)
     channel.send("basic.ack", delivery_tag=0, multiple=True)
     sync(channel)
@@ -64,27 +63,23 @@ def recover(site: Site) -> None:
 
 
 def close_channel(site: Site) -> None:
-    """The channel of the deliveries is closed."""
     channel = delivered(site)
     channel.call("channel.close", reply_code=200, reply_text="", class_id=0, method_id=0)
     assert size(1_000_000, 100_000) == ready(site)
 
 
 def close_connection(site: Site) -> None:
-    """The connection of the deliveries is closed."""
     channel = delivered(site)
     channel.client.call(0, "connection.close", reply_code=200, reply_text="", class_id=0, method_id=0)
     assert size(1_000_000, 100_000) == ready(site)
 
 
 def lose_connection(site: Site) -> None:
-    """The connection of the deliveries is lost."""
     cut(delivered(site).client)
     assert size(1_000_000, 100_000) == ready(site)
 
 
 def commit_acks(site: Site) -> None:
-    """Acks for all deliveries in a transaction."""
     channel = delivered(site)
     channel.call("tx.select")
     channel.send("basic.ack", delivery_tag=0, multiple=True)

@@ -40,7 +40,6 @@ class Api:
         self._client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
 
     def send(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the body of an answer."""
         octets = None if body is None else json.dumps(body)
         self._client.request(method, f"/api/leveret/{path}", octets, {"authorization": LOGIN})
         answer = self._client.getresponse()
@@ -49,15 +48,12 @@ class Api:
         return json.loads(content)
 
     def close(self) -> None:
-        """Close the connection."""
         self._client.close()
 
     def retained(self) -> int:
-        """Return the number of retained messages."""
         return int(self.send("GET", "explain/queue/%2F/q")["retention"]["messages"])
 
     def transfer(self, action: str, where: str) -> dict[str, Any]:
-        """Make a transfer, and return its result."""
         found = self.send("POST", f"queues/%2F/q/{action}", {**REQUESTS[action], "where": where})
         deadline = time.monotonic() + WAIT_SECONDS
         while found["ended"] is None:

@@ -27,7 +27,6 @@ REQUESTS = read()
 
 @contextmanager
 def ours() -> Iterator[Target]:
-    """Our broker."""
     port = free_port()
     node = "ours@localhost"
     settings = (
@@ -56,7 +55,6 @@ def rabbitmq() -> Iterator[Target]:
 
 
 def answers(target: Target, groups: list[str]) -> dict[str, list[Answer]]:
-    """Return the answers of a broker by group."""
     return {group: [ask(target, asked) for asked in REQUESTS[group]] for group in groups}
 
 

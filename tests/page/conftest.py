@@ -45,7 +45,6 @@ def broker() -> Iterator[leveret.Broker]:
 
 @pytest.fixture
 def own_page(browser, broker) -> Iterator[Page]:
-    """A page of a new broker, logged in."""
     yield from opened(browser, broker)
 
 

@@ -56,7 +56,6 @@ def traffic(broker: leveret.Broker, seconds: float) -> None:
 
 
 def worked(channel, method, _properties, _body) -> None:
-    """Ack a message, or reject each fiftieth."""
     if method.delivery_tag % 50:
         channel.basic_ack(method.delivery_tag)
     else:

@@ -15,7 +15,6 @@ LATER_MS = 4_102_444_800_000
 
 
 def connected(page: Page, name: str = NAMED) -> pika.BlockingConnection:
-    """Connect with a name."""
     parameters = pika.URLParameters(page.broker.url)
     parameters.client_properties = {"connection_name": name}
     return pika.BlockingConnection(parameters)
@@ -32,7 +31,6 @@ def hold(page: Page, queue: str, *dues: int) -> None:
 
 
 def ready(page: Page, queue: str) -> int:
-    """Return the ready messages of a queue."""
     return page.api("GET", f"queues/%2F/{queue}")["messages_ready"]
 
 
@@ -269,7 +267,6 @@ def test_the_tail_begins_with_the_busiest_exchange(page):
 
 @pytest.fixture
 def watcher(browser, shared_broker) -> Iterator[Page]:
-    """A page of a monitoring user."""
     ask(shared_broker, "PUT", "users/mo", {"password": "x", "tags": "monitoring"})
     for page in opened(browser, shared_broker, logged_in=False):
         page.tab.context.add_cookies([cookie_of(shared_broker, "mo", "x")])

@@ -16,7 +16,6 @@ FOREIGN = 5
 
 @pytest.fixture
 def provider() -> Iterator[Provider]:
-    """An identity provider."""
     with providing() as started:
         yield started
 
@@ -34,7 +33,6 @@ def page(browser, provider) -> Iterator[Page]:
 
 
 def log_in(page: Page, route: str = "queues") -> None:
-    """Log in by the provider, from a page."""
     page.tab.goto(f"{page.base}/#/{route}")
     page.tab.click("#provider")
     page.tab.click("#sign-in")

@@ -108,7 +108,6 @@ def tried(root: Path, version: str, tests: list[str], *, emulated: bool) -> int:
 
 
 def main() -> int:
-    """Make the directory, and run the tests in it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", default="3.11", help="the version, such as 3.15")
     parser.add_argument("--machine", choices=["arm64"], help="the processor, if not that of this machine")

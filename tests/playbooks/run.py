@@ -150,7 +150,6 @@ def report(name: str, cases: list[Case], results: list[dict[str, Any]]) -> int:
 
 
 def said(result: dict[str, Any]) -> str:
-    """Return the result of a task in a word."""
     if result.get("failed"):
         return "failed"
     return "changed" if result.get("changed") else "ok"

@@ -95,7 +95,6 @@ class _Source:
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> "_Source":
-        """Return the one for an environment."""
         early = tuple(sorted((name, value) for name, value in env.items() if name.startswith(AT_START)))
         found = _sources.get(early)
         if found is not None and found._process.poll() is None:

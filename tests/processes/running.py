@@ -142,7 +142,6 @@ class Running:
         assert not self.slow, self.slow
 
     def resident_memory(self) -> int:
-        """Return the bytes of memory it has in use."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
@@ -215,7 +214,6 @@ def deadline(process: "subprocess.Popen[Any]", seconds: float) -> Iterator[threa
 
 
 def children(pid: int) -> list[int]:
-    """Return the children of a process, and theirs."""
     try:
         found = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:

@@ -151,7 +151,6 @@ def running(folder: Path, entries: list[str], tls: dict[str, Path] | None = None
 
 
 def loaded(command: list[Any], **more: Any) -> None:
-    """Run a command that loads entries."""
     done = subprocess.run(command, capture_output=True, check=False, timeout=SECONDS, **more)
     if b"denied" in done.stderr:  # by a profile of the system, which allows slapd its own folders only
         pytest.skip("slapd may not read files of tests here")

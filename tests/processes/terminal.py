@@ -56,11 +56,9 @@ class Terminal:
 
     @property
     def text(self):
-        """The text on the screen."""
         return "\n".join(self.screen.display)
 
     def press(self, keys):
-        """Type."""
         os.write(self._ours, keys.encode())
 
     def wait_for(self, text):

@@ -61,8 +61,6 @@ class Book:
 
 
 class Copy:
-    """A message in one queue."""
-
     __slots__ = (
         "awaited",
         "book",
@@ -118,8 +116,6 @@ class Published:
 
 
 class Channel:
-    """A publisher's channel."""
-
     def __init__(self, number: int, *, confirms: bool) -> None:
         self.number = number
         self.confirms = confirms
@@ -196,7 +192,6 @@ class Ledger:
             self.counts["copies"] += 1
 
     def verdict(self, channel: Channel, number: int, *, multiple: bool, ack: bool) -> None:
-        """Judge an ack or a nack."""
         if number not in channel.open:
             self.violate("verdict", f"{channel.number}/{number}, which is not open")
         if multiple:
@@ -309,7 +304,6 @@ class Ledger:
         self._leave(copy)
 
     def given_back(self, copy: Copy) -> None:
-        """A consumer gives a copy back, or is gone."""
         copy.held = False
         self.counts["given back"] += 1
         if copy.light or copy.book.deleted:
@@ -339,13 +333,11 @@ class Ledger:
                 copy.light = copy.light and copy.held
 
     def purged(self, book: Book) -> None:
-        """Note that the ready copies are discarded."""
         for copy in [copy for copy in book.live if not copy.held]:
             copy.discarded = True
             self._leave(copy)
 
     def deleted(self, book: Book) -> None:
-        """The queue is gone."""
         self.deleting(book)
         self.purged(book)
 

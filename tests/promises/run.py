@@ -19,7 +19,6 @@ MEMORY = Path("/dev/shm")
 
 
 def line(mode: str, seed: int, counts: dict[str, int], seconds: float) -> str:
-    """Return a line with the figures of a walk."""
     decided = counts["ack"] + counts["nack"]
     return (
         f"{mode:18}  seed {seed}: {counts['published']:,} messages, {counts['copies']:,} copies, "
@@ -31,7 +30,6 @@ def line(mode: str, seed: int, counts: dict[str, int], seconds: float) -> str:
 
 
 def main() -> int:
-    """Run the walks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000, help="in each walk")
     parser.add_argument("--seed", type=int, default=1, help="of the first walk in each mode")

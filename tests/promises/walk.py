@@ -91,16 +91,12 @@ EXCHANGES = ("both", "all", "refusing", "stray", "main")
 
 
 class Publisher:
-    """A channel that publishes."""
-
     def __init__(self, client: Client, number: int, what: str, channel: Channel) -> None:
         self.client, self.number, self.what, self.channel = client, number, what, channel
         self.uncommitted: list[Copy] = []
 
 
 class Consumer:
-    """A channel that consumes."""
-
     def __init__(self, client: Client, number: int) -> None:
         self.client, self.number = client, number
         self.held: dict[int, Copy] = {}
@@ -295,7 +291,6 @@ class Walk:
         return any(book is other for consumer in self.consumers for other in consumer.books.values())
 
     def targets(self, exchange: str, key: str) -> list[Book]:
-        """The model of the routes."""
         if not exchange:
             return [self.names[key]] if key in self.names and self.names[key] in self.books.values() else []
         bound = [book for kind, book in self.books.items() if exchange in KINDS[kind].exchanges]
@@ -487,7 +482,6 @@ class Walk:
         self.open_consumer(consumer.client, consumer.number)
 
     def lose_consumers(self) -> None:
-        """A connection with all its consumers is lost."""
         client = self.random.choice(self.consumers).client
         self.leave([consumer for consumer in self.consumers if consumer.client is client])
         client.connection.lost()
@@ -692,7 +686,6 @@ class Walk:
             ledger.violate("end", f"{left} promises are left")
 
     def close(self) -> None:
-        """Close the store."""
         self.node.disk.close()
 
 

@@ -54,7 +54,6 @@ class Nodes:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str) -> None:
-        """Start a node."""
         settings = {
             "data_dir": str(self.home / name),
             "replication.url": self.urls[name],
@@ -81,7 +80,6 @@ class Nodes:
         return self._processes[name].pid
 
     def signal(self, name: str, number: int) -> None:
-        """Send a signal to a node."""
         self._processes[name].send_signal(number)
 
     def kill(self, name: str, *, wiped: bool = False) -> None:
@@ -110,7 +108,6 @@ class Nodes:
         return process.wait(SECONDS)
 
     def log(self, name: str) -> str:
-        """Return the log of a node."""
         path = self.home / f"{name}.log"
         return path.read_text() if path.exists() else ""
 
@@ -183,7 +180,6 @@ class Nodes:
                 self.start(name)
 
     def stop(self) -> None:
-        """End all of them."""
         for name in list(self._processes):
             with contextlib.suppress(OSError):
                 self.signal(name, signal.SIGCONT)

@@ -44,13 +44,11 @@ async def ask(engine: protocol.Engine, request: Any) -> Any:
 
 
 async def seen(engine: protocol.Engine) -> protocol.Lease:
-    """Return the lease."""
     found = await ask(engine, protocol.Read(0, 0))
     return found.lease
 
 
 async def take(engine: protocol.Engine, holder: bytes = HOLDER, name: str = "a") -> protocol.Lease:
-    """Take the lease."""
     answer = await ask(engine, protocol.Take(await seen(engine), holder, name, f"{name}:5672"))
     assert isinstance(answer, protocol.Taken), answer
     return answer.lease
@@ -59,14 +57,12 @@ async def take(engine: protocol.Engine, holder: bytes = HOLDER, name: str = "a")
 def follow(
     before: protocol.Position, lease: protocol.Lease, payload: bytes = b"", settled: int = 0
 ) -> protocol.Entry:
-    """Return an entry of the holder of a lease."""
     return make_entry(before, lease.epoch, lease.holder, settled, BATCHES if payload else EMPTY, payload)
 
 
 async def append(
     engine: protocol.Engine, before: protocol.Position, lease: protocol.Lease, payload: bytes
 ) -> protocol.Entry:
-    """Append an entry."""
     entry = follow(before, lease, payload)
     answer = await ask(engine, protocol.Append(entry))
     assert isinstance(answer, protocol.Appended), answer
@@ -76,7 +72,6 @@ async def append(
 async def fill(
     engine: protocol.Engine, lease: protocol.Lease, count: int, before: protocol.Position = protocol.ORIGIN
 ) -> list[protocol.Entry]:
-    """Append some entries."""
     entries = []
     for number in range(count):
         entry = await append(engine, before, lease, b"payload %d" % number)

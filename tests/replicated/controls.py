@@ -28,7 +28,6 @@ def program(*modules: str) -> tuple[str, ...]:
 
 
 def primary_lost(cluster: Cluster, publisher: Publisher) -> None:
-    """Lose the primary and all copies."""
     cluster.database.kill(cluster.database.primary)
     cluster.nodes.kill_all(wiped=True)
     cluster.database.promote()
@@ -101,7 +100,6 @@ SOUND = {
 
 
 def run_control(name: str) -> list[str]:
-    """Run one; returns what was caught."""
     control = {**CONTROLS, **SOUND}[name]
     changed = program(control.change) if control.change else BROKER
     with made_cluster(wired=True, program=changed, configuration=control.configuration) as cluster:

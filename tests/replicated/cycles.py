@@ -47,14 +47,12 @@ DISK_OCTETS = 1536 << 20
 
 
 def kept(record: Path) -> list[dict[str, Any]]:
-    """Return what is kept, in the order of time."""
     if not record.exists():
         return []
     return [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()]
 
 
 def keep(record: Path, entry: dict[str, Any]) -> None:
-    """Add a line to the record."""
     record.parent.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC).strftime("%Y-%m-%d")
     with record.open("a", encoding="utf-8") as file:
@@ -137,7 +135,6 @@ def _keep_logs(nodes: Nodes, folder: Path) -> None:
 
 
 def main() -> int:
-    """Run the cycles."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

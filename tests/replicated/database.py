@@ -101,11 +101,9 @@ class Database:
             raise ProgramError(f"{program} ended with {done.returncode}: {done.stderr.strip()}")
 
     def data(self, name: str) -> Path:
-        """The data directory of a server."""
         return self.home / name / "data"
 
     def socket(self, name: str) -> Path:
-        """The folder with the socket of a server."""
         path = self.home / f"at{name}"
         if not path.exists():
             path.mkdir()
@@ -143,11 +141,9 @@ class Database:
         raise TimeoutError(name)
 
     def is_running(self, name: str) -> bool:
-        """Return whether a server runs."""
         return name in self._servers and self._servers[name].poll() is None
 
     def pids(self) -> list[int]:
-        """Return the process of each server that runs."""
         return [server.pid for server in self._servers.values()]
 
     def kill(self, name: str) -> None:
@@ -343,11 +339,9 @@ class Database:
                 file.write(bytes(4096))
 
     def relieve(self, name: str) -> None:
-        """Give the room back."""
         self._ballast(name).unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """End all servers."""
         self.resume()
         for name in list(self._servers):
             self.kill(name)

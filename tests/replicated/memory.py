@@ -28,7 +28,6 @@ class Database:
         self.members: dict[str, protocol.Member] = {}
 
     def copy(self) -> "Database":
-        """Return a copy to change."""
         other = Database()
         other.lease = self.lease
         other.entries = dict(self.entries)
@@ -41,11 +40,9 @@ class Database:
     # -- the lease --------------------------------------------------------------------------------------------------
 
     def holds(self, epoch: int, holder: bytes) -> bool:
-        """Return whether the lease is of that epoch and holder."""
         return (self.lease.epoch, self.lease.holder) == (epoch, holder)
 
     def admits(self, entry: protocol.Entry) -> bool:
-        """Return whether an entry may be appended."""
         return self.holds(entry.epoch, entry.holder) and self.lease.last == entry.index - 1
 
     def take(self, request: protocol.Take, proof: protocol.Proof) -> protocol.Taken | protocol.Refused:
@@ -126,7 +123,6 @@ class Database:
         return protocol.Trimmed(self.base.index)
 
     def cut(self, through: int) -> None:
-        """Remove entries up to an index."""
         place = self.place(through)
         if place is not None and through > self.base.index:
             self.base = place
@@ -144,7 +140,6 @@ class Database:
         return self.roll()
 
     def roll(self) -> protocol.Members:
-        """Return all members."""
         return protocol.Members(tuple(self.members[name] for name in sorted(self.members)))
 
     def put_chunk(self, snapshot: bytes, number: int, data: bytes) -> protocol.Kept:
@@ -207,7 +202,6 @@ class MemoryEngine:
 
     @staticmethod
     def changes(request: protocol.Request) -> bool:
-        """Return whether a request changes anything."""
         return not isinstance(request, protocol.Read | protocol.FindSnapshot | protocol.GetChunk)
 
     def look(self, request: protocol.Request) -> protocol.Answer:
@@ -228,7 +222,6 @@ class MemoryEngine:
         self._change = _Change(database, self.change(database, request))
 
     def change(self, database: Database, request: protocol.Request) -> protocol.Answer:
-        """Perform a change on a copy."""
         proof = protocol.Proof(self.standbys, self.timeline)
         match request:
             case protocol.Take():

@@ -39,12 +39,10 @@ class Field:
 
     @property
     def ways(self) -> Wires:
-        """The ways to the database, of a cluster that has them."""
         assert self.cluster.wires is not None
         return self.cluster.wires
 
     def standby(self) -> str:
-        """One of the standbys that run."""
         return self.random.choice([name for name in self.database.standbys if self.database.is_running(name)])
 
     def nothing_is_confirmed(self) -> Callable[[], None]:
@@ -164,7 +162,6 @@ def requests_late(field: Field) -> Iterator[None]:
 
 
 def answers_late(field: Field) -> Iterator[None]:
-    """Answers to the leader arrive late."""
     field.ways.do(field.leader, lambda wire: wire.hold(DOWN))
     yield
     field.ways.do(field.leader, Wire.release)
@@ -253,7 +250,6 @@ def restart(field: Field) -> Iterator[None]:
 
 
 def standby_down(field: Field) -> Iterator[None]:
-    """One standby is down."""
     name = field.standby()
     field.database.kill(name)
     yield
@@ -296,7 +292,6 @@ def lagging_not_promoted(field: Field) -> Iterator[None]:
 
 
 def disk_full(field: Field) -> Iterator[None]:
-    """The disk of the primary is full."""
     primary = field.database.primary
     field.database.fill(primary)
     yield
@@ -321,7 +316,6 @@ class Nemesis(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name in the record."""
         return self.harm.__name__.replace("_", "-")
 
 

@@ -166,7 +166,6 @@ BUGS = (
 
 @contextmanager
 def planted(bug):
-    """Plant a bug."""
     with ExitStack() as stack:
         for owner, name, replacement in bug():
             stack.enter_context(patch.object(owner, name, replacement))

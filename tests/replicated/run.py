@@ -33,7 +33,6 @@ def caught(bug) -> tuple[int, str] | None:
 
 
 def main() -> int:
-    """Run bugs and seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1, help="the first; the next one has the next")

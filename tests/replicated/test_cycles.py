@@ -22,7 +22,6 @@ SECONDS = 10.0
 
 
 def entry(number, *nemeses, wrong=(), lost=0):
-    """Return the record of a cycle."""
     counts = {"confirmed": 10, "lost": lost, "duplicates": 0, "unmarked": 0, "disordered": 0}
     return {
         "seed": 1, "number": number, "nemeses": list(nemeses), "gap": 1.0 + number, "counts": counts, "wrong": list(wrong),

@@ -9,8 +9,6 @@ from leveret.broker.replication import engine as protocol
 
 
 class MemorySetup:
-    """An engine in memory, for the suite."""
-
     def __init__(self):
         self.engine = MemoryEngine()
 
@@ -36,7 +34,6 @@ def setup():
 
 
 def taken(engine, holder=HOLDER):
-    """Take the lease."""
     return engine.perform(protocol.Take(engine.visible.lease, holder, "a", "")).lease
 
 

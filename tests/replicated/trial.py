@@ -46,7 +46,6 @@ class ReplicatedSite:
         self.leader = ""
 
     def start(self, *_arguments: str, **_options: Any) -> int:
-        """Wait for a leader; returns its port."""
         self.leader = self._nodes.leader()
         return self._nodes.ports[self.leader]
 
@@ -72,7 +71,6 @@ class Trial:
         self._notes: Counter[str] = Counter()
 
     async def cycle(self, chosen: tuple[Nemesis, ...], seed: str) -> dict[str, Any]:
-        """Run one cycle; returns its record."""
         self._random.seed(seed)
         began = time.monotonic()
         ledger = self.site.ledger

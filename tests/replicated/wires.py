@@ -39,7 +39,6 @@ class Wire:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self) -> None:
-        """Listen on a port for each server."""
         for path in self._sockets:
 
             def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: Path = path) -> None:
@@ -106,7 +105,6 @@ class Wire:
             writer.transport.abort()
 
     def close(self) -> None:
-        """End everything."""
         for server in self._servers:
             server.close()
         self.reset()
@@ -160,7 +158,6 @@ class Wires:
             self.do(name, Wire.release)
 
     def stop(self) -> None:
-        """End everything."""
         for name in self.wires:
             self.do(name, Wire.close)
         self._within(asyncio.sleep(0))

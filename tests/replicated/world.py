@@ -43,7 +43,6 @@ class Copy:
         self.open = chain.OpenBodies()
 
     def apply(self, entry):
-        """Apply an entry and its position."""
         for body in self.open.begin(entry):
             self.parts.pop(body, None)
         if entry.kind == chain.CHUNK:
@@ -76,7 +75,6 @@ class Copy:
 
     @classmethod
     def load(cls, chunks, position):
-        """Return the copy that a snapshot has."""
         whole = json.loads(b"".join(chunks))
         copy = cls()
         copy.position = position
@@ -109,11 +107,9 @@ class Host:
         self.aside = []
 
     def clock(self):
-        """Return the time of this machine."""
         return self.offset + self.rate * self.world.now
 
     def start(self):
-        """Start the process."""
         self.starts += 1
         self.is_up = True
         self.aside = []
@@ -285,14 +281,12 @@ class Host:
                 self.publish(str(self.world.next_text()), (body,))
 
     def read_back(self):
-        """Read a message that this node has published: from memory, or from its copy."""
         if self.index:
             id_ = self.world.random.choice(list(self.index)[-4:])
             assert id_ in self.memory or id_ in self.copy.messages, f"{id_} evicted before it was applied"
 
 
 def texts(entry):
-    """Return the id and text of each message of an entry."""
     if entry.kind != chain.BATCHES:
         return []
     return [tuple(json.loads(batch.payload)) for batch in chain.split_batches(entry.payload)]
@@ -558,7 +552,6 @@ class World:
     # -- what must hold ---------------------------------------------------------------------------------------------
 
     def check_change(self, request, answer, before, after):
-        """Check what the standby got with a change."""
         if isinstance(answer, protocol.Taken):
             epoch, holder = answer.lease.epoch, answer.lease.holder
             assert epoch not in self.holders, f"epoch {epoch} has two holders"
@@ -653,5 +646,4 @@ class World:
 
 
 def walk(seed, world=World, **arguments):
-    """Run a seed; returns counts of what has happened."""
     return world(seed, **arguments).run()

@@ -49,7 +49,6 @@ class Issued:
 
     @property
     def der(self) -> bytes:
-        """The certificate as a peer presents it."""
         return self.certificate.public_bytes(serialization.Encoding.DER)
 
 
@@ -99,7 +98,6 @@ class Authority:
         return Issued(self.folder, stem, certificate, key, self._intermediates)
 
     def server(self, stem: str = "server", *names: str, days: float = 30) -> Issued:
-        """Issue a certificate for localhost, or for other names."""
         return self.issue(stem, names or ("localhost", "127.0.0.1"), days=days)
 
     def revoke(self, revoked: Sequence[Issued] = (), stem: str = "revoked") -> Path:

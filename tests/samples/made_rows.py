@@ -111,17 +111,14 @@ class Made:
         }
 
     def has(self, name):
-        """Return whether there is such a table."""
         return name in self._tables
 
     def table(self, name):
-        """Return a table."""
         return self._tables[name]
 
     whole = successive = table
 
     def bin_seconds(self, name):
-        """Return the length of a bin of the rows."""
         first, last = self.table(name).agg(F.min("ts"), F.max("ts")).first()
         return bin_seconds(((last or 0) - (first or 0)) / 1000)
 
@@ -130,7 +127,6 @@ class Made:
         return rows.localCheckpoint(eager=False)
 
     def grouped(self, rows, *_columns):
-        """Return the rows unchanged, too."""
         return rows
 
     def shared(self, name, make):
@@ -140,7 +136,6 @@ class Made:
         return self._shared[name]
 
     def release(self):
-        """Make shared rows anew."""
         self._shared.clear()
 
 

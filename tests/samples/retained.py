@@ -34,12 +34,10 @@ def declare(client: Client, name: str = "q", *, durable: bool = True, **argument
 
 
 def queue(node: Node, name: str = "q") -> Queue:
-    """Return a queue."""
     return node.vhosts["/"].queues[name]
 
 
 def publish(client: Client, *bodies: bytes, key: str = "q", delivery_mode: int = 2, **options: Any) -> None:
-    """Publish messages."""
     for body in bodies:
         client.publish(key, body, delivery_mode=delivery_mode, **options)
 
@@ -58,12 +56,10 @@ def get(client: Client, name: str = "q", *, no_ack: bool = False) -> int:
 
 
 def ack(client: Client, tag: int, *, multiple: bool = False) -> None:
-    """Ack a delivery."""
     client.send(make(Basic.Ack, tag, multiple))
 
 
 def consume(client: Client, *bodies: bytes, **options: Any) -> None:
-    """Publish messages, get and ack each."""
     publish(client, *bodies, **options)
     for _ in bodies:
         ack(client, get(client, options.get("key", "q")))
@@ -96,6 +92,5 @@ def retained(node: Node, name: str = "q") -> list[bytes] | None:
 
 
 def ready(node: Node, name: str = "q") -> list[bytes]:
-    """Return the bodies of the ready messages of a queue."""
     node.run_turn()
     return contents(queue(node, name).backing)

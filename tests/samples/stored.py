@@ -50,7 +50,6 @@ class Stored:
         self.commit()
 
     def publish(self, text: str, *names: str) -> None:
-        """Publish a persistent message to these queues."""
         message = Persistent(ADDRESS, content_of(text), 1, None, 0, len(names))
         for name in names:
             self.queues[name].publish([message], persistent=True)

@@ -29,7 +29,6 @@ NODE: dict[str, Any] = {
 
 
 def queue(name: str, ready: int = 0, **more: Any) -> dict[str, Any]:
-    """Return an item of a queue."""
     return {
         "name": name,
         "vhost": "/",
@@ -46,7 +45,6 @@ def queue(name: str, ready: int = 0, **more: Any) -> dict[str, Any]:
 
 
 def page(*items: dict[str, Any], number: int = 1, pages: int = 1, found: int | None = None) -> dict[str, Any]:
-    """Return a page of a list."""
     filtered = len(items) if found is None else found
     return {
         "total_count": filtered,
@@ -59,6 +57,5 @@ def page(*items: dict[str, Any], number: int = 1, pages: int = 1, found: int | N
 
 
 def answered(model: Model, content: dict[str, Any], **node: Any) -> Model:
-    """Answer the question of a model; returns the model."""
     model.take(Answer(model.question(), Broker(OVERVIEW, {**NODE, **node}), content))
     return model

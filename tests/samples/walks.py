@@ -6,7 +6,6 @@ from leveret.storage.queues.backing_queue import BackingQueue, Peeked, Portion, 
 
 
 def portion_of(steps: PortionSteps) -> Portion:
-    """Finish the look at a portion."""
     answer: Any = None
     while True:
         try:

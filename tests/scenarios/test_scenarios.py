@@ -98,12 +98,10 @@ class Session:
         self.clients: dict[str, Client] = {}
 
     def end(self) -> None:
-        """Close the store."""
         if isinstance(self.node, DiskNode):
             self.node.disk.close()
 
     def run(self, commands: list[str]) -> list[str]:
-        """Run a block of commands and return its outcome."""
         outcome: list[str] = []
         parsed = [ALL_OF_A_TOKEN.findall(line) for line in commands]
         for name, group in itertools.groupby(parsed, key=lambda words: words[0]):
@@ -130,7 +128,6 @@ class Session:
         return outcome
 
     def play_disk(self, command: str) -> None:
-        """Run a command that concerns the disk of a transcript."""
         node = self.node
         assert isinstance(node, DiskNode)
         if command == "commit":
@@ -147,7 +144,6 @@ class Session:
             self.node = node.restarted() if command == "stop" else node.killed()
 
     def queues(self) -> Iterator[str]:
-        """Yield one line for each queue."""
         for queue in self.node.vhosts["/"].queues.values():
             unacked, consumers = queue.unacked_count, queue.consumer_count
             ready: object = queue.ready_count
@@ -157,7 +153,6 @@ class Session:
 
 
 def frames(words: list[str]) -> bytes:
-    """The octets of a command."""
     number, name, *rest = words
     method = METHODS[name]
     options: dict[str, Any] = {}

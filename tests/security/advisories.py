@@ -30,7 +30,6 @@ def pinned(product: str) -> tuple[int, ...]:
 
 
 def version(text: str) -> tuple[int, ...]:
-    """Return a version that can be compared."""
     return tuple(map(int, text.split(".")))
 
 
@@ -44,7 +43,6 @@ def is_answered(advisory: dict[str, Any]) -> bool:
 
 
 def unanswered(file: Path = FILE) -> Iterator[str]:
-    """Yield a line for each advisory of a file that nothing answers."""
     for advisory in tomllib.loads(file.read_text(encoding="utf-8"))["advisory"]:
         if not is_answered(advisory):
             yield f"{advisory['id']} ({advisory['product']}): {advisory['summary']}"

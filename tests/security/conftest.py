@@ -50,11 +50,9 @@ class Broker:
         )
 
     def text(self) -> str:
-        """Return the log."""
         return self.log.read_text(encoding="utf-8") if self.log.exists() else ""
 
     def client(self) -> Client:
-        """Return a new socket to it."""
         return Client(self.address, timeout=10.0)
 
 
@@ -93,5 +91,4 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def client(broker: Broker) -> Client:
-    """Return a new socket to the broker."""
     return broker.client()

@@ -109,7 +109,6 @@ class World:
 
 @pytest.fixture(params=["internal", "http", "ldap", "oauth2"])
 async def world(request):
-    """Each backend."""
     async with World(request.param).running() as world:
         yield world
 

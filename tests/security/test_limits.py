@@ -104,7 +104,6 @@ def test_sec_18_the_default_password_is_warned_about(tmp_path):
 
 
 def ask(broker, method: str, path: str, **headers: str) -> http.client.HTTPResponse:
-    """The answer to a request."""
     connection = http.client.HTTPConnection(*broker.http, timeout=SOON)
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()

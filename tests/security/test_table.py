@@ -19,7 +19,6 @@ def rows() -> dict[int, tuple[str, set[str]]]:
 
 
 def written() -> set[str]:
-    """The names of all tests."""
     texts = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     return {name for text in texts for name in DEFINED.findall(text)}
 

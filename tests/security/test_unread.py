@@ -26,7 +26,6 @@ GET = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
 
 
 def drained(steps):
-    """Return the result of an operation in steps."""
     while True:
         try:
             next(steps)

@@ -232,7 +232,6 @@ def test_sec_09_lengths_end_with_the_buffer(client, size):
 
 
 def tables(depth: int) -> bytes:
-    """The octets of a table with tables in each other."""
     octets = b""
     for _ in range(depth):
         octets = b"\x01tF" + struct.pack(">I", len(octets)) + octets

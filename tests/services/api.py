@@ -20,7 +20,6 @@ OPERATOR = None
 def respond(
     node: Any, router: Router, request: Request, content: bytes = b""
 ) -> Generator[Need, Any, Response]:
-    """Answer a request with a body, in steps."""
     admitted = admit(node, router, request)
     return admitted if isinstance(admitted, Response) else (yield from answer(node, admitted, content))
 
@@ -99,13 +98,10 @@ class Api:
         return answer.body
 
     def put(self, path: str, body: Any = None) -> int:
-        """Return the status of a PUT."""
         return self.request("PUT", path, {} if body is None else body).status
 
     def post(self, path: str, body: Any = None) -> Answer:
-        """Send a POST."""
         return self.request("POST", path, {} if body is None else body)
 
     def delete(self, path: str) -> int:
-        """Return the status of a DELETE."""
         return self.request("DELETE", path).status

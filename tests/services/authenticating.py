@@ -48,7 +48,6 @@ class Service:
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Answer a request."""
         form = dict(await request.post()) if request.method == "POST" else dict(request.query)
         kind = request.path.rpartition("/")[2]
         self.asked.append((request.method, kind, form))
@@ -123,14 +122,12 @@ async def broker(
 
 
 def chain(*names: str, **more: Any) -> BackendSettings:
-    """Return the settings of a chain of backends."""
     return BackendSettings(chain=tuple(Step(name, name) for name in names), **more)
 
 
 async def connect(
     server: Server, name: str, password: str | None = None, vhost: str = "%2F"
 ) -> aiormq.Connection:
-    """Return a connection of a user to a broker."""
     port = server.gate.listeners.addresses[0][1]
     secret = f"{name}-secret" if password is None else password
     return await aiormq.connect(f"amqp://{name}:{secret}@127.0.0.1:{port}/{vhost}?heartbeat=0")

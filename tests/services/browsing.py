@@ -80,7 +80,6 @@ class Page:
             self.tab.wait_for_timeout(50)
 
     def login(self, user: str = "guest", password: str = "guest") -> None:
-        """Log in by the form."""
         self.tab.goto(f"{self.base}/")
         self.tab.fill("[name=username]", user)
         self.tab.fill("[name=password]", password)
@@ -92,12 +91,10 @@ class Page:
 
 
 def quoted(name: str) -> str:
-    """Return a name as a segment of a path."""
     return quote(name, safe="")
 
 
 def base_of(broker: leveret.Broker) -> str:
-    """Return the address of the page."""
     parts = urlsplit(broker.management_url)
     return f"http://{parts.hostname}:{parts.port}"
 
@@ -117,7 +114,6 @@ def ask(broker: leveret.Broker, method: str, path: str, body: Any = None) -> Any
 
 
 def publish(broker: leveret.Broker, queue: str, *bodies: str, **properties: Any) -> None:
-    """Publish messages to a queue."""
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         channel = connection.channel()
         channel.queue_declare(queue, durable=True)
@@ -126,7 +122,6 @@ def publish(broker: leveret.Broker, queue: str, *bodies: str, **properties: Any)
 
 
 def cookie_of(broker: leveret.Broker, user: str = "guest", password: str = "guest") -> dict[str, Any]:
-    """Return the cookie of a session."""
     body = f"username={user}&password={password}".encode()
     request = urllib.request.Request(f"{base_of(broker)}/api/login", method="POST", data=body)
     with urllib.request.urlopen(request, timeout=SECONDS) as answer:
@@ -159,7 +154,6 @@ def shown_in(context: Any, broker: leveret.Broker) -> Iterator[Page]:
 def opened(
     browser: Any, broker: leveret.Broker, *, logged_in: bool = True, **settings: Any
 ) -> Iterator[Page]:
-    """Open a page of a browser of its own."""
     context = context_of(browser, broker, logged_in=logged_in, **settings)
     try:
         yield from shown_in(context, broker)
@@ -193,7 +187,6 @@ def declare_queues(broker: leveret.Broker, names: Iterable[str]) -> None:
 
 
 def fill(broker: leveret.Broker, channel: Any, number: int, name: str) -> None:
-    """Give everything that has a name this one."""
     properties = pika.BasicProperties(
         headers={name: name, "n": number}, message_id=name, content_type=name[:100]
     )

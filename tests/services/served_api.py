@@ -32,5 +32,4 @@ async def serving(*routes: Route):
 
 
 def as_user(name: str) -> dict[str, str]:
-    """Return the headers of a login."""
     return {"authorization": aiohttp.encode_basic_auth(name, name)}

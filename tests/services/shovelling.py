@@ -32,7 +32,6 @@ class Http:
         }
 
     def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Return the status and the body of an answer."""
         content = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._base + path, content, self._headers, method=method)
         try:
@@ -53,7 +52,6 @@ class Http:
         return status
 
     def delete(self, name: str, vhost: str = "/") -> int:
-        """Delete a shovel; returns the status."""
         return self.request("DELETE", f"parameters/shovel/{quote(vhost, safe='')}/{name}")[0]
 
     def status(self, name: str) -> dict[str, Any]:

@@ -51,7 +51,6 @@ class Verdict(NamedTuple):
 
 
 def judged(confirmed: list[int], arrived: list[int]) -> Verdict:
-    """Return the verdict on what has arrived at B, in its order."""
     seen: set[int] = set()
     late, largest = [], -1
     for number in arrived:
@@ -80,7 +79,6 @@ class Side:
         return f"amqp://guest:guest@127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it."""
         self._running = Running(self._home, "--set", f"listeners.tcp.1=127.0.0.1:{self.port}")
         self._running.wait_for("Server startup complete")
         self._reader = threading.Thread(target=self._read, args=(self._running.process.stdout,), daemon=True)
@@ -127,7 +125,6 @@ class Publisher(threading.Thread):
         self.stops = threading.Event()
 
     def run(self) -> None:
-        """Publish."""
         while not self.stops.is_set():
             try:
                 with pika.BlockingConnection(pika.URLParameters(self._url)) as connection:

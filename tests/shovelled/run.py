@@ -16,7 +16,6 @@ from shovelled.kills import killed  # noqa: E402
 
 
 def main() -> int:
-    """Run the campaign."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-n", type=int, default=100, help="kills")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)

@@ -61,7 +61,6 @@ def size_of(text: str) -> tuple[int, int]:
 
 @cache
 def sizes(root: Path = ROOT) -> dict[str, Size]:
-    """Return the size of each folder of the product."""
     found: dict[str, Size] = {}
     for top in PRODUCT:
         for path in python_files(root / top):
@@ -85,12 +84,10 @@ def words(root: Path = ROOT) -> int:
 
 
 def recorded() -> dict[str, Size]:
-    """Return the sizes that were recorded."""
     return {name: Size(*size) for name, size in tomllib.loads(RECORD.read_text())["folders"].items()}
 
 
 def total(found: dict[str, Size]) -> Size:
-    """Return the sum of sizes."""
     return Size(*map(sum, zip(*found.values(), strict=True)))
 
 

@@ -21,7 +21,6 @@ SETTINGS = {
 
 
 def main() -> None:
-    """Run the query."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rest", action="store_true")
     for name in ("master", "source", "stream", "sink", "queue", "checkpoint", "limit"):

@@ -86,7 +86,6 @@ class Publisher(threading.Thread):
             time.sleep(0.2)
 
     def publish(self) -> None:
-        """Publish over one connection."""
         with contextlib.closing(pika.BlockingConnection(pika.URLParameters(f"{self.uri}%2F"))) as connection:
             channel = connection.channel()
             channel.confirm_delivery()
@@ -103,7 +102,6 @@ def declare(uri: str, queue: str, arguments: dict[str, object]) -> None:
 
 
 def bodies(uri: str, queue: str, arguments: dict[str, tuple[str, object]]) -> collections.Counter[bytes]:
-    """Return what a queue or stream has, by body."""
     found: collections.Counter[bytes] = collections.Counter()
     with Consumer(Given({"uri": uri}).broker(), queue, 10_000, arguments) as consumer:
         while taken := consumer.take(5_000, 5).contents:

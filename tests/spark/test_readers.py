@@ -33,7 +33,6 @@ SECONDS = 20
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    """A broker on disk."""
     with Broker(data_dir=tmp_path_factory.mktemp("broker")) as running:
         yield running
 
@@ -60,7 +59,6 @@ def _in_a_task(monkeypatch):
 
 @contextlib.contextmanager
 def channel(url):
-    """A channel that confirms what it publishes."""
     with contextlib.closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
         opened = connection.channel()
         opened.confirm_delivery()
@@ -80,7 +78,6 @@ def numbers(count, first=0):
 
 
 def published(url, queue, bodies, **properties):
-    """Publish bodies."""
     with channel(url) as on:
         for body in bodies:
             on.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2, **properties))
@@ -109,7 +106,6 @@ def source(url, **options):
 
 
 def bodies_of(reader, partitions):
-    """Return the bodies of the rows of some partitions."""
     return [row["body"] for each in partitions for batch in reader.read(each) for row in batch.to_pylist()]
 
 

@@ -55,7 +55,6 @@ def content(body=b"", frame_max=0, offset=None, headers=None, **properties):
 def rows_of(
     contents, asked=None, body_format="binary", first=0, end=None, *, has_offsets=True, address=("e", "k")
 ):
-    """Return the rows of messages as dictionaries."""
     messages = Delivered(
         [join_address(*address)] * len(contents),
         [each if isinstance(each, list) else [each] for each in contents],

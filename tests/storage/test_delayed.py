@@ -80,7 +80,6 @@ class Schedule(RuleBasedStateMachine):
         octets=st.sampled_from((1, 1, 1, 1, 1, 900, 5000)),
     )
     def publish(self, delays, scale, octets):
-        """Put messages."""
         for delay in delays:
             self.number += 1
             due = self.now + delay * scale, numbered(self.number, delay * scale)
@@ -107,7 +106,6 @@ class Schedule(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(1, 30), scale=st.sampled_from((1, 1000)))
     def turn_back(self, seconds, scale):
-        """Set the clock back."""
         self.now = max(0, self.now - seconds * scale)
 
     @rule(which=st.lists(st.integers(0, 30), max_size=4))
@@ -139,7 +137,6 @@ class Schedule(RuleBasedStateMachine):
 
     @invariant()
     def ask(self):
-        """A read is asked for as soon as one is wanted."""
         if self.start is None:
             self.start = self.window.wanted()
 
@@ -164,7 +161,6 @@ class Schedule(RuleBasedStateMachine):
 
     @invariant()
     def counts(self):
-        """Every pending message is counted."""
         assert len(self.pending) == self.window.count
 
     @invariant()
@@ -321,7 +317,6 @@ def test_messages_that_come_when_the_next_keys_are_known_are_among_them(more):
 
 
 def read_all(cursor: Cursor, **limits: int) -> list:
-    """All places of a line, read by read."""
     start, found = Start((0, 0)), []
     while start is not None:
         rows, start = read_rows(cursor, LINE, start, **limits)

@@ -6,5 +6,4 @@ from doubles.fakes import StoringNode
 
 @pytest.fixture
 def node() -> StoringNode:
-    """A new broker."""
     return StoringNode()

@@ -23,7 +23,6 @@ TABLE = {
 
 
 def allowed(users: Users, user: User | None, vhost: str | None, *, change: bool = False) -> str:
-    """The rights a user has."""
     found = []
     for right in RIGHTS:
         try:

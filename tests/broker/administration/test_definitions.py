@@ -348,7 +348,6 @@ def test_an_import_is_one_commit(tmp_path):
 
 
 def deep(levels: int) -> dict[str, Any]:
-    """Nested objects."""
     return {} if not levels else {"inside": deep(levels - 1)}
 
 

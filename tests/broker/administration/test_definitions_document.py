@@ -46,7 +46,6 @@ def test_types_of_arguments():
 
 
 def nested(levels: int) -> dict[str, object]:
-    """Nested objects."""
     return {"x": nested(levels - 1)} if levels else {}
 
 

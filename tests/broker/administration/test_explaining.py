@@ -32,7 +32,6 @@ def result_of(steps: Any) -> Any:
 
 
 def of_queue(node: Node, name: str = "q") -> dict[str, Any]:
-    """Explain a queue."""
     return result_of(node.administration.explaining.queue(None, "/", name))
 
 
@@ -42,7 +41,6 @@ def of_publish(node: Node, *publish: Any) -> dict[str, Any]:
 
 
 def setting(node: Node, key: str) -> tuple[Any, str, str]:
-    """Return value, source and rule of a setting."""
     (row,) = [each for each in of_queue(node)["settings"] if each["key"] == key]
     return row["value"], row["source"], row["rule"]
 
@@ -399,7 +397,6 @@ def test_publishes_that_are_refused_are_not_explained():
 
 
 def of_message(node: Node, number: int, queue: str = "q", state: Any = "ready") -> list[str]:
-    """Return the lines about a message."""
     return result_of(node.administration.explaining.message(None, "/", queue, number, state))["lines"]
 
 

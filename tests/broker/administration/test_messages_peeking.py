@@ -32,7 +32,6 @@ ANN = User("ann", "", ("management",))
 
 
 def peek(node: Node, queue: str = "q", *, reads: bool = True, **wanted: Any) -> list[MessageView]:
-    """Carry out a peek, with its reads."""
     found = part_of(node, queue, reads=reads, **wanted)
     assert ("", True) == (found.following, found.is_complete)
     return found.messages
@@ -100,7 +99,6 @@ class Scene:
         return self.node.vhosts["/"].queues["q"]
 
     def settle(self) -> None:
-        """Finish commits and reads."""
         if isinstance(self.node, DiskNode):
             for _ in range(3):
                 self.node.commit()

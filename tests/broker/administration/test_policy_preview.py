@@ -30,7 +30,6 @@ def node() -> Node:
 def preview(
     node: Node, name: str, term: Any, actor: User | None = None, *, operator: bool = False
 ) -> dict[str, Any]:
-    """Return the preview of a policy."""
     steps = policy_preview(node, actor, "/", name, term, operator=operator)
     while True:
         try:
@@ -40,7 +39,6 @@ def preview(
 
 
 def term(pattern: str, priority: int = 0, apply_to: str = "all", **definition: Any) -> dict[str, Any]:
-    """Return the keys of a policy."""
     keys = {key.replace("_", "-"): value for key, value in definition.items()}
     return {"pattern": pattern, "definition": keys, "priority": priority, "apply-to": apply_to}
 

@@ -27,7 +27,6 @@ METHOD = encode_method(1, make(Basic.Publish, 0, "", "q", False, False))
 
 
 def content(body: bytes, number: int = 1, **properties: object) -> bytes:
-    """Return the frames of a content, with a body of one frame."""
     return content_frames(number, 0, build(len(body), **properties), body)
 
 
@@ -195,7 +194,6 @@ def test_a_body_is_reframed_without_copying_it(before, after, body, sizes, frame
 
 
 def payloads_of(octets: bytes, number: int) -> list[bytes]:
-    """Return the payloads of frames of a channel."""
     found, at = [], 0
     while at < len(octets):
         _, channel, size = struct.unpack_from(">BHI", octets, at)

@@ -18,13 +18,11 @@ class Table(dict[str, User]):
 
 @pytest.fixture
 def users() -> Table:
-    """The users of the broker by name."""
     return Table(ann=ANN)
 
 
 @pytest.fixture
 def sessions(users) -> Sessions:
-    """No sessions yet."""
     return Sessions(users, IDLE)
 
 

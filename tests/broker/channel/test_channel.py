@@ -19,7 +19,6 @@ def client() -> Client:
 
 
 def bodies(client: Client, queue: str = "q") -> list[bytes]:
-    """Return the bodies of the ready messages of a queue."""
     return [message.body for message in ready_messages(client.node.vhosts["/"].queues[queue].backing)]
 
 

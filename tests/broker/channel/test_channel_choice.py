@@ -20,14 +20,12 @@ def declare(client: Client, name: str, kind: str, **arguments: Any) -> list[str]
 
 
 def bind(client: Client, key: str, *queues: str, exchange: str = "x") -> list[str]:
-    """Bind queues."""
     return [
         text for queue in queues for text in client.ask(make(Queue.Bind, 0, queue, exchange, key, False, {}))
     ]
 
 
 def client_of(kind: str, key: str = "", queues: str = "abc", **arguments: Any) -> Client:
-    """A client, an exchange, and queues bound to it."""
     client = Client()
     declare(client, "x", kind, **arguments)
     for name in queues:
@@ -37,7 +35,6 @@ def client_of(kind: str, key: str = "", queues: str = "abc", **arguments: Any) -
 
 
 def counts(client: Client) -> dict[str, int]:
-    """Return the number of messages of each queue that has some."""
     queues = client.node.vhosts["/"].queues.values()
     return {queue.name: queue.ready_count for queue in queues if queue.ready_count}
 

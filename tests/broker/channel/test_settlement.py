@@ -13,8 +13,6 @@ from leveret.broker.errors import AMQPError
 
 
 class Queue:
-    """A queue that notes what it is given."""
-
     def __init__(self) -> None:
         self.acks: list[int] = []
         self.discarded: list[int] = []
@@ -41,8 +39,6 @@ class Queue:
 
 
 class Consumer:
-    """A consumer that counts its credit."""
-
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.unacked = 0

@@ -20,7 +20,6 @@ def client() -> Client:
 
 
 def bodies(client: Client) -> list[bytes]:
-    """Return the bodies of the ready messages."""
     return [message.body for message in ready_messages(client.node.vhosts["/"].queues["q"].backing)]
 
 

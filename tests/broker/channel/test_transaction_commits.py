@@ -40,7 +40,6 @@ class Pipeline:
         self.publisher.take()
 
     def ask(self, method: Any, client: Client | None = None) -> None:
-        """Send a method, and commit what its answer waits for."""
         (client or self.publisher).send(method)
         self.node.commit()
 

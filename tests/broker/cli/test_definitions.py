@@ -26,13 +26,11 @@ def definitions(*words: str) -> Result:
 
 
 def written(path: Path, **sections: Any) -> Path:
-    """A definitions file."""
     path.write_text(json.dumps(sections))
     return path
 
 
 def exported(data_dir: Path) -> dict[str, Any]:
-    """Return the stored definitions."""
     done = definitions("export", "--data-dir", str(data_dir))
     assert 0 == done.exit_code, done.stderr
     return json.loads(done.stdout)

@@ -32,7 +32,6 @@ def running(tmp_path_factory) -> Iterator[Running]:
 
 
 def run(running: Running, *words: str) -> Result:
-    """Run the command."""
     return CliRunner().invoke(entry.load("peek"), ["--data-dir", str(running.data_dir), *words])
 
 

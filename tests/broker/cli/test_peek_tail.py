@@ -56,7 +56,6 @@ def ctl(running: Running, *words: str) -> int:
 
 
 def publish(running: Running, *messages: tuple[str, str, bytes]) -> None:
-    """Publish messages: exchange, routing key, body."""
     with channel_to(running.address) as channel:
         channel.confirm_delivery()
         for number, (exchange, key, body) in enumerate(messages):

@@ -11,7 +11,6 @@ from leveret.broker.cli import entry
 
 
 def run(running: Running, name: str, *words: str) -> Result:
-    """Run a command."""
     group = click.Group(commands={name: entry.load(name)})
     return CliRunner().invoke(group, [name, *words, "--data-dir", str(running.data_dir)])
 

@@ -48,7 +48,6 @@ class Managed(Nodes):
         self.authority.server()
 
     def start(self, name: str) -> None:
-        """Start a node."""
         settings = {
             "data_dir": str(self.home / name),
             "replication.url": self.urls[name],

@@ -22,7 +22,6 @@ def backup(*words: object) -> Result:
 
 
 def messages(data_dir: Path) -> int:
-    """Return the number of messages in data that are clean."""
     findings, stats = read(data_dir)
     assert not findings
     assert stats is not None
@@ -30,7 +29,6 @@ def messages(data_dir: Path) -> int:
 
 
 def names(path: Path) -> set[str]:
-    """Return what is in a directory."""
     return {each.name for each in path.iterdir()}
 
 

@@ -35,7 +35,6 @@ def running(tmp_path) -> Iterator[Running]:
 
 
 def run(running: Running, name: str, *words: str) -> Result:
-    """Run a command."""
     group = click.Group(commands={name: entry.load(name)})
     return CliRunner().invoke(group, [name, *words, "--data-dir", str(running.data_dir)])
 

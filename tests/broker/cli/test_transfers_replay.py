@@ -24,7 +24,6 @@ BERLIN = "CET-1CEST,M3.5.0,M10.5.0/3"
 
 @contextlib.contextmanager
 def time_zone(name: str) -> Iterator[None]:
-    """Have this process in a time zone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TZ", name)
         clock.tzset()
@@ -128,7 +127,6 @@ def test_other_texts_are_no_times(typed):
 
 
 def run(running: Running, *words: str) -> Result:
-    """Run the command."""
     group = click.Group(commands={"replay": entry.load("replay")})
     return CliRunner().invoke(group, ["replay", *words, "--data-dir", str(running.data_dir)])
 

@@ -84,7 +84,6 @@ class Slow(Incoming):
         self.pieces = 0
 
     def content(self, kind: int, data: bytes, at: int, end: int, now: int) -> None:
-        """Take a while."""
         self.pieces += 1
         until = time.perf_counter() + 0.005
         while time.perf_counter() < until:
@@ -92,7 +91,6 @@ class Slow(Incoming):
 
 
 async def attached(incoming: Incoming) -> tuple[Client, socket.socket]:
-    """Return a client and the other end of its socket."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
@@ -171,7 +169,6 @@ class Noting(Client):
         self._transport = SimpleNamespace(abort=self.silent.set)
 
     def write(self, octets: bytes) -> None:
-        """Note frames."""
         self.written.append(octets)
         self.wrote.set()
 

@@ -17,7 +17,6 @@ BODY = 3
 
 
 def head(size: int) -> bytes:
-    """The beginning of a frame."""
     return struct.pack(">BHI", BODY, 1, size)
 
 

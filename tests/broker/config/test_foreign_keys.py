@@ -57,7 +57,6 @@ def instance(name: str) -> str:
 
 
 def outcome(name: str) -> str:
-    """Return what happens to a key."""
     written = instance(name)
     first = Setting("management.listener.ssl", "true", "")
     if written == first.key:

@@ -6,7 +6,6 @@ from leveret.broker.config.config import Config, ConfigError, Listener, load
 
 
 def loaded(tmp_path, *, advanced: str = "", **environ: str) -> Config:
-    """The configuration with an advanced.config and variables."""
     if advanced:
         (tmp_path / "advanced.config").write_text(advanced)
         environ["RABBITMQ_ADVANCED_CONFIG_FILE"] = str(tmp_path / "advanced")

@@ -16,7 +16,6 @@ URL = "replication.url=postgresql://leveret:hidden@db1,db2/leveret"
 
 @pytest.fixture(autouse=True)
 def psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package is installed."""
     monkeypatch.setattr(combined, "find_spec", lambda name: ModuleSpec(name, None))
 
 

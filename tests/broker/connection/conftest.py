@@ -17,7 +17,6 @@ def _checked(connection: Connection, state: str) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _states_follow_the_table() -> Iterator[None]:
-    """Check each change of the state of a connection."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Connection, "enter", _checked)
         yield

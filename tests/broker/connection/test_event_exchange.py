@@ -25,7 +25,6 @@ from leveret.broker.tls.certificate import Peer
 
 
 def opened(node: Node) -> Node:
-    """Open the event exchange, as the start does."""
     node._open_event_exchange()
     return node
 
@@ -40,7 +39,6 @@ def client() -> Client:
 
 
 def bind(client: Client, key: str) -> None:
-    """Have the queue get the events with a key."""
     client.send(make(Wire.Bind, 0, "events", EXCHANGE, key, False, {}))
     client.take()
 

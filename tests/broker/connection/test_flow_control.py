@@ -41,8 +41,6 @@ class Consumer:
 
 
 class Driver:
-    """A driver that counts its pauses."""
-
     def __init__(self) -> None:
         self.read_limit = 65536
         self.pauses = 0
@@ -218,7 +216,6 @@ class Host:
 
 
 def controlled(**state: Any) -> tuple[Host, Any, FlowControl]:
-    """Return a host, and the driver and flow control of a connection in this state."""
     host, driver = Host(), Driver()
     driver.resumed = 0
     usual = {"stalled": False, "published": True, "published_to": (), "consumes": False, "message_size": 100}

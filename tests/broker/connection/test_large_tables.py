@@ -15,12 +15,10 @@ LEVELS = "a table may have at most 32 levels"
 
 
 def wide(count: int) -> Table:
-    """Return a table with that many fields."""
     return {f"h{number}": ("bool", True) for number in range(count)}
 
 
 def deep(levels: int) -> Table:
-    """Return a table with that many levels."""
     table: Table = {}
     for _ in range(levels - 1):
         table = {"t": ("table", table)}

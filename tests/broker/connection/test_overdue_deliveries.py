@@ -43,7 +43,6 @@ class Consuming(Client):
         return self.sent()
 
     def deliveries(self, method: object) -> list[int]:
-        """Send a method, and return the tags of what is delivered then."""
         self.send(method)
         return [sent.method.delivery_tag for sent in self.take() if hasattr(sent.method, "redelivered")]
 

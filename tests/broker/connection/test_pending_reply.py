@@ -24,7 +24,6 @@ def node() -> StoringNode:
 
 
 def frames(*methods: Any, channel: int = 1) -> bytes:
-    """Return the octets of several methods."""
     return b"".join(encode_method(channel, method) for method in methods)
 
 
@@ -41,7 +40,6 @@ def get(queue: str) -> Any:
 
 
 def durable(client: Client, *names: str) -> None:
-    """Declare durable queues and commit them."""
     for name in names:
         client.send(queue_declare(name, durable=True))
         client.node.commit()

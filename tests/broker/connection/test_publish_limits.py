@@ -174,7 +174,6 @@ class Paced:
 
 
 def node_with(**limits: int) -> Node:
-    """Return a broker with limits of each connection."""
     return Node(limits=Limits(**{f"connection_max_publish_{name}": limit for name, limit in limits.items()}))
 
 

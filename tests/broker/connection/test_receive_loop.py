@@ -169,17 +169,14 @@ Split = Callable[[list[bytes]], list[bytes]]
 
 
 def whole(frames: list[bytes]) -> list[bytes]:
-    """Return everything as one read."""
     return [b"".join(frames)]
 
 
 def by_frame(frames: list[bytes]) -> list[bytes]:
-    """Return a read for each frame."""
     return frames
 
 
 def by_octet(frames: list[bytes]) -> list[bytes]:
-    """Return a read for each octet."""
     octets = b"".join(frames)
     return [octets[at : at + 1] for at in range(len(octets))]
 
@@ -289,7 +286,6 @@ class Session:
 
 
 def queue_seen(queue: Any) -> tuple[object, ...]:
-    """The contents and counters of a queue."""
     return (
         [(message.address, message.header, message.body) for message in ready_messages(queue.backing)],
         sorted(seq_id for seq_id, _ in queue.backing._requeued),
@@ -524,7 +520,6 @@ class Script:
 
 
 def cut(octets: bytes) -> list[bytes]:
-    """The frames of a stream."""
     frames, at = [], 0
     for _, _, payload in frames_of(octets):
         end = at + len(payload) + FRAME_OVERHEAD

@@ -30,6 +30,5 @@ def connect(dial: Callable[..., Client]) -> Callable[..., Client]:
 
 @pytest.fixture
 def channel(broker) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
-    """A client's channel."""
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         yield connection.channel()

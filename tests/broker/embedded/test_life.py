@@ -27,7 +27,6 @@ from leveret.storage.store.environment import Environment
 
 
 def connected(url: str) -> pika.BlockingConnection:
-    """Return a client's connection."""
     return pika.BlockingConnection(pika.URLParameters(url))
 
 

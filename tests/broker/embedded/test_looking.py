@@ -11,7 +11,6 @@ import leveret
 
 @pytest.fixture(params=["memory", "disk"])
 def broker(request, tmp_path) -> Iterator[leveret.Broker]:
-    """A running broker."""
     with leveret.Broker(data_dir=tmp_path if request.param == "disk" else None) as broker:
         yield broker
 

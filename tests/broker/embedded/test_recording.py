@@ -11,7 +11,6 @@ from leveret.broker.embedded import recording
 
 @pytest.fixture
 def broker() -> Iterator[leveret.Broker]:
-    """A broker that records everything."""
     with leveret.Broker(record=True) as broker:
         yield broker
 
@@ -26,7 +25,6 @@ def channel(broker) -> Iterator[pika.adapters.blocking_connection.BlockingChanne
 
 
 def bodies(broker: leveret.Broker, exchange: str) -> list[bytes]:
-    """Return the bodies of what was published to an exchange."""
     return [message.body for message in broker.published(exchange)]
 
 

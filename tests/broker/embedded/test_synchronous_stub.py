@@ -22,8 +22,6 @@ DOTTED = re.compile(r"((?:\w+\.)+)(\w+)")
 
 
 class Stub:
-    """The text of the stub, and what it imports."""
-
     def __init__(self) -> None:
         self.imported: defaultdict[str, set[str]] = defaultdict(set)
 
@@ -39,12 +37,10 @@ class Stub:
         return DOTTED.sub(short, text)
 
     def signature(self, function: Any) -> str:
-        """Return parameters and result."""
         text = str(inspect.signature(function))
         return self.code(re.sub(r"(?<!\.)\bSelf\b", "typing.Self", text))
 
     def members(self, cls: type) -> Iterator[str]:
-        """Yield the declarations in a class."""
         for name, member in vars(cls).items():
             if name.startswith("_") and name not in {"__init__", "__enter__", "__exit__"}:
                 continue
@@ -55,7 +51,6 @@ class Stub:
             yield f"    {docstring(member)}" if member.__doc__ else "    ..."
 
     def declaration(self, cls: type) -> str:
-        """Return the declaration of a class."""
         bases = [
             self.code(inspect.formatannotation(base))
             for base in vars(cls).get("__orig_bases__", cls.__bases__)
@@ -66,13 +61,11 @@ class Stub:
 
 
 def docstring(of: Any) -> str:
-    """Return the docstring of an object as code."""
     text = inspect.cleandoc(of.__doc__)
     return f'"""{text}{chr(10) * (chr(10) in text)}"""'
 
 
 def stub() -> str:
-    """Return the text of the stub."""
     made = Stub()
     classes = [
         made.declaration(each)

@@ -27,7 +27,6 @@ def broker(request, tmp_path) -> Iterator[leveret.Broker]:
 
 
 def bodies(broker: leveret.Broker, queue: str) -> list[bytes]:
-    """Return the bodies of the messages of a queue."""
     return [message.body for message in broker.queue(queue).messages]
 
 

@@ -114,7 +114,6 @@ class Load:
         return pika.BlockingConnection(pika.ConnectionParameters(*self.address))
 
     def publish(self, count: int) -> None:
-        """Publish messages, each with its confirm."""
         with self.connection() as connection:
             channel = connection.channel()
             channel.confirm_delivery()

@@ -33,7 +33,6 @@ class Looking:
         return found
 
     def queue(self, name: str = "q") -> dict[str, Any]:
-        """Return the row of a queue, which must have one."""
         (row,) = [row for row in self.look()["queue_interval"] if name == row["queue"]]
         return row
 
@@ -46,7 +45,6 @@ def node(tmp_path) -> Node:
 
 @pytest.fixture
 def looking(node) -> Looking:
-    """A sampler of that broker."""
     return Looking(node)
 
 

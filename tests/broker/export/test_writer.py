@@ -70,7 +70,6 @@ class Exporting:
         await self.export._try(self.export._look())
 
     async def finish(self) -> dict[str, list[dict[str, Any]]]:
-        """Finish all files; returns their rows."""
         await self.export._finish(list(self.export._files))
         return read(self.directory)
 

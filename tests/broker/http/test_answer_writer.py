@@ -35,17 +35,14 @@ async def serving() -> AsyncIterator[tuple[Node, ManagementServer]]:
 
 
 def session() -> aiohttp.ClientSession:
-    """Return a client."""
     return aiohttp.ClientSession(headers={"authorization": LOGIN}, timeout=aiohttp.ClientTimeout(SECONDS))
 
 
 def url(server: ManagementServer) -> str:
-    """Return where the tail is."""
     return f"http://127.0.0.1:{server.address[1]}{PATH}"
 
 
 def tails(node: Node) -> int:
-    """Return the number of tails."""
     return len(node.vhosts["/"].taps.tails)
 
 

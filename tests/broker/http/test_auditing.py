@@ -152,7 +152,6 @@ def test_looking_at_messages_has_an_entry(node, api):
 
 
 def filled(route: Route) -> str:
-    """Return a path with names of nothing."""
     return re.sub(r"{\w+}", "nothing", route.path.replace("{vhost}", "%2f"))
 
 

@@ -33,7 +33,6 @@ def source() -> Source:
 
 
 def told(pieces) -> list[dict]:
-    """Return the data of events."""
     events = [event for event in pieces if event is not None]
     assert all(event.startswith(b"event: queues\ndata: ") and event.endswith(b"\n\n") for event in events)
     return [json.loads(event.partition(b"data: ")[2]) for event in events]

@@ -22,7 +22,6 @@ SECONDS = 20.0
 
 @pytest.fixture
 def made() -> list[ManagementServer]:
-    """The servers that were made."""
     return []
 
 

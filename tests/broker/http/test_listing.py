@@ -19,13 +19,11 @@ ROWS = [{"vhost": "/", "name": f"q{at}", "deep": {"n": at % 3}} for at in range(
 
 
 def listed(query=None, rows=ROWS, **settings):
-    """Return a list as a query asks for it."""
     pieces = encode_listing(Listing(rows, **settings), query or {}, PATTERNS)
     return json.loads(b"".join(piece for piece in pieces if piece))
 
 
 def names(query=None, **settings):
-    """Return the names of the items."""
     found = listed(query, **settings)
     return [item["name"] for item in (found["items"] if isinstance(found, dict) else found)]
 
@@ -196,25 +194,20 @@ CACHED = LEAST_ROWS + 1
 
 
 class Clock:
-    """Seconds of the tests."""
-
     def __init__(self) -> None:
         self.seconds = 100.0
 
     def __call__(self) -> float:
-        """Return them."""
         return self.seconds
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """The clock of the cache."""
     return Clock()
 
 
 @pytest.fixture
 def lists(clock) -> ListCache:
-    """A cache."""
     return ListCache(clock)
 
 

@@ -10,7 +10,6 @@ AMQP = b"AMQP\x00\x00\x09\x01"
 
 
 def answer(host: str | None, port: int | None, octets: bytes) -> bytes:
-    """Return the first octets of the answer of a listener."""
     with socket.create_connection((host, port), timeout=10) as client:
         client.sendall(octets)
         return client.recv(100)

@@ -45,11 +45,9 @@ class Tried:
 
     @property
     def url(self) -> str:
-        """The beginning of its addresses."""
         return f"http://127.0.0.1:{self.server.address[1]}/api/"
 
     async def ask(self, method: str, path: str, **settings: object) -> tuple[int, object]:
-        """Return the status and body of an answer."""
         async with self.client.request(method, self.url + path, **settings) as answer:
             octets = await answer.read()
             return answer.status, json.loads(octets) if octets else None
@@ -96,13 +94,11 @@ class Seconds:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Return the time."""
         self.now += 0.1
         return self.now
 
 
 def with_permissions(node: Node, count: int) -> None:
-    """Give many users permissions."""
     for at in range(count):
         node.users.set_permissions(f"u{at:06}", "/", "", "", "")
 

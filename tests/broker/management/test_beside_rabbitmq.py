@@ -158,7 +158,6 @@ def work(address: tuple[str, int]) -> Iterator[list[Any]]:
 
 
 def documents(http: Http) -> dict[str, Any]:
-    """Return the answers to all paths."""
     connection = next(each for each in http.get("connections") if each["user_provided_name"] == "consumer")
     names = {
         "connection": quote(connection["name"], safe=""),
@@ -183,7 +182,6 @@ def shape(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def shapes(value: Any) -> dict[str, set[str]]:
-    """Return the types by path."""
     found: dict[str, set[str]] = defaultdict(set)
     for path, kind in shape(value):
         found[path].add(kind)

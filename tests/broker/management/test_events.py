@@ -21,7 +21,6 @@ def watch(node: Node, query: dict[str, str], **headers: str):
 
 
 def rows(topic) -> dict:
-    """Return the rows of a topic by their keys."""
     return dict(item for item in topic.read() if item is not None)
 
 

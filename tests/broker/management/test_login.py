@@ -13,13 +13,11 @@ OWN = {"sec-fetch-site": "same-origin", "x-requested-with": "leveret"}
 
 
 def login(node: Node, user: str = "guest", password: str = "guest", **headers: str) -> Answer:
-    """Send the form."""
     body = f"username={user}&password={password}".encode()
     return Api(node, "").request("POST", "login", body, **headers)
 
 
 def cookie_of(answer: Answer) -> str:
-    """Return the header of further requests."""
     return answer.headers["set-cookie"].partition(";")[0]
 
 

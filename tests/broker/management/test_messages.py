@@ -350,8 +350,6 @@ def test_a_number_that_is_none_is_refused(api, query):
 
 
 class Reader:
-    """A reader of a tail."""
-
     def __init__(self, tailed: Api, exchange: str = "amq.topic", **query: str) -> None:
         headers = {} if tailed.login is None else {"authorization": "Basic " + encoded(tailed.login)}
         request = Request("GET", f"/api/leveret/exchanges/%2F/{exchange}/tail", query, headers, tailed.peer)
@@ -379,7 +377,6 @@ class Reader:
 
 
 def encoded(login: str) -> str:
-    """Return a login as a header has it."""
     return base64.b64encode(login.encode()).decode()
 
 

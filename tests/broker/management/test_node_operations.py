@@ -94,8 +94,6 @@ def test_the_broker_serves_no_report():
 
 
 class Cluster:
-    """A cluster that records what it is told."""
-
     def __init__(self) -> None:
         self.problem = ""
         self.role = 1
@@ -139,7 +137,6 @@ class Cluster:
 
 @pytest.fixture
 def cluster(api):
-    """The cluster of the node of the API."""
     api.node.cluster = Cluster()
     return api.node.cluster
 
@@ -192,8 +189,6 @@ def test_health_is_red_for_what_is_wrong(api, cluster):
 
 
 class FakeBackup:
-    """A backup that does nothing."""
-
     def __init__(self, dest: Path, rate: int) -> None:
         self.dest, self.rate = dest, rate
         self.state, self.error = "running", ""
@@ -208,8 +203,6 @@ class FakeBackup:
 
 
 class FakeBackups:
-    """The backups of a broker, one at a time."""
-
     latest: FakeBackup | None = None
 
     def start(self, dest: Path, rate: int) -> FakeBackup:
@@ -220,19 +213,15 @@ class FakeBackups:
 
 
 class BackedUpNode(Node):
-    """A broker with backups."""
-
     made = FakeBackups()
 
     @property
     def backups(self) -> FakeBackups:
-        """Its backups."""
         return self.made
 
 
 @pytest.fixture
 def node() -> BackedUpNode:
-    """A new broker."""
     made = BackedUpNode()
     made.made = FakeBackups()
     return made

@@ -237,7 +237,6 @@ def is_permitted(need: str, tag: str, vhost: str) -> bool:
 
 
 def cells() -> Iterator[tuple[str, str, str, str]]:
-    """Yield all cells of the matrix: path, method, tag, vhost."""
     for path, method in OPERATIONS:
         for vhost in VHOSTS:
             for tag in TAGS:

@@ -121,11 +121,9 @@ class Recount:
 
     @staticmethod
     def octets(items: list) -> int:
-        """Bytes of contents."""
         return sum(item.size if isinstance(item, Entry) else len(item.content) for item in items)
 
     def check(self) -> None:
-        """Compare them."""
         queue, told, status = self.queue, self.told, self.told["backing_queue_status"]
         delta = ["delta", queue.delta.start, queue.delta.count, queue.delta.paged, queue.delta.stop]
         assert {

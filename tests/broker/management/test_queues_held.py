@@ -44,12 +44,10 @@ def pass_time(node: Node, milliseconds: int) -> None:
 
 
 def queue(node: Node) -> Any:
-    """Return the queue."""
     return node.vhosts["/"].queues["q"]
 
 
 def act(node: Node, action: str, **body: Any) -> Any:
-    """Return the answer to a request."""
     return Api(node, OPERATOR).post(HELD, {"action": action, **body})
 
 

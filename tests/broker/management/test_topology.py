@@ -7,7 +7,6 @@ from doubles.fakes import Client, configure
 
 
 def names(rows: list[dict[str, object]]) -> list[object]:
-    """Return the names of objects."""
     return [row["name"] for row in rows]
 
 

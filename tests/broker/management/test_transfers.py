@@ -32,7 +32,6 @@ def node() -> Node:
 
 
 def finished(api: Api, body: dict) -> dict:
-    """Return the result of a transfer."""
     api.node.clock.run()
     found = api.get(f"leveret/transfers/{body['id']}")
     assert found["ended"] is not None

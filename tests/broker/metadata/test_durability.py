@@ -16,7 +16,6 @@ def node(tmp_path):
 
 
 def durable(client, *names):
-    """Declare durable queues and commit them."""
     for name in names:
         client.send(queue_declare(name, durable=True))
         client.node.commit()

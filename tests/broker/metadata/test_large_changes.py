@@ -27,7 +27,6 @@ def node_with_queues() -> Node:
 
 
 def limited(vhost: VHost) -> int:
-    """Return the number of queues with the limit."""
     return sum(queue.settings.max_length is not None for queue in vhost.queues.values())
 
 

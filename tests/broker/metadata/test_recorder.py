@@ -39,7 +39,6 @@ def node() -> StoringNode:
 
 
 def ask(client: Client, *methods: Any) -> list[str]:
-    """Send methods, each with the commit it may wait for."""
     for method in methods:
         client.send(method)
         client.node.commit()
@@ -67,7 +66,6 @@ def durable_queue(name: str, **options: Any) -> Any:
 
 
 def kinds(node: StoringNode) -> Counter[str]:
-    """Return the number of stored rows by kind."""
     return Counter(key[:1].decode() for key in node.store.rows)
 
 

@@ -37,24 +37,20 @@ def theirs() -> DayMetrics:
 
 
 def scraped_names(metrics: DayMetrics) -> set[str]:
-    """Return the names of the aggregated metrics."""
     return {name for name, _ in metrics.after[OVERVIEW].samples}
 
 
 def covered(name: str, differences: Iterable[Difference]) -> bool:
-    """Return whether a difference is documented for the metric."""
     return any(each.covers(name) for each in differences)
 
 
 def families(metrics: DayMetrics) -> dict[str, str]:
-    """Return types by name of family."""
     return {
         plain(name): each.type for answer in metrics.after.values() for name, each in answer.families.items()
     }
 
 
 def label_names(metrics: DayMetrics) -> dict[tuple[str, str], set[tuple[str, ...]]]:
-    """Return the labels of series, by path and name."""
     found = defaultdict(set)
     for path, name, labels in metrics.samples():
         found[path, name].add(tuple(sorted(labels)))

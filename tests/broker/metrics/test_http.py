@@ -39,7 +39,6 @@ def node() -> Node:
 
 @pytest.fixture
 async def monitor(node) -> AsyncIterator[Monitor]:
-    """The monitor that answers for the broker."""
     made = Monitor(node)
     sock = socket.create_server(("127.0.0.1", 0))
     made.address = sock.getsockname()
@@ -328,7 +327,6 @@ async def test_others_run_between_two_pieces(node, ask):
 
 
 def address_of(line: str) -> str:
-    """Return the address in the log line of the listener."""
     return line.partition("started HTTP listener on ")[2].split()[0]
 
 

@@ -35,7 +35,6 @@ def serving(tmp_path, ca: Authority, settings: Mapping[str, object]) -> Iterator
 
 
 def logged_in(running: Running, context: ssl.SSLContext) -> pika.BlockingConnection:
-    """Log in by certificate."""
     host, port = running.tls_address
     options = pika.SSLOptions(context, "localhost")
     credentials = ExternalCredentials()

@@ -24,12 +24,10 @@ class Socket:
         self.driver._transport = self.transport = ReadTransport()
 
     def arrive(self, octets: bytes) -> None:
-        """Read these octets."""
         self.node.gate.read_buffer[: len(octets)] = octets
         self.driver.buffer_updated(len(octets))
 
     def publish(self, *bodies: bytes, key: str = "q") -> None:
-        """Read publishes to the default exchange."""
         method = frame(1, 1, encode_method("basic.publish", exchange="", routing_key=key))
         self.arrive(
             b"".join(method + frame(2, 1, encode_header(len(body))) + frame(3, 1, body) for body in bodies)
@@ -38,7 +36,6 @@ class Socket:
 
 @pytest.fixture
 def node() -> Node:
-    """A server with a queue."""
     made = Node()
     made.gate.read_buffer = memoryview(bytearray(2 * GATHER_OCTETS))
     Client(made).declare("q")

@@ -20,8 +20,6 @@ def pair() -> Iterator[Pair]:
 
 
 class Driver:
-    """A driver that notes its end."""
-
     def __init__(self, *, reading: bool = False, blocked: bool = False, full: bool = False) -> None:
         outbox = SimpleNamespace(transport_full=full)
         self.connection = SimpleNamespace(blocked=blocked, reads=0, octets_out=0, outbox=outbox)

@@ -98,7 +98,6 @@ def test_any_octets_are_read_or_refused(octets, start):
 
 @contextlib.contextmanager
 def serving(tmp_path, *settings: str) -> Iterator[Running]:
-    """A broker behind a proxy."""
     words = [word for setting in ("proxy_protocol=true", *settings) for word in ("--set", setting)]
     with served(tmp_path, *words) as broker:
         yield broker
@@ -115,7 +114,6 @@ def reply(address: tuple[str, int], octets: bytes, source: str = "127.0.0.1") ->
 
 
 def through_proxy(running: Running, header: bytes) -> Client:
-    """Return a client that is connected through a proxy."""
     client = Client(running.address, timeout=30.0)
     client.raw(header)
     return client

@@ -38,7 +38,6 @@ def opened() -> Iterator[Opened]:
 
 
 def publish(key: str, body: bytes) -> bytes:
-    """Return the octets of a publish to the default exchange."""
     method = frame(1, 1, encode_method("basic.publish", exchange="", routing_key=key))
     return method + frame(2, 1, encode_header(len(body))) + (frame(3, 1, body) if body else b"")
 
@@ -52,7 +51,6 @@ def blocked(opened: Opened, running: Running) -> Channel:
 
 
 def leave(sock: socket.socket, *, reset: bool) -> None:
-    """Close a socket, by EOF or a reset."""
     if reset:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     sock.close()

@@ -12,8 +12,6 @@ from leveret.broker.network.socket_driver import (
 
 
 class Timer:
-    """A call for later."""
-
     def __init__(self, seconds, callback):
         self.seconds = seconds
         self.callback = callback
@@ -67,7 +65,6 @@ def unacknowledged(monkeypatch):
 
 
 def closing(linger, transport):
-    """Begin to close, and return the host and the close."""
     host = Host()
     return host, LingeringClose(host, linger, transport, None, lambda: transport.ends.append("reset"))
 

@@ -26,7 +26,6 @@ HEADER = b"AMQP\0\0\x09\x01"
 
 @pytest.fixture(scope="module")
 def server(ca) -> Issued:
-    """The certificate of the broker."""
     return ca.server()
 
 
@@ -47,7 +46,6 @@ def verified(ca: Authority, **more: object) -> dict[str, object]:
 
 
 def connected(running: Running, context: ssl.SSLContext) -> pika.BlockingConnection:
-    """Log in as guest."""
     host, port = running.tls_address
     options = pika.SSLOptions(context, "localhost")
     return pika.BlockingConnection(pika.ConnectionParameters(host, port, ssl_options=options))
@@ -106,7 +104,6 @@ def asked(
     headers: Mapping[str, str] = MappingProxyType({}),
     body: str = "",
 ) -> tuple[http.client.HTTPResponse, bytes]:
-    """Ask the API, or for metrics; returns the response and its body."""
     if context is None:
         connection = http.client.HTTPConnection("localhost", port, timeout=30)
     else:

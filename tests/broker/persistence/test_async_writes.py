@@ -68,7 +68,6 @@ def with_writes(work: Callable[[AsyncWrites], Coroutine[None, None, None]]) -> N
 
 
 async def written(writes: AsyncWrites, descriptor: int, octets: bytes, offset: int) -> OSError | None:
-    """Write some bytes and return the error."""
     done = asyncio.get_running_loop().create_future()
     assert writes.start(descriptor, octets, offset, done.set_result)
     assert not writes.is_ready

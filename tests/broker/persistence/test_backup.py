@@ -34,7 +34,6 @@ async def broker(tmp_path):
 
 
 def backups_of(broker: AsyncBroker) -> Backups:
-    """The backups of a broker."""
     found = broker._core.server.backups
     assert found is not None
     return found
@@ -71,7 +70,6 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def names(path: Path) -> set[str]:
-    """Return what is in a directory."""
     return {each.name for each in path.iterdir()}
 
 
@@ -228,7 +226,6 @@ async def test_an_error_of_ours(tmp_path, broker, monkeypatch, caplog):
 
 @pytest.fixture
 def data_dir(tmp_path):
-    """A data directory."""
     path = tmp_path / "data"
     path.mkdir()
     return path

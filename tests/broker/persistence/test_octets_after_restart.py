@@ -70,7 +70,6 @@ class Started:
         self.close()
 
     def close(self) -> None:
-        """Close the connection in whatever state it is."""
         with contextlib.suppress(pika.exceptions.AMQPError):
             self.connection.close()
 
@@ -88,7 +87,6 @@ class Started:
         self.channel.queue_delete("until it is safe")
 
     def count(self, queue: str) -> int:
-        """Return the number of ready messages of a queue."""
         return int(self.channel.queue_declare(queue, passive=True).method.message_count)
 
     def get(self, queue: str) -> tuple[int, object]:

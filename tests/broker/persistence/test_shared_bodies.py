@@ -36,7 +36,6 @@ class Fanned:
         self.memory, self.disk = running.resident_memory(), self.on_disk()
 
     def on_disk(self) -> int:
-        """Return the bytes of the data on disk."""
         files = self.running.data_dir.rglob("*.*")
         return sum(path.stat().st_blocks * 512 for path in files if path.is_file())
 

@@ -24,17 +24,13 @@ SIZES = (10, 900, 3000)
 
 
 class Handle:
-    """A handle of a call on the loop."""
-
     def __init__(self, callback: Callable[..., object], *arguments: object) -> None:
         self._callback: Callable[[], object] | None = lambda: callback(*arguments)
 
     def cancel(self) -> None:
-        """Cancel the call."""
         self._callback = None
 
     def __call__(self) -> None:
-        """Make the call."""
         if self._callback is not None:
             self._callback()
 
@@ -75,7 +71,6 @@ class Writer:
         self._jobs: list[tuple[Callable[[], Any], Callable[[Any, None], None]]] = []
 
     def submit(self, job: Callable[[], Any], done: Callable[[Any, None], None]) -> None:
-        """Take a job."""
         self._jobs.append((job, done))
 
     def stop(self) -> None:
@@ -280,7 +275,6 @@ class Waiting:
         self.seen: list[int] = []
 
     def disk_caught_up(self) -> None:
-        """Resume."""
         self._broker.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:

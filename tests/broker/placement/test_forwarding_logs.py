@@ -49,7 +49,6 @@ class Machines:
             self.fronts[name] = ending.enter_context(serving(folder, settings=elsewhere))
 
     def kill(self, machine: str) -> None:
-        """End everything on a machine."""
         for nodes in self.logs.values():
             nodes.kill(machine)
         self.fronts[machine].process.send_signal(signal.SIGKILL)
@@ -57,7 +56,6 @@ class Machines:
 
 @pytest.fixture
 def machines() -> Iterator[Machines]:
-    """Run them, with a database."""
     home = servers_folder("leveret-m-")
     with ExitStack() as ending:
         ending.callback(shutil.rmtree, home, ignore_errors=True)

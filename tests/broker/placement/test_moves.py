@@ -31,8 +31,6 @@ STREAM = {"x-queue-type": "stream"}
 
 
 class Log(Nodes):
-    """Two nodes of a log."""
-
     def __init__(self, home: Path, url: str, log: str) -> None:
         folder = home / log
         folder.mkdir(exist_ok=True)
@@ -102,7 +100,6 @@ def add(log: Log, vhost: str) -> None:
 
 
 def bodies(connection: BlockingConnection, queue: str) -> list[bytes]:
-    """Take all messages of a queue."""
     channel, found = connection.channel(), []
     while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
         found.append(got[2])

@@ -21,7 +21,6 @@ class LateJournal(NullJournal):
         self.waiting: list[Callable[[bool], object]] = []
 
     def when_safe(self, callback: Callable[[bool], object]) -> None:
-        """Keep the callback."""
         self.waiting.append(callback)
 
     def commit(self) -> None:

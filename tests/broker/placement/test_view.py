@@ -80,7 +80,6 @@ def port() -> int:
 
 @pytest.fixture(scope="module")
 def metrics_port() -> int:
-    """Return the port of metrics."""
     return free_port()
 
 

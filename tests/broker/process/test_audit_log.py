@@ -18,13 +18,11 @@ NOON = 1_790_000_000_000
 
 
 def entries(audit: AuditLog) -> list[dict]:
-    """Take the entries that wait, decoded."""
     return [json.loads(line) for line in audit.take()]
 
 
 @pytest.fixture
 def audit() -> AuditLog:
-    """An audit log that is switched on."""
     return AuditLog(lambda: NOON)
 
 
@@ -143,7 +141,6 @@ def test_few_events_are_remembered_for_that(audit):
 
 
 def lines_of(file: Path) -> list[str]:
-    """Return the names in the entries of a file."""
     return [json.loads(line)["object"] for line in file.read_text().splitlines()]
 
 

@@ -89,7 +89,6 @@ def waits(channel: Channel) -> None:
 
 
 def reads_nothing(channel: Channel) -> None:
-    """Read nothing of six megabytes."""
     queue = channel.queue(exclusive=True)
     for _ in range(60):
         channel.publish("", queue, b"x" * 100_000)
@@ -119,7 +118,6 @@ def publishes_to_missing_in_transaction(channel: Channel) -> None:
 
 
 def consumes_from_missing(channel: Channel) -> None:
-    """Consume from an unknown queue, which closes the channel."""
     channel.send("basic.consume", queue="missing")
     is_closed(channel)
 

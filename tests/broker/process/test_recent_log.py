@@ -24,7 +24,6 @@ def recent() -> Iterator[RecentLog]:
 
 
 def say(text: str, *args: object, level: int = logging.INFO, category: str = "connection", **more: object):
-    """Log a line."""
     logging.getLogger(f"{NAME}.{category}").log(level, text, *args, **more)
 
 

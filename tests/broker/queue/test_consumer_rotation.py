@@ -14,8 +14,6 @@ from leveret.broker.queue.queue import Queue
 
 
 class Consumer:
-    """A consumer that has room."""
-
     exclusive = parked = cancelled = False
 
     def __init__(self, rotation: ConsumerRotation, tag: str, priority: int = 0) -> None:
@@ -25,7 +23,6 @@ class Consumer:
         self.outbox = SimpleNamespace(parked={})
 
     def wake(self) -> None:
-        """Rejoin the rotation."""
         if self.parked and not self.cancelled:
             self.parked = False
             self._rotation.rejoin(self)  # type: ignore[arg-type]

@@ -64,7 +64,6 @@ def ready(node: Node, arguments: Table, name: str = "q", *, confirms: bool = Fal
 
 
 def publish(client: Client, text: str = "1", key: str = "q", body: bytes = b"m", **options: Any) -> None:
-    """Publish a persistent message with an id."""
     client.publish(key, body, message_id=text, delivery_mode=options.pop("mode", 2), **options)
 
 
@@ -76,12 +75,10 @@ def published(client: Client, *texts: str) -> None:
 
 
 def queue(node: Node, name: str = "q") -> Any:
-    """Return a queue of the vhost /."""
     return node.vhosts["/"].queues[name]
 
 
 def count(node: Node, name: str = "q") -> int:
-    """Return the number of ready messages."""
     return int(queue(node, name).ready_count)
 
 
@@ -110,7 +107,6 @@ def findings(node: DiskNode) -> list[Finding]:
 
 
 def rows(node: DiskNode) -> list[bytes]:
-    """Return the rows of ids."""
     return [value for _, value in node.disk.environment.rows("ids")]
 
 

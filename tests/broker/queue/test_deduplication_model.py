@@ -106,7 +106,6 @@ class Once(RuleBasedStateMachine):
 
     @rule(text=IDS, stored=st.booleans())
     def publish(self, text, stored):
-        """A client publishes with a confirm."""
         repeated = self.queue.tally.repeated
         self._took(self._send(self.publisher, text, stored=stored), repeated)
 

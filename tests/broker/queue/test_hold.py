@@ -36,7 +36,6 @@ def ready(node: Node, name: str = "q", arguments: Any = None) -> Client:
 
 
 def queue(node: Node, name: str = "q") -> Any:
-    """Return a queue of the vhost /."""
     return node.vhosts["/"].queues[name]
 
 
@@ -48,7 +47,6 @@ def hold(client: Client, delay: int, body: bytes = b"m", **options: Any) -> None
 
 
 def counts(node: Node, name: str = "q") -> tuple[int, int]:
-    """Return the numbers of held and of ready messages."""
     return queue(node, name).held_count, queue(node, name).ready_count
 
 

@@ -64,7 +64,6 @@ class Holds(RuleBasedStateMachine):
         return self.connected
 
     def queue(self, name: str) -> Any:
-        """Return a queue."""
         return self.node.vhosts["/"].queues[name]
 
     def calm(self) -> None:
@@ -180,7 +179,6 @@ class Holds(RuleBasedStateMachine):
 
     @rule()
     def purge(self) -> None:
-        """Purge the second queue."""
         count = self.queue("other").purge()
         held = [key for key in self.pending if key[0] == "other"]
         gone = [key for key in self.ready if key[0] == "other"]
@@ -228,7 +226,6 @@ class Holds(RuleBasedStateMachine):
 
 
 def run(examples: int, steps: int) -> None:
-    """Run the machine."""
     run_state_machine_as_test(
         Holds,
         settings=settings(

@@ -14,12 +14,10 @@ DLX: Table = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-
 
 
 def limit(length: int, overflow: str = "drop-head") -> Table:
-    """Return the arguments of a queue of limited length."""
     return {"x-max-length": ("signedint", length), "x-overflow": ("longstr", overflow)}
 
 
 def bodies(client: Client, queue: str, *, no_ack: bool = True) -> list[bytes]:
-    """Get all messages of a queue."""
     found = []
     while True:
         client.send(make(Basic.Get, 0, queue, no_ack))
@@ -30,7 +28,6 @@ def bodies(client: Client, queue: str, *, no_ack: bool = True) -> list[bytes]:
 
 
 def counts(node: Node, name: str) -> tuple[int, int]:
-    """Return the ready and unacked counts of a queue."""
     queue = node.vhosts["/"].queues[name]
     return queue.ready_count, queue.unacked_count
 

@@ -30,13 +30,11 @@ KINDS: dict[str, Table] = {
 
 
 def pause(node: Node, name: str = "q", *, paused: bool = True) -> None:
-    """Pause or resume a queue as the operator."""
     node.administration.topology.set_queue_paused(None, "/", name, paused=paused)
     node.run_turn()
 
 
 def queue_of(node: Node, name: str = "q") -> Queue:
-    """Return a queue."""
     return node.vhosts["/"].queues[name]
 
 
@@ -301,7 +299,6 @@ class Script:
         self.commit()
 
     def lose(self) -> None:
-        """Lose the connection of a consumer."""
         at = self.random.randrange(2)
         self.consumers[at].connection.lost()
         self.node.run_turn()
@@ -380,7 +377,6 @@ def test_pauses_lose_and_reorder_nothing(kind, seed):
 
 
 def run_some() -> None:
-    """Run a few scripts of a classic queue."""
     for seed in range(10):
         with TemporaryDirectory() as folder:
             Script(Path(folder), "classic", seed).run(60)

@@ -185,7 +185,6 @@ def page_out(node: DiskNode, name: str = "q") -> None:
 
 
 def settle_down(node: DiskNode) -> None:
-    """Finish all reads and commit all changes."""
     while node.disk.loads or node.disk.journal.has_work:
         node.read()
         node.commit()

@@ -46,7 +46,6 @@ def host(turn: Turn, vhost: VHost | None = None, limit: int = 1 << 20) -> Any:
 
 
 def message(number: int, size: int = 0) -> Message:
-    """A message whose body is its number."""
     body = b"%d" % number + b" " * size
     return Message(shortstr("") + shortstr("q"), content_frames(9, 0, build(len(body)), body), 9)
 
@@ -61,8 +60,6 @@ def received(driver: Driver) -> list[tuple[str, int, bool, int]]:
 
 
 class Spec(NamedTuple):
-    """The parameters of a consumer."""
-
     channel: int
     no_ack: bool
     prefetch: int
@@ -119,13 +116,11 @@ class Bench:
         self.model.settle(channel, settled, requeue=requeue)
 
     def limit(self, channel: int, prefetch: int) -> None:
-        """Change the prefetch of a whole channel."""
         self.channels[channel].global_prefetch = self.model.global_prefetch[channel] = prefetch
         self.channels[channel].wake_consumers()
         self.model.wake_channel(channel)
 
     def pause(self, paused: bool) -> None:
-        """Pause or resume the queue."""
         if paused:
             self.queue.pause()
         else:
@@ -154,8 +149,6 @@ class Bench:
 
 
 class Taker:
-    """A consumer of the model."""
-
     def __init__(self, tag: str, spec: Spec) -> None:
         self.tag = tag
         self.spec = spec

@@ -663,7 +663,6 @@ def test_clients_cannot_see_the_retained_messages(node):
 
 
 def page_out(node: DiskNode) -> None:
-    """Page out the messages of the queue, as far as they are on disk."""
     queue(node).store.set_ram_target(0, 0)  # type: ignore[attr-defined]
     node.commit()
 

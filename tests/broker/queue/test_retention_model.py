@@ -43,8 +43,6 @@ OPERATIONS = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 1000), st
 
 
 class Sent(NamedTuple):
-    """A published message."""
-
     number: int
     body: bytes
     is_saved: bool
@@ -97,7 +95,6 @@ class Model:
         )
 
     def restart(self) -> None:
-        """Continue with what is on disk."""
         self.messages, self.retained = dict(self.on_disk[0]), list(self.on_disk[1])
 
 
@@ -115,7 +112,6 @@ class Run:
         self.policy(10 * SECOND, 3000)
 
     def connect(self) -> None:
-        """Continue as a new client."""
         self.client = Client(self.node)
         self.tags: dict[int, int] = {}
 
@@ -152,14 +148,12 @@ class Run:
         self.model.trim(self.node.context.clock(), retained(self.node) or [])
 
     def publish(self, body: bytes, *, mode: int = 2, **properties: Any) -> None:
-        """Publish a message."""
         self.count += 1
         is_saved = mode == 2 or self.kind == "quorum"
         self.model.messages[self.count] = Sent(self.count, body, is_saved, "expiration" in properties)
         self.client.publish("q", body, delivery_mode=mode, **properties)
 
     def get(self, *, no_ack: bool = False) -> None:
-        """Get the next message."""
         waiting = sorted(self.model.messages.keys() - self.tags.values())
         self.client.take()
         self.client.send(make(Basic.Get, 0, "q", no_ack))
@@ -178,7 +172,6 @@ class Run:
                 self.tags[tag] = waiting[0]
 
     def do(self, operation: str, number: int) -> None:
-        """Carry out an operation."""
         tags = list(self.tags)
         match operation:
             case "publish":
@@ -267,7 +260,6 @@ class Run:
         return self.node.restarted()
 
     def check(self) -> None:
-        """Compare."""
         self.settle()
         waiting = sorted(self.model.messages.keys() - self.tags.values())
         assert [self.model.messages[number].body for number in waiting] == ready(self.node)

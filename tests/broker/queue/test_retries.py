@@ -76,7 +76,6 @@ def ready(node: Node, *bodies: bytes, **arguments: Any) -> Client:
 
 
 def queue(node: Node) -> Any:
-    """Return the queue."""
     return node.vhosts["/"].queues["q"]
 
 

@@ -58,7 +58,6 @@ def stream(client: Client, count: int = 0, **arguments: Any) -> StreamQueue:
 
 
 def publish(client: Client, numbers: Any, **options: Any) -> None:
-    """Publish numbers, and commit."""
     for number in numbers:
         client.publish("s", b"%d" % number, **options)
     settle(client.node)
@@ -81,7 +80,6 @@ def taken(client: Client) -> list[bytes]:
 
 
 def frame_sizes(octets: bytes) -> Iterator[int]:
-    """Yield the size of each frame."""
     at = 0
     while at < len(octets):
         size = int.from_bytes(octets[at + 3 : at + 7], "big") + 8
@@ -190,7 +188,6 @@ def resume(client: Client, tag: str = "c", **more: Any) -> list[bytes]:
 
 
 def end(client: Client, way: str) -> Client:
-    """End a consumer, and return the client for the next one."""
     if way == "cancel":
         client.send(make(Basic.Cancel, "c", False))
         return client

@@ -28,7 +28,6 @@ class Verdicts(RuleBasedStateMachine):
 
     @initialize(is_exchange=st.booleans())
     def begin(self, is_exchange):
-        """Declare both."""
         self.node = Node()
         self.is_exchange = is_exchange
         once = {"x-deduplicate": ("longstr", "message_id"), "x-deduplicate-for": ("signedint", MINUTE)}

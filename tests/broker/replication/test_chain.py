@@ -11,7 +11,6 @@ HOLDER = b"h" * 16
 
 
 def entry(kind: int = EMPTY, settled: int = 0) -> Entry:
-    """Return the first entry of a log."""
     return make_entry(ORIGIN, 1, HOLDER, settled, kind, b"")
 
 

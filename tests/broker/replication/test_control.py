@@ -100,7 +100,6 @@ class Nodes:
     def control(
         self, node: Node, *warnings: str, is_answered: bool = True, later: float = 0.0, **options: Any
     ) -> Control:
-        """Return the control of a node, some seconds later."""
         driver = SimpleNamespace(
             node=node, now=self.now + later, append_seconds=0.001, is_answered=is_answered
         )

@@ -22,7 +22,6 @@ SETTINGS = Settings(snapshot_octets=4000, trim_cap=8000, poll=0.02, report=0.05,
 
 @asynccontextmanager
 async def keeping(path: Path, engine: MemoryEngine, *names: str):
-    """Run drivers; yields them by name."""
     drivers = {}
     for name in names:
         engines = MemoryDriver(engine), MemoryDriver(engine)
@@ -38,7 +37,6 @@ async def keeping(path: Path, engine: MemoryEngine, *names: str):
 
 
 async def leading(drivers):
-    """Return the driver that leads."""
     await until(lambda: any(each.opened.done() for each in drivers.values()))
     return next(each for each in drivers.values() if each.opened.done())
 

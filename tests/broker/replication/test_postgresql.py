@@ -77,7 +77,6 @@ async def setup(server, request):
 
 
 async def until(condition):
-    """Wait for a condition of the server."""
     async with asyncio.timeout(DEADLINE):
         while not await condition():
             await asyncio.sleep(0.02)

@@ -78,7 +78,6 @@ def database() -> Iterator[Database]:
 
 
 async def led(database: Database) -> None:
-    """Make the tables."""
     driver = PostgreSQLDriver(Servers(database.url))
     await driver.perform(Read(0, 0))
     await driver.close()

@@ -57,7 +57,6 @@ class HeldLog:
         self.handed_over.append(self.count)
 
     async def apply(self) -> None:
-        """Apply the oldest batch."""
         octets, applied = self.waiting.pop(0)
         done = asyncio.Event()
 
@@ -72,8 +71,6 @@ class HeldLog:
 
 
 class Publisher:
-    """Counts its confirms."""
-
     def __init__(self) -> None:
         self.accepts: list[int] = []
 

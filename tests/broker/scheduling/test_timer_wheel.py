@@ -242,7 +242,6 @@ def test_the_next_call_is_known():
 
 
 def ticks(sweep: PeriodicSweep[int], start: float, count: int) -> None:
-    """Make the calls of a driver."""
     for number in range(count):
         sweep.run(start + number * TICK_SECONDS)
 

@@ -92,8 +92,6 @@ def test_a_queue_that_is_not_done_gets_another_turn():
 
 
 class Broken(Work):
-    """A queue with a bug."""
-
     gave_up = False
 
     def run(self) -> bool:
@@ -181,7 +179,6 @@ class ShortSteps:
         return queue
 
     def step(self) -> None:
-        """Run the jobs in a step."""
         self.slices.begin()
         self.slices.run()
 

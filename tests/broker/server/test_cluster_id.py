@@ -15,7 +15,6 @@ ID = re.compile(r"rabbitmq-cluster-id-[\w-]{22}", re.ASCII)
 
 
 def parameters(running: Running) -> dict[str, Any]:
-    """Return the global parameters."""
     with contextlib.closing(ApiClient(running.data_dir)) as api:
         return {each["name"]: each["value"] for each in api.get("global-parameters")}
 

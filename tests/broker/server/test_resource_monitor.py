@@ -15,8 +15,6 @@ PLENTY, LITTLE = DiskUsage(10**12, 4096, 0), DiskUsage(10, 4096, 0)
 
 
 class Host:
-    """A host that records its calls."""
-
     def __init__(self) -> None:
         self.alarm = ""
         self.context = NodeContext()
@@ -132,7 +130,6 @@ class Watched:
         self.store.asked.pop()(usage, None)
 
     def use(self, octets: int) -> None:
-        """Set the memory in use at the next check."""
         self.memory = octets
         self.watch.check_memory(0.0)
 

@@ -33,7 +33,6 @@ def rabbitmq() -> Iterator[tuple[Broker, Http]]:
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[tuple[leveret.Broker, Http]]:
-    """A broker of ours, and its API."""
     with leveret.Broker(management=True) as broker:
         yield broker, Http(broker.management_url)
 

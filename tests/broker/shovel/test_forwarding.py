@@ -13,7 +13,6 @@ from leveret.broker.shovel.forwarding import Deliveries, Forwarding, Settlements
 
 
 def delivery(tag: int, body: bytes, exchange: str = "x", key: str = "k", frame_max: int = 0) -> bytes:
-    """Return the frames of a delivery."""
     method = encode_method(1, make(Basic.Deliver, "ctag", tag, False, exchange, key))
     return method + content_frames(1, frame_max, build(len(body), app_id="app"), body)
 
@@ -27,7 +26,6 @@ def consuming(forwarding: Forwarding) -> Deliveries:
 
 
 def frames(octets: bytes) -> list[tuple[int, bytes]]:
-    """Return type and payload of each frame."""
     found, at = [], 0
     while at < len(octets):
         kind, _, size = unpack_frame(octets, at)

@@ -20,12 +20,10 @@ DELETE = encode_method(1, make(Queue.Delete, 0, "precious", False, False, False)
 
 
 def framed(kind: int, channel: int, payload: bytes) -> bytes:
-    """A frame."""
     return struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
 
 
 def announced(size: int) -> bytes:
-    """A content header."""
     return framed(HEADER, 1, build(size, app_id="app"))
 
 

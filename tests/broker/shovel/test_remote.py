@@ -17,7 +17,6 @@ import leveret
 
 @pytest.fixture
 def here() -> Iterator[leveret.Broker]:
-    """The broker that the shovels run in."""
     with leveret.Broker(management=True) as broker:
         yield broker
 

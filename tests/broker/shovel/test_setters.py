@@ -36,7 +36,6 @@ def started(tmp_path, **config: str) -> Iterator[leveret.Broker]:
 
 @pytest.fixture
 def broker(tmp_path) -> Iterator[leveret.Broker]:
-    """The broker."""
     with started(tmp_path) as broker:
         yield broker
 
@@ -48,7 +47,6 @@ def http(broker) -> Http:
 
 
 def ann(broker: leveret.Broker) -> Http:
-    """The management API, for the policymaker."""
     return Http(f"http://ann:p@{broker.management_url.partition('@')[2]}")
 
 

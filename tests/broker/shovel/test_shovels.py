@@ -31,7 +31,6 @@ def broker(request, tmp_path) -> Iterator[leveret.Broker]:
 
 @pytest.fixture
 def http(broker) -> Http:
-    """The management API of the broker."""
     return Http(broker.management_url)
 
 
@@ -50,7 +49,6 @@ def rests(monkeypatch) -> list[int]:
 
 
 def bodies(broker: leveret.Broker, queue: str) -> list[bytes]:
-    """Return the bodies of the messages of a queue."""
     return [message.body for message in broker.queue(queue).messages]
 
 

@@ -24,7 +24,6 @@ def sampled(node: Node, seconds: int, do=lambda: None) -> None:
 
 
 def judged(node: Node, name: str = "q") -> list[str]:
-    """Return the reasons, the worst first."""
     found = health(node.vhosts["/"].queues[name], node.statistics, node.now())
     return [each.reason for each in found]
 
@@ -35,7 +34,6 @@ def is_unserved(node: Node, name: str = "q") -> bool:
 
 
 def declare(node: Node, name: str, **arguments) -> None:
-    """Declare a queue; underscores in names of arguments are hyphens."""
     given = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
     node.administration.topology.declare_queue(None, "/", name, arguments=given)
 

@@ -32,7 +32,6 @@ class Sampled:
         return details(self.series, ONE, ONE.reader(name), self.ticks, self.ticks.at + late, span)
 
     def values(self, age: int, increment: int) -> list[int]:
-        """Return the samples of a range."""
         found: dict[str, list[dict[str, int]]] = self.details("a", age, increment)  # type: ignore[assignment]
         return [each["sample"] for each in found["samples"]]
 

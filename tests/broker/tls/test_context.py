@@ -13,7 +13,6 @@ from leveret.broker.tls.options import SUITES_13, HostOptions, TLSFileError, TLS
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory) -> Authority:
-    """Another CA."""
     return Authority(tmp_path_factory.mktemp("other"), "other")
 
 
@@ -26,12 +25,10 @@ def options(ca) -> TLSOptions:
 
 @pytest.fixture(scope="module")
 def alice(ca) -> Issued:
-    """A client."""
     return ca.issue("alice")
 
 
 def changed(options: TLSOptions, **values: object) -> TLSOptions:
-    """Return the options with others."""
     return msgspec.structs.replace(options, **values)
 
 

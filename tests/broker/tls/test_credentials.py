@@ -140,7 +140,6 @@ class Greeting(asyncio.Protocol):
     """A protocol that sends one word and closes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send it."""
         transport.write(b"hello")
         transport.close()
 

@@ -14,7 +14,6 @@ VERIFIED = (*ON, "ssl_options.verify=verify_peer", "ssl_options.cacertfile=/ca.p
 
 
 def problems_of(*settings: str) -> tuple[str, ...]:
-    """Return the errors of a configuration."""
     with pytest.raises(ConfigError) as caught:
         load(settings=settings)
     return caught.value.problems

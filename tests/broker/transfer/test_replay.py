@@ -41,7 +41,6 @@ def node(request, tmp_path) -> Iterator[Node]:
 
 
 def result(node: Node, number: int) -> dict[str, Any]:
-    """Run a transfer to its end; returns its result."""
     for _ in range(1000):
         node.clock.run()
         read(node)
@@ -54,7 +53,6 @@ def result(node: Node, number: int) -> dict[str, Any]:
 
 
 def replay(node: Node, to: str = "to", chosen: Chosen = EVERYTHING, **times: int) -> dict[str, Any]:
-    """Replay; returns the result."""
     return result(
         node, node.administration.transfers.start_replay(None, "/", "q", to, chosen=chosen, **times)
     )

@@ -23,7 +23,6 @@ DEAD: Table = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing
 
 @pytest.fixture
 def client(node) -> Client:
-    """A client of it."""
     client = Client(node)
     client.declare("dead")
     for name in ("work", "other"):

@@ -41,12 +41,10 @@ def fill(client: Client, queue: str, count: int, **properties: Any) -> list[byte
 
 
 def declare(client: Client, queue: str, **options: Any) -> None:
-    """Declare a queue, and wait for the disk."""
     say(client, queue_declare(queue, **options))
 
 
 def say(client: Client, method: Any) -> None:
-    """Send a method, and wait for the disk."""
     client.send(method)
     if isinstance(client.node, DiskNode):
         client.node.commit()
@@ -58,7 +56,6 @@ def bodies(node: Node, queue: str) -> list[bytes]:
 
 
 def ready(node: Node, queue: str) -> list[Message]:
-    """Return the ready messages of a queue."""
     node.run_turn()
     steps = node.vhosts["/"].queues[queue].backing.peek()
     answer = None
@@ -71,7 +68,6 @@ def ready(node: Node, queue: str) -> list[Message]:
 
 
 def result(node: Node, number: int) -> dict[str, Any]:
-    """Run a transfer to its end; returns its result."""
     for _ in range(10_000):
         node.clock.run()
         found = node.administration.transfers.transfer(None, number)
@@ -86,7 +82,6 @@ def result(node: Node, number: int) -> dict[str, Any]:
 def move(
     node: Node, queue: str, to: str, chosen: Chosen = EVERYTHING, *, is_copy: bool = False
 ) -> dict[str, Any]:
-    """Move messages; returns the result."""
     started = node.administration.transfers.start_move(None, "/", queue, to, is_copy=is_copy, chosen=chosen)
     return result(node, started)
 
@@ -345,7 +340,6 @@ class Confirmed:
 
     @property
     def verdicts(self) -> list[str]:
-        """The confirms that have come."""
         return [item for item in self.client.sent() if "ack" in item]
 
 

@@ -44,7 +44,6 @@ def copied(queues: list[Taker], *, persistent: bool = True, **options: Any) -> C
 
 
 def promised() -> tuple[Publisher, Promise]:
-    """Return a publisher and the promise to it."""
     publisher = Publisher()
     return publisher, Promise(publisher, 7, 1)
 

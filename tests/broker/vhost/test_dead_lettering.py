@@ -62,13 +62,11 @@ def full(length: int) -> Table:
 
 
 def counts(node: Node, name: str) -> tuple[int, int]:
-    """Return the ready and unacked counts of a queue."""
     queue = node.vhosts["/"].queues[name]
     return queue.ready_count, queue.unacked_count
 
 
 def declare(node: DiskNode, client: Client, name: str, arguments: Table) -> None:
-    """Declare a durable queue."""
     client.declare(name, durable=True, arguments=arguments)
     node.commit()
     client.sent()

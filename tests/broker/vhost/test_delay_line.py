@@ -42,7 +42,6 @@ def settle(client: Client) -> None:
 def bind(
     client: Client, key: str = "k", queue: str = "q", exchange: str = "d", arguments: Any = None
 ) -> None:
-    """Bind a queue."""
     client.send(make(Queue.Bind, 0, queue, exchange, key, False, arguments or {}))
 
 
@@ -74,7 +73,6 @@ def bodies(client: Client) -> list[bytes]:
 
 
 def line_of(node: Node, name: str = "d") -> Any:
-    """Return the delay line of an exchange."""
     return node.vhosts["/"].router.exchanges[name].line
 
 

@@ -15,13 +15,11 @@ COUNT = 300
 
 
 def counts(node: Node, name: str) -> tuple[int, int]:
-    """Return the ready and unacked counts of a queue."""
     queue = node.vhosts["/"].queues[name]
     return queue.ready_count, queue.unacked_count
 
 
 def letters(client: Client) -> list[bytes]:
-    """Return the bodies of all dead letters."""
     client.take()
     client.send(make(Basic.Consume, 0, "dead", "letters", False, True, False, False, {}))
     client.node.clock.run()

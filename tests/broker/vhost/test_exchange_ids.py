@@ -36,7 +36,6 @@ def do(client: Client, *methods: Any) -> list[str]:
 def declare(
     client: Client, name: str = "e", arguments: Table = ONCE, kind: str = "fanout", **flags: Any
 ) -> list[str]:
-    """Declare an exchange; returns the answer."""
     durable = flags.pop("durable", True)
     return do(client, make(Exchange.Declare, 0, name, kind, False, durable, False, False, False, arguments))
 
@@ -72,13 +71,11 @@ def bind_acked(client: Client) -> None:
 
 
 def publish(client: Client, text: str = "1", body: bytes = b"m", mode: int = 2, **options: Any) -> None:
-    """Publish a message with an id to e."""
     options = {"exchange": "e", "message_id": text, "delivery_mode": mode, **options}
     client.publish(options.pop("key", ""), body, **options)
 
 
 def count(node: Node, name: str = "q") -> int:
-    """Return the number of ready messages."""
     return int(node.vhosts["/"].queues[name].ready_count)
 
 
@@ -98,12 +95,10 @@ def large(node: DiskNode) -> bytes:
 
 
 def bodies(node: DiskNode) -> list[Path]:
-    """Return the files of bodies."""
     return [*node.disk.environment.bodies.path(0).parent.iterdir()]
 
 
 def rows(node: DiskNode) -> list[bytes]:
-    """Return the rows of ids."""
     return [value for _, value in node.disk.environment.rows("ids")]
 
 

@@ -112,7 +112,6 @@ class Once(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(sorted(QUEUES)))
     def get(self, name):
-        """A message is consumed."""
         self.node.read()
         self.client.take()
         self.client.send(make(Basic.Get, 0, name, True))
@@ -133,7 +132,6 @@ class Once(RuleBasedStateMachine):
 
     @rule()
     def commit(self):
-        """All is on disk, and confirmed."""
         settle(self.node)
         self.node.write_files()
         self.node.commit()

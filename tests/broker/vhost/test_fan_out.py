@@ -65,7 +65,6 @@ def taken(queue: Queue) -> int:
 
 
 def bodies(queue: Queue) -> list[bytes]:
-    """Return the bodies of a queue, in order."""
     found = []
     while (batch := queue.get(no_ack=True)) is not None:
         found += [message.body for message in batch.messages]

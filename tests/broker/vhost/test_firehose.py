@@ -34,7 +34,6 @@ def client() -> Client:
 
 
 def queue_of(client: Client, name: str = "q") -> Queue:
-    """Return a queue."""
     return client.node.vhosts["/"].queues[name]
 
 
@@ -47,7 +46,6 @@ def deliveries(client: Client, queue: str) -> list[Any]:
 
 
 def value_of(item: Any, name: str) -> Any:
-    """Return the value of a header of a trace."""
     return Properties(item.header).headers[name][1]  # type: ignore[index]
 
 

@@ -16,7 +16,6 @@ def node() -> StoringNode:
 
 
 def fault(node: StoringNode, component: str, name: str, value: Any) -> str:
-    """Return the error of a parameter that cannot be set."""
     with pytest.raises(ParameterError) as error:
         node.parameters.set("/", component, name, value)
     return str(error.value).removeprefix("Validation failed\n\n").removesuffix("\n")

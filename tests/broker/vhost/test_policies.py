@@ -233,7 +233,6 @@ def queue(client: Client, name: str, **arguments: Any) -> Queue:
 def exchange(
     client: Client, name: str, kind: str, *, durable: bool = False, arguments: Table | None = None
 ) -> None:
-    """Declare an exchange."""
     client.ask(make(Exchange.Declare, 0, name, kind, False, durable, False, False, False, arguments or {}))
 
 

@@ -65,7 +65,6 @@ TERMS = {None: "null", True: "true", False: "false", "": "<<>>"}
 
 
 def shown(value: Any) -> str:
-    """Return a value as Erlang prints it."""
     if isinstance(value, str) and value:
         return f'<<"{value}">>'
     return TERMS[value] if isinstance(value, bool | str | None) else str(value)

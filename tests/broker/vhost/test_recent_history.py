@@ -19,7 +19,6 @@ def declare(client: Client, name: str = "x", kind: str = "x-recent-history", **a
 
 
 def bind(client: Client, queue: str = "q", key: str = "", source: str = "x") -> None:
-    """Bind a queue."""
     client.send(make(Queue.Bind, 0, queue, source, key, False, {}))
 
 
@@ -46,7 +45,6 @@ def client() -> Client:
 
 
 def publish(client: Client, letters: str, exchange: str = "x", **options: Any) -> None:
-    """Publish a message for each letter."""
     for letter in letters:
         client.publish("k", letter.encode(), exchange=exchange, **options)
 

@@ -16,7 +16,6 @@ GOOD = {"src-uri": "amqp://", "dest-uri": "amqp://", "src-queue": "a", "dest-que
 
 
 def faults(value: Any) -> list[str]:
-    """Return the faults of a definition, one a line."""
     try:
         check_shovel("s", value)
     except ParameterError as error:

@@ -12,7 +12,6 @@ from leveret.broker.vhost.tail import Tail
 
 @pytest.fixture
 def client() -> Client:
-    """A client, and exchanges of all kinds."""
     client = Client()
     client.declare("q")
     for name, kind, arguments in (
@@ -30,7 +29,6 @@ def client() -> Client:
 
 
 def tail(client: Client, exchange: str = "x", pattern: str = "#") -> Tail:
-    """Tail an exchange."""
     vhost = client.node.vhosts["/"]
     made = Tail(vhost.router, exchange, pattern, client.node.wall_clock)
     vhost.taps.add_tail(made)

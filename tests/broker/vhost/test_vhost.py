@@ -28,7 +28,6 @@ def create(vhost: VHost, name: str, owner: object = None) -> Queue:
 
 
 def refusal(call, *arguments, **options) -> str:
-    """Return the reply text of the error that a call raises."""
     with pytest.raises(AMQPError) as caught:
         call(*arguments, **options)
     return caught.value.reply_text

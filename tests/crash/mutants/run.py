@@ -190,7 +190,6 @@ MUTANTS: dict[str, tuple[Callable[[Path, str], Totals], Callable[[], str]]] = {
 
 
 def run_one(mutant: str) -> Totals:
-    """Run the campaign that has to catch a mutant."""
     with tempfile.TemporaryDirectory(prefix="leveret-mutant-") as home:
         return MUTANTS[mutant][0](Path(home), mutant)
 

@@ -19,8 +19,6 @@ SEGMENT = 8
 
 
 class Disk:
-    """A queue, its disk, and what it has asked for."""
-
     def __init__(self, path: Path) -> None:
         self.environment = Environment(path, sync=False)
         self.journal = Journal(embed_below=1000)

@@ -21,7 +21,6 @@ from leveret.storage.store.environment import Environment
 
 
 def content(number: int, size: int = 1000) -> bytes:
-    """A content that says its number."""
     return b"\x02\x00\x01" + number.to_bytes(4, "big") + bytes(size)
 
 
@@ -36,18 +35,15 @@ class Disk:
         self.queues = [VariableQueue(self.pager, 1 + number, durable=False) for number in range(queues)]
 
     def publish(self, count: int, size: int = 1000, *, expires: int = 0) -> None:
-        """Publish messages to all queues."""
         messages = [Message(b"\x00\x01q", content(number, size), 1) for number in range(count)]
         for queue in self.queues:
             queue.publish(messages, expires=expires)
 
     def page(self, *queues: VariableQueue) -> None:
-        """Set the targets of queues to nothing in memory."""
         for queue in queues:
             queue.set_ram_target(0, 0)
 
     def commit(self, page: float = inf) -> Batch:
-        """Commit the noted changes."""
         batch = self.journal.cut(page)
         try:
             self.environment.commit(batch)
@@ -61,7 +57,6 @@ class Disk:
             self.commit()
 
     def rows(self, table: str) -> int:
-        """Rows of a table of paged messages."""
         paged = self.environment.paged
         with paged.env.begin() as txn:
             return int(txn.stat(paged.db[table])["entries"])
@@ -81,7 +76,6 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """Return three queues on a disk."""
     made = Disk(tmp_path, 3)
     yield made
     made.environment.close()

@@ -63,7 +63,6 @@ def stay(site: Site) -> None:
 
 
 def come_back(site: Site) -> None:
-    """Requeue all messages."""
     site.queue.requeue(range(FRESH.stop))
 
 

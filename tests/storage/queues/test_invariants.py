@@ -39,7 +39,6 @@ class Disk:
 
 
 def fetch(queue: VariableQueue) -> None:
-    """Request the head."""
     queue.fetch(1, ack_required=False)
 
 

@@ -17,7 +17,6 @@ def queue() -> VariableQueue:
 
 
 def publish(made: VariableQueue, count: int) -> None:
-    """Publish persistent messages in one call."""
     made.publish([Persistent(b"\x00\x01q", CONTENT, 1, None, 0, 1) for _ in range(count)], persistent=True)
 
 

@@ -31,7 +31,6 @@ class Store:
         self.now = 0.0
 
     def publish(self, queue: VariableQueue, count: int, size: int = SIZE) -> None:
-        """Publish messages that no other queue has."""
         queue.publish([Message(b"\x00\x01q", bytes(size), 1) for _ in range(count)])
 
     def consume(self, queue: VariableQueue, count: int) -> None:
@@ -70,7 +69,6 @@ class Store:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return the folder for data."""
     return tmp_path
 
 

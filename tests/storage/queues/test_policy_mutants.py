@@ -17,7 +17,6 @@ from leveret.storage.queues.paging import Paging
 
 
 def _load(name: str) -> ModuleType:
-    """A module of tests beside this one."""
     spec = util.spec_from_file_location(f"policy_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None

@@ -102,7 +102,6 @@ class Store:
             self.journal.settled()
 
     def read(self) -> None:
-        """Take in all requested reads."""
         requests, self.requests[:] = self.requests[:], []
         for request in requests:
             request.queue.loaded(request, self.environment.read(request.ranges, request.limit))
@@ -388,7 +387,6 @@ def names(queue: PriorityQueue[MemoryQueue], count: int) -> list[int]:
 
 
 def page_out(store: Store) -> None:
-    """Portion out all messages."""
     for _ in range(2):
         store.commit()
         for level in store.queue.levels.values():

@@ -67,7 +67,6 @@ class Disk:
 
 
 def counts(reads: Reads) -> tuple[int, int, int]:
-    """Messages, blocks and bodies."""
     return reads.messages, reads.blocks, reads.bodies
 
 

@@ -119,8 +119,6 @@ class Copy:
 
 
 class ModelQueue:
-    """The model's view of a queue."""
-
     def __init__(self, queue: VariableQueue) -> None:
         self.queue = queue
         self.copies: dict[int, Copy] = {}
@@ -142,8 +140,6 @@ class ModelQueue:
 
 
 class Publisher:
-    """Notes the verdicts."""
-
     def __init__(self) -> None:
         self.open: dict[int, list[Copy]] = {}
         """Copies in durable queues of messages without a verdict."""
@@ -1210,7 +1206,6 @@ class Machine(RuleBasedStateMachine):
         self.start(clean=False)
 
     def start(self, *, clean: bool) -> None:
-        """Start again."""
         self.finish_looks()
         self.walks = []
         self.environment.close()

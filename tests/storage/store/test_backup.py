@@ -93,7 +93,6 @@ class Site:
         return moment
 
     def release(self) -> None:
-        """Release the last state."""
         if self.moment is not None:
             self.moment.close()
             self.moment = None
@@ -105,20 +104,17 @@ class Site:
         self.held = []
 
     def wait(self, seconds: float) -> bool:
-        """Commit instead of waiting."""
         self.clock.now += max(seconds, 0.001)
         for _ in range(int(self.commits + self.rng.random())):
             self.commit(self.rng.choice([1, 5, 20]))
         return False
 
     def back_up(self, rate: int = 0, wait: Callable[[float], bool] | None = None) -> backups.Copied:
-        """Copy everything to the target."""
         self.target.mkdir()
         return Backup(self.data_dir, self.target, self, Pace(rate, wait or self.wait)).run()
 
     @property
     def size(self) -> int:
-        """The size of the data file."""
         return (self.data_dir / "store" / "data.mdb").stat().st_size
 
 
@@ -142,7 +138,6 @@ def _clock(monkeypatch):
 
 @pytest.fixture
 def site(tmp_path):
-    """Data of some MB."""
     made = Site(tmp_path)
     for _ in range(40):
         made.commit(40)
@@ -341,6 +336,5 @@ def test_a_disk_without_space(site, tmp_path):
 
 
 def made(path: Path) -> Path:
-    """Return a directory that is there."""
     path.mkdir()
     return path

@@ -21,7 +21,6 @@ from leveret.storage.store.store_header import pack_number, seal
 
 
 def checked(data_dir: Path) -> tuple[list[Finding], Stats | None]:
-    """Return the findings, and the totals."""
     findings: list[Finding] = []
     stats = Check(data_dir, findings.append).run()
     return findings, stats

@@ -29,7 +29,6 @@ from leveret.storage.store.lmdb_environment import MAP_SIZE
 
 
 def rows_of(data_dir: Path) -> dict[str, dict[bytes, bytes]]:
-    """Return all tables as they are."""
     found = {}
     path = str(data_dir / "store")
     with lmdb.open(path, readonly=True, lock=False, max_dbs=16, map_size=MAP_SIZE) as env:
@@ -252,7 +251,6 @@ def test_a_damaged_block_stays_as_it_is(tmp_path):
 
 
 def block_of(tmp_path: Path, count: int) -> bytes:
-    """Return one block with that many records."""
     stored = Stored(tmp_path, "q")
     for number in range(count):
         stored.publish(f"{number}" * (number + 1), "q")

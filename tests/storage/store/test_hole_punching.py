@@ -21,7 +21,6 @@ ALL = 10.0
 
 @pytest.fixture(autouse=True)
 def _small_reserve(monkeypatch):
-    """Make the reserve small, as the files here are."""
     monkeypatch.setattr(hole_punching, "RESERVE", 4096)
 
 

@@ -53,14 +53,12 @@ def fill(table: LmdbEnvironment) -> None:
 
 
 def cut(writer: Writer, *numbers: int) -> Batch:
-    """Return the batch to commit some messages."""
     for seq_id in numbers:
         writer.note(Persistent(ADDRESS, b"", 1, None, 0, 1), seq_id)
     return writer.journal.cut()
 
 
 def refused(environment: Environment, batch: Batch) -> DiskFullError:
-    """Return the error of a commit that has found no room."""
     with pytest.raises(DiskFullError, match="No space left on device") as caught:
         environment.commit(batch)
     return caught.value

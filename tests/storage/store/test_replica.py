@@ -97,7 +97,6 @@ def test_copies_are_equal(tmp_path: Path, seed: int) -> None:
 
 
 def write_a_place(path: Path) -> None:
-    """Write a batch and its place to a copy."""
     replica = ReplicaEnvironment(path, sync=False)
     journal = Journal(1 << 40)
     journal.put("defs", b"key", b"value")

@@ -42,7 +42,6 @@ def recovered(data_dir: Path) -> list[Recovered]:
 
 
 def rows_of(data_dir: Path, table: str) -> list[tuple[bytes, bytes]]:
-    """Return the rows of a table."""
     path = str(data_dir / "store")
     with lmdb.open(path, readonly=True, lock=False, max_dbs=16, map_size=MAP_SIZE) as env:
         db = env.open_db(table.encode(), create=False)
@@ -116,7 +115,6 @@ def returned(data_dir: Path, counts: dict[int, int]) -> Stored:
 
 
 def counts_on_disk(data_dir: Path) -> dict[str, int]:
-    """Delivery counts by body."""
     blocks = dict(rows_of(data_dir, "blocks"))
     found = {}
     for key, bitmap in rows_of(data_dir, "acks"):

@@ -39,7 +39,6 @@ class Directory:
 
 
 def control(backend, users: Users) -> AccessControl:
-    """Return a chain of one backend."""
     return AccessControl(
         [ChainStep(backend, backend)], users, seconds=15.0, now=lambda: 0.0, in_step=lambda work: work()
     )

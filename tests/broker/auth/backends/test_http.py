@@ -27,7 +27,6 @@ ODD = "ä &=%+?/#\n'\""
 
 @pytest.fixture
 async def service():
-    """The web service."""
     async with asyncio.timeout(SECONDS), serving() as service:
         yield service
 

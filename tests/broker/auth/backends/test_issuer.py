@@ -19,14 +19,11 @@ CANARY = "canary-secret"
 
 @pytest.fixture
 def provider():
-    """An identity provider."""
     with providing() as started:
         yield started
 
 
 class Clock:
-    """Seconds of a monotonic clock."""
-
     seconds = 0.0
 
     def __call__(self) -> float:
@@ -35,12 +32,10 @@ class Clock:
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands still."""
     return Clock()
 
 
 def login_by(provider: Any, clock: Clock, **more: str) -> CodeLogin:
-    """Return the login by a provider."""
     settings = CodeLoginSettings(enabled=True, client_id="page", provider_url=provider.url, **more)
     return CodeLogin(settings, OAuth2Settings(resource_server_id="rabbitmq"), clock)
 

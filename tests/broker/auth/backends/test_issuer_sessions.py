@@ -25,8 +25,6 @@ CANARY = "canary-refresh-token"
 
 
 class Audit(list[dict[str, Any]]):
-    """The entries of an audit log."""
-
     def record(self, event: str, *, outcome: str = "ok", **facts: object) -> None:
         self.append({"event": event, "outcome": outcome, **facts})
 
@@ -144,7 +142,6 @@ def test_short_logins_are_renewed_after_three_quarters():
 
 @pytest.fixture
 def provider():
-    """An identity provider that gives refresh tokens."""
     with providing() as started:
         started.refresh = True
         yield started

@@ -102,7 +102,6 @@ def directory(tmp_path_factory):
 
 @contextlib.asynccontextmanager
 async def backend(settings):
-    """Give a backend, and close it."""
     made = LDAPBackend(settings)
     try:
         async with asyncio.timeout(slapd.SECONDS):

@@ -43,7 +43,6 @@ class Tree:
 
 
 def asked(text, tree=None, kind="resource_access", **more):
-    """Return the answer of a query about Ann."""
     return queries.answer(queries.query_of(kind, text), ANN | more, tree or Tree())
 
 

@@ -24,7 +24,6 @@ from leveret.broker.management.routes import ROUTER
 
 @pytest.fixture
 async def issuer():
-    """The web service of the issuer."""
     async with asyncio.timeout(SECONDS), issuing() as issuer:
         yield issuer
 
@@ -48,7 +47,6 @@ def _settings(issuer, **more) -> OAuth2Settings:
 
 
 def _timed(server, clock) -> None:
-    """Make the wall clock of a server that of a test."""
     server.time_source.wall = clock.wall
     (backend,) = server.backends.backends
     backend._backend._wall = clock.wall

@@ -56,7 +56,6 @@ async def _ignore(_message):
 
 
 def chains(service: Service):
-    """Return the settings of each backend."""
     http = service.settings()
     cached = CacheSettings(authn="http", authz="http", refusals=True)
     split = chain("http", http=http)

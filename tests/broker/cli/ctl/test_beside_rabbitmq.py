@@ -30,7 +30,6 @@ class Line(NamedTuple):
 
 
 def recorded(name: str) -> Iterator[Line]:
-    """Yield the command lines of a file."""
     words: list[str] = []
     out: list[str] = []
     err: list[str] = []
@@ -74,7 +73,6 @@ def difference(line: Line, out: list[str], err: list[str], code: int) -> str:
 
 @pytest.fixture
 def running(tmp_path) -> Iterator[Running]:
-    """A broker."""
     with serving(tmp_path) as made:
         yield made
 

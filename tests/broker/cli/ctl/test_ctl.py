@@ -28,8 +28,6 @@ def running(tmp_path_factory) -> Iterator[Running]:
 
 @pytest.fixture
 def run(running) -> Ctl:
-    """Run a command."""
-
     def run(*arguments: str, **given: str) -> Result:
         return CliRunner().invoke(ctl, ["--data-dir", str(running.data_dir), *arguments], **given)
 

@@ -51,13 +51,11 @@ class Broker:
 
 @pytest.fixture
 def broker():
-    """An API."""
     return Broker()
 
 
 @asynccontextmanager
 async def shown(broker, size=(80, 24)):
-    """Show the screen; gives the pilot."""
     app = Top(Source(broker), Model(), LONG)
     async with asyncio.timeout(SECONDS), app.run_test(size=size) as pilot:
         await until(pilot, lambda: "q39" in text(pilot, "table"))
@@ -65,7 +63,6 @@ async def shown(broker, size=(80, 24)):
 
 
 def text(pilot, name):
-    """Return the text of a widget."""
     return str(pilot.app.screen_stack[0].query_one(f"#{name}", Static).content)
 
 

@@ -30,7 +30,6 @@ class FakeApi:
         self.closed = 0
 
     def get(self, *path, **query):
-        """Return the answer of this path."""
         self.asked.append((path, query))
         answer = self.answers[path[0]]
         if callable(answer):
@@ -40,7 +39,6 @@ class FakeApi:
         return answer
 
     def close(self):
-        """Count."""
         self.closed += 1
 
 

@@ -14,18 +14,15 @@ def model():
 
 
 def table(model):
-    """Return the lines of the table as text."""
     return ["".join(text for text, _style in line) for line in model.table()]
 
 
 def chosen(model):
-    """Return the name of the chosen item."""
     (line,) = ["".join(text for text, _style in line) for line in model.table() if line[0][1] == "cursor"]
     return line.split()[0]
 
 
 def text(line):
-    """Return the text of a line."""
     return "".join(text for text, _style in line)
 
 

@@ -8,12 +8,10 @@ from leveret.broker.cli.top.views import QUEUES, VIEWS, shown_width
 
 
 def titles(columns):
-    """Return the titles of columns."""
     return [column.title for column, _cells in columns]
 
 
 def text_of(line):
-    """Return the text of a line."""
     return "".join(text for text, _style in line)
 
 
