@@ -6,6 +6,7 @@ others; `finish` gives it to the standby and returns the answer. A restart in be
 promotion forgets it.
 """
 
+from collections import deque
 from collections.abc import Callable
 from hashlib import sha256
 from typing import NamedTuple
@@ -26,8 +27,10 @@ class Database:
         self.snapshot: protocol.Snapshot | None = None
         self.chunks: dict[tuple[bytes, int], bytes] = {}
         self.members: dict[str, protocol.Member] = {}
+        self.moved: tuple[protocol.Moved, ...] = ()
 
     def copy(self) -> "Database":
+        """Return a copy to change."""
         other = Database()
         other.lease = self.lease
         other.entries = dict(self.entries)
@@ -35,14 +38,26 @@ class Database:
         other.snapshot = self.snapshot
         other.chunks = dict(self.chunks)
         other.members = dict(self.members)
+        other.moved = self.moved
+        return other
+
+    def move(self, move: protocol.Move) -> "Database":
+        """Return the new log of a virtual host, which is noted in both."""
+        other = self.copy()
+        other.members.clear()
+        moved = protocol.Moved(move.vhost, self.lease.epoch, move.name, move.log, is_here=False)
+        self.moved += (moved,)
+        other.moved = (moved._replace(is_here=True),)
         return other
 
     # -- the lease --------------------------------------------------------------------------------------------------
 
     def holds(self, epoch: int, holder: bytes) -> bool:
+        """Return whether the lease is of that epoch and holder."""
         return (self.lease.epoch, self.lease.holder) == (epoch, holder)
 
     def admits(self, entry: protocol.Entry) -> bool:
+        """Return whether an entry may be appended."""
         return self.holds(entry.epoch, entry.holder) and self.lease.last == entry.index - 1
 
     def take(self, request: protocol.Take, proof: protocol.Proof) -> protocol.Taken | protocol.Refused:
@@ -59,7 +74,7 @@ class Database:
             name=request.name,
             address=request.address,
         )
-        return protocol.Taken(self.lease, proof)
+        return protocol.Taken(self.lease, proof, self.moved)
 
     def renew(
         self, request: protocol.Renew | protocol.Release, proof: protocol.Proof
@@ -123,6 +138,7 @@ class Database:
         return protocol.Trimmed(self.base.index)
 
     def cut(self, through: int) -> None:
+        """Remove entries up to an index."""
         place = self.place(through)
         if place is not None and through > self.base.index:
             self.base = place
@@ -140,7 +156,8 @@ class Database:
         return self.roll()
 
     def roll(self) -> protocol.Members:
-        return protocol.Members(tuple(self.members[name] for name in sorted(self.members)))
+        """Return all members."""
+        return protocol.Members(tuple(self.members[name] for name in sorted(self.members)), self.moved)
 
     def put_chunk(self, snapshot: bytes, number: int, data: bytes) -> protocol.Kept:
         """Perform `PutChunk`."""
@@ -173,8 +190,44 @@ class Database:
 class _Change(NamedTuple):
     """A change that the standby does not have."""
 
+    number: int
+    """Of its commit."""
     database: Database
     answer: protocol.Answer
+    made: tuple[str, Database] | None = None
+    """A new log."""
+
+
+class Server:
+    """What the logs of a primary share: the standby gets their commits in order, and all end with it."""
+
+    def __init__(self) -> None:
+        self.logs: dict[str, MemoryEngine] = {}
+        self._commits = 0
+
+    def commit(self) -> int:
+        """Return the number of a new commit."""
+        self._commits += 1
+        return self._commits
+
+    def replicate(self, number: int) -> None:
+        """Give the standby all commits up to one, which makes new logs durable."""
+        for engine in list(self.logs.values()):
+            while engine.ahead and engine.ahead[0].number <= number:
+                change = engine.ahead.popleft()
+                engine.standby = change.database
+                if change.made is not None:
+                    log, database = change.made
+                    self.logs[log] = MemoryEngine(engine.standbys, self, log, database)
+                    self.logs[log].timeline = engine.timeline
+                    self.logs[log].source = engine
+
+    def is_taken(self, log: str) -> bool:
+        """Return whether there is, or may be, a log of a name."""
+        changes = (change for engine in self.logs.values() for change in engine.ahead)
+        return log in self.logs or any(
+            change.made is not None and change.made[0] == log for change in changes
+        )
 
 
 class MemoryEngine:
@@ -182,16 +235,31 @@ class MemoryEngine:
 
     Args:
         standbys: setting that is returned with answers; empty for an engine that waits for no standby.
+        server: of several logs.
+        log: name of this one.
+        database: what it has.
 
     """
 
-    def __init__(self, standbys: str = STANDBYS) -> None:
+    def __init__(
+        self,
+        standbys: str = STANDBYS,
+        server: Server | None = None,
+        log: str = "",
+        database: Database | None = None,
+    ) -> None:
         self.standbys = standbys
         self.timeline = 1
-        self.visible = Database()
+        self.visible = database or Database()
         """The primary as others see it."""
         self.standby = self.visible
+        self.server = server or Server()
+        self.server.logs[log] = self
+        self.source: MemoryEngine | None = None
+        """The log of which this one was made as a copy."""
         self._change: _Change | None = None
+        self.ahead: deque[_Change] = deque()
+        """Changes that the standby has not, in order."""
         self.listeners: list[Callable[[], object]] = []
         """Called once the lease is given back."""
 
@@ -202,6 +270,7 @@ class MemoryEngine:
 
     @staticmethod
     def changes(request: protocol.Request) -> bool:
+        """Return whether a request changes anything."""
         return not isinstance(request, protocol.Read | protocol.FindSnapshot | protocol.GetChunk)
 
     def look(self, request: protocol.Request) -> protocol.Answer:
@@ -219,9 +288,19 @@ class MemoryEngine:
     def begin(self, request: protocol.Request) -> None:
         """Perform a change that the standby does not have yet. Not while `is_locked`."""
         database = self.visible.copy()
-        self._change = _Change(database, self.change(database, request))
+        number = self.server.commit()
+        answer = self.change(database, request)
+        made = None
+        if isinstance(request, protocol.Release) and isinstance(answer, protocol.Renewed):
+            move = request.move
+            if move is not None and not self.server.is_taken(move.log):
+                made = move.log, database.move(move)
+        self._change = _Change(number, database, answer, made)
+        if not isinstance(answer, protocol.Refused):
+            self.ahead.append(self._change)
 
     def change(self, database: Database, request: protocol.Request) -> protocol.Answer:
+        """Perform a change on a copy."""
         proof = protocol.Proof(self.standbys, self.timeline)
         match request:
             case protocol.Take():
@@ -247,25 +326,29 @@ class MemoryEngine:
         """Give the change under way to the standby, and return its answer."""
         if self._change is None:
             raise RuntimeError("no change is under way")
-        database, answer = self._change
+        number, database, answer, _ = self._change
         self._change = None
         if not isinstance(
             answer, protocol.Refused
         ):  # that changed nothing, so nothing reaches the standby with it
-            self.visible = self.standby = database
+            self.server.replicate(number)
+            self.visible = database
         return answer
 
     def restart(self) -> None:
         """End the primary and start it again: it shows what the standby does not have."""
-        if self._change is not None:
-            self.visible = self._change.database
-        self._change = None
+        for each in self.server.logs.values():
+            if each._change is not None:
+                each.visible = each._change.database
+            each._change = None
 
     def promote(self) -> None:
         """Lose the primary: the standby takes its place, and has another standby."""
-        self._change = None
-        self.visible = self.standby
-        self.timeline += 1
+        for each in self.server.logs.values():
+            each._change = None
+            each.ahead.clear()
+            each.visible = each.standby
+            each.timeline += 1
 
     def perform(self, request: protocol.Request) -> protocol.Answer:
         """Perform a request without any waiting."""

@@ -3,6 +3,7 @@
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
+from replicated.logs import LogHost
 from replicated.memory import Database
 from replicated.world import SETTINGS, Host, World
 
@@ -161,6 +162,66 @@ BUGS = (
     opened_before_replay,
     ids_by_own_starts,
     evicted_before_applied,
+)
+
+
+def entry_in_another_log():
+    publish = LogHost.publish_in
+
+    def misled(self, vhost, text, named=()):
+        for each in self.world.logs.on(self.name):
+            if each is not self and not named and each.node.role is Role.LEADING and each.is_open:
+                return publish(each, vhost, text)
+        return publish(self, vhost, text, named)
+
+    return [(LogHost, "publish_in", misled)]
+
+
+def move_without_deletion():
+    made = Database.move
+
+    def half(self, move):
+        before = self.moved
+        other = made(self, move)
+        self.moved = before
+        return other
+
+    return [(Database, "move", half)]
+
+
+def move_without_copy():
+    def half(self, move):
+        other = Database()
+        made(self, move)
+        other.moved = (self.moved[-1]._replace(is_here=True),)
+        return other
+
+    made = Database.move
+    return [(Database, "move", half)]
+
+
+def one_renewal_for_all_logs():
+    answered = LogHost.answered
+
+    def shared(self, lane, link, answer):
+        answered(self, lane, link, answer)
+        nodes = [each.node for each in self.world.logs.on(self.name) if each.node.leader is not None]
+        for each in nodes:
+            each.leader.renewed = max(other.leader.renewed for other in nodes)
+
+    return [(LogHost, "answered", shared)]
+
+
+def forward_to_deposed_leader():
+    return [(LogHost, "may_serve", lambda _self: True)]
+
+
+BUGS_OF_LOGS = (
+    entry_in_another_log,
+    move_without_deletion,
+    move_without_copy,
+    one_renewal_for_all_logs,
+    forward_to_deposed_leader,
 )
 
 

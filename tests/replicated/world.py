@@ -32,6 +32,28 @@ SETTINGS = Settings(
 )
 
 
+class Time:
+    """What happens, in the order of time."""
+
+    def __init__(self):
+        self.now = 0.0
+        self._heap = []
+        self._number = 0
+
+    def at(self, when, what, *arguments):
+        """Have something happen."""
+        self._number += 1
+        heapq.heappush(self._heap, (when, self._number, what, arguments))
+
+    def run_until(self, end):
+        """Let everything happen up to a time."""
+        heap = self._heap
+        while heap and heap[0][0] <= end:
+            self.now, _, what, arguments = heapq.heappop(heap)
+            what(*arguments)
+        self.now = end
+
+
 class Copy:
     """The state of a node on its disk: each change is one step."""
 
@@ -296,20 +318,22 @@ class World:
     """All of it.
 
     Args:
-        seed: of every choice.
+        seed: of every choice; or who makes them.
         engine: the engine; a subclass may have a planted bug.
+        settings: of the nodes.
+        time: shared with others.
 
     """
 
+    host_class = Host
     check_has_lock = True
     """False: an append is checked before it has the lock (a planted bug)."""
 
-    def __init__(self, seed, engine=MemoryEngine, settings=SETTINGS):
-        self.random = Random(seed)
+    def __init__(self, seed, engine=MemoryEngine, settings=SETTINGS, time=None):
+        self.random = seed if isinstance(seed, Random) else Random(seed)
         self.settings = settings
-        self.now = 0.0
-        self._heap = []
-        self._number = 0
+        self.time = time or Time()
+        self.at = self.time.at
         self.engine = engine()
         self.engine_life = 0
         self.engine_down_until = 0.0
@@ -327,7 +351,7 @@ class World:
         self.holders = {}
         self.reported = {}
         """Of each member: time since which its reports have come without a gap; time and index of the last one."""
-        self.hosts = [Host(self, number) for number in range(3)]
+        self.hosts = [self.host_class(self, number) for number in range(3)]
         self.unrest = self.random.choice([0.3, 0.6, 1.0])
 
     def make_id(self):
@@ -337,40 +361,45 @@ class World:
         self._texts += 1
         return self._texts
 
-    def at(self, when, what, *arguments):
-        self._number += 1
-        heapq.heappush(self._heap, (when, self._number, what, arguments))
+    @property
+    def now(self):
+        return self.time.now
 
     def run(self):
         """Let things go wrong, then heal, and compare what is left."""
+        self.start()
+        self.time.run_until(SECONDS)
+        self.heal()
+        deadline = SECONDS + HEALING
+        while not self.is_well():
+            assert self.now < deadline, f"not well again: {self.roles()}"
+            self.time.run_until(self.now + 1)
+        self.check_end()
+        return self.counts
+
+    def start(self):
+        """Start all nodes, and let things go wrong."""
         for host in self.hosts:
             host.start()
-        self.at(self.random.uniform(0, 3), self.go_wrong)
-        self._run_until(SECONDS)
+        self.at(self.now + self.random.uniform(0, 3), self.go_wrong)
+
+    def heal(self):
+        """Let nothing more go wrong."""
         self.is_over = True
         self.engine_down_until = self.now
         for host in self.hosts:
             host.paused_until = host.cut_until = host.slow_until = self.now
             if not host.is_up:
                 host.start()
-        deadline = SECONDS + HEALING
-        while not self.is_well():
-            assert self.now < deadline, f"not well again: {[host.node.role for host in self.hosts]}"
-            self._run_until(self.now + 1)
-        self.check_end()
-        return self.counts
 
-    def _run_until(self, end):
-        heap = self._heap
-        while heap and heap[0][0] <= end:
-            self.now, _, what, arguments = heapq.heappop(heap)
-            what(*arguments)
-        self.now = end
+    def roles(self):
+        """Return the roles of the nodes."""
+        return [host.node.role for host in self.hosts]
 
     def is_well(self):
         """Return whether one node leads and all have applied the whole log."""
         last = self.engine.standby.lease.last
-        roles = sorted(host.node.role.value for host in self.hosts)
+        roles = sorted(role.value for role in self.roles())
         return (
             roles == ["leading", "waiting", "waiting"]
             and all(host.copy.position.index == last for host in self.hosts)
@@ -599,6 +628,10 @@ class World:
                     assert id_ not in self.ids, f"id {id_} is in the log twice"
                     self.logged_texts[text] = index
                     self.ids.add(id_)
+                    self.check_text(entry, id_, text)
+
+    def check_text(self, entry, id_, text):
+        """Check a text that became durable."""
 
     def check_answered(self, host, text):
         self.note_durable()
