@@ -1,20 +1,22 @@
 """Real processes: PostgreSQL as a primary with two synchronous standbys, and brokers with one log in it."""
 
 import contextlib
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pika
+from processes.commands import execute
 from processes.postgresql_server import SECONDS
-from processes.running import BROKER, free_port
+from processes.running import BROKER, command, environment, free_port
 from processes.short_paths import servers_folder
 from replicated.database import NAMES as SERVERS, POLL, Database
 from replicated.wires import Wires
@@ -27,7 +29,7 @@ GREETING_SECONDS = 2.0
 
 
 class Nodes:
-    """Brokers with one log.
+    """Brokers with one log; `machines.Machines` are as these, for several logs.
 
     Args:
         home: parent of their data directories.
@@ -45,6 +47,8 @@ class Nodes:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.home = home
+        self.vhosts = ("/",)
+        """Those to which numbers are published."""
         self.urls = urls
         self._program = program
         self._settings = dict(settings or {})
@@ -53,11 +57,14 @@ class Nodes:
         self.probes = {name: free_port() for name in names}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
+    def replication(self, name: str) -> dict[str, str]:
+        """Return the settings of a node for its log."""
+        return {"replication.url": self.urls[name], "replication.node_name": name}
+
     def start(self, name: str) -> None:
         settings = {
             "data_dir": str(self.home / name),
-            "replication.url": self.urls[name],
-            "replication.node_name": name,
+            **self.replication(name),
             "management.enabled": "false",
             "prometheus.tcp.port": str(self.probes[name]),
             "log.console": "false",
@@ -111,15 +118,30 @@ class Nodes:
         path = self.home / f"{name}.log"
         return path.read_text() if path.exists() else ""
 
-    def connect(self, seconds: float = SECONDS) -> tuple[str, Any]:
+    def logs(self) -> Iterator[tuple[str, str]]:
+        """Yield the name and the log of each process."""
+        for name in self.ports:
+            yield name, self.log(name)
+
+    def words(self, name: str, *words: str) -> list[str]:
+        """Return the words of a command for a node."""
+        return [*command("ctl", "--data-dir", str(self.home / name)), *words]
+
+    def ctl(self, name: str, *words: str) -> tuple[int, str]:
+        """Run a command for a node; returns its exit code and what it says."""
+        done = execute(self.words(name, *words), env=environment(), timeout=SECONDS)
+        return done.returncode, done.stdout + done.stderr
+
+    def connect(self, seconds: float = SECONDS, vhost: str = "/") -> tuple[str, Any]:
         """Return the node that leads, and a connection to it: all addresses are tried again and again."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            for name, port in self.ports.items():
+            for name, port in random.sample(list(self.ports.items()), len(self.ports)):
                 with contextlib.suppress(Exception):  # whatever keeps a client from connecting: the next one
                     where = pika.ConnectionParameters(
                         "127.0.0.1",
                         port,
+                        vhost,
                         heartbeat=HEARTBEAT,
                         stack_timeout=HEARTBEAT,
                         socket_timeout=HEARTBEAT,
@@ -179,6 +201,18 @@ class Nodes:
             if not self.is_running(name):
                 self.start(name)
 
+    def led(self, name: str) -> int:
+        """Return the number of logs that a node leads."""
+        return 1
+
+    def misplaced(self) -> list[str]:
+        """Return what is wrong with the places of virtual hosts."""
+        return []
+
+    def begin_move(self) -> None:
+        """Begin to move a virtual host to another log, of machines that have several."""
+        raise NotImplementedError
+
     def stop(self) -> None:
         for name in list(self._processes):
             with contextlib.suppress(OSError):
@@ -212,6 +246,7 @@ def made_cluster(
     disk_octets: int = 0,
     configuration: str = "",
     settings: Mapping[str, str] | None = None,
+    make_nodes: Callable[..., Nodes] = Nodes,
 ) -> Iterator[Cluster]:
     """Run a database and three nodes.
 
@@ -221,6 +256,7 @@ def made_cluster(
         disk_octets: size of a file system for each server of the database; see there.
         configuration: more lines for `postgresql.conf`.
         settings: further ones for each node.
+        make_nodes: what is called with the arguments of `Nodes`.
 
     """
     home = servers_folder("leveret-r-")
@@ -237,7 +273,7 @@ def made_cluster(
             wires = Wires(NAMES, sockets, "user=leveret&target_session_attrs=read-write")
             parts.append(wires)
             urls = wires.urls
-        nodes = Nodes(home / "nodes", urls, program, settings)
+        nodes = make_nodes(home / "nodes", urls, program, settings)
         parts.append(nodes)
         nodes.start_all()
         yield Cluster(database, nodes, wires)

@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from crash.moves import FEATURES  # noqa: E402
 from replicated.cluster import Nodes, made_cluster  # noqa: E402
 from replicated.controls import CONTROLS, program, run_control  # noqa: E402
 from replicated.database import may_mount  # noqa: E402
+from replicated.machines import CONNECTIONS, Machines  # noqa: E402
 from replicated.nemeses import NEMESES, Nemesis, schedule  # noqa: E402
 from replicated.record import table  # noqa: E402
 from replicated.trial import Trial  # noqa: E402
@@ -60,7 +62,7 @@ def keep(record: Path, entry: dict[str, Any]) -> None:
 
 
 def to_do(
-    record: Path, seed: int, count: int, *, again: bool, only: str = ""
+    record: Path, seed: int, count: int, *, again: bool, only: str = "", logs: int = 1
 ) -> Iterator[tuple[int, tuple[Nemesis, ...]]]:
     """Yield the numbers of the cycles that are not done, from 0 to `count`, and what is to be done in each.
 
@@ -70,10 +72,11 @@ def to_do(
         count: how many cycles there are in all.
         again: repeat those that failed.
         only: name of a nemesis: only cycles with it.
+        logs: how many there are in the database.
 
     """
     last = {entry["number"]: entry for entry in kept(record) if entry.get("seed") == seed}
-    for number, chosen in enumerate(islice(schedule(seed), count)):
+    for number, chosen in enumerate(islice(schedule(seed, logs), count)):
         if only and only not in [each.name for each in chosen]:
             continue
         if number not in last or (again and last[number]["wrong"]):
@@ -81,16 +84,24 @@ def to_do(
 
 
 async def cycles(
-    todo: Iterator[tuple[int, tuple[Nemesis, ...]]], seed: int, record: Path, until: float
+    todo: Iterator[tuple[int, tuple[Nemesis, ...]]], seed: int, record: Path, until: float, logs: int
 ) -> tuple[bool, bool]:
     """Run cycles with one cluster; returns whether there may be more to do, and whether all were good."""
-    changed = program("small_snapshots")
-    with made_cluster(wired=True, program=changed, disk_octets=DISK_OCTETS if may_mount() else 0) as cluster:
+    with made_cluster(
+        wired=True,
+        program=program("small_snapshots"),
+        disk_octets=DISK_OCTETS if may_mount() else 0,
+        make_nodes=Nodes if logs == 1 else partial(Machines, logs=logs),
+        configuration="" if logs == 1 else CONNECTIONS,
+    ) as cluster:
+        if isinstance(cluster.nodes, Machines):
+            cluster.nodes.lay_out(cluster.database)
         trial = Trial(cluster, FEATURES)
         try:
             return await _cycles(trial, todo, seed, record, until)
         finally:  # its thread would keep the process from ending
-            await asyncio.to_thread(trial.publisher.end)
+            for each in trial.publishers:
+                await asyncio.to_thread(each.end)
 
 
 async def _cycles(
@@ -121,7 +132,7 @@ async def _cycles(
 def _line(entry: dict[str, Any]) -> str:
     counts = entry["counts"]
     return (
-        f"[{entry['number']}] {' + '.join(entry['nemeses'])}: {entry['seconds']} s, gap {entry['gap']} s, "
+        f"[{entry['number']}] {' + '.join(entry['nemeses'])}: {entry['seconds']} s, gap {entry['gap']} s, {entry['led']} led, "
         f"{counts['confirmed']} confirmed, {counts['recovered']} recovered, {counts['lost']} lost, "
         f"{counts['unmarked']} unmarked, {counts['disordered']} out of order, {len(entry['wrong'])} wrong, "
         f"{', '.join(f'{count} {note}' for note, count in entry['notes'].items())}"
@@ -130,7 +141,9 @@ def _line(entry: dict[str, Any]) -> str:
 
 def _keep_logs(nodes: Nodes, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for path in (*nodes.home.glob("*.log"), *(nodes.home.parent / "pg").glob("*.log")):
+    for name, text in nodes.logs():
+        (folder / f"{name.replace('/', '-')}.log").write_text(text)
+    for path in (nodes.home.parent / "pg").glob("*.log"):
         shutil.copy(path, folder / path.name)
 
 
@@ -145,8 +158,13 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="repeat cycles that failed")
     parser.add_argument("--control", choices=["all", *CONTROLS], help="run what must be caught instead")
     parser.add_argument("--write", action="store_true", help="only write the table")
+    parser.add_argument(
+        "--logs", type=int, default=1, help="logs in the database, for which each node is one"
+    )
     parser.add_argument("--record", type=Path, default=RECORD)
     arguments = parser.parse_args()
+    if arguments.logs > 1 and arguments.record == RECORD:
+        arguments.record = RECORD.with_stem(f"{RECORD.stem}-{arguments.logs}-logs")
     logging.disable(logging.CRITICAL)  # pika's, of each address that cannot be reached
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left running
     good = True
@@ -159,11 +177,18 @@ def main() -> int:
     elif not arguments.write:
         until = time.monotonic() + arguments.seconds
         todo = to_do(
-            arguments.record, arguments.seed, arguments.cycles, again=arguments.again, only=arguments.only
+            arguments.record,
+            arguments.seed,
+            arguments.cycles,
+            again=arguments.again,
+            only=arguments.only,
+            logs=arguments.logs,
         )
         more = True
         while more and time.monotonic() < until:
-            more, was_good = asyncio.run(cycles(todo, arguments.seed, arguments.record, until))
+            more, was_good = asyncio.run(
+                cycles(todo, arguments.seed, arguments.record, until, arguments.logs)
+            )
             good &= was_good
     if arguments.write:
         page = PAGE.read_text(encoding="utf-8")

@@ -56,6 +56,8 @@ class Database:
         self._servers: dict[str, Any] = {}
         self._mounted: list[Path] = []
         self.primary = "s0"
+        self.log = "public"
+        """The schema of the log that `lease` shows."""
         self.former: set[str] = set()
         """Servers that were primaries of an earlier timeline, and cannot follow as they are."""
         self._stopped: list[int] = []
@@ -177,9 +179,16 @@ class Database:
     def lease(self, name: str) -> Any:
         """Return epoch, counter and index of the last entry as a server shows them."""
         ((epoch, counter, last),) = self.sql(
-            name, "select epoch, counter, last from leveret_lease", database="leveret"
+            name, f"select epoch, counter, last from {self.log}.leveret_lease", database="leveret"
         )
         return epoch, counter, last
+
+    def has_log(self, log: str) -> bool:
+        """Return whether the primary shows a log of a name."""
+        found = self.sql(
+            self.primary, f"select 1 from pg_namespace where nspname = '{log}'", database="leveret"
+        )
+        return bool(found)
 
     @property
     def url(self) -> str:

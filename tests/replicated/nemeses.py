@@ -6,7 +6,7 @@ when the cycle begins, a publisher that notes its confirms, and a list for what 
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -20,7 +20,7 @@ ANSWERED_SECONDS = 3.0
 """Time within which a client has read a confirm that was on its way, on a machine that is busy."""
 ENDS = (0, -signal.SIGTERM)
 """Exit codes after SIGTERM; the latter of a node that was deposed and has just begun again."""
-NODE, WAY, DATABASE = "node", "way", "database"
+NODE, WAY, DATABASE, LOG = "node", "way", "database", "log"
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Field:
 
     cluster: Cluster
     leader: str
-    publisher: Publisher
+    publishers: Sequence[Publisher]
     random: Random
     wrong: list[str] = field(default_factory=list)
 
@@ -50,14 +50,16 @@ class Field:
 
         The one that is on its way now may be on a standby; its confirm comes soon, or not before there is a standby.
         """
-        since, publisher = time.monotonic(), self.publisher
-        before = len(publisher.confirmed)
+        since = time.monotonic()
+        begun = [(each, len(each.confirmed)) for each in self.publishers]
 
         def check() -> None:
-            times = zip(publisher.sent[before:], publisher.answered[before:], strict=False)
             late = [
                 f"number {number}, sent {sent - since:+.3f} s and confirmed {answered - since:+.3f} s after that"
-                for number, (sent, answered) in enumerate(times, before + 1)
+                for each, before in begun
+                for number, (sent, answered) in enumerate(
+                    zip(each.sent[before:], each.answered[before:], strict=False), before + 1
+                )
                 if sent > since or answered > since + ANSWERED_SECONDS
             ]
             if late:
@@ -298,6 +300,12 @@ def disk_full(field: Field) -> Iterator[None]:
     field.database.relieve(primary)
 
 
+def move(field: Field) -> Iterator[None]:
+    """A virtual host is moved to a log of its own, while something else is done."""
+    field.cluster.nodes.begin_move()
+    yield
+
+
 class Nemesis(NamedTuple):
     """A failure.
 
@@ -345,12 +353,26 @@ NEMESES = (
     Nemesis(lagging_not_promoted, DATABASE, 0.0, 3.0),
     Nemesis(disk_full, DATABASE, 2.0, 8.0),
 )
+MOVE = Nemesis(move, LOG, 0.0, 3.0)
+"""Beside what a cycle does, of machines with several logs."""
+MOVE_EVERY = 3
 SINGLE_SHARE = 0.4
 """Share of cycles with one nemesis."""
 
 
-def schedule(seed: int) -> Iterator[tuple[Nemesis, ...]]:
-    """Yield what each cycle does: each nemesis in turn, alone or with one of another part; without end."""
+def schedule(seed: int, logs: int = 1) -> Iterator[tuple[Nemesis, ...]]:
+    """Yield what each cycle does: each nemesis in turn, alone or with one of another part; without end.
+
+    With several logs a move begins before, or after that, in each third cycle.
+    """
+    for number, chosen in enumerate(_schedule(seed)):
+        if logs == 1 or number % MOVE_EVERY != 1:
+            yield chosen
+        else:
+            yield (MOVE, *chosen) if number % 2 else (*chosen, MOVE)
+
+
+def _schedule(seed: int) -> Iterator[tuple[Nemesis, ...]]:
     random = Random(seed)
     while True:
         order = list(NEMESES)

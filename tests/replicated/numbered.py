@@ -25,8 +25,9 @@ class Publisher:
 
     QUEUE = "ledger"
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, vhost: str = "/") -> None:
         self._nodes = nodes
+        self.vhost = vhost
         self._is_over = threading.Event()
         self.confirmed: list[int] = []
         self.sent: list[float] = []
@@ -47,7 +48,7 @@ class Publisher:
             last = time.monotonic()
             while not self._is_over.is_set():
                 try:
-                    _, connection = self._nodes.connect(LOOK_SECONDS)
+                    _, connection = self._nodes.connect(LOOK_SECONDS, self.vhost)
                 except TimeoutError:
                     continue
                 with contextlib.suppress(AMQPError, OSError):
@@ -83,7 +84,7 @@ class Publisher:
         deadline = time.monotonic() + SECONDS
         while len(self.confirmed) < goal:
             assert self.error is None, self.error
-            assert time.monotonic() < deadline, "nothing is confirmed any more"
+            assert time.monotonic() < deadline, f"nothing is confirmed any more in {self.vhost}"
             time.sleep(POLL)
 
     def end(self) -> None:
@@ -100,7 +101,7 @@ class Publisher:
         raise TimeoutError("no node leads long enough")
 
     def _judge(self) -> list[str]:
-        _, connection = self._nodes.connect()
+        _, connection = self._nodes.connect(vhost=self.vhost)
         channel = connection.channel()
         count = channel.queue_declare(self.QUEUE, passive=True).method.message_count
         got: list[int] = []

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from replicated.controls import CONTROLS
-from replicated.nemeses import NEMESES
+from replicated.nemeses import MOVE, NEMESES
 
 _HEAD = "| done to | alone | beside another | confirmed | lost | repeated | out of order | seconds without a confirm |"
 
@@ -22,7 +22,9 @@ def table(entries: Sequence[dict[str, Any]]) -> str:
     cycles = latest(entries)
     rows = [_HEAD, "|---|---|---|---|---|---|---|---|"]
     rows += [
-        row for each in NEMESES if (row := _row(each.name, [c for c in cycles if each.name in c["nemeses"]]))
+        row
+        for each in (*NEMESES, MOVE)
+        if (row := _row(each.name, [c for c in cycles if each.name in c["nemeses"]]))
     ]
     if cycles:
         rows.append(_row("all", cycles))

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 from processes.short_paths import short_parent
 from replicated.cycles import keep, kept, to_do
-from replicated.nemeses import ANSWERED_SECONDS, NEMESES, Field, schedule
+from replicated.nemeses import ANSWERED_SECONDS, MOVE, NEMESES, Field, schedule
 from replicated.record import table
 from replicated.wires import DOWN, UP, Wire
 
@@ -38,6 +38,14 @@ def test_a_seed_decides_what_cycles_do():
     assert {chosen[0].name for chosen in found[: len(NEMESES)]} == {each.name for each in NEMESES}
     assert {1, 2} == {len(chosen) for chosen in found}
     assert all(len({each.part for each in chosen}) == len(chosen) for chosen in found)
+
+
+def test_virtual_hosts_move_beside_what_is_done_to_several_logs():
+    """Each third cycle has a move, before or behind the same nemeses as with one log."""
+    one, several = (list(islice(schedule(1, logs), 12)) for logs in (1, 6))
+
+    assert [1, 4, 7, 10] == [number for number, chosen in enumerate(several) if MOVE in chosen]
+    assert one == [tuple(each for each in chosen if each is not MOVE) for chosen in several]
 
 
 def test_a_run_goes_on_where_it_ended(tmp_path):
@@ -77,7 +85,7 @@ def test_the_table_counts_a_cycle_once(tmp_path):
 def test_a_confirm_without_a_standby_is_an_objection(sent, answered, is_wrong):
     """A confirm that was on its way is none; that of a message sent later, or one that comes much later, is."""
     publisher = SimpleNamespace(sent=[1.0], answered=[1.1], confirmed=[1])
-    field = Field(None, "n1", publisher, Random(1))
+    field = Field(None, "n1", [publisher], Random(1))
     check = field.nothing_is_confirmed()
     now = time.monotonic()
     publisher.sent.append(now + sent)

@@ -62,7 +62,7 @@ class Trial:
     def __init__(self, cluster: Cluster, moving: Collection[str] = ()) -> None:
         self.cluster = cluster
         self.site = ReplicatedSite(cluster.nodes)
-        self.publisher = Publisher(cluster.nodes)
+        self.publishers = [Publisher(cluster.nodes, vhost) for vhost in cluster.nodes.vhosts]
         self._random = random.Random()
         site: Any = self.site
         self._cycles = Cycles(site, self._random, STALL_SECONDS, moving, LONG_HOLD)
@@ -77,14 +77,17 @@ class Trial:
         counts, wrong = Counter(ledger.counts), len(ledger.violations)
         notes = Counter(self._notes)
         objections: list[str] = []
-        gap = 0.0
+        gap, led = 0.0, 0
         try:
             load = await self._begin()
-            self.publisher.longest_gap = 0.0
-            field = Field(self.cluster, self.site.leader, self.publisher, self._random, objections)
+            led = self.cluster.nodes.led(self.site.leader)
+            for each in self.publishers:
+                each.longest_gap = 0.0
+            field = Field(self.cluster, self.site.leader, self.publishers, self._random, objections)
             await asyncio.to_thread(done_to, field, chosen)
-            await asyncio.to_thread(self.publisher.goes_on)
-            gap = self.publisher.longest_gap
+            for each in self.publishers:
+                await asyncio.to_thread(each.goes_on)
+            gap = max(each.longest_gap for each in self.publishers)
             await self._end(load)
             if nacked := sum(each.nacked for each in load.load.publishers):
                 objections.append(f"{nacked} publishes were nacked")
@@ -100,8 +103,9 @@ class Trial:
             "nemeses": [each.name for each in chosen],
             "seconds": round(time.monotonic() - began, 1),
             "gap": round(gap, 2),
-            "numbers": len(self.publisher.confirmed),
-            "repeated": self.publisher.unseen,
+            "led": led,
+            "numbers": sum(len(each.confirmed) for each in self.publishers),
+            "repeated": sum(each.unseen for each in self.publishers),
             "counts": since(ledger.counts, counts),
             "notes": since(self._notes, notes),
             "wrong": objections,
@@ -145,9 +149,8 @@ class Trial:
     def _read_logs(self) -> list[str]:
         """Read what the nodes have logged since the last time; returns lines that no log may have."""
         found = []
-        for name in self.cluster.nodes.ports:
-            text = self.cluster.nodes.log(name)
-            text = text[self._read[name] :]
+        for name, log in self.cluster.nodes.logs():
+            text = log[self._read[name] :]
             self._read[name] += len(text)
             for note, pattern in NOTES.items():
                 self._notes[note] += len(pattern.findall(text))
@@ -160,7 +163,8 @@ class Trial:
         wrong = len(self.site.ledger.violations)
         objections: list[str] = []
         try:
-            await asyncio.to_thread(self.publisher.end)
+            for each in self.publishers:
+                await asyncio.to_thread(each.end)
             for attempt in range(ATTEMPTS):
                 try:
                     await self._cycles.begin(drain_now=True)
@@ -169,9 +173,12 @@ class Trial:
                     if attempt == ATTEMPTS - 1:
                         raise
                     self._cycles.died()
-            objections += await asyncio.to_thread(self.publisher.judge)
+            for each in self.publishers:
+                objections += [f"{each.vhost}: {said}" for said in await asyncio.to_thread(each.judge)]
+            objections += await asyncio.to_thread(self.cluster.nodes.misplaced)
         except (AssertionError, OSError, TimeoutError) as error:
             objections.append(f"O10: {type(error).__name__}: {error}"[:2000])
-        if self.publisher.error is not None:
-            objections.append(f"the publisher ended: {self.publisher.error}")
+        for each in self.publishers:
+            if each.error is not None:
+                objections.append(f"the publisher of {each.vhost} ended: {each.error}")
         return [*objections, *map(str, self.site.ledger.violations[wrong:])]

@@ -37,13 +37,6 @@ class Log(Nodes):
         settings = {"replication.log": log, "default_vhost": "a"}
         super().__init__(folder, dict.fromkeys(("n1", "n2"), url), settings=settings)
 
-    def ctl(self, name: str, *words: str) -> tuple[int, str]:
-        done = execute(self.words(name, *words), env=environment(), timeout=SECONDS)
-        return done.returncode, done.stdout + done.stderr
-
-    def words(self, name: str, *words: str) -> list[str]:
-        return [*command("ctl", "--data-dir", str(self.home / name)), *words]
-
     def told(self, *words: str) -> str:
         """Run a command at the leader, which succeeds."""
         code, text = self.ctl(self.leader(), *words)
@@ -73,10 +66,7 @@ class Place(NamedTuple):
         return nodes
 
     def has_log(self, name: str) -> bool:
-        found = self.database.sql(
-            self.database.primary, f"select 1 from pg_namespace where nspname = '{name}'", database="leveret"
-        )
-        return bool(found)
+        return self.database.has_log(name)
 
 
 @pytest.fixture(scope="module")
