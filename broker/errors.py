@@ -6,7 +6,6 @@ turns an `AMQPError` into a close method. The texts are RabbitMQ's, because clie
 
 import difflib
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from enum import IntEnum
 from functools import partial
 from itertools import islice
@@ -151,20 +150,6 @@ resource_locked = partial(AMQPError, ReplyCode.RESOURCE_LOCKED)
 precondition_failed = partial(AMQPError, ReplyCode.PRECONDITION_FAILED)
 not_allowed = partial(AMQPError, ReplyCode.NOT_ALLOWED)
 not_implemented = partial(AMQPError, ReplyCode.NOT_IMPLEMENTED)
-
-
-YEAR_10000 = 253_402_300_800_000
-"""Time (epoch ms) at which the calendar ends."""
-_YEAR = 31_556_952_000
-
-
-def moment(milliseconds: int | None) -> str:
-    """Return a time (epoch ms) in UTC as texts have it, of one beyond the calendar the year; '' for None."""
-    if milliseconds is None:
-        return ""
-    if milliseconds >= YEAR_10000:
-        return f"year {10_000 + (milliseconds - YEAR_10000) // _YEAR}"
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def resource(kind: str, name: str, vhost: str) -> str:

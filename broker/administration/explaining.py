@@ -39,13 +39,14 @@ from leveret.broker.amqp.errors import MalformedProperties
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import typed
 from leveret.broker.auth.users import User
-from leveret.broker.errors import moment, resource
+from leveret.broker.errors import resource
 from leveret.broker.queue.arguments import HEADER, ID_KEYS
 from leveret.broker.queue.consumer import Consumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.settings import COUNTED, LIMITS, NO_SETTINGS, QueueSettings, strictest
 from leveret.broker.queue.unknown_arguments import unknown_arguments
 from leveret.broker.statistics.queue_health import Reason, health, shown as shown_health
+from leveret.broker.time_text import moment
 from leveret.broker.transfer.retry import retries_of, time_of
 from leveret.broker.vhost.policies import EXCHANGES, Applied, queue_kind
 from leveret.broker.vhost.publish_route import PERSISTENT, PropertyDemands

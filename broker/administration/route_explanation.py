@@ -8,9 +8,9 @@ from leveret.broker.administration.definitions_document import plain_arguments
 from leveret.broker.administration.messages import Steps
 from leveret.broker.amqp.properties import Properties, build
 from leveret.broker.amqp.tables import Table
-from leveret.broker.errors import moment
 from leveret.broker.queue.queue import Queue
 from leveret.broker.statistics.queue_health import needs_consumer, refusal
+from leveret.broker.time_text import moment
 from leveret.broker.vhost.publish_route import PropertyDemands
 from leveret.broker.vhost.vhost import VHost
 from leveret.exchanges.base import Binding, Exchange

@@ -11,7 +11,7 @@ import msgspec
 from leveret.broker.cli.ctl.output import duration, printable
 from leveret.broker.cli.entry import Group, examples, with_options
 from leveret.broker.cli.target import BODY, Target, body_of, narrowed, table, with_target, with_where
-from leveret.broker.errors import moment
+from leveret.broker.time_text import moment
 
 KEY = 24  # width of the columns of routing keys and queues
 COLUMNS = {

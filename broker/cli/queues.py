@@ -9,7 +9,7 @@ import msgspec
 from leveret.broker.cli.ctl.output import duration, printable, writable
 from leveret.broker.cli.entry import Group, examples
 from leveret.broker.cli.target import Target, table, with_target
-from leveret.broker.errors import moment
+from leveret.broker.time_text import moment
 
 
 @click.group("explain", cls=Group)

@@ -15,7 +15,7 @@ import click
 from leveret.broker.cli.ctl.output import printable
 from leveret.broker.cli.entry import Group, examples, with_options
 from leveret.broker.cli.target import Target, table, with_target, with_where
-from leveret.broker.errors import moment
+from leveret.broker.time_text import moment
 
 POLL_SECONDS = (0.02, 0.5)  # time between two questions to the broker: at first, and at most
 _DONE = {"move": "moved", "copy": "copied", "discard": "discarded", "retry": "retried", "replay": "replayed"}

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from leveret.broker.amqp.properties import Properties, headers_in
 from leveret.broker.amqp.tables import INTEGERS, Field, Table, split_fields
-from leveret.broker.errors import YEAR_10000
+from leveret.broker.time_text import YEAR_10000
 from leveret.exchanges.delayed import HEADER, delay_of, due_headers, milliseconds
 from leveret.storage.message import Message
 
