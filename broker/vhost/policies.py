@@ -140,22 +140,11 @@ class Policies:
     def __bool__(self) -> bool:
         return any(self._kept)
 
-    def set(
-        self,
-        name: str,
-        pattern: str,
-        definition: Mapping[str, Any],
-        priority: float = 0,
-        apply_to: str = "all",
-        *,
-        operator: bool = False,
-    ) -> None:
-        """Set a policy or operator policy; if it raises ParameterError, nothing has changed. A turn must run then."""
-        term = {"pattern": pattern, "definition": definition, "priority": priority, "apply-to": apply_to}
-        self.set_term(name, term, operator=operator)
-
     def set_term(self, name: str, term: Any, *, operator: bool = False) -> None:
-        """Set a policy from unvalidated keys and values. Without `apply-to` it applies to all kinds."""
+        """Set a policy or operator policy from unvalidated keys and values; a turn must run then.
+
+        Without `apply-to` it applies to all kinds. If it raises ParameterError, nothing has changed.
+        """
         refuse(check_keys(name, policy_keys(self._patterns, operator=operator), term))
         self._put(name, term, self._patterns.compile(term["pattern"] or _ALL), operator=operator)
 

@@ -471,9 +471,8 @@ class Governing(Actor):
 
     async def _set(self, queue: str, definition: dict[str, Any], *, operator: bool) -> None:
         pattern = f"^{queue.replace('.', '[.]')}$"
-        await self.admin.call(
-            "policies of the vhost", "set", queue, pattern, definition, 1, "queues", operator=operator
-        )
+        term = {"pattern": pattern, "definition": definition, "priority": 1, "apply-to": "queues"}
+        await self.admin.call("policies of the vhost", "set_term", queue, term, operator=operator)
 
     async def counts(self, what: str, wanted: dict[str, int]) -> None:
         """Report to the ledger if queues do not come to have so many messages."""

@@ -10,7 +10,7 @@ from math import factorial
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, Node, basic_consume, publish_frames, queue_declare
+from doubles.fakes import Client, Node, basic_consume, publish_frames, queue_declare, set_policy
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make
@@ -163,7 +163,7 @@ class World:
         self.client.sent()
 
     def policy(self, name: str, queue: str, definition: dict[str, Any], *, operator: bool = False) -> None:
-        self.node.vhosts["/"].policies.set(name, f"^{queue}$", definition, operator=operator)
+        set_policy(self.node.vhosts["/"].policies, name, f"^{queue}$", definition, operator=operator)
 
 
 class Script:

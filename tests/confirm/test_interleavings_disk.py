@@ -5,7 +5,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from doubles.fakes import Client, DiskNode, queue_declare
+from doubles.fakes import Client, DiskNode, queue_declare, set_policy
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make
 from leveret.broker.amqp.tables import Table
@@ -111,7 +111,7 @@ class World:
         self.model.die()
 
     def overflow(self) -> None:
-        self.node.vhosts["/"].policies.set("none", f"^{self.name}$", {"max-length": 0})
+        set_policy(self.node.vhosts["/"].policies, "none", f"^{self.name}$", {"max-length": 0})
         self.node.run_turn()
         self.model.die()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, Sent
+from doubles.fakes import Client, DiskNode, Node, Sent, set_policy
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, make
 
@@ -242,8 +242,11 @@ def test_a_standard_queue_that_refuses(world: World, mode: str, delivery_mode: i
     names = world.begin(STANDARD, mode)
     for name in names:
         world.send(make(Queue.Purge, 0, name, False))
-    world.node.vhosts["/"].policies.set(
-        "full", f"^{names[0]}$", {"max-length": 0, "overflow": "reject-publish"}
+    set_policy(
+        world.node.vhosts["/"].policies,
+        "full",
+        f"^{names[0]}$",
+        {"max-length": 0, "overflow": "reject-publish"},
     )
     world.node.run_turn()
     world.look()

@@ -2,6 +2,7 @@
 
 import pytest
 from confirm_table.cells import ACK, DLX, LATE, LIGHT, MODES, TTL, Scenario
+from doubles.fakes import set_policy
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, make
 from leveret.broker.queue.consumer import Consumer
@@ -13,9 +14,9 @@ late_modes = pytest.mark.parametrize("mode", LATE)
 light = pytest.mark.parametrize("mode", [LIGHT])
 
 
-def set_policy(scenario: Scenario, **definition: object) -> None:
+def set_terms(scenario: Scenario, **definition: object) -> None:
     asked = {key.replace("_", "-"): value for key, value in definition.items()}
-    scenario.node.vhosts["/"].policies.set("p", "^q$", asked)
+    set_policy(scenario.node.vhosts["/"].policies, "p", "^q$", asked)
     scenario.node.run_turn()
 
 
@@ -26,7 +27,7 @@ def test_a_dead_letter_exchange_comes_later(scenario: Scenario) -> None:
     scenario.declare()
     scenario.publish_many(3)
 
-    set_policy(scenario, dead_letter_exchange="", dead_letter_routing_key="dead", max_length=1)
+    set_terms(scenario, dead_letter_exchange="", dead_letter_routing_key="dead", max_length=1)
 
     assert [] == scenario.verdicts()
     assert ((1, 0), (2, 0)) == (scenario.counts(), scenario.counts("dead"))
@@ -45,7 +46,7 @@ def test_a_limit_of_octets_comes_later(scenario: Scenario, definition: dict[str,
     scenario.declare()
     scenario.publish_many(3)
 
-    set_policy(scenario, **definition)
+    set_terms(scenario, **definition)
 
     assert ["nack 1", "nack 2"] == scenario.verdicts()
     assert (1, 0) == scenario.counts()
@@ -64,7 +65,7 @@ def test_limits_come_after_deliveries(scenario: Scenario) -> None:
     scenario.consume()
     scenario.delivered(4)
 
-    set_policy(scenario, dead_letter_exchange="", dead_letter_routing_key="dead", delivery_limit=0)
+    set_terms(scenario, dead_letter_exchange="", dead_letter_routing_key="dead", delivery_limit=0)
 
     scenario.nack(1, requeue=False)
     assert ["ack 1"] == scenario.verdicts()

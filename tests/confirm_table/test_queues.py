@@ -2,6 +2,7 @@
 
 import pytest
 from confirm_table.cells import ACK, LIGHT, STANDARD, Scenario, cell
+from doubles.fakes import set_policy
 
 from leveret.broker.administration.transfers import Chosen
 from leveret.broker.amqp.commands import Basic, Channel, Queue, make
@@ -107,7 +108,7 @@ def test_a_queue_is_purged(scenario: Scenario) -> None:
 
 def set_mode(scenario: Scenario, mode: str) -> None:
     """Give the queue another mode by a policy."""
-    scenario.node.vhosts["/"].policies.set("p", "^q$", {"confirm-mode": mode})
+    set_policy(scenario.node.vhosts["/"].policies, "p", "^q$", {"confirm-mode": mode})
     scenario.node.run_turn()
     scenario.commit()
 

@@ -31,6 +31,7 @@ from leveret.broker.scheduling.time_slices import SLICE, TimeSlices
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.scheduling.turn import Turn
 from leveret.broker.server.server import Server
+from leveret.broker.vhost.policies import Policies
 from leveret.storage.delayed import DelayedRows, Start
 from leveret.storage.errors import DiskFullError
 from leveret.storage.journal.reads import LoadRequest
@@ -139,6 +140,21 @@ def configure(node: Server, section: str = "", **values: Any) -> None:
     """Change settings of the configuration, or of a section of it, of a node that has been made."""
     changed = msgspec.structs.replace(getattr(node.config, section), **values) if section else None
     node.config = msgspec.structs.replace(node.config, **({section: changed} if section else values))
+
+
+def set_policy(
+    policies: Policies,
+    name: str,
+    pattern: str,
+    definition: Mapping[str, Any],
+    priority: float = 0,
+    apply_to: str = "all",
+    *,
+    operator: bool = False,
+) -> None:
+    """Set a policy of a vhost; a turn must run then."""
+    term = {"pattern": pattern, "definition": definition, "priority": priority, "apply-to": apply_to}
+    policies.set_term(name, term, operator=operator)
 
 
 def hurry(node: Node, *, looks: int) -> None:

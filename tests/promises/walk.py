@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from doubles.fakes import Client, DiskNode, Sent, basic_consume, publish_frames, queue_declare
+from doubles.fakes import Client, DiskNode, Sent, basic_consume, publish_frames, queue_declare, set_policy
 from promises.ledger import Book, Channel, Copy, Ledger, make_body
 
 from leveret.broker.amqp.codec import encode_method
@@ -543,7 +543,7 @@ class Walk:
         if kind == "quorum":
             return
         mode = self.random.choice((self.mode, *MODES))
-        policies.set(f"mode of {kind}", f"^{book.name}$", {"confirm-mode": mode})
+        set_policy(policies, f"mode of {kind}", f"^{book.name}$", {"confirm-mode": mode})
         self.ledger.changed(book, self.effective(kind, mode))
         self.node.run_turn()
         self.look()

@@ -1,7 +1,7 @@
 """Rows of connections, channels, consumers and queues, and the users who see them."""
 
 import pytest
-from doubles.fakes import Client, Node, publish_frames
+from doubles.fakes import Client, Node, publish_frames, set_policy
 from services.api import OPERATOR, Api
 
 from leveret.broker.administration import ForbiddenError, NotFoundError
@@ -130,7 +130,7 @@ def test_what_is_shown_of_a_queue(node, api):
 def test_the_confirm_mode_of_a_queue_is_that_in_effect():
     """The requested confirm mode is listed with the arguments and policies; `confirm_mode` is the one in effect."""
     node = Node(confirm_mode="consumer-ack")
-    node.vhosts["/"].policies.set("light", "^light", {"confirm-mode": "consumer-ack-light"})
+    set_policy(node.vhosts["/"].policies, "light", "^light", {"confirm-mode": "consumer-ack-light"})
     client = Client(node)
     client.declare("argument", arguments={"x-confirm-mode": ("longstr", "standard")})
     client.declare("default")

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, Node
+from doubles.fakes import Client, Node, set_policy
 
 from leveret.broker.administration import BadRequestError, ForbiddenError, NotFoundError
 from leveret.broker.amqp.commands import Basic, Confirm, make
@@ -49,9 +49,9 @@ def test_each_setting_has_its_source(node):
     """An argument, a policy, an operator policy or the smallest of several numbers gives a setting."""
     topology, policies = node.administration.topology, node.vhosts["/"].policies
     topology.declare_queue(None, "/", "q", arguments={"x-max-length": 100, "x-overflow": "reject-publish"})
-    policies.set("low", "^q", {"max-length": 5})
-    policies.set("all", ".*", {"max-length": 50, "overflow": "drop-head", "message-ttl": 1000}, 5)
-    policies.set("cap", ".*", {"max-length": 70, "message-ttl": 5000, "expires": 9000}, operator=True)
+    set_policy(policies, "low", "^q", {"max-length": 5})
+    set_policy(policies, "all", ".*", {"max-length": 50, "overflow": "drop-head", "message-ttl": 1000}, 5)
+    set_policy(policies, "cap", ".*", {"max-length": 70, "message-ttl": 5000, "expires": 9000}, operator=True)
     node.run_turn()
 
     assert (50, "policy 'all'", "of several limits the smallest applies") == setting(node, "max-length")
@@ -86,10 +86,10 @@ def test_a_policy_that_matches_the_name_only_says_why(node):
     node.administration.topology.declare_queue(None, "/", "shop.orders", arguments=arguments)
     policies = node.vhosts["/"].policies
     dead = {"dead-letter-exchange": "dlx"}
-    policies.set("dlx", r"^shop\.", {**dead, "queue-mode": "lazy"})
-    policies.set("classic", "orders", dead, apply_to="classic_queues")
-    policies.set("routes", ".*", {"alternate-exchange": "x"}, apply_to="exchanges")
-    policies.set("other", "^mail", dead)
+    set_policy(policies, "dlx", r"^shop\.", {**dead, "queue-mode": "lazy"})
+    set_policy(policies, "classic", "orders", dead, apply_to="classic_queues")
+    set_policy(policies, "routes", ".*", {"alternate-exchange": "x"}, apply_to="exchanges")
+    set_policy(policies, "other", "^mail", dead)
 
     assert {
         "classic": "it applies to classic_queues only",
@@ -111,7 +111,7 @@ def test_the_source_is_the_one_that_has_an_effect(node, argument, policy, operat
         definition = {"overflow": overflow, "max-length": length}
         definition = {key: value for key, value in definition.items() if value is not None}
         if definition:
-            node.vhosts["/"].policies.set("p", ".*", definition, operator=is_operator)
+            set_policy(node.vhosts["/"].policies, "p", ".*", definition, operator=is_operator)
     node.run_turn()
     settings = node.vhosts["/"].queues["q"].settings
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, settle
+from doubles.fakes import Client, DiskNode, Node, set_policy, settle
 
 from leveret.broker.administration import BadRequestError, ForbiddenError
 from leveret.broker.administration.policies import policy_preview
@@ -18,7 +18,7 @@ def node() -> Node:
     node.administration.topology.declare_queue(None, "/", "shop.orders")
     node.administration.topology.declare_queue(None, "/", "shop.mail", arguments=dead)
     node.administration.topology.declare_queue(None, "/", "other")
-    node.vhosts["/"].policies.set("limit", "^shop", {"max-length": 100})
+    set_policy(node.vhosts["/"].policies, "limit", "^shop", {"max-length": 100})
     client = Client(node)
     for _ in range(5):
         client.publish("shop.orders", b"12345")
@@ -110,7 +110,7 @@ def test_exchanges_that_would_take_each_message_once_are_named(node):
         ({"deduplicate": "message_id", "deduplicate_mode": "running"}, []),
     ):
         assert expected == preview(node, "once", term("^amq.topic$", **definition))["exchanges"]
-    node.vhosts["/"].policies.set("once", "^amq.topic$", {"deduplicate": "message_id"})
+    set_policy(node.vhosts["/"].policies, "once", "^amq.topic$", {"deduplicate": "message_id"})
     settle(node)
     assert ["amq.topic"] == preview(node, "once", None)["exchanges"]
 

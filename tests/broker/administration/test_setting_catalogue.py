@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from doubles.fakes import set_policy
 
 from leveret.broker.administration.setting_catalogue import SETTINGS, Setting, catalogue
 from leveret.broker.amqp.tables import Field, typed
@@ -83,7 +84,7 @@ def is_key_valid(setting: Setting, value: Any, *, operator: bool) -> bool:
     """Ask the validator of policies."""
     try:
         needed = {"delayed-retry-min": 1} if setting.name == "delayed-retry-type" else {}
-        Policies("/", lambda: None).set("p", ".*", needed | {setting.name: value}, operator=operator)
+        set_policy(Policies("/", lambda: None), "p", ".*", needed | {setting.name: value}, operator=operator)
     except ParameterError:
         return False
     return True

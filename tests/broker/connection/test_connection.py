@@ -4,7 +4,7 @@ import random
 
 import pytest
 from checks.internals import ready_messages
-from doubles.fakes import Client, Node, hurry, publish_frames
+from doubles.fakes import Client, Node, hurry, publish_frames, set_policy
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.codec import encode_method
@@ -614,7 +614,7 @@ def test_a_policy_holds_for_what_was_delivered_before(client):
     client.publish("q")
     client.sent()
     assert [] == wait(client, 20)
-    client.node.vhosts["/"].policies.set("patience", "^q$", {"consumer-timeout": 25_000})
+    set_policy(client.node.vhosts["/"].policies, "patience", "^q$", {"consumer-timeout": 25_000})
 
     assert [] == wait(client, 4)
     assert [CANCEL] == wait(client, 4)

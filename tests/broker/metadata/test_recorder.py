@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, ManualJournal, StoringNode, hurry, queue_declare
+from doubles.fakes import Client, ManualJournal, StoringNode, hurry, queue_declare, set_policy
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.commands import Exchange, Queue, make
@@ -530,7 +530,7 @@ def test_a_crash_while_a_vhost_is_removed_finishes_it(node):
     node.users.set_permissions("guest", "/two", ".*", ".*", ".*")
     client = Client(node, vhost="/two")
     ask(client, *[durable_queue(f"q{number}") for number in range(100)], bind("q7", "amq.direct"))
-    vhost.policies.set("p", "", {"max-length": 5})
+    set_policy(vhost.policies, "p", "", {"max-length": 5})
     client.connection.lost()
     hurry(node, looks=10)
     node.directory.remove_vhost(vhost)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, basic_consume, node_in, publish_frames, settle
+from doubles.fakes import Client, DiskNode, Node, basic_consume, node_in, publish_frames, set_policy, settle
 
 from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queue, Tx, make
@@ -403,7 +403,7 @@ class TestModes:
             ({"deduplicate": "message_id", "deduplicate-mode": "running"}, True),
             ({"deduplicate": "body", "deduplicate-mode": "running"}, True),
         ):
-            policies.set("p", "^q$", definition)
+            set_policy(policies, "p", "^q$", definition)
             node.run_turn()
             published(client, "1", "1")
             expected += is_new
@@ -633,7 +633,7 @@ class TestAnswers:
         if way == "delayed":
             more |= {"x-delayed-retry-type": ("longstr", "all"), "x-delayed-retry-min": ("signedint", 100)}
         client = ready(node, more, confirms=True)
-        node.vhosts["/"].policies.set("p", "^q$", definition)
+        set_policy(node.vhosts["/"].policies, "p", "^q$", definition)
         node.run_turn()
         published(client, "1", "1")
         other = Client(node)
@@ -1146,7 +1146,7 @@ class TestRecovery:
         """A kill may leave the policy without the end of the ids: a start with other settings forgets them."""
         client = ready(disk_node, {})
         policies = disk_node.vhosts["/"].policies
-        policies.set("p", "^q$", {"deduplicate": "message_id", "deduplicate-mode": "running"})
+        set_policy(policies, "p", "^q$", {"deduplicate": "message_id", "deduplicate-mode": "running"})
         disk_node.run_turn()
         publish(client)
         disk_node.commit()
@@ -1156,7 +1156,7 @@ class TestRecovery:
         with pytest.MonkeyPatch.context() as patch:
             if is_cut:  # the change of the rows is in a later commit, which never comes
                 patch.setattr(id_log.IdLog, "start_anew", lambda _: None)
-            policies.set("p", "^q$", {"deduplicate": "message_id", "deduplicate-for": MINUTE})
+            set_policy(policies, "p", "^q$", {"deduplicate": "message_id", "deduplicate-for": MINUTE})
             disk_node.commit()
         assert start is id_log.IdLog.start_anew
         again = disk_node.killed()
@@ -1588,7 +1588,9 @@ class TestDisk:
     def test_ids_of_a_queue_that_deduplicates_no_more_are_forgotten_at_the_start(self, disk_node):
         """A policy that was removed before a start leaves no rows."""
         client = ready(disk_node, {})
-        disk_node.vhosts["/"].policies.set("p", "^q$", {"deduplicate": "body", "deduplicate-for": MINUTE})
+        set_policy(
+            disk_node.vhosts["/"].policies, "p", "^q$", {"deduplicate": "body", "deduplicate-for": MINUTE}
+        )
         disk_node.run_turn()
         publish(client)
         disk_node.commit()

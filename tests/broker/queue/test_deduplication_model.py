@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from doubles.fakes import Client, DiskNode
+from doubles.fakes import Client, DiskNode, set_policy
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -83,7 +83,7 @@ class Once(RuleBasedStateMachine):
 
     def _set_policy(self, mode: str) -> None:
         definition = {"deduplicate": self.source, "deduplicate-mode": mode.partition(" ")[0], **MODES[mode]}
-        self.node.vhosts["/"].policies.set("p", "^q$", definition)
+        set_policy(self.node.vhosts["/"].policies, "p", "^q$", definition)
         self.node.run_turn()
 
     def _send(self, client: Client, text: str, *, stored: bool) -> Sent:

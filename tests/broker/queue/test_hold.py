@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, basic_consume, node_in, settle
+from doubles.fakes import Client, DiskNode, Node, basic_consume, node_in, set_policy, settle
 
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.properties import Properties
@@ -155,7 +155,7 @@ class TestSources:
         client = ready(node, arguments={})
         eta = {"eta": ("longstr", "2060-01-01T00:00:00+00:00")}
         client.publish("q", b"1", headers=eta)
-        node.vhosts["/"].policies.set("p", "^q$", {"hold-until-header": "eta"})
+        set_policy(node.vhosts["/"].policies, "p", "^q$", {"hold-until-header": "eta"})
         node.run_turn()
         node.clock.run()
         client.publish("q", b"2", headers=eta)
@@ -579,7 +579,7 @@ class TestRestart:
         """A queue whose policy no longer holds keeps what it holds, also over a restart."""
         client = ready(disk_node, arguments={})
         policies = disk_node.vhosts["/"].policies
-        policies.set("p", "^q$", {"allow-hold": True})
+        set_policy(policies, "p", "^q$", {"allow-hold": True})
         disk_node.run_turn()
         disk_node.clock.run()
         hold(client, 500)

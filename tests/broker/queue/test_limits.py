@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, basic_consume
+from doubles.fakes import Client, DiskNode, Node, basic_consume, set_policy
 
 from leveret.broker.amqp.commands import Basic, Confirm, Queue as Wire, Tx, make
 from leveret.broker.amqp.tables import Table
@@ -269,7 +269,7 @@ def test_a_message_comes_back_so_often_and_no_more() -> None:
     client.declare("dead")
     client.declare("q")
     asked = {"dead-letter-exchange": "", "dead-letter-routing-key": "dead", "delivery-limit": 2}
-    client.node.vhosts["/"].policies.set("p", "^q$", asked)
+    set_policy(client.node.vhosts["/"].policies, "p", "^q$", asked)
     client.publish("q", b"1")
     seen = []
     for tag in (1, 2, 3):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, node_in, settle, work
+from doubles.fakes import Client, DiskNode, Node, node_in, set_policy, settle, work
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Queue, make
 from leveret.broker.channel.settings import Compatibility
@@ -161,7 +161,7 @@ def test_a_policy_sets_them(node):
     client = Client(node)
     client.declare("q", durable=True)
     policy = {"delayed-retry-type": "returned", "delayed-retry-min": 100}
-    node.vhosts["/"].policies.set("p", "^q$", policy)
+    set_policy(node.vhosts["/"].policies, "p", "^q$", policy)
     node.run_turn()
     node.clock.run()
     settle(node)

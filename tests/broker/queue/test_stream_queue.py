@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, basic_consume, queue_declare
+from doubles.fakes import Client, DiskNode, Node, basic_consume, queue_declare, set_policy
 
 from leveret.broker.administration import BadRequestError
 from leveret.broker.amqp.codec import encode_method
@@ -125,7 +125,7 @@ def test_a_reader_that_is_behind_continues_with_what_is_left(node: Node) -> None
     found.log.segment_octets = 200
     publish(client, range(30))
     assert read(client) == [b"0"]
-    node.vhosts["/"].policies.set("p", "s", {"max-length-bytes": 400})
+    set_policy(node.vhosts["/"].policies, "p", "s", {"max-length-bytes": 400})
     settle(node)
     assert 20 < found.log.first < 30
     assert found.counts().dropped == found.log.first
@@ -172,7 +172,7 @@ def test_a_stream_waits_for_no_consumer(node: Node) -> None:
     """A policy or the configuration with a consumer-ack mode does not apply: a stream confirms what is safe."""
     client = Client(node)
     found = stream(client)
-    node.vhosts["/"].policies.set("p", "s", {"confirm-mode": "consumer-ack"})
+    set_policy(node.vhosts["/"].policies, "p", "s", {"confirm-mode": "consumer-ack"})
     settle(node)
     assert not found.awaits_consumers
     assert found.settings.confirm_mode == "standard"
@@ -326,7 +326,7 @@ def test_an_offset_that_is_kept_goes_before_the_one_that_is_asked_for(node: Node
     assert read(client, offset=("long", 3)) == [b"3", b"4", b"5"]
     found.log.segment_octets = 1
     publish(client, range(6, 12))
-    node.vhosts["/"].policies.set("p", "s", {"max-length-bytes": 4})
+    set_policy(node.vhosts["/"].policies, "p", "s", {"max-length-bytes": 4})
     settle(node)
     client = end(client, "channel")
     assert resume(client)[0] == b"%d" % found.log.first
@@ -484,7 +484,7 @@ def test_a_held_message_is_appended_at_its_time(node: Node, way: str) -> None:
     client = Client(node)
     found = stream(client, **(HOLDS if way == "argument" else {}))
     if way == "policy":
-        node.vhosts["/"].policies.set("p", "s", {"allow-hold": True, "max-length-bytes": 1})
+        set_policy(node.vhosts["/"].policies, "p", "s", {"allow-hold": True, "max-length-bytes": 1})
         assert found.limits is not None
         assert found.limits.obstacle(Message(b"", content_frames(1, 0, build(2), b"ab"), 1), 1, 2) == ""
     held(client, 2000, b"later")
@@ -563,7 +563,7 @@ def test_the_ids_of_a_stream_have_one_mode(node: Node) -> None:
     settle(node)
     assert any("invalid arg 'x-deduplicate-mode'" in each for each in client.sent())
     found = stream(Client(node, port=50001))
-    node.vhosts["/"].policies.set("p", "s", {"deduplicate": "body", "deduplicate-mode": "running"})
+    set_policy(node.vhosts["/"].policies, "p", "s", {"deduplicate": "body", "deduplicate-mode": "running"})
     assert found.settings.deduplicate is None
-    node.vhosts["/"].policies.set("p", "s", {"deduplicate": "body"})
+    set_policy(node.vhosts["/"].policies, "p", "s", {"deduplicate": "body"})
     assert ("body", "window") == found.settings.once

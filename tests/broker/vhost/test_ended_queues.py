@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, StoringNode, hurry, publish_frames
+from doubles.fakes import Client, DiskNode, Node, StoringNode, hurry, publish_frames, set_policy
 
 from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection, Queue as Wire, Tx, make
 from leveret.broker.amqp.tables import Table
@@ -302,7 +302,7 @@ def test_every_promise_has_one_verdict(mode: str) -> None:
     publisher = Client(client.node, port=50001)
     client.declare("dead")
     asked = {"dead-letter-exchange": "", "dead-letter-routing-key": "dead", "confirm-mode": mode}
-    client.node.vhosts["/"].policies.set("p", "^q$", asked)
+    set_policy(client.node.vhosts["/"].policies, "p", "^q$", asked)
     client.declare("q")
     publisher.ask(Confirm.Select(False))
     client.send(make(Basic.Qos, 0, COUNT // 2, False))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, node_in, publish_frames, queue_declare, settle
+from doubles.fakes import Client, DiskNode, Node, node_in, publish_frames, queue_declare, set_policy, settle
 
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue, Tx, make
 from leveret.broker.amqp.tables import Table
@@ -397,7 +397,7 @@ class TestSettings:
             ({"max-length": 100}, 5),
             ({"deduplicate": "message_id"}, 6),
         ):
-            policies.set("p", "^e$", definition)
+            set_policy(policies, "p", "^e$", definition)
             settle(node)
             publish(client)
             publish(client)
@@ -422,7 +422,7 @@ class TestSettings:
         monkeypatch.setattr(delayed, "SWEEP_ROWS", 2)
         client, node = ready(disk_node, arguments={}), disk_node
         definition = {"deduplicate": "message_id", "deduplicate-for": MINUTE}
-        node.vhosts["/"].policies.set("p", "^e$", definition)
+        set_policy(node.vhosts["/"].policies, "p", "^e$", definition)
         settle(node)
         for number in range(30):
             publish(client, f"old {number}")
@@ -433,7 +433,7 @@ class TestSettings:
         if is_killed:
             node = disk_node.killed()
             client = Client(node)
-        node.vhosts["/"].policies.set("p", "^e$", definition)
+        set_policy(node.vhosts["/"].policies, "p", "^e$", definition)
         settle(node)
         for number in range(5):
             publish(client, f"{number}")
@@ -458,7 +458,7 @@ class TestSettings:
         client = ready(disk_node, arguments={})
         for longest in (60 * MINUTE, 1000):
             definition = {"deduplicate": "message_id", "deduplicate-for": longest}
-            disk_node.vhosts["/"].policies.set("p", "^e$", definition)
+            set_policy(disk_node.vhosts["/"].policies, "p", "^e$", definition)
             settle(disk_node)
             publish(client, str(longest))
         disk_node.commit()

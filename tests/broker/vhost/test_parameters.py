@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from doubles.fakes import StoringNode
+from doubles.fakes import StoringNode, set_policy
 
 from leveret.broker.auth.users import VHostLimits
 from leveret.broker.vhost.parameter_checks import ParameterError
@@ -47,7 +47,7 @@ def test_operator_policies_are_parameters(node):
     """Operator policies are listed and exported as parameters, as by RabbitMQ; policies are not."""
     term = {"pattern": "^q", "definition": {"max-length": 5}, "priority": 1, "apply-to": "queues"}
     node.parameters.set("/", "operator_policy", "o", term)
-    node.vhosts["/"].policies.set("p", "", {"max-length": 1})
+    set_policy(node.vhosts["/"].policies, "p", "", {"max-length": 1})
     expected = Parameter("/", "operator_policy", "o", term)
 
     assert [expected] == node.parameters.list()

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
-from doubles.fakes import Client, DiskNode, Node, StoringNode
+from doubles.fakes import Client, DiskNode, Node, StoringNode, set_policy
 from hypothesis import given, strategies as st
 
 from leveret.broker.amqp.commands import Basic, Confirm, Exchange, Queue as Wire, make
@@ -33,7 +34,7 @@ def policies(*rows: tuple[str, str, Mapping[str, Any], float, str], operator: bo
     """Return policies by name, pattern, definition, priority and apply-to."""
     made = Policies("/", lambda: None)
     for row in rows:
-        made.set(*row, operator=operator)
+        set_policy(made, *row, operator=operator)
     return made
 
 
@@ -173,7 +174,7 @@ def test_matching_is_that_of_a_model(rows, kind, name):
 def test_an_operator_policy_limits_what_a_policy_allows(policy, operator, merged):
     """The smaller number applies, and otherwise the operator policy's value, as RabbitMQ merges them."""
     kept = policies(("p", "", policy, 0, "all"))
-    kept.set("o", "", operator, operator=True)
+    set_policy(kept, "o", "", operator, operator=True)
     applied = kept.applied(CLASSIC_QUEUES, "q")
 
     assert ("p", "o") == names(kept, CLASSIC_QUEUES, "q")
@@ -186,8 +187,8 @@ def test_an_operator_policy_limits_what_a_policy_allows(policy, operator, merged
 def test_policies_are_listed_and_replaced_by_name():
     """A policy replaces the one of its name, and is not an operator policy of that name."""
     kept = policies(("p", "a", {"max-length": 1}, 0, "all"), ("n", "b", {"max-length": 2}, 1, "queues"))
-    kept.set("p", "c", {"max-length": 3})
-    kept.set("p", "d", {"max-length": 4}, operator=True)
+    set_policy(kept, "p", "c", {"max-length": 3})
+    set_policy(kept, "p", "d", {"max-length": 4}, operator=True)
 
     assert [
         Policy("/", "n", "b", {"max-length": 2}, 1, "queues", search=any_name),
@@ -245,11 +246,11 @@ def test_a_queue_that_is_there_follows_at_once(client):
     found = queue(client, "q")
     for number in range(10):
         client.publish("q", b"%d" % number)
-    of(client).set("p", "^q$", {"max-length": 4})
+    set_policy(of(client), "p", "^q$", {"max-length": 4})
     client.node.run_turn()
 
     assert 4 == found.ready_count
-    of(client).set("o", "", {"max-length": 2}, operator=True)
+    set_policy(of(client), "o", "", {"max-length": 2}, operator=True)
     client.node.run_turn()
     assert 2 == found.ready_count
     of(client).clear("o", operator=True)
@@ -263,13 +264,13 @@ def test_a_queue_that_is_there_follows_at_once(client):
 def test_a_time_is_given_to_messages_as_they_come(client):
     """A policy's TTL is given to messages as they arrive and kept by them, as in RabbitMQ."""
     found = queue(client, "q")
-    of(client).set("p", "", {"message-ttl": 50})
+    set_policy(of(client), "p", "", {"message-ttl": 50})
     client.publish("q", b"shorter")
-    of(client).set("p", "", {"message-ttl": 1000})
+    set_policy(of(client), "p", "", {"message-ttl": 1000})
     client.publish("q", b"longer")
     of(client).clear("p")
     client.publish("q", b"for ever")
-    of(client).set("p", "", {"message-ttl": 1})
+    set_policy(of(client), "p", "", {"message-ttl": 1})
     client.node.run_turn()
 
     counts = []
@@ -286,13 +287,13 @@ def test_a_time_is_given_to_messages_as_they_come(client):
 def test_a_queue_ends_by_the_policy_that_is_there(client, first, second, alive):
     """An expiry set by a policy counts from then on; one that is cleared has no effect any more."""
     queue(client, "q")
-    of(client).set("p", "", {"expires": first})
+    set_policy(of(client), "p", "", {"expires": first})
     client.node.run_turn()
     if second == 0:
         of(client).clear("p")
     elif second is not None:
         client.node.pass_time(200)
-        of(client).set("p", "", {"expires": second})
+        set_policy(of(client), "p", "", {"expires": second})
     client.node.run_turn()
     client.node.pass_time(1600)
 
@@ -304,7 +305,7 @@ def test_a_policy_that_has_a_queue_refuse_takes_nothing_away(client):
     found = queue(client, "q")
     for _ in range(5):
         client.publish("q", b"x")
-    of(client).set("p", "", {"max-length": 2, "overflow": "reject-publish"})
+    set_policy(of(client), "p", "", {"max-length": 2, "overflow": "reject-publish"})
     client.publish("q", b"x")
 
     assert 5 == found.ready_count
@@ -312,8 +313,10 @@ def test_a_policy_that_has_a_queue_refuse_takes_nothing_away(client):
 
 def test_a_new_queue_has_its_policies_from_the_start(client):
     """A new queue has its policies at once, also those not made for its name; without a match it is plain."""
-    of(client).set("p", "^q", {"max-length": 1, "overflow": "reject-publish", "dead-letter-exchange": "d"})
-    of(client).set("t", "^t", {"message-ttl": 10**30, "expires": 10**30})
+    set_policy(
+        of(client), "p", "^q", {"max-length": 1, "overflow": "reject-publish", "dead-letter-exchange": "d"}
+    )
+    set_policy(of(client), "t", "^t", {"message-ttl": 10**30, "expires": 10**30})
     settings = queue(client, "q").settings
 
     assert (1, "reject-publish", "d") == (
@@ -330,7 +333,8 @@ def test_a_new_queue_has_its_policies_from_the_start(client):
 
 def test_arguments_and_policies_come_together(client):
     """The smaller number applies, and otherwise the argument."""
-    of(client).set(
+    set_policy(
+        of(client),
         "p",
         "",
         {
@@ -364,7 +368,7 @@ def test_publishers_are_refused_from_the_next_message_on(client):
     for _ in range(3):
         client.publish("q", b"x")
     client.sent()
-    of(client).set("p", "", {"max-length": 3, "overflow": "reject-publish"})
+    set_policy(of(client), "p", "", {"max-length": 3, "overflow": "reject-publish"})
     client.publish("q", b"x")
 
     assert ["1 basic.nack delivery_tag=4 requeue"] == client.sent()
@@ -379,8 +383,8 @@ def test_a_queue_becomes_lazy_and_plain_again(client, monkeypatch):
     found = queue(client, "q")
     said = []
     monkeypatch.setattr(type(found.backing), "set_lazy", lambda _self, *, lazy: said.append(lazy))
-    of(client).set("p", "", {"queue-mode": "lazy"})
-    of(client).set("p", "", {"queue-mode": "lazy", "max-length": 5})
+    set_policy(of(client), "p", "", {"queue-mode": "lazy"})
+    set_policy(of(client), "p", "", {"queue-mode": "lazy", "max-length": 5})
     of(client).clear("p")
 
     assert [True, False] == said
@@ -393,7 +397,7 @@ def test_an_exchange_gets_its_alternate_at_once(client):
     exchange(client, "x", "direct")
     client.ask(make(Wire.Bind, 0, "unrouted", "ae", "", False, {}))
     client.publish("nowhere", b"lost", exchange="x")
-    of(client).set("p", "^x$", {"alternate-exchange": "ae"}, apply_to="exchanges")
+    set_policy(of(client), "p", "^x$", {"alternate-exchange": "ae"}, apply_to="exchanges")
     client.publish("nowhere", b"found", exchange="x")
 
     assert 1 == found.ready_count
@@ -404,7 +408,7 @@ def test_an_exchange_gets_its_alternate_at_once(client):
 
 def test_an_argument_names_the_alternate_before_any_policy(client):
     """An exchange declared with an alternate exchange keeps it, and policies do not apply to the default exchange."""
-    of(client).set("p", "", {"alternate-exchange": "policy"})
+    set_policy(of(client), "p", "", {"alternate-exchange": "policy"})
     exchange(client, "x", "direct", arguments={"alternate-exchange": ("longstr", "argument")})
     exchange(client, "y", "direct")
     router = client.node.vhosts["/"].router
@@ -419,8 +423,8 @@ def test_what_applies_can_be_asked(client):
     vhost = client.node.vhosts["/"]
     found = queue(client, "q")
     assert {} == vhost.queue_policies(found).definition
-    of(client).set("p", "", {"max-length": 5, "alternate-exchange": "ae"})
-    of(client).set("o", "", {"max-length": 3}, operator=True)
+    set_policy(of(client), "p", "", {"max-length": 5, "alternate-exchange": "ae"})
+    set_policy(of(client), "o", "", {"max-length": 3}, operator=True)
     applied = vhost.queue_policies(found)
 
     assert applied.policy is not None
@@ -458,7 +462,7 @@ def test_policies_survive_a_restart():
     found = queue(client, "q")
     node.commit()
     exchange(client, "x", "direct", durable=True)
-    set_ = vhost(node).policies.set
+    set_ = partial(set_policy, vhost(node).policies)
     set_("p", "^q\udcff?", {"max-length": 5, "queue-mode": "lazy"}, 1.5, "queues")
     set_("gone", "", {"max-length": 1})
     set_("a", "x", {"alternate-exchange": "ae"}, -3)
@@ -473,7 +477,7 @@ def test_policies_survive_a_restart():
     assert found.settings == vhost(again).queues["q"].settings
     assert "ae" == vhost(again).router.exchanges["x"].alternate
     kept.clear("p")
-    kept.set("p", "", {"max-length": 9}, operator=True)
+    set_policy(kept, "p", "", {"max-length": 9}, operator=True)
     again.commit()
     third = vhost(again.restarted())
     assert ["a"] == [policy.name for policy in third.policies.list()]
@@ -487,8 +491,8 @@ def test_a_policy_that_is_there_already_costs_nothing():
     kept = Policies("/", lambda: looked.append(1))
     kept.record = vhost(node).policies.record
     for _ in range(3):
-        kept.set("p", "", {"max-length": 5})
-    kept.set("p", "", {"max-length": 5}, operator=True)
+        set_policy(kept, "p", "", {"max-length": 5})
+    set_policy(kept, "p", "", {"max-length": 5}, operator=True)
 
     assert [1, 1] == looked
     assert 2 == len(node.store.pending)
@@ -497,7 +501,7 @@ def test_a_policy_that_is_there_already_costs_nothing():
 def test_what_was_not_committed_is_not_there():
     """A policy is stored with the next commit, not before."""
     node = StoringNode()
-    vhost(node).policies.set("p", "", {"max-length": 5})
+    set_policy(vhost(node).policies, "p", "", {"max-length": 5})
 
     assert not vhost(node.restarted()).policies
 
@@ -507,8 +511,8 @@ def test_policies_go_with_their_vhost():
     node = StoringNode()
     rows = set(node.store.rows)
     made = node.directory.add_vhost("v")
-    made.policies.set("p", "", {"max-length": 5})
-    made.policies.set("p", "", {"max-length": 5}, operator=True)
+    set_policy(made.policies, "p", "", {"max-length": 5})
+    set_policy(made.policies, "p", "", {"max-length": 5}, operator=True)
     node.commit()
     node.directory.remove_vhost(made)
     node.commit()
@@ -523,7 +527,7 @@ def test_consumers_are_left_alone(client):
     client.publish("q", b"1")
     client.send(make(Basic.Consume, 0, "q", "c", False, False, False, False, None))
     client.sent()
-    of(client).set("p", "", {"max-length": 0})
+    set_policy(of(client), "p", "", {"max-length": 0})
     client.publish("q", b"2")
     client.node.run_turn()
 
@@ -538,8 +542,8 @@ def test_what_a_policy_limits_is_limited_after_a_restart(tmp_path):
     client.declare("q", durable=True)
     client.declare("ttl", durable=True)
     node.commit()
-    vhost(node).policies.set("p", "^q$", {"max-length": 3})
-    vhost(node).policies.set("t", "^ttl$", {"message-ttl": 1000})
+    set_policy(vhost(node).policies, "p", "^q$", {"max-length": 3})
+    set_policy(vhost(node).policies, "t", "^ttl$", {"message-ttl": 1000})
     for number in range(3):
         client.publish("q", b"%d" % number, delivery_mode=2)
         client.publish("ttl", b"%d" % number, delivery_mode=2)
@@ -558,8 +562,8 @@ def test_what_a_policy_limits_is_limited_after_a_restart(tmp_path):
 def test_policy_with_delivery_limit_by_the_rules_of_4():
     """A policy with a delivery limit does not match classic queues where these have none."""
     kept = Policies("/", lambda: None, limits_classic=False)
-    kept.set("p", "", {"delivery-limit": 3, "max-length": 2})
-    kept.set("q", "", {"max-length": 5}, -1)
+    set_policy(kept, "p", "", {"delivery-limit": 3, "max-length": 2})
+    set_policy(kept, "q", "", {"max-length": 5}, -1)
 
     assert {"max-length": 5} == kept.applied(CLASSIC_QUEUES, "q").definition
     assert {"delivery-limit": 3, "max-length": 2} == kept.applied(QUORUM_QUEUES, "q").definition

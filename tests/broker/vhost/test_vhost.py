@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from doubles.fakes import set_policy
 
 from leveret.broker.auth.users import VHostLimits
 from leveret.broker.errors import AMQPError
@@ -123,9 +124,9 @@ def test_a_new_confirm_mode_makes_routes_anew():
     queue = create(vhost, "q")
     assert "consumer-ack" == queue.settings.confirm_mode
     generation = vhost.router.generation
-    vhost.policies.set("p", "", {"confirm-mode": "consumer-ack"})
+    set_policy(vhost.policies, "p", "", {"confirm-mode": "consumer-ack"})
     assert ("consumer-ack", generation) == (queue.settings.confirm_mode, vhost.router.generation)
-    vhost.policies.set("p", "", {"confirm-mode": "standard"})
+    set_policy(vhost.policies, "p", "", {"confirm-mode": "standard"})
     assert "standard" == queue.settings.confirm_mode
     assert generation < vhost.router.generation
     generation = vhost.router.generation
