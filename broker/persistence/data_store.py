@@ -302,7 +302,12 @@ class DataStore:
         if not priorities.highest:
             return make_level(0)
         return PriorityQueue(
-            make_level, priorities.of_content, priorities.highest, number, priorities.default
+            make_level,
+            priorities.of_content,
+            priorities.highest,
+            number,
+            priorities.default,
+            expires_each=priorities.expires_each,
         )
 
     def _level_maker(self, number: int, default: int, *, durable: bool) -> Callable[[int], VariableQueue]:
@@ -326,7 +331,7 @@ class DataStore:
 
     def _with_levels(self, queue: VariableQueue) -> PriorityQueue[VariableQueue]:
         """Return a quorum queue that has messages of priorities which it no longer tells apart: new ones are equal."""
-        highest, default = STRICT
+        highest, default, _ = STRICT
         make_level = self._level_maker(queue.qid, default, durable=True)
         made = PriorityQueue(
             lambda level: queue if level == default else make_level(level),

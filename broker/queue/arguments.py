@@ -399,10 +399,14 @@ def check_queue_properties(
 
 
 class Priorities(NamedTuple):
-    """The priorities that a queue distinguishes, 0 to `highest` (0: none); a message without one has `default`."""
+    """The priorities that a queue distinguishes, 0 to `highest` (0: none); a message without one has `default`.
+
+    `expires_each`: the head of each priority expires, not of the highest one alone.
+    """
 
     highest: int
     default: int = 0
+    expires_each: bool = False
 
     @property
     def of_content(self) -> Callable[[bytes], int]:
@@ -410,7 +414,7 @@ class Priorities(NamedTuple):
         return partial(priority, default=self.default) if self.default else priority
 
 
-STRICT: Final = Priorities(31, 4)  # those of quorum queues in RabbitMQ 4.3
+STRICT: Final = Priorities(31, 4, expires_each=True)  # those of quorum queues in RabbitMQ 4.3
 
 
 def priorities_of(arguments: Table, *, strict: bool = False) -> Priorities:

@@ -1,8 +1,9 @@
 """Expiry: the time to live of messages (`x-message-ttl`, `expiration`), and of an unused queue (`x-expires`).
 
-Only the head is checked for expiry, as in RabbitMQ: an expired message behind one that has not expired stays until it
-reaches the head. The queue has one timer, for the expiry of the head or of the queue, whichever is first. It may fire
-early, since it is not moved when the head is removed, but never late.
+Only the head is checked for expiry, as in RabbitMQ, or the head of each priority (`PriorityQueue.expires_each`): an
+expired message behind one that has not expired stays until it reaches the head. The queue has one timer, for the expiry
+of the head or of the queue, whichever is first. It may fire early, since it is not moved when the head is removed, but
+never late.
 
 Hot path: see docs/performance.md.
 """
@@ -15,6 +16,7 @@ from leveret.broker.queue.interfaces import OwningQueue, ParentVHost
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.wall_timers import Timer
 from leveret.storage.message import Message
+from leveret.storage.queues.priority_queue import PriorityQueue
 
 STEP = 256  # messages discarded between two checks of the time
 
@@ -70,6 +72,15 @@ class Expiry:
         for when, run in groupby(inbox, key=expires):
             yield when, list(run)
 
+    def at_heads(self, step: Callable[[], object]) -> None:
+        """Call `step` with each head that may expire, up to one that has expired and stays."""
+        self.has_expired = False
+        store = self._queue.store
+        if isinstance(store, PriorityQueue):
+            store.at_heads(lambda: self.has_expired or step())
+        else:
+            step()
+
     def check_head(self) -> None:
         """Check whether the head has expired; a head that is being read from disk counts as expired."""
         backing = self._queue.backing
@@ -89,7 +100,7 @@ class Expiry:
         while backing.ready_count:
             length, expired = backing.head_run(now, count)
             if not expired:
-                self.has_expired = self.ended is not None and not length
+                self.has_expired = self.ended is not None and not length and backing.head_expires() is None
                 return length
             self.has_expired = True
             if is_over():

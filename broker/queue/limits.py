@@ -169,7 +169,7 @@ class QueueLimits:
         if self.settings.dead_letter_exchange is None:
             return True
         self.expiry.ended = self.expiry.now()
-        self.expiry.check_head()
+        self.expiry.at_heads(self.expiry.check_head)
         return self._is_finished
 
     @property
@@ -240,7 +240,7 @@ class QueueLimits:
 
     def _discard_expired(self) -> None:
         if self._queue.backing.ready_count:
-            self.drop_expired(1)
+            self.expiry.at_heads(partial(self.drop_expired, 1))
         else:
             self.expiry.has_expired = False
 

@@ -63,7 +63,11 @@ def make_in_memory(qid: int, arguments: Table, *, strict: bool = False) -> Backi
     if not priorities.highest:
         return MemoryQueue()
     return PriorityQueue(
-        lambda _: MemoryQueue(), priorities.of_content, priorities.highest, default=priorities.default
+        lambda _: MemoryQueue(),
+        priorities.of_content,
+        priorities.highest,
+        default=priorities.default,
+        expires_each=priorities.expires_each,
     )
 
 

@@ -4,8 +4,9 @@ Theory (after RabbitMQ's `rabbit_priority_queue`). The *level* of a message is i
 queue. Each level is a backing queue of its own, made with its first message, which pages, survives restarts and is
 recovered like any other. The head of the queue is the head of the highest level that has ready messages; operations on
 the head (`fetch`, `drop`, `head_expires`, `head_run`) use that level only. So an expired message behind one that is not
-stays, as in RabbitMQ, and a full queue drops its most urgent messages first. While the head is being read from disk
-lower levels deliver nothing either; a completed read of any level wakes the owner.
+stays, as in RabbitMQ, and a full queue drops its most urgent messages first. With `expires_each` the head of each level
+expires, as in quorum queues of RabbitMQ 4.3 (`at_heads`). While the head is being read from disk lower levels deliver
+nothing either; a completed read of any level wakes the owner.
 
 A seq_id is that of the level, shifted, with the level in its lowest byte. On disk each level is a queue of its own,
 whose id has the level (`storage.queues.queue_ids`); the default level has the id of the queue.
@@ -52,6 +53,7 @@ class PriorityQueue(Generic[Level]):
         "_lazy",
         "_make_level",
         "_priority_of",
+        "expires_each",
         "expiring",
         "levels",
         "max_priority",
@@ -67,12 +69,15 @@ class PriorityQueue(Generic[Level]):
         max_priority: int,  # the highest level; higher priorities are reduced to it
         qid: int = 0,  # the id under which the default level is stored, if levels are
         default: int = 0,  # the level of messages without a priority
+        *,
+        expires_each: bool = False,  # whether the head of each level expires, not of the highest one alone
     ) -> None:
         self._make_level = make_level
         self._priority_of = priority_of
         self.max_priority = max_priority
         self.qid = qid
         self._default = default
+        self.expires_each = expires_each
         self.on_loaded: Callable[[], object] = never
         self.levels: dict[int, Level] = {}  # levels that ever had a message
         self.ready_count = 0
@@ -234,8 +239,30 @@ class PriorityQueue(Generic[Level]):
         return (head := self._head) is not None and head.head_is_new
 
     def head_expires(self) -> int | None:
-        """Return when the next message expires (epoch ms), 0 for never; None if it is being read or there is none."""
+        """Return when the next message expires (epoch ms), 0 for never; None if it is being read or there is none.
+
+        With `expires_each` it is the first to expire of the levels' next messages.
+        """
+        if self.expires_each and self.ready_count:
+            heads = [queue for number, queue in self.levels.items() if self._filled >> number & 1]
+            times = [queue.head_expires() for queue in heads]
+            return None if None in times else min(filter(None, times), default=0)
         return None if (head := self._head) is None else head.head_expires()
+
+    def at_heads(self, step: Callable[[], object]) -> None:
+        """Call `step` for each head that may expire: with each level that has ready messages as the head, or once."""
+        levels = self._filled if self.expires_each else 0
+        if not levels & (levels - 1):
+            step()
+            return
+        for number in reversed(range(levels.bit_length())):
+            if levels >> number & 1:
+                others = self._filled & ~(1 << number)
+                self._filled = 1 << number
+                try:
+                    step()
+                finally:
+                    self._filled |= others
 
     def head_run(self, now: int, limit: int) -> tuple[int, bool]:
         """As `BackingQueue.head_run`, for the messages of the head's level only."""
