@@ -160,13 +160,16 @@ def queue_delete(channel: Channel, method: Wire.Delete) -> None:
     vhost.check_access(queue, channel.host)
     queue.catch_up()
     what = resource("queue", name, vhost.name)
-    if method.if_empty and queue.type != STREAM and (queue.ready_count or queue.held_count):
+    is_stream = (
+        queue.type == STREAM
+    )  # which ignores if-empty and if-unused, and tells no count, as in RabbitMQ
+    if method.if_empty and not is_stream and (queue.ready_count or queue.held_count):
         raise precondition_failed(f"{what} not empty")
-    if method.if_unused and queue.consumers:
+    if method.if_unused and not is_stream and queue.consumers:
         raise precondition_failed(f"{what} in use")
     cancels = channel.remove_consumers(queue)
     count = vhost.delete_queue(queue)
-    if queue.type == STREAM:  # as in RabbitMQ, whose streams ignore if-empty, too
+    if is_stream:
         count = 0
     if method.nowait:
         for cancel in cancels:

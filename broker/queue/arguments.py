@@ -34,10 +34,11 @@ from leveret.broker.amqp.tables import (
     Table,
     argument_text,
     string_text,
+    strings,
     term_text,
     value_text,
 )
-from leveret.broker.errors import AMQPError, ReplyCode, denied_feature, precondition_failed, resource
+from leveret.broker.errors import AMQPError, denied_feature, precondition_failed, resource
 from leveret.confirm.modes import CONFIRM_MODES
 from leveret.exchanges.base import Exchange
 
@@ -162,16 +163,19 @@ def is_age(text: str) -> bool:
     return False
 
 
-def _offset(field: Field, *, crashes: bool = False) -> None:
+def _filter(field: Field) -> None:
+    if field[0] == "array" and not strings(field):  # RabbitMQ 4.3 ends the connection (541)
+        raise _InvalidArgumentError(f"{{invalid_stream_filter_arg,{{array,{term_text(field)}}}}}")
+
+
+def _offset(field: Field) -> None:
     kind, value = field
-    if kind == "timestamp" or (kind in INTEGERS and isinstance(value, int)) or value in OFFSETS:
+    if kind == "timestamp" or (kind in INTEGERS and isinstance(value, int)) or value_text(field) in OFFSETS:
         return
     if kind == "longstr":
         with suppress(ValueError):
             age_ms(str(value))
             return
-    if crashes and kind != "longstr":  # as RabbitMQ's channel, which closes its connection
-        raise AMQPError(ReplyCode.INTERNAL_ERROR)
     shown = f"<<{string_text(str(value).encode('utf-8', 'surrogateescape'))}>>" if value else "<<>>"
     shown = shown if kind == "longstr" else term_text(field)
     raise _InvalidArgumentError(f"{{invalid_stream_offset_arg,{{{kind},{shown}}}}}")
@@ -265,13 +269,10 @@ _CONSUME_VALIDATORS: Mapping[str, _Validator] = {
     _FAILOVER: _bool,
     "x-consumer-timeout": _non_negative,
     "x-stream-offset": _offset,
+    "x-stream-filter": _filter,
     TRACKING: _bool,
 }
-_CONSUME_VALIDATORS_4: Mapping[str, _Validator] = {
-    **_CONSUME_VALIDATORS,
-    _FAILOVER: _anything,
-    "x-stream-offset": partial(_offset, crashes=True),
-}
+_CONSUME_VALIDATORS_4: Mapping[str, _Validator] = {**_CONSUME_VALIDATORS, _FAILOVER: _anything}
 
 _DELAYED_RETRY = tuple(f"x-{key}" for key in RETRY_KEYS)
 _OF_HOLDS = ("x-allow-hold", "x-hold-until-header", "x-max-held")

@@ -22,7 +22,7 @@ class QueueCompatibility(msgspec.Struct, frozen=True):
     arguments: Annotated[Literal["3.13", "4.3"], Key("compatibility.queue_arguments", own=True, in_4="4.3",
         doc="The RabbitMQ whose rules a new queue's arguments follow. `4.3` refuses `x-queue-version: 1`, "
         "`x-queue-master-locator` and, of classic queues, `x-delivery-limit`, `x-delayed-retry-*` and timeouts of "
-        "consumers. A negative `x-stream-offset` is the first message there, one of another type ends the connection.")
+        "consumers. A negative `x-stream-offset` is the first message there.")
     ] = "3.13"
     delivery_limit: Annotated[int | None, Key("compatibility.quorum_delivery_limit", "limit", low=0, own=True,
         in_4="20",
@@ -45,7 +45,8 @@ class QueueCompatibility(msgspec.Struct, frozen=True):
         "which routes it no more.")] = "3.13"
     priorities: Annotated[Literal["ignored", "strict"], Key("compatibility.quorum_priorities", own=True, in_4="strict",
         doc="Whether quorum queues deliver by the priority of messages. `ignored`: in the order in which they came, as "
-        "in RabbitMQ 3. `strict`: by the priorities 0 to 31, larger ones are 31 and none is 4, as in RabbitMQ 4.3.")
+        "in RabbitMQ 3. `strict`: by the priorities 0 to 31, larger ones are 31 and none is 4, and the head of each "
+        "expires, as in RabbitMQ 4.3.")
     ] = "ignored"
     long_delays: Annotated[Literal["ignored", "held"], Key("compatibility.long_delays", own=True, in_4="held",
         doc="What an exchange that delays does with an `x-delay` above 2^32-1 ms. `ignored`: the message is routed "

@@ -21,7 +21,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from leveret.broker.amqp.properties import Properties
-from leveret.broker.amqp.tables import Table, decode_value, strings
+from leveret.broker.amqp.tables import Table, decode_value, strings, value_text
 from leveret.broker.errors import not_implemented, precondition_failed, resource
 from leveret.broker.queue.arguments import OFFSETS, TRACKING, age_ms
 from leveret.broker.queue.consumer import Consumer
@@ -281,8 +281,8 @@ class StreamQueue(Queue):
         elif isinstance(value, int):
             is_4 = self._parent is not None and self._parent.compatibility.arguments == "4.3"
             reader.offset = max(value if value >= 0 or is_4 else log.next_seq + value, log.first)
-        elif value in _NAMED:
-            reader.offset = max(getattr(log, _NAMED[value]), log.first)
+        elif (named := value_text((kind, value))) in _NAMED:
+            reader.offset = max(getattr(log, _NAMED[named]), log.first)
         else:
             log.find_time(consumer, self._now() - age_ms(str(value)), partial(self._found, consumer))
         super().add_consumer(consumer)

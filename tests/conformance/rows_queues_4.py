@@ -361,6 +361,20 @@ for _label, _given, _more, _expected in (
     )(_ordered)
 
 
+@case("queues.4.priorities-expire", ok([[b"3", b"4", b"5"], [b"1", b"2"]]))
+def _(s: Session) -> list[list[bytes | None]]:
+    """In 4.3 the head of each priority of a quorum queue expires, the most urgent priority first."""
+    dead = s.channel()
+    dead.queue(f"{s.q}-dead", exclusive=True)
+    opened = _quorum(s, dead_letter_exchange="", dead_letter_routing_key=f"{s.q}-dead")
+    for body, priority, expiration in (
+        (b"1", 9, None), (b"3", 5, "1"), (b"2", 5, None), (b"x", 5, "1"), (b"4", 1, "1"), (b"5", 1, "1"),
+    ):  # fmt: skip
+        opened.put(s.q, body, priority=priority, **({} if expiration is None else {"expiration": expiration}))
+    expired = [dead.get(f"{s.q}-dead") for _ in range(dead.ready(f"{s.q}-dead", 3, within=8))]
+    return [expired, [opened.get(s.q), opened.get(s.q)]]
+
+
 def _after_two_came_back(s: Session, opened: Channel, how: str) -> list[bytes | None]:
     """Return the bodies of four messages in their order, after a consumer got two and gave them back."""
     opened.call("basic.qos", prefetch_count=2)

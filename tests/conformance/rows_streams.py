@@ -1,10 +1,11 @@
 """Rows 90 to 94 and further cases: streams by AMQP 0-9-1."""
 
+import contextlib
 from typing import Any
 
 from conformance.cases import Cases, Session, channel, connection, ok
 from conformance.codec import T
-from conformance.wire import Channel, QuietError
+from conformance.wire import Channel, ClosedError, QuietError
 
 ROWS = Cases()
 case = ROWS.case
@@ -192,7 +193,18 @@ for _name, _value, _found in (
         _offset
     )
 
+for _name in ("first", "last", "next"):
+
+    def _named_by_octets(s: Session, value: bytes = _name.encode()) -> object:
+        _stream(s).consume(s.q, arguments={"x-stream-offset": T("x", value)})
+
+    case(f"stream.offset-octets-{_name}", ok(), statement=f"reading a stream from the byte array {_name}")(
+        _named_by_octets
+    )
+
 for _name, _value, _term in (
+    ("octets", T("x", b"begin"), '{binary,<<"begin">>}'),
+    ("octets-age", T("x", b"1h"), '{binary,<<"1h">>}'),
     ("word", "begin", '{longstr,<<"begin">>}'),
     ("empty", "", "{longstr,<<>>}"),
     ("interval", "1x", '{longstr,<<"1x">>}'),
@@ -296,6 +308,21 @@ def _(s: Session) -> Any:
     return _stream(s, 1).call("queue.delete", queue=s.q, if_empty=True).message_count
 
 
+@case("stream.delete-if-unused", ok((0, True)))
+def _(s: Session) -> Any:
+    """if-unused has no effect on a stream: its consumer is cancelled."""
+    opened = _stream(s)
+    opened.consume(s.q)
+    return opened.call("queue.delete", queue=s.q, if_unused=True).message_count, _is_gone(s)
+
+
+def _is_gone(s: Session) -> bool:
+    with contextlib.suppress(ClosedError):
+        s.channel().call("queue.declare", queue=s.q, passive=True)
+        return False
+    return True
+
+
 @case("stream.headers", ok(([("mine", "x"), ("x-stream-offset", 0)], "text/plain")))
 def _(s: Session) -> object:
     """A delivery has the headers of the message, and its offset."""
@@ -333,8 +360,25 @@ def _(s: Session) -> list[bytes]:
     return _filtered(s, filter="a", match_unfiltered=True)
 
 
+for _name, _value, _term in (("nothing", [], "[]"), ("numbers", [1], "[{signedint,1}]")):
+
+    def _without_texts(s: Session, value: list[int] = _value) -> None:
+        _stream(s).consume(s.q, arguments={"x-stream-filter": value})
+
+    case(
+        f"stream.filter-{_name}",
+        channel(
+            406,
+            "basic.consume",
+            f"invalid arg 'x-stream-filter' for {WHAT}: {{invalid_stream_filter_arg,{{array,{_term}}}}}",
+        ),
+        statement=f"consuming from a stream with the filter {_value}",
+    )(_without_texts)
+
+
 for _name, _arguments, _is_valid in (
     ("filter-number", {"x-stream-filter": 5}, True),
+    ("filter-mixed", {"x-stream-filter": ["a", 1]}, True),
     ("unfiltered-text", {"x-stream-filter": "a", "x-stream-match-unfiltered": "yes"}, True),
     ("unknown", {"mine": 1}, True),
     ("credit", {"x-credit": {"credit": 1, "drain": False}}, True),
