@@ -23,6 +23,7 @@ from leveret.broker.cli.startup import (
     remove_pid_file,
 )
 from leveret.broker.config.config import RELEASED_AT, Config
+from leveret.broker.metadata.recorder import octets
 from leveret.broker.process import logs
 from leveret.broker.process.resource_alarms import memory_limit
 from leveret.broker.process.sd_notify import Notifier
@@ -232,6 +233,7 @@ class _Leadership:
         self.is_transfer = False  # True if an operator wants another node to lead, and this one to go on
         self._server: ReplicatedServer | None = None
         control.on_transfer = self._transfer
+        driver.on_wanted = self._wanted
 
     def make_server(self) -> "ReplicatedServer":
         from leveret.broker.server.replicated_server import ReplicatedServer  # noqa: PLC0415
@@ -239,6 +241,8 @@ class _Leadership:
         self._server = ReplicatedServer(
             self._config, self.store, self._driver.may_answer, self._on_stale, self._control
         )
+        vhosts = self._server.vhosts
+        self._driver.node.list_vhosts = lambda: tuple(sorted(map(octets, vhosts)))
         return self._server
 
     def _on_stale(self) -> None:
@@ -253,6 +257,10 @@ class _Leadership:
             self._server.goes_on = True
         # Not at once: nothing is answered once the lease is given back, neither whoever asks for this.
         asyncio.get_running_loop().call_later(ANSWER_SECONDS, self.ending.set)
+
+    def _wanted(self, successor: str) -> None:
+        if not self.is_transfer and not self._control.transfer_problem(successor):
+            self._transfer(successor)
 
     def depose(self) -> None:
         if self._server is not None:

@@ -180,6 +180,17 @@ class Forget(NamedTuple):
     name: str
 
 
+class Describe(NamedTuple):
+    """Publish the virtual hosts of the log. Answered by `Kept`.
+
+    Not kept if this was done under a later epoch, or with a higher number in this one.
+    """
+
+    epoch: int
+    number: int
+    vhosts: tuple[bytes, ...]  # names
+
+
 class PutChunk(NamedTuple):
     """Keep a chunk of a snapshot that is not complete. Answered by `Kept`.
 
@@ -261,6 +272,7 @@ class Members(NamedTuple):
 
     members: tuple[Member, ...]
     moved: tuple[Moved, ...] = ()
+    wanted: str = ""  # name of the node to which an operator wants the leader of this epoch to hand over
 
 
 class Kept(NamedTuple):
@@ -282,7 +294,7 @@ class Chunk(NamedTuple):
 
 
 LeaseRequest = Take | Renew | Release | Append
-ReadRequest = Read | Trim | Report | Forget | PutChunk | Complete | FindSnapshot | GetChunk
+ReadRequest = Read | Trim | Report | Forget | Describe | PutChunk | Complete | FindSnapshot | GetChunk
 Request = LeaseRequest | ReadRequest
 Answer = Taken | Renewed | Appended | Refused | Found | Trimmed | Members | Kept | Known | Chunk
 

@@ -106,6 +106,12 @@ class MakeSnapshot(NamedTuple):
     """Open the copy as of now, and call `Node.begin_snapshot` with it."""
 
 
+class Wanted(NamedTuple):
+    """An operator wants another node to lead; repeated with each report until that is so, or too late."""
+
+    successor: str
+
+
 class Forgotten(NamedTuple):
     """A member was removed."""
 
@@ -130,6 +136,7 @@ Event = (
     | Logged
     | Evictable
     | MakeSnapshot
+    | Wanted
     | Forgotten
     | TooShort
 )
@@ -183,6 +190,11 @@ class Node:
         """Indexes up to which the log was settled at the last reports of this node, while it leads."""
         self._to_forget: list[str] = []  # names of the members to remove
         self.moved: tuple[engine.Moved, ...] = ()
+        self.list_vhosts: Callable[[], tuple[bytes, ...]] | None = None
+        """Returns the names of the virtual hosts, which a node that leads publishes whenever they have changed."""
+        self._described: tuple[bytes, ...] | None = None  # as published
+        self._descriptions = 0
+        self._next_description = now
         self.lag = Lag()
         self.obstacle = ""  # reason for which the lease was not taken, or is not renewed; '' for none
         self.damage = ""  # objection to the next entry of the log, which cannot be applied; '' for none
@@ -457,7 +469,19 @@ class Node:
     def _myself(self) -> engine.Member:
         return engine.Member(self.name, self.address, self.follower.position)
 
+    def _description(self, now: float) -> engine.Describe | None:
+        if self.list_vhosts is None or self.leader is None or now < self._next_description:
+            return None
+        self._next_description = now + self._settings.description
+        vhosts = self.list_vhosts()
+        if vhosts == self._described:
+            return None
+        self._descriptions += 1
+        return engine.Describe(self.leader.epoch, self._descriptions, vhosts)
+
     def _next_of_leader(self, now: float) -> engine.ReadRequest | None:
+        if description := self._description(now):
+            return description
         if now >= self.next_read:
             # The state of the lease, for the growth of the log; and the snapshot that a waiting node made.
             self._read_again(now + self._settings.report)
@@ -508,8 +532,10 @@ class Node:
         match answer:
             case engine.Found():
                 self._found(request, answer, now)
-            case engine.Members(members, moved):
+            case engine.Members(members, moved, wanted):
                 self.moved = moved
+                if wanted and self.role is Role.LEADING:
+                    self.events.append(Wanted(wanted))
                 self.roll.note(members, now)
                 if self.leader is not None:
                     self._ends.append(self.leader.settled)
@@ -602,8 +628,10 @@ class Node:
             self.events.append(Abandon())
 
     def _kept(self, request: engine.Request | None, now: float, *, kept: bool) -> None:
+        if isinstance(request, engine.Describe):
+            self._described = request.vhosts  # also if a later leader has replaced it
         making = self._making
-        if making is None:
+        if making is None or isinstance(request, engine.Describe):
             return
         if kept and isinstance(request, engine.PutChunk):
             seen = self.candidate.seen

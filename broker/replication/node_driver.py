@@ -104,6 +104,8 @@ class NodeDriver:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Has the exception after which the node cannot go on."""
         self.successor = ""  # the node to hand over to; empty for any
+        self.on_wanted: Callable[[str], object] = str
+        """Called with the name of the node to which an operator wants this one to hand over."""
         self.move: Move | None = None  # the move that is made with the hand-over
         self.has_handed_over = False  # True once the broker has asked to hand over, after which it ends
         self._loop = asyncio.get_running_loop()
@@ -363,6 +365,8 @@ class NodeDriver:
                 self._in_thread(partial(begin_restore, self._data_dir), self._then())
             case events.Restore(position):
                 self._in_thread(partial(self._restore, pack_place(position)), self._then(self._restored))
+            case events.Wanted(successor):
+                self.on_wanted(successor)
             case events.Forgotten(name):
                 log.info("replication: member '%s' was forgotten", name)
                 for done in self._forgetting.pop(name, []):

@@ -210,7 +210,7 @@ class PostgreSQLDriver:
                 await self._connection.execute(sql.FORGET, (name,))
                 return await self._members()
             case _:
-                return await self._snapshots(request)
+                return await self._others(request)
 
     async def _change(
         self, statement: str, values: Any, answer: Callable[[Any], engine.Answer]
@@ -234,6 +234,20 @@ class PostgreSQLDriver:
                     what = "replication: virtual host '%s' stays where it is, log '%s' cannot be made: %s"
                     log.error(what, request.move.name, request.move.log, error)  # noqa: TRY400 - of the server
         return answer
+
+    async def _describe(self, request: engine.Describe) -> bool:
+        if not (await self._row(sql.EXISTS, ("leveret_directory",)))[0]:
+            with contextlib.suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
+                await self._connection.execute(sql.DIRECTORY)
+        values = (request.epoch, request.number, list(request.vhosts))
+        changed: int = (await self._connection.execute(sql.DESCRIBE, values)).rowcount
+        return changed == 1
+
+    async def _wanted(self) -> str:
+        if not (await self._row(sql.EXISTS, ("leveret_directory",)))[0]:
+            return ""
+        row = await self._row(sql.WANTED)
+        return "" if row is None else str(row[0])
 
     async def _moved(self) -> tuple[engine.Moved, ...]:
         if not (await self._row(sql.EXISTS, ("leveret_moves",)))[0]:
@@ -344,10 +358,13 @@ class PostgreSQLDriver:
                 for name, address, epoch, index, hash_, counter in await self._rows(sql.MEMBERS)
             ),
             await self._moved(),
+            await self._wanted(),
         )
 
-    async def _snapshots(self, request: engine.Request) -> engine.Answer:
+    async def _others(self, request: engine.Request) -> engine.Answer:
         match request:
+            case engine.Describe():
+                return engine.Kept(kept=await self._describe(request))
             case engine.PutChunk():
                 return engine.Kept(kept=await self._put(request))
             case engine.GetChunk(id_, number):

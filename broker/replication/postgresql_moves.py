@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import psycopg
 
+from leveret.broker.metadata.recorder import octets
 from leveret.broker.replication import postgresql_schema as sql
 from leveret.broker.replication.engine import Move
 from leveret.broker.replication.postgresql_servers import Servers
@@ -28,6 +29,12 @@ where relname = 'leveret_lease' and pg_table_is_visible(c.oid)
 """
 _LOCK_SEGMENTS: Final = "lock table leveret_segments in share mode"  # no trim drops what is being copied
 _FILLED: Final = ("leveret_lease", "leveret_segments", "leveret_snapshot")
+_MOVE_AWAY: Final = f"""
+insert into leveret_directory as d values (1, %(epoch)s, {sql.LAST_NUMBER}, '{{}}', '', 0, '-infinity')
+on conflict (id) do update
+set epoch = excluded.epoch, number = excluded.number, vhosts = array_remove(d.vhosts, %(vhost)s)
+"""
+"""Under the last number, because the leader may be publishing what it had before."""
 _HAS_LOG: Final = "select exists (select from pg_namespace where nspname = %s)"
 
 
@@ -42,16 +49,21 @@ async def copy_log(connection: Any, move: Move) -> None:
     snapshots = await (await connection.execute("select id from leveret_snapshot")).fetchall()
     tables = [sql.table(number) for (number,) in segments]
     chunks = [sql.chunks(bytes(id_)) for (id_,) in snapshots]
+    if not (await (await connection.execute(sql.EXISTS, ("leveret_directory",))).fetchone())[0]:
+        await connection.execute(sql.DIRECTORY)
+    await connection.execute(_MOVE_AWAY, {"epoch": epoch, "vhost": octets(move.name)})
     for statement in (
         f'create schema "{move.log}"',
         f'set local search_path = "{move.log}"',
         *sql.TABLES,
+        sql.DIRECTORY,
         *(f"delete from {each}" for each in _FILLED),
         *(each for (number,) in segments for each in (sql.create(number), sql.store_outside(number))),
         *(each for name in chunks for each in sql.create_chunks(name)),
         *(f"insert into {each} select * from {source}.{each}" for each in (*_FILLED, *tables, *chunks)),
     ):
         await connection.execute(statement)
+    await connection.execute(sql.DESCRIBE, (epoch, 0, [octets(move.name)]))
     for schema, is_here in ((source, False), (f'"{move.log}"', True)):
         if is_here or not has_moves:  # not "if not exists", of which the server would tell
             await connection.execute(sql.MOVES.format(schema))

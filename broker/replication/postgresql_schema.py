@@ -60,6 +60,22 @@ create table {}.leveret_moves (vhost bigint not null, epoch bigint not null, nam
 """The virtual hosts that have gone to another log, and the one for which this was made; from the first move on."""
 MOVED = "select vhost, epoch, name, log, is_here from leveret_moves order by epoch"
 
+DIRECTORY = """
+create table leveret_directory (id int primary key, epoch bigint not null, number bigint not null,
+    vhosts bytea[] not null, wanted text not null, wanted_epoch bigint not null, wanted_until timestamptz not null)
+"""
+"""The virtual hosts of the log as its leader has published them, and the node that an operator wants to lead."""
+DESCRIBE = """
+insert into leveret_directory as d values (1, %s, %s, %s, '', 0, '-infinity') on conflict (id) do update
+set epoch = excluded.epoch, number = excluded.number, vhosts = excluded.vhosts
+where (d.epoch, d.number) < (excluded.epoch, excluded.number)
+"""
+LAST_NUMBER = 2**63 - 1
+"""Number of a description behind which the leader of the epoch publishes nothing more."""
+WANTED = """
+select wanted from leveret_directory d, leveret_lease l where d.wanted_epoch = l.epoch and wanted_until > now()
+"""
+
 SEE = f"select {LEASE} from leveret_lease"
 TAKE = f"""
 update leveret_lease set epoch = epoch + 1, holder = %s, counter = counter + 1, name = %s, address = %s

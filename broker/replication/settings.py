@@ -20,6 +20,7 @@ class Settings(NamedTuple):
     """Interval of its reads while there is something to read in each, but less than `read_octets`. Long enough for
     several entries to be read and applied together; short enough for a lease that is given back to be seen soon."""
     retry: float = 0.2  # pause after a request without an answer
+    description: float = 0.5  # interval in which a leader looks for new virtual hosts
     report: float = 2.0  # interval of reports of a node about itself
     member_lost: float = 8.0  # time without a report after which a member counts as down
     member_forgotten: float = 24 * 3600.0  # time without a report after which the leader forgets a member

@@ -65,6 +65,18 @@ class Place(NamedTuple):
             nodes.start_all()
         return nodes
 
+    def logs_of(self, vhost: str) -> list[str]:
+        """Return the logs that have a virtual host by the directory."""
+        found: list[str] = []
+        with psycopg.connect(self.database.url, connect_timeout=5, autocommit=True) as connection:
+            query = (
+                "select relnamespace::regnamespace::text from pg_class where relname = 'leveret_directory'"
+            )
+            for (log,) in connection.execute(query).fetchall():
+                named = f"select from {log}.leveret_directory where %s = any(vhosts)"
+                found += [log] if connection.execute(named, (vhost.encode(),)).fetchall() else []
+        return found
+
     def has_log(self, name: str) -> bool:
         return self.database.has_log(name)
 
@@ -340,6 +352,7 @@ def test_a_move_is_made_whole_or_not_at_all(
         with step(database) as wait:
             pid = wait()
             assert not place.has_log(log)
+            assert place.logs_of(vhost) == ["a"]
             if ended == "node":
                 a.kill(leader)
             elif ended == "command":
@@ -364,6 +377,7 @@ def test_a_move_is_made_whole_or_not_at_all(
         wait_until(lambda: place.has_log(log) is is_moved, 30)
     except AssertionError:
         raise AssertionError("".join(a.log(name)[-3000:] for name in a.ports)) from None
+    wait_until(lambda: place.logs_of(vhost) == [log if is_moved else "a"], 30)
     where = place.log(log) if is_moved else a
     assert (vhost in a.vhosts()) is not is_moved
     assert vhost in where.vhosts()
