@@ -97,6 +97,7 @@ class AdministeredBroker(Node):
     shovels: Any  # the shovels (`broker.server.shovel_loader`)
     process: Any  # the process (`broker.cli.main`); None if it is an application's
     cluster: Any  # the cluster (`broker.replication.control.Control`); None if the log is not replicated
+    logs: Any = None  # the logs of `vhosts.directory` (`broker.placement.logs.Logs`); None for none
     forwards: Any = None  # clients of other brokers (`broker.placement.forwarding`); None for none
     place: Literal["", "front", "process"] = ""  # which of the processes for virtual hosts it is; '' for none
     node_name: str

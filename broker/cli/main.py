@@ -281,7 +281,7 @@ def _make_server(config: Config, _stopping: asyncio.Event) -> Any:
         if not config.placement.processes:
             check_directory(config.data_dir, 0, is_new=False)
         return FrontServer(config, open_data_store(config, DataStore))
-    if config.placement.elsewhere:
+    if config.placement.elsewhere or config.placement.directory:
         from leveret.broker.placement.forwarding import ForwardingServer  # noqa: PLC0415 - few have one
 
         return ForwardingServer(config, open_data_store(config, DataStore))

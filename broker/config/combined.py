@@ -1,9 +1,7 @@
 """The values of the settings combined to a `Config`, and the checks of what fits together."""
 
 import os
-import re
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +17,11 @@ from leveret.broker.config.backends import backend_settings
 from leveret.broker.config.keys import Draft, in_order
 from leveret.broker.config.placement import PlacementConfig
 from leveret.broker.config.values import LOG_NAME, LOG_NAME_RULE
-from leveret.broker.config.vhost_processes import problems_of as problems_of_placement, warnings_of
+from leveret.broker.config.vhost_processes import (
+    database_problems,
+    problems_of as problems_of_placement,
+    warnings_of,
+)
 from leveret.broker.queue.compatibility import QueueCompatibility, short_queue_type
 from leveret.broker.tls.options import VERSIONS, CertificateLogin, HostOptions, TLSOptions, problems_of
 from leveret.broker.vhost.interceptors import Interceptors
@@ -35,7 +37,6 @@ _VALIDATORS: Final = {  # RabbitMQ's names of the validators of passwords
     "rabbit_credential_validator_password_regexp": "regexp",
 }
 _LONGEST_NAME: Final = 255  # bytes of a short string, the type of names in AMQP; characters of a node's name
-_DATABASE: Final = re.compile(r"postgres(ql)?://")
 PREVIEW: Final = "replication.url: replication is a preview with limits (docs/howto/replicate.md)"
 
 
@@ -318,13 +319,10 @@ def _replication(draft: Draft) -> sections.ReplicationConfig:
     for name in ("node_name", "advertised_address"):
         given[name] = given.get(name) or os.uname().nodename
     found = sections.ReplicationConfig(**given)
-    if not _DATABASE.match(found.engine_url):
-        problems.append("replication.url must begin with postgresql://")
+    problems += database_problems("replication.url", found.engine_url)
     if len(found.node_name) > _LONGEST_NAME or not found.node_name.isprintable():
         problems.append(f"replication.node_name must have at most {_LONGEST_NAME} printable characters")
     if found.log and not LOG_NAME.fullmatch(found.log):
         problems.append(f"replication.log {LOG_NAME_RULE}")
-    if find_spec("psycopg") is None:
-        problems.append("replication.url needs the package psycopg: pip install 'leveret[postgresql]'")
     draft.warnings += [PREVIEW, *found.warnings]
     return found

@@ -31,5 +31,9 @@ class PlacementConfig(msgspec.Struct, frozen=True):
         doc="Addresses, `host:port` or `amqps://host:port` with commas between, of the broker that has a virtual host, "
         "such as the nodes of a replicated log. Its clients are forwarded to the first that opens their connection "
         "(experimental: [how to](howto/vhost-processes.md#forward-clients-to-another-broker)).")] = {}
+    directory: Annotated[str, Key("vhosts.directory", secret=True, own=True,
+        doc="PostgreSQL database of several replicated logs, as `replication.url`: clients of all virtual hosts are "
+        "forwarded to the node that leads the log which has theirs, and none is served here (experimental: [how "
+        "to](howto/vhost-processes.md#several-logs-in-one-database)).")] = ""
     tls: Annotated[ClientTLS, Prefix("vhosts.ssl_options", (
         ("$peer", "other broker"), ("that of the $name", "the host of the address"), ("$verify", "")))] = ClientTLS()

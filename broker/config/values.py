@@ -289,7 +289,7 @@ def home_expanded(text: str) -> Path:
         raise ValueError("begins with the home directory of a user who has none") from None
 
 
-def _listener(text: str, _key: Key) -> Listener:
+def _listener(text: str, _key: Key | None = None) -> Listener:
     """Parse ``port``, ``host:port``, ``[ipv6]:port`` or, as RabbitMQ has it, ``ipv6:port``."""
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -301,11 +301,16 @@ def _listener(text: str, _key: Key) -> Listener:
     return Listener(host, int(port))
 
 
-def _brokers(text: str, key: Key) -> tuple[BrokerAddress, ...]:
+def _brokers(text: str, _key: Key) -> tuple[BrokerAddress, ...]:
     """Parse addresses of brokers, with commas between: ``host:port``, or ``amqps://host:port``."""
+    return broker_addresses(text)
+
+
+def broker_addresses(text: str) -> tuple[BrokerAddress, ...]:
+    """Return the addresses in a text, at least one; raises ValueError with the reason."""
     found = []
     for each in map(str.strip, text.split(",")):
-        address = _listener(each.removeprefix(_TLS_SCHEME), key)
+        address = _listener(each.removeprefix(_TLS_SCHEME))
         found.append(BrokerAddress(address.host, address.port, each.startswith(_TLS_SCHEME)))
     if not all(each.host and each.port for each in found):
         raise ValueError("must be host:port or amqps://host:port, several with commas between")

@@ -1,6 +1,8 @@
 """Processes for virtual hosts: what does not work together with them, and the configuration of one of them."""
 
+import re
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from operator import attrgetter
 from typing import Final
 
@@ -12,6 +14,7 @@ from leveret.broker.config.keys import KEYS
 from leveret.broker.config.placement import FOLDER, PlacementConfig
 from leveret.broker.config.sections import Config
 
+_DATABASE: Final = re.compile(r"postgres(ql)?://")
 _EXPERIMENTAL: Final = "{} is experimental (docs/howto/vhost-processes.md)"
 _FALSE: Final = (
     "shovel.enabled", "event_exchange.enabled", "proxy_protocol",
@@ -23,19 +26,33 @@ _UNSET: Final = (
 )  # fmt: skip
 _UNSET_WITH_BROKERS: Final = ("replication.url", "listeners.ssl.*")
 """The latter unless TLS goes on to the other brokers: passwords would pass there in clear text."""
+_UNSET_WITH_DIRECTORY: Final = ("replication.url", "vhosts.broker", "vhosts.processes")
 _TLS_OPTIONS: Final = "vhosts.ssl_options"
 _OF_SEVERAL: Final = {
     "listeners.ssl.*": "tls_listeners",
     "auth_backends.*": "backends.chain",
     "log.file": "log.file",
+    "vhosts.broker": "placement.elsewhere",
 }
 """Fields that several keys set."""
 _FIELDS: Final = {key.name: key.attribute for key in KEYS} | _OF_SEVERAL
 
 
+def database_problems(key: str, url: str) -> Iterator[str]:
+    """Yield a sentence about each fault of a key that names a database."""
+    if not _DATABASE.match(url):
+        yield f"{key} must begin with postgresql://"
+    if find_spec("psycopg") is None:
+        yield f"{key} needs the package psycopg: pip install 'leveret[postgresql]'"
+
+
 def warnings_of(wanted: PlacementConfig) -> Iterator[str]:
     """Yield a sentence about each of these modes that is used."""
-    modes = {"vhosts.processes": wanted.processes, "vhosts.broker": wanted.elsewhere}
+    modes = {
+        "vhosts.processes": wanted.processes,
+        "vhosts.broker": wanted.elsewhere,
+        "vhosts.directory": wanted.directory,
+    }
     return (_EXPERIMENTAL.format(mode) for mode, is_used in modes.items() if is_used)
 
 
@@ -46,7 +63,10 @@ def problems_of(config: Config) -> Iterator[str]:
     if is_encrypted:
         unset = _UNSET_WITH_BROKERS[: 1 if all(is_encrypted) else 2]
         yield from _set_ones(config, unset, "vhosts.broker")
-    if any(is_encrypted):
+    if wanted.directory:
+        yield from database_problems("vhosts.directory", wanted.directory)
+        yield from _set_ones(config, _UNSET_WITH_DIRECTORY, "vhosts.directory")
+    if any(is_encrypted) or wanted.directory:
         yield from tls_problems(_TLS_OPTIONS, wanted.tls)
     elif wanted.tls != ClientTLS():
         yield f"{_TLS_OPTIONS}.* has no effect: no address of vhosts.broker begins with amqps://"

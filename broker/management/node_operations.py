@@ -313,10 +313,20 @@ def _progress(backup: Any) -> Item:
 @CLUSTER_ROUTES.get("leveret/cluster", needs=Right.MONITORING)
 def get_cluster(call: Call) -> Answer:
     """Role and lag of this node, who leads, the members and when they were seen, and problems; also on a
-    node that waits.
+    node that waits. With `vhosts.directory` all logs, their leaders and virtual hosts.
     """
-    cluster = call.broker.cluster
-    return Item({"replicated": False} if cluster is None else cluster.described())
+    found = call.broker.cluster or call.broker.logs
+    return Item({"replicated": False} if found is None else found.described())
+
+
+@CLUSTER_ROUTES.post("leveret/cluster/balance", is_stored=False)
+def balance(call: Call) -> Steps:
+    """Have each node lead its share of the logs of `vhosts.directory`; returns the hand-overs that follow."""
+    if (logs := call.broker.logs) is None:
+        raise BadRequestError("vhosts.directory is not set")
+    found = yield Callback(logs.balance)
+    _refuse(found if isinstance(found, str) else "")
+    return Item({"handovers": found})
 
 
 @CLUSTER_ROUTES.post(

@@ -336,6 +336,15 @@ def _forwarded(node: Sampler) -> list[Sample]:
     return [("", labels_text(("direction",), (each,)), count) for each, count in counts.items()]
 
 
+def _logs(node: Sampler) -> list[Sample]:
+    logs = node.broker.logs
+    found = [] if logs is None else logs.described()["logs"]
+    return [
+        ("", labels_text(("log", "leader"), (each["name"], each["leader"])), len(each["vhosts"]))
+        for each in found
+    ]
+
+
 FORWARDED: Final[tuple[Family, ...]] = (
     _gauge("leveret_forwarded_connections",
            "Connections forwarded to the broker of their virtual host; with vhosts.broker only",
@@ -343,6 +352,10 @@ FORWARDED: Final[tuple[Family, ...]] = (
     Family("leveret_forwarded_bytes_total", COUNTER,
            "Bytes from clients (in), and to them (out), that were forwarded; with vhosts.broker only",
            ("direction",), _forwarded),
+    _gauge("leveret_directory_up", "1 if the database with the directory of logs answers; with vhosts.directory only",
+           lambda node: None if node.broker.logs is None else int(not node.broker.logs.problem)),
+    Family("leveret_directory_vhosts", GAUGE, "Virtual hosts of a log, and its leader; with vhosts.directory only",
+           ("log", "leader"), _logs),
 )  # fmt: skip
 BUILD = _info("leveret_build_info", GAUGE, "Version of Leveret", {"version": __version__})
 OWN: tuple[Family, ...] = (

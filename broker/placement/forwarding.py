@@ -22,8 +22,10 @@ from leveret.broker.config.values import BrokerAddress
 from leveret.broker.connection.connection import Connection
 from leveret.broker.connection.handshake import PROTOCOL_HEADER, Handshake
 from leveret.broker.connection.state import CLOSED
-from leveret.broker.errors import AMQPError, ReplyCode
+from leveret.broker.errors import AMQPError, ReplyCode, not_allowed
 from leveret.broker.network.socket_driver import SocketDriver
+from leveret.broker.placement.logs import Logs
+from leveret.broker.placement.placement import PlacementError
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.server.server import Server
@@ -148,6 +150,7 @@ class Forwards:
     def __init__(self, loop: Loop, wanted: PlacementConfig) -> None:
         self._loop = loop
         self._elsewhere = dict(wanted.elsewhere)
+        self.logs: Logs | None = None  # those of `vhosts.directory`, in which all virtual hosts are
         tls = wanted.tls
         cacertfile, certfile, keyfile = (
             str(each or "") for each in (tls.cacertfile, tls.certfile, tls.keyfile)
@@ -159,15 +162,15 @@ class Forwards:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def __contains__(self, vhost: str) -> bool:
-        return vhost in self._elsewhere
+        return self.logs is not None or vhost in self._elsewhere
 
     def __bool__(self) -> bool:
-        return bool(self._elsewhere)
+        return self.logs is not None or bool(self._elsewhere)
 
     def when_found(
-        self, vhost: str, said: bytes, answered: Callable[["Upstream | BrokerAddress | str"], object]
+        self, vhost: str, said: bytes, answered: Callable[["Upstream | BrokerAddress | str | None"], object]
     ) -> None:
-        """Call back with a connection to the broker that has a virtual host, or why there is none.
+        """Call back with a connection to the broker that has a virtual host, or why there is none; None if none has.
 
         `said` is what the client has sent; without it only the address of that broker is found out.
         """
@@ -177,7 +180,7 @@ class Forwards:
         task.add_done_callback(partial(self._found, answered))
 
     def _found(
-        self, answered: Callable[["Upstream | BrokerAddress | str"], object], done: asyncio.Task[Any]
+        self, answered: Callable[["Upstream | BrokerAddress | str | None"], object], done: asyncio.Task[Any]
     ) -> None:
         if done.cancelled():
             return
@@ -187,10 +190,17 @@ class Forwards:
         if isinstance(there, Upstream):
             there.close_unused()
 
-    async def _find(self, vhost: str, said: bytes) -> "Upstream | BrokerAddress | str":
+    async def _find(self, vhost: str, said: bytes) -> "Upstream | BrokerAddress | str | None":
         reasons = []
         refused: Upstream | None = None  # what tells the client that no broker has the virtual host
-        for address in self._elsewhere[vhost]:
+        addresses: tuple[BrokerAddress, ...] | None = self._elsewhere.get(vhost)
+        if self.logs is not None:
+            addresses = await self.logs.addresses(vhost)
+            if self.logs.problem:
+                reasons.append(self.logs.problem)
+        if addresses is None:
+            return None
+        for address in addresses:
             try:
                 found = await self._opened(address, said)
             except (OSError, TimeoutError, UnreachableError) as error:
@@ -203,10 +213,10 @@ class Forwards:
             if isinstance(found, Upstream) and found.is_unknown_there:  # it may have gone to another log
                 refused = found
                 continue
-            others = [each for each in self._elsewhere[vhost] if each != address]
-            self._elsewhere[vhost] = (address, *others)  # the first that the next client is given
+            if self.logs is None:  # the first that the next client is given
+                self._elsewhere[vhost] = (address, *(each for each in addresses if each != address))
             return found
-        return refused or "; ".join(reasons)
+        return refused or "; ".join(reasons) or "no node of its log has an address that can be used"
 
     async def _opened(self, address: BrokerAddress, said: bytes) -> "Upstream | BrokerAddress":
         upstream = Upstream(self, said)
@@ -260,7 +270,9 @@ class ForwardingHandshake(Handshake):
             super()._open(method)
             return
         if FORWARDED in self._start.client_properties:
-            text = f"virtual host '{vhost}' is in a circle: the brokers of `vhosts.broker.{vhost}` forward it, too"
+            text = (
+                f"virtual host '{vhost}' is in a circle: the brokers that were named for it forward it, too"
+            )
             log.error("connection %s: %s", connection.name, text)
             raise AMQPError(ReplyCode.CONNECTION_FORCED, text)
         if self._start.mechanism == EXTERNAL and REDIRECT not in connection.capabilities:
@@ -272,9 +284,12 @@ class ForwardingHandshake(Handshake):
         said = b"" if REDIRECT in connection.capabilities else b"".join(self._said)
         self._said.clear()
 
-        def found(there: Upstream | BrokerAddress | str) -> None:
+        def found(there: Upstream | BrokerAddress | str | None) -> None:
             if isinstance(there, Upstream):
                 connection.forward(there, vhost)
+                return
+            if there is None:
+                connection.refuse(not_allowed(f"vhost {vhost} not found"), 10, 40)
                 return
             text = f"virtual host '{vhost}' is at {there}"
             if not isinstance(there, BrokerAddress):
@@ -380,10 +395,33 @@ class ForwardingServer(Server):
     ) -> None:
         super().__init__(config, disk, time_source)
         self.forwards = Forwards(self.loop, config.placement)
+        self.logs = self.forwards.logs = _logs(config)
         if self.forwards:
             self.gate.most_sockets = max(1, self.gate.most_sockets // 2)  # a forwarded client takes two
+
+    async def start(self) -> None:
+        """Start as `Server.start`, and read the directory of logs."""
+        await super().start()
+        if self.logs is not None:
+            self.logs.start()
 
     async def stop(self, *arguments: Any, **options: Any) -> int:
         """Open no connection elsewhere any more, then stop as `Server.stop`."""
         self.forwards.close()
+        if self.logs is not None:
+            await self.logs.close()
         return await super().stop(*arguments, **options)
+
+
+def _logs(config: Config) -> Logs | None:
+    """Return the logs of `vhosts.directory`; raises PlacementError."""
+    if not config.placement.directory:
+        return None
+    from leveret.broker.replication.postgresql_directory import LogReader  # noqa: PLC0415 - an extra
+    from leveret.broker.replication.postgresql_servers import Servers, with_timeouts  # noqa: PLC0415
+
+    try:
+        servers = Servers(with_timeouts(config.placement.directory))
+    except ValueError as error:
+        raise PlacementError(f"vhosts.directory: {error}") from None
+    return Logs(LogReader(servers), is_tls=bool(config.tls_listeners))

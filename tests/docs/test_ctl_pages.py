@@ -14,7 +14,7 @@ HOW_TO = ROOT / "docs" / "howto" / "users-and-permissions.md"
 WORDS = ("leveret", "ctl")
 NOT_RUN = {
     "wait", "delete_shovel", "close_connection", "log_tail", "stop", "shutdown",
-    "cluster_transfer", "forget_cluster_node", "cluster_accept_log", "move_vhost",
+    "cluster_transfer", "forget_cluster_node", "cluster_accept_log", "move_vhost", "cluster_balance",
 }  # fmt: skip
 """They need a file, a shovel, a client or other nodes, or end the broker."""
 

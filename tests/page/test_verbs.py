@@ -53,7 +53,7 @@ NOT_FOR_A_PAGE = {
     "of the host, by `leveret ctl`, not from a browser": (
         "leveret/backup leveret/memory-watermark leveret/disk-free-limit leveret/log-level leveret/rotate-logs leveret/stop "
         "leveret/reload-tls leveret/clear-auth-backend-cache leveret/authenticate leveret/close-connections "
-        "leveret/cluster/transfer leveret/cluster/move leveret/cluster/members/{name} leveret/cluster/accept-log "
+        "leveret/cluster/transfer leveret/cluster/move leveret/cluster/members/{name} leveret/cluster/accept-log leveret/cluster/balance "
         "cluster-name"
     ),
     "does nothing here: there is one node, and features are always on": (

@@ -1,7 +1,7 @@
 """Commands for the nodes of a replicated log, and those of RabbitMQ's that have little to do for a single node."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from leveret.broker import exit_codes
@@ -14,6 +14,7 @@ REPLICAS = "Nodes and replicas"
 POLL_SECONDS = 0.1
 QUORUM_SECONDS = 120.0
 MOVE_SECONDS = 3600.0
+BALANCE_SECONDS = 45.0  # more than that for which leaders obey
 SHOWN_SECONDS = 10.0  # time until a node that begins again has asked the database
 KINDS = ("all", "classic", "quorum")
 
@@ -39,17 +40,42 @@ def _nodes(state: Mapping[str, Any]) -> Iterator[str]:
         if not each["is_up"]:
             problems.append(f"node {each['name']} was {how}")
         yield f"{each['name']} at {each['address']}: {how}, {each['lag_batches']} entries behind"
+    yield from _problems(problems)
+
+
+def _problems(problems: Sequence[str]) -> Iterator[str]:
     yield from ("", "Problems", "")
     yield from (f" * {each}" for each in problems) if problems else ("(none)",)
 
 
+def _logs(state: Mapping[str, Any]) -> Iterator[str]:
+    problems = list(state["problems"])
+    for log in state["logs"]:
+        yield from (f"Log {log['name']}", "")
+        yield f"Leader: {log['leader'] or 'none'}"
+        yield f"Virtual hosts: {', '.join(log['vhosts']) or 'none'}"
+        for name, node in log["nodes"].items():
+            yield f"{name} at {node['address']}: {'up' if node['is_up'] else 'down'}"
+            if not node["is_up"]:
+                problems.append(f"node {name} of log {log['name']} is down")
+        yield ""
+    yield from _problems(problems)
+
+
 @command(CLUSTER)
 def cluster_status(session: Session) -> None:
-    """Show who leads a replicated log, the other nodes, and what is wrong; without replication the only node."""
+    """Show who leads a replicated log, the other nodes, and what is wrong; without replication the only node.
+
+    A broker with `vhosts.directory` shows all logs and their virtual hosts.
+    """
     state = session.api.get("leveret", "cluster")
     if state["replicated"]:
         session.announce(f"Cluster status of node {state['node']} ...")
         session.show_object(state, _nodes(state))
+        return
+    if "logs" in state:
+        session.announce(f"Logs of the directory of node {session.node} ...")
+        session.show_object(state, _logs(state))
         return
     session.announce(f"Cluster status of node {session.node} ...")
     overview = session.api.get("overview")
@@ -114,6 +140,27 @@ def cluster_transfer(session: Session, name: str | None = None) -> None:
     session.api.post("leveret", "cluster", "transfer", body={"name": name or ""})
     leader = _next_leader(session, state["epoch"], began + session.seconds)
     session.say(f"{leader} leads, after {time.monotonic() - began:.1f} s", {"result": "ok", "leader": leader})
+
+
+@command(CLUSTER)
+def cluster_balance(session: Session) -> None:
+    """Have each node lead its share of the logs, at a broker with `vhosts.directory`.
+
+    Clients of the logs that another node is to lead are disconnected.
+    """
+    session.announce("Balancing the leaders of logs ...")
+    began = time.monotonic()
+    moved = session.api.post("leveret", "cluster", "balance")["handovers"]
+    left = {each["log"]: each["to"] for each in moved}
+    while left:
+        for log in session.api.get("leveret", "cluster")["logs"]:
+            if left.get(log["name"]) == log["leader"]:
+                del left[log["name"]]
+        if left and time.monotonic() >= began + (session.given_seconds or BALANCE_SECONDS):
+            names = ", ".join(f"{log} (to {node})" for log, node in left.items())
+            raise CtlError(f"Error: timed out, not handed over: {names}", exit_codes.TEMPORARY)
+        time.sleep(POLL_SECONDS)
+    session.show_rows(moved, ("log", "from", "to"))
 
 
 @command(CLUSTER, "orders orders_log")

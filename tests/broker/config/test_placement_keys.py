@@ -110,3 +110,16 @@ def test_brokers_may_be_reached_by_tls(tmp_path: Path) -> None:
     listener = "listeners.ssl.* cannot be set with vhosts.broker"
     assert listener not in problems(brokers[0], "listeners.ssl.1=5671")
     assert listener in problems(*brokers, "listeners.ssl.1=5671")
+
+
+@pytest.mark.parametrize(
+    "setting", ["replication.url=postgresql://db/leveret", "vhosts.broker.a=b:1", "vhosts.processes=2"]
+)
+def test_a_directory_is_for_brokers_that_only_forward(setting: str) -> None:
+    """The key names a database, and excludes other modes; it is announced as experimental, its text is a secret."""
+    url = "vhosts.directory=postgresql://leveret:hidden@db/leveret"
+    assert any("vhosts.directory is experimental" in text for text in load(settings=[url]).warnings)
+    key = setting.partition("=")[0].removesuffix(".a")
+    assert f"{key} cannot be set with vhosts.directory" in problems(url, setting, *WITHOUT)
+    assert "vhosts.directory must begin with postgresql://" in problems("vhosts.directory=mysql://db")
+    assert "hidden" not in problems(url, setting, *WITHOUT)

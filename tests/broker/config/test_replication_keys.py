@@ -5,7 +5,7 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from leveret.broker.config import combined
+from leveret.broker.config import vhost_processes
 from leveret.broker.config.config import Config, ConfigError, effective, load
 from leveret.broker.config.encrypted import encrypt
 from leveret.broker.embedded.core import make_config
@@ -16,7 +16,7 @@ URL = "replication.url=postgresql://leveret:hidden@db1,db2/leveret"
 
 @pytest.fixture(autouse=True)
 def psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combined, "find_spec", lambda name: ModuleSpec(name, None))
+    monkeypatch.setattr(vhost_processes, "find_spec", lambda name: ModuleSpec(name, None))
 
 
 def problems(*settings: str) -> str:
@@ -67,7 +67,7 @@ def test_what_is_refused() -> None:
 
 def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package psycopg the error has the extra that installs it."""
-    monkeypatch.setattr(combined, "find_spec", lambda _name: None)
+    monkeypatch.setattr(vhost_processes, "find_spec", lambda _name: None)
 
     assert "leveret[postgresql]" in problems(URL)
 

@@ -270,3 +270,26 @@ def test_what_is_refused(node):
     assert 400 == api.post("leveret/backup", {"path": 1}).status
     assert 400 == api.post("leveret/backup", {"path": "/x", "rate": -1}).status
     assert 400 == Api(Node(), OPERATOR).post("leveret/backup", {"path": "/x"}).status
+
+
+def test_leads_are_balanced_with_a_directory(api):
+    """The hand-overs that follow are returned, or a 400 with the reason; a broker without a directory refuses."""
+
+    class Logs:
+        found: object = "away"
+
+        def described(self):
+            return {"replicated": False, "logs": []}
+
+        def balance(self, done):
+            done(self.found)
+
+    answer = api.request("POST", "leveret/cluster/balance")
+    assert (400, "vhosts.directory is not set") == (answer.status, answer.body["reason"])
+    api.node.logs = Logs()
+    assert {"replicated": False, "logs": []} == api.get("leveret/cluster")
+    answer = api.request("POST", "leveret/cluster/balance")
+    assert (400, "away") == (answer.status, answer.body["reason"])
+    api.node.logs.found = []
+    answer = api.request("POST", "leveret/cluster/balance")
+    assert (200, {"handovers": []}) == (answer.status, answer.body)

@@ -42,6 +42,7 @@ all-configuration                           GET POST administrator
 definitions/{vhost}                         GET POST administrator
 leveret/definitions                         POST administrator
 leveret/cluster                             GET monitoring
+leveret/cluster/balance                     POST administrator
 leveret/cluster/transfer                    POST administrator
 leveret/cluster/move                        POST administrator
 leveret/cluster/members/{name}              DELETE administrator

@@ -1,0 +1,183 @@
+"""The logs of a database as a broker sees them that forwards clients to the nodes which lead (driver)."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from leveret.broker.config.values import BrokerAddress, broker_addresses
+from leveret.broker.metadata.recorder import octets, text
+from leveret.broker.replication.directory import LogFacts, balanced
+from leveret.broker.replication.engine import NoAnswerError
+from leveret.broker.replication.settings import Settings
+from leveret.broker.replication.takeover import Roll
+
+log = logging.getLogger("leveret.replication")
+
+READ_SECONDS: Final = 1.0  # interval of reads
+MISS_SECONDS: Final = 0.2  # age from which it is read again for a client of a virtual host that is not in it
+
+
+class Reader(Protocol):
+    """A connection to the database."""
+
+    async def read(self) -> list[LogFacts]:
+        """Return all logs; raises NoAnswerError."""
+
+    async def want(self, log: LogFacts, successor: str) -> None:
+        """Have the leader of a log hand over; raises NoAnswerError."""
+
+    async def close(self) -> None:
+        """Close the connection."""
+
+
+class Logs:
+    """The logs, read again and again; with `is_tls` no client is sent to a node without TLS."""
+
+    def __init__(self, reader: Reader, *, is_tls: bool) -> None:
+        self._reader = reader
+        self._is_tls = is_tls
+        self._lock = asyncio.Lock()
+        self._read_at = float("-inf")
+        self._found: list[LogFacts] = []
+        self._rolls: dict[str, Roll] = {}
+        self._by_vhost: dict[bytes, LogFacts] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._jobs: set[asyncio.Task[None]] = set()
+        self.problem = (
+            "the database was not asked yet"  # reason for which it is not known how it is now; '' for none
+        )
+        self.is_known = False  # True once the database has answered
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._task = asyncio.get_running_loop().create_task(self._keep())
+
+    async def close(self) -> None:
+        """Read no more."""
+        for task in (self._task, *self._jobs):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        await self._reader.close()
+
+    async def _keep(self) -> None:
+        while True:
+            await self._read(READ_SECONDS / 2)
+            await asyncio.sleep(READ_SECONDS)
+
+    async def _read(self, age: float) -> None:
+        """Read the logs, unless that was begun so few seconds ago."""
+        async with self._lock:
+            now = time.monotonic()
+            if now - self._read_at < age:
+                return
+            self._read_at = now
+            try:
+                found = await self._reader.read()
+            except NoAnswerError as error:
+                if not self.problem or not self.is_known:
+                    log.warning("the directory of logs cannot be read: %s", error)
+                self.problem = f"the database does not answer: {error}"
+                return
+            if self.problem:
+                log.info("the directory of logs is read: %d", len(found))
+            self.problem, self.is_known = "", True
+            self._take(found, time.monotonic())
+
+    def _take(self, found: list[LogFacts], now: float) -> None:
+        by_vhost: dict[bytes, LogFacts] = {}
+        rolls: dict[str, Roll] = {}
+        for each in found:
+            rolls[each.name] = roll = self._rolls.get(each.name) or Roll("", Settings())
+            roll.note(each.members, now)
+            for vhost in each.vhosts:
+                by_vhost.setdefault(vhost, each)  # they are by name
+        self._found, self._rolls, self._by_vhost = found, rolls, by_vhost
+
+    async def addresses(self, vhost: str) -> tuple[BrokerAddress, ...] | None:
+        """Return the addresses of the nodes of a virtual host, that of the leader first; None if no log has it."""
+        name = octets(vhost)
+        if name not in self._by_vhost:
+            await self._read(MISS_SECONDS)
+        if (facts := self._by_vhost.get(name)) is None:
+            return None if self.is_known else ()
+        members = sorted(facts.members, key=lambda each: each.name != facts.leader)
+        found = []
+        for member in members:
+            try:
+                address = broker_addresses(member.address)[0]
+            except ValueError:
+                continue  # `described` reports it
+            if address.is_tls or not self._is_tls:
+                found.append(address)
+        return tuple(found)
+
+    # -- for operators ------------------------------------------------------------------------------------------------
+
+    def described(self) -> dict[str, Any]:
+        """Return the logs as a value of JSON."""
+        return {
+            "replicated": False,
+            "logs": [
+                {
+                    "name": each.name,
+                    "leader": each.leader,
+                    "epoch": each.epoch,
+                    "vhosts": [text(vhost) for vhost in each.vhosts],
+                    "nodes": {
+                        member.name: {"address": member.address, "is_up": member.name in up}
+                        for member in each.members
+                    },
+                }
+                for each, up in ((each, self._up(each)) for each in self._found)
+            ],
+            "problems": list(self._problems()),
+        }
+
+    def _up(self, facts: LogFacts, *, proved: bool = False) -> set[str]:
+        roll = self._rolls[facts.name]
+        return {each.name for each in roll.others_up(time.monotonic(), proved=proved)}
+
+    def _problems(self) -> Any:
+        if self.problem:
+            yield self.problem
+        for each in self._found:
+            if not each.leader:
+                yield f"no node leads log {each.name}"
+            for vhost in each.vhosts:
+                if (other := self._by_vhost[vhost].name) != each.name:
+                    yield f"virtual host '{text(vhost)}' is in log {other}, which clients get to, and in {each.name}"
+            for member in each.members:
+                try:
+                    is_tls = broker_addresses(member.address)[0].is_tls
+                except ValueError as error:
+                    yield f"log {each.name}: the address {member.address} of node {member.name} {error}"
+                else:
+                    if self._is_tls and not is_tls:
+                        yield f"log {each.name}: the address {member.address} of node {member.name} is without TLS"
+
+    def balance(self, done: Callable[[list[dict[str, str]] | str], object]) -> None:
+        """Have each node lead its share; calls back with the hand-overs that are to follow, or why there are none."""
+        task = asyncio.get_running_loop().create_task(self._balance(done))
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    async def _balance(self, done: Callable[[list[dict[str, str]] | str], object]) -> None:
+        await self._read(0.0)
+        if self.problem:
+            done(self.problem)
+            return
+        up = {each.name: self._up(each, proved=True) for each in self._found}
+        wanted = balanced(self._found, up)
+        try:
+            async with self._lock:
+                for each in wanted:
+                    await self._reader.want(each.log, each.successor)
+        except NoAnswerError as error:
+            done(f"the database does not answer: {error}")
+            return
+        done([
+            {"log": each.log.name, "from": each.log.leader, "to": each.successor} for each in wanted
+        ])  # fmt: skip
