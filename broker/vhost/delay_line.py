@@ -31,6 +31,7 @@ class DelayLine(DueLine):
     """
 
     name = ""  # a name that no queue can have, because dead-letter cycles are detected by queue names
+    ids = None  # its queues may take each message once
 
     def __init__(
         self,

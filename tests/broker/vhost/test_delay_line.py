@@ -42,6 +42,7 @@ def settle(client: Client) -> None:
 def bind(
     client: Client, key: str = "k", queue: str = "q", exchange: str = "d", arguments: Any = None
 ) -> None:
+    """Bind a queue."""
     client.send(make(Queue.Bind, 0, queue, exchange, key, False, arguments or {}))
 
 
@@ -72,7 +73,20 @@ def bodies(client: Client) -> list[bytes]:
     return [item.body for item in client.take() if isinstance(item.method, Basic.Deliver)]
 
 
+def test_a_body_that_is_too_large_to_be_an_id_is_delayed():
+    """No exchange that delays takes bodies for ids."""
+    node = Node()
+    client = setup(node)
+    body = bytes(2 * 1024 * 1024)
+    delayed(client, 1000, body)
+    assert [] == bodies(client)
+    node.pass_time(1001)
+    node.run_turn()
+    assert [body] == bodies(client)
+
+
 def line_of(node: Node, name: str = "d") -> Any:
+    """Return the delay line of an exchange."""
     return node.vhosts["/"].router.exchanges[name].line
 
 
