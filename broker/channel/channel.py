@@ -38,7 +38,8 @@ from leveret.broker.counters.sampling import ConfirmTimes
 from leveret.broker.counters.totals import ChannelCounts
 from leveret.broker.errors import AMQPError, NotYet, ReplyCode, access_refused, precondition_failed, resource
 from leveret.broker.queue.consumer import Consumer, GetRecipient
-from leveret.broker.queue.deduplication import MOST_HASHED
+from leveret.broker.queue.id_source import MOST_HASHED
+from leveret.broker.queue.interfaces import DelayDisk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute, distribute_all
 from leveret.broker.vhost.delay_line import DelayLine
@@ -403,7 +404,10 @@ class Channel:
             message = self.vhost.intercept(message)
         exchange.tally(len(queues), route.routing_key).published += 1
         self.published += 1
-        wait = self._awaits_file(route, demands, message, queues) if self.vhost.once else None
+        disk = self.vhost.disk
+        wait: NotYet | None = None
+        if disk is not None and len(content) >= disk.blob_threshold:
+            wait = self._awaits_file(disk, route, demands, message, queues)
         if wait is None:
             self._go_on(route, demands, message, queues)
         else:
@@ -413,21 +417,26 @@ class Channel:
         raise wait
 
     def _awaits_file(
-        self, route: Route, demands: PropertyDemands | None, message: Message, queues: Sequence[Queue]
+        self,
+        disk: DelayDisk,
+        route: Route,
+        demands: PropertyDemands | None,
+        message: Message,
+        queues: Sequence[Queue],
     ) -> NotYet | None:
-        """Return what a publish waits for if its exchange takes each message once, and its body gets a file.
+        """Return what a publish with an id waits for if its body gets a file: so it is in one commit with all copies.
 
         If queues had it before, one could end it, and a commit have that, while others have no record: no id would be
         right then. A full disk refuses it; without confirms it waits for space.
         """
-        disk, awaits, persistent = self.vhost.disk, self.confirms is not None, _is_persistent(demands)
-        if disk is None or not needs_file(disk, queues, message, persistent=persistent, awaits=awaits):
+        awaits, persistent = self.confirms is not None, _is_persistent(demands)
+        if self.tx is not None or not needs_file(disk, queues, message, persistent=persistent, awaits=awaits):
             return None
-        ids = self.vhost.once.get(route.exchange.name)  # type: ignore[union-attr] # it has one
-        mark = None if ids is None else ids.mark_of(message)
-        if self.tx is not None or ids is None or mark is None:
+        if self._is_known(route, message, queues, persistent=persistent):
             return None
-        if ids.answers(mark, is_stored=ids.stores(queues, persistent=persistent, awaits=awaits)):
+        once = self.vhost.once.get(route.exchange.name)  # type: ignore[union-attr] # it has one
+        owners = [ids for ids in (once, *[queue.ids for queue in queues]) if ids is not None]
+        if not any(ids.mark_of(message) for ids in owners):
             return None
         copy = Persistent(message.address, message.content, message.channel_id, None, 0, 0)
         files = BodyFiles(disk, (copy,), self.outbox.turn, waits=not awaits)
@@ -455,7 +464,7 @@ class Channel:
         exchange, persistent = route.exchange, _is_persistent(demands)
         assert exchange is not None
         if route.taps and not (
-            self.vhost.once and self._is_known(exchange, message, queues, persistent=persistent)
+            self.vhost.once and self._is_known(route, message, queues, persistent=persistent)
         ):
             self._tap(route, exchange, demands, message, queues)
         if route.mandatory and not queues:
@@ -490,11 +499,9 @@ class Channel:
                     wait.subscribe, partial(Channel.publish, self, route, demands, content)
                 ) from None
 
-    def _is_known(
-        self, exchange: Exchange, message: Message, queues: Sequence[Queue], *, persistent: bool
-    ) -> bool:
+    def _is_known(self, route: Route, message: Message, queues: Sequence[Queue], *, persistent: bool) -> bool:
         """Return whether a message is a repeat for its exchange, which drops it before it goes anywhere."""
-        ids = self.vhost.once.get(exchange.name)
+        ids = self.vhost.once.get(route.exchange.name)  # type: ignore[union-attr] # it has one
         mark = None if ids is None else ids.mark_of(message)
         if ids is None or mark is None:
             return False

@@ -17,10 +17,10 @@ repeat: dead letters, retries and messages that an operator moves are taken, wit
 
 Ids are in memory, in tables (`storage.message_ids`). In the last two modes an id has a number of *copies*: the messages
 in the queue that have it. Ids of stored messages are also rows, written by the commit that has the message, or its end
-(`broker.queue.id_log`). What a run of the queue takes is *pending* until it is noted in that run, as the messages are;
-that of a body in a file of its own until the record is, or the message leaves. The others are in memory only, as the
-messages are: without a disk, in queues that are not durable, of transient messages, and while a queue confirms on
-consumer acks (`broker.queue.id_places`).
+(`broker.queue.id_log`): no commit begins before the queue has run. The others are in memory only, as the messages are:
+without a disk, in queues that are not durable, of transient messages, and while a queue confirms on consumer acks
+(`broker.queue.id_places`). So is that of a very large message that moves here, until its body is in a file of its own;
+a publish goes to no queue before that (`Channel.publish`).
 
 A repeat must be as safe as its publisher may expect. So a persistent message is no repeat of one that is in the queue
 and in memory only: it is taken, and *replaces* that. Of the two the one that comes second is dropped, once the first is
@@ -30,45 +30,38 @@ settled, or at once if no consumer has that yet.
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from hashlib import sha256
+from functools import partial
 from itertools import repeat
-from zlib import crc32
 
-from leveret.broker.amqp.properties import Properties, is_persistent, message_ids
-from leveret.broker.errors import precondition_failed, resource
+from leveret.broker.amqp.properties import is_persistent
+from leveret.broker.errors import resource
 from leveret.broker.queue.arguments import (
     BODY,
-    DEDUPLICATE_MODES,
-    HEADER,
-    MESSAGE_ID,
     QUEUED,
     RUNNING,
     WINDOW,
 )
-from leveret.broker.queue.id_notes import IdNotes, Verdict, told
+from leveret.broker.queue.id_notes import Verdict, told, withhold
 from leveret.broker.queue.id_places import IdPlaces
+from leveret.broker.queue.id_source import IdSource, octets, tagged
 from leveret.broker.queue.interfaces import DelayDisk, TakingQueue
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.wall_timers import Timer
-from leveret.confirm.promise import Promise, joined
+from leveret.confirm.promise import Promise, joined, not_kept
 from leveret.storage.delayed import Due
-from leveret.storage.message import Awaited, Message, moving
+from leveret.storage.message import Awaited, Message, Persistent, moving
 from leveret.storage.message_ids import (
     FREE,
     KNOWN_BIT,
     copies_of,
     fingerprint,
-    fingerprints,
     time_of,
     value_until,
 )
 from leveret.storage.queues.backing_queue import Fetched
 
 log = logging.getLogger("leveret.queue")
-
-MOST_HASHED = 1024 * 1024
-"""Largest body in bytes that is an id: to hash more takes too long for one step."""
 
 Away = tuple[bytes, bool, bool]
 """An unacked message: its id, whether it is stored, and whether its id has ended with a transaction."""
@@ -88,7 +81,12 @@ class Deduplication:
         self._settings = NO_SETTINGS
         self._source = IdSource(None)
         self._ids = IdPlaces(queue.qid, self._disk, context.clock, context.ids)
-        self._notes = IdNotes(self._ids, self._disk, durable=queue.durable)
+        self._repeats: list[tuple[bytes, Message]] = []
+        """Those whose publishers the next run has wait for the first ones."""
+        self._large: list[tuple[bytes, Message, Promise | None]] = []
+        """Messages whose bodies may get files of their own in the next run, with who waits."""
+        self._filing: set[bytes] = set()
+        """Ids of those, and of others that wait for their files."""
         self._returned: dict[bytes, int] = {}
         """Ids, in the mode `queued`, of messages that were delivered in an earlier run, with the number of these."""
         self._replaced: dict[bytes, bool] = {}
@@ -181,9 +179,14 @@ class Deduplication:
             self._replaced.pop(mark, None)
             self._supersede(mark)
         until = FREE if self._keeps_present else self._until(self._context.clock())
-        self._ids.take_all(marks, until, is_stored=self._notes.stores(messages[0]))
-        self._notes.add_all(marks, until, messages, is_timed=self._settings.deduplicate_for > 0)
-        self.owner.touch()
+        is_stored = self._stores(messages[0])
+        self._ids.take_all(marks, until, is_stored=is_stored)
+        if is_stored and self._settings.deduplicate_for:
+            withhold(messages, self._disk.journal)  # type: ignore[union-attr] # they are stored
+
+    def _stores(self, message: Message) -> bool:
+        """Return whether the queue stores a message that it takes."""
+        return self._disk is not None and message.persistent
 
     def knows(self, mark: bytes) -> bool:
         """Return whether an id is known."""
@@ -191,23 +194,31 @@ class Deduplication:
 
     def answers(self, mark: bytes, *, is_stored: bool) -> bool:
         """Return whether a message would be a repeat: not if it is stored, and the first one is in memory only."""
+        return self.knows(mark) and not (is_stored and self._is_in_memory(mark))
+
+    def _is_in_memory(self, mark: bytes) -> bool:
+        """Return whether an id is known only by messages that a kill loses, and that are in the queue."""
         ids = self._ids
-        return self.knows(mark) and not (is_stored and not ids.is_stored(mark) and ids.is_in_memory(mark))
+        return not ids.is_stored(mark) and mark not in self._filing and ids.is_in_memory(mark)
 
     def is_repeat(self, mark: bytes, message: Message) -> bool:
         """Return whether a message is a repeat, which is counted, and whose publisher hears from here."""
-        is_stored = self._notes.stores(message)
+        is_stored = self._stores(message)
         if not self.answers(mark, is_stored=is_stored):
             return False
-        if is_stored and not self._ids.is_stored(mark):
+        if is_stored and not self._ids.is_stored(mark) and mark not in self._filing:
             self._ids.keep(mark)  # a consumer has settled the first one
         self.owner.tally.repeated += 1
         if message.promise is not None and mark in self._open:
             self._open[mark].waiting.append(message.promise)
         else:
-            self._notes.add_repeat(mark, message)
-        self.owner.touch()
+            self._join(mark, message)
         return True
+
+    def _join(self, mark: bytes, message: Message) -> None:
+        """Have the publisher of a repeat wait for the first message, once all copies of the repeat are counted."""
+        self._repeats.append((mark, message))
+        self.owner.touch()
 
     def has_room(self) -> bool:
         """Return whether another id can be kept; otherwise a publish is refused, and others are taken without it."""
@@ -235,18 +246,25 @@ class Deduplication:
 
     def take(self, mark: bytes, message: Message) -> None:
         """Know the id of a message that the queue has taken."""
-        queue, is_stored = self.owner, self._notes.stores(message)
+        is_stored = self._stores(message)
         if is_stored and self._ids.is_in_memory(mark):
             self._replaced[mark] = False
         else:
             self._replaced.pop(mark, None)
         value = FREE if self._keeps_present else self._until(self._context.clock())
+        disk = self._disk
+        if disk is not None and is_stored and len(message.content) >= disk.blob_threshold:
+            is_stored = disk.journal.has_file(message)  # type: ignore[arg-type] # it is stored
+            if not is_stored:
+                self._filing.add(mark)
+                self._large.append((mark, message, joined(message)))
         self._ids.take(mark, value, is_stored=is_stored)
         before = self._supersede(mark)
-        if queue.awaits_consumers:
+        if self.owner.awaits_consumers:
             self._await(mark, message.promise, 1 if before is None else before.count + 1)
-        self._notes.add(mark, message, value, joined(message) if is_stored else None)
-        queue.touch()
+        if is_stored and (promise := joined(message)) is not None:
+            self._tell([promise])
+        self.owner.touch()
 
     def _supersede(self, mark: bytes) -> Verdict | None:
         """Follow the last message with an id no more, as another one has it now; its own publisher hears all the same.
@@ -276,7 +294,7 @@ class Deduplication:
             if verdict.count <= 0:
                 del self._open[verdict.mark]
         if is_accepted:
-            self._notes.tell(verdict.take(seq_no))  # after the commit that has its end
+            self._tell(verdict.take(seq_no))  # after the commit that has its end
         else:
             told(verdict.take(seq_no), False)
 
@@ -303,12 +321,49 @@ class Deduplication:
             self._timer = self._context.timers.at(self._latest + 1000, self._wake)
 
     def note(self) -> None:
-        """Note what a run of the queue has taken, in the commit of its messages."""
-        self._notes.note(self._open)
+        """Have the publishers of repeats wait for what the queue has noted, and ids for the files of bodies."""
+        repeats, self._repeats = self._repeats, []
+        large, self._large = self._large, []
+        waiting: list[Awaited] = []
+        for mark, message in repeats:
+            if (promise := not_kept(message, is_durable=self.owner.durable)) is not None:
+                verdict = self._open.get(mark)
+                (waiting if verdict is None else verdict.waiting).append(promise)
+        for mark, message, promise in large:
+            filed = partial(self._filed, mark, promise)
+            if self._disk is None or not isinstance(message, Persistent):
+                continue
+            if message.in_blob and not self._disk.journal.has_file(message):
+                self._disk.journal.write_file(message, filed)
+            else:  # it is held
+                filed(is_written=True)
+        self._tell(waiting, also_files=True)
 
-    def give_up(self) -> None:
-        """Forget what this turn has taken, after an internal error."""
-        self._notes.give_up()
+    def _filed(self, mark: bytes, promise: Promise | None, is_written: bool) -> bool:
+        """Note the id of a message whose body is in a file now; the file is not needed for that."""
+        if is_written and mark in self._filing:
+            self._filing.discard(mark)
+            self._ids.keep(mark)
+        if is_written and promise is not None:
+            self._tell([promise])
+        return False
+
+    def _tell(self, waiting: Sequence[Awaited], *, also_files: bool = False) -> None:
+        """Notify publishers when all that was noted is safe."""
+        if self._disk is None:
+            told(waiting, True)
+        elif waiting:
+            journal = self._disk.journal
+            (journal.when_all_safe if also_files else journal.when_safe)(partial(told, waiting))
+
+    def give_up(self, lost: Iterable[Message]) -> None:
+        """Forget the ids of messages that the queue has lost in this turn, after an internal error."""
+        for _, message in self._repeats:
+            if (promise := not_kept(message, is_durable=self.owner.durable)) is not None:
+                promise.refused()
+        self._repeats.clear()
+        self.note()
+        self.dropped([(-1, message) for message in lost], is_over_limit=True)
 
     # -- what becomes of the messages ---------------------------------------------------------------------------------
 
@@ -319,10 +374,7 @@ class Deduplication:
             self._keeps_present
             or self._open
             or self.owner.awaits_consumers
-            or (
-                self._disk is not None
-                and (self._ids.has_volatile or self._replaced or self._notes.awaits_files)
-            )
+            or (self._disk is not None and (self._ids.has_volatile or self._replaced))
         )
 
     def fetched(self, batch: Fetched, *, ack_required: bool) -> Sequence[int]:
@@ -437,12 +489,15 @@ class Deduplication:
         """Free the id of a message that leaves, or have its time begin."""
         if self._keeps_present:
             self._ids.end(mark, is_stored=is_stored, then=FREE if is_dropped else self._afterwards())
-        elif (verdict := self._open.get(mark)) is None and is_stored:
-            # in the commit with its end, which may be a transaction's: the file of its body may come after a kill
-            self._ids.note_early(mark)
-        elif verdict is not None and verdict.count == 1 and not is_dropped and self._disk is not None:
-            self._ids.keep(mark)  # likewise: its consumer is done with it
-        else:
+        elif mark in self._filing or (
+            (verdict := self._open.get(mark)) is not None
+            and verdict.count == 1
+            and not is_dropped
+            and self._disk is not None
+        ):  # in the commit with its end, which may be a transaction's
+            self._filing.discard(mark)
+            self._ids.keep(mark)
+        elif verdict is not None or not is_stored:
             self._ids.left(mark)
         if mark in self._replaced:
             if is_dropped or is_stored:
@@ -469,13 +524,10 @@ class Deduplication:
             if verdict.publisher is None:
                 self.heard(verdict, 0, False)
         if self._keeps_present:
-            is_running = (
-                self._settings.deduplicate_mode != QUEUED
-            )  # in that mode purged ones may have their ids
-            pending = self._forget()
-            for mark, is_stored, has_ended in self._away.values():
-                if not has_ended:
-                    self._ids.restore(mark, pending, is_stored=is_stored, is_known=is_running)
+            unacked = [
+                (mark, is_stored) for mark, is_stored, has_ended in self._away.values() if not has_ended
+            ]
+            self._forget(unacked)
 
     def stored(self, messages: Iterable[Message]) -> None:
         """Note the ids of messages that were in memory only, and are written now."""
@@ -512,13 +564,14 @@ class Deduplication:
         self._away.clear()
         return count
 
-    def _forget(self) -> dict[bytes, int]:
-        """Forget all ids, also of messages that are not noted yet; return the values of these."""
+    def _forget(self, kept: Sequence[tuple[bytes, bool]] = ()) -> None:
+        """Forget all ids but those of unacked messages, which tell whether they are stored."""
         self._returned.clear()
         self._replaced.clear()
-        self._notes.forget()
+        self._filing.clear()
         self._context.timers.cancel(self._timer)
-        return self._ids.forget()
+        # in the mode `queued` others, which were purged, may have the ids
+        self._ids.forget(kept, is_known=self._settings.deduplicate_mode != QUEUED)
 
     def recover(self, line: int, value: bytes, rows: Callable[[], Iterable[tuple[Due, bytes]]]) -> None:
         """Take over the ids of an earlier run; none if its settings were others. A turn must run then."""
@@ -536,56 +589,3 @@ class Deduplication:
         """Forget everything because the queue is deleted."""
         self.forget_all()
         self._settings = NO_SETTINGS
-
-
-class IdSource:
-    """Reads the ids of the messages of one queue; `source` is as in `QueueSettings.deduplicate`."""
-
-    def __init__(self, source: str | None) -> None:
-        self.source = source
-        self._name = (source or "").removeprefix(HEADER) if (source or "").startswith(HEADER) else ""
-        self._octets = self._name.encode("utf-8", "surrogateescape")
-
-    def mark(self, key: int, message: Message) -> bytes | None:
-        """Return the fingerprint of the id of a message; None if it has none."""
-        if self.source is None:
-            return None
-        if self.source == MESSAGE_ID:
-            text = Properties(message.header).message_id
-        elif self._name:
-            text = self._header(message)
-        else:
-            text = sha256(message.body).hexdigest() if message.body_size <= MOST_HASHED else None
-        return fingerprint(key, octets(text)) if text else None
-
-    def marks(self, key: int, messages: Sequence[Message]) -> list[bytes]:
-        """Return the fingerprints of the ids of messages; empty for one without."""
-        if self.source == MESSAGE_ID:
-            return fingerprints(key, message_ids([message.content for message in messages]))
-        return [self.mark(key, message) or b"" for message in messages]
-
-    def _header(self, message: Message) -> str:
-        header = message.header
-        if self._octets not in header:
-            return ""
-        field = (Properties(header).headers or {}).get(self._name)
-        return "" if field is None or field[1] is None else str(field[1])
-
-    def check(self, message: Message, where: str) -> None:
-        """Raise 406 if the body of a message that is published is its id, and too large for that."""
-        if self.source == BODY and message.body_size > MOST_HASHED:
-            raise precondition_failed(
-                f"a body of {message.body_size} bytes cannot be the id of a message in {where}: x-deduplicate=body "
-                f"takes at most {MOST_HASHED} bytes; larger messages need a message_id or a header"
-            )
-
-
-def tagged(key: int, once: tuple[str | None, str]) -> int:
-    """Return a key of the hash with the settings (`QueueSettings.once`) in it: mode in two bits, source in 14."""
-    source, mode = once
-    return key >> 16 << 16 | DEDUPLICATE_MODES.index(mode) << 14 | crc32(octets(source or "")) >> 18
-
-
-def octets(text: str) -> bytes:
-    """Return the bytes of an id."""
-    return text.encode("utf-8", "surrogateescape")

@@ -107,16 +107,14 @@ class IdLog:
             self._ended.pop(mark, None)
             self._new.discard(mark)
 
-    def add(self, marks: Sequence[bytes], value: int) -> list[bytes]:
-        """Add ids with a value by the next commit; return those that are there, which stay as they are."""
+    def add(self, marks: Sequence[bytes], value: int) -> None:
+        """Add ids, none of which is there, with a value by the next commit."""
         is_first = not self._changed and not self._ended
-        there = self.known.add_all(marks, value, self._clock())
-        added = set(marks).difference(there) if there else marks
-        self._changed.update(dict.fromkeys(added, value))
-        self._new.update(added if not self._ended else [mark for mark in added if mark not in self._ended])
+        self.known.add_all(marks, value, self._clock())
+        self._changed.update(dict.fromkeys(marks, value))
+        self._new.update(marks if not self._ended else [mark for mark in marks if mark not in self._ended])
         if is_first:
             self._write_later()
-        return there
 
     def replace_all(self, marks: Sequence[bytes], old: int, new: int, *, is_end: bool) -> Sequence[bytes]:
         """Change ids whose value is `old` as `put` does; return the others."""

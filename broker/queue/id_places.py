@@ -1,12 +1,12 @@
-"""The places of one queue's ids: of stored messages, of those that are not noted yet, of those in memory only.
+"""The places of one queue's ids: those of stored messages, and those of messages in memory only.
 
-An id may be in several places, as several messages may have it: dead letters, messages that were moved, and stored ones
-that replace others (`broker.queue.deduplication`). Each place counts its own. What is on disk so never depends on a
-message that is not.
+An id may be in both, as several messages may have it: dead letters, messages that were moved, and stored ones that
+replace others (`broker.queue.deduplication`). Each place counts its own. What is on disk so never depends on a message
+that is not.
 """
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from leveret.broker.queue.id_log import IdLog
@@ -34,15 +34,13 @@ class IdPlaces:
         self._room = room
         self.log = IdLog(qid, disk, clock, room)
         self.log.key = secrets.randbits(64)
-        self._pending: dict[bytes, int] = {}
-        """Values of ids of messages that are stored, and not noted yet."""
         self._volatile = KnownIds(room)
         """Ids of messages that are in memory only."""
 
     @property
     def count(self) -> int:
         """Number of ids, of which some may have expired."""
-        return self.log.known.count + self._volatile.count + len(self._pending)
+        return self.log.known.count + self._volatile.count
 
     @property
     def has_volatile(self) -> bool:
@@ -51,7 +49,7 @@ class IdPlaces:
 
     def has_room(self, more: int = 0) -> bool:
         """Return whether there is room for another id, or so `more`."""
-        return self._room.has_place(self.count + len(self._pending) + 2 * more)
+        return self._room.has_place(self.count + 2 * more)
 
     def clean(self) -> bool:
         """Remove some ids that have expired; return whether there were any."""
@@ -65,9 +63,8 @@ class IdPlaces:
         return max(known) if known else FREE
 
     def is_stored(self, mark: bytes) -> bool:
-        """Return whether an id is known by what is on disk after this turn's commit, or its body's file."""
-        now = self._clock()
-        return is_known(self.log.known.get(mark), now) or is_known(self._pending.get(mark, FREE), now)
+        """Return whether an id is known by what is on disk after the next commit."""
+        return is_known(self.log.known.get(mark), self._clock())
 
     def is_in_memory(self, mark: bytes) -> bool:
         """Return whether a message that is in memory only, and in the queue, has an id that is known."""
@@ -76,74 +73,27 @@ class IdPlaces:
 
     def knows_any(self, marks: Sequence[bytes]) -> bool:
         """Return whether some ids are known, or were until a moment ago."""
-        pending = self._pending
-        return (
-            self.log.known.has_any(marks)
-            or (bool(pending) and not pending.keys().isdisjoint(marks))
-            or (self._volatile.count > 0 and self._volatile.has_any(marks))
-        )
+        return self.log.known.has_any(marks) or (self._volatile.count > 0 and self._volatile.has_any(marks))
 
     # -- messages that come -------------------------------------------------------------------------------------------
 
     def take(self, mark: bytes, until: int, *, is_stored: bool) -> None:
-        """Know the id of a message until a time (a value), or as long as it is in the queue (`FREE`)."""
+        """Know the id of a message until a time (a value), or as long as it is in the queue (`FREE`).
+
+        That of a stored one is in the next commit, as no commit begins before the message is noted (`Turn.is_split`).
+        """
         if is_stored:
-            self._pending[mark] = until or _more(self._pending.get(mark, FREE))
+            self.log.put(mark, until or _more(self.log.known.get(mark)))
         else:
             value = until | QUEUED_BIT if until else _more(self._volatile.get(mark))
             self._volatile.put(mark, value, self._clock())
 
     def take_all(self, marks: Sequence[bytes], until: int, *, is_stored: bool) -> None:
-        """Know the ids of messages, of which none is known; see `take`."""
+        """Know the ids of messages, each of which is in no place; see `take`."""
         if is_stored:
-            self._pending.update(dict.fromkeys(marks, until or PRESENT))
-        else:
-            for mark in marks:
-                self.take(mark, until, is_stored=False)
-
-    def note_all(self, marks: Sequence[bytes], until: int) -> None:
-        """Have the next commit write the ids of messages; see `note`."""
-        pending = self._pending
-        rest: Collection[bytes] = marks
-        for value in (until,) if until else (PRESENT, DELIVERED):
-            noted = [mark for mark in rest if pending.get(mark) == value]
-            there = self.log.add(noted, value)
-            if len(noted) == len(pending):
-                pending.clear()
-            for mark in noted if pending else ():
-                del pending[mark]
-            for mark in there:
-                pending[mark] = value
-            if len(noted) == len(rest) and not there:
-                return
-            rest = {*rest}.difference(noted).union(there) if noted else rest
-        for mark in rest:
-            self.note(mark, until)
-
-    def untake(self, mark: bytes, *, is_stored: bool) -> None:
-        """Forget the id of a message that was taken, and is not in the queue after all."""
-        place: dict[bytes, int] | KnownIds = self._pending if is_stored else self._volatile
-        value = place.get(mark)
-        put = self._put_pending if is_stored else self._put_volatile
-        if value:
-            put(mark, one_less(value))
-
-    def note(self, mark: bytes, until: int) -> None:
-        """Have the next commit write the id of a message that was taken, unless it has left the queue before that."""
-        pending = self._pending.pop(mark, FREE)
-        if until and pending:
-            self.log.put(mark, until)
-        elif copies_of(pending):
-            if rest := one_less(pending):
-                self._pending[mark] = rest
-            before = self.log.known.get(mark)
-            known = bool(pending & KNOWN_BIT or (copies_of(before) and before & KNOWN_BIT))
-            self.log.put(mark, _more(before, is_known=known))
-
-    def note_early(self, mark: bytes) -> None:
-        """Have the next commit write an id that is known for a time, if the body of its message has no file yet."""
-        if value := self._pending.pop(mark, FREE):
-            self.log.put(mark, value)
+            self.log.add(marks, until or PRESENT)
+        for mark in () if is_stored else marks:
+            self.take(mark, until, is_stored=False)
 
     def keep(self, mark: bytes) -> None:
         """Have the next commit write an id that was known in memory only: for its time, or with one of its messages."""
@@ -164,17 +114,9 @@ class IdPlaces:
 
     def deliver_all(self, marks: Sequence[bytes]) -> None:
         """Have ids free; see `deliver`."""
-        pending = self._pending
-        fresh = (
-            {mark: value & ~KNOWN_BIT for mark in marks if (value := pending.get(mark))} if pending else {}
-        )
-        if self._volatile.count or (fresh and self.log.known.has_any([*fresh])):
-            rest = marks
-        else:
-            pending.update(fresh)
-            rest = [mark for mark in marks if mark not in fresh] if fresh else marks
-            rest = self.log.replace_all(rest, PRESENT, DELIVERED, is_end=False)
-        for mark in rest:
+        if not self._volatile.count:
+            marks = self.log.replace_all(marks, PRESENT, DELIVERED, is_end=False)
+        for mark in marks:
             self.deliver(mark)
 
     def end_all(self, marks: Sequence[bytes], then: int) -> None:
@@ -198,27 +140,17 @@ class IdPlaces:
 
     def free(self, mark: bytes) -> None:
         """Forget an id."""
-        self._pending.pop(mark, None)
         self._volatile.remove(mark)
         self.log.put(mark, FREE, is_end=True)
 
-    def forget(self) -> dict[bytes, int]:
-        """Forget all ids; return the values of those that were not noted."""
+    def forget(self, kept: Sequence[tuple[bytes, bool]] = (), *, is_known: bool = False) -> None:
+        """Forget all ids but those of some messages, which tell whether they are stored; `is_known`: those stay so."""
+        stored = [is_stored and self.log.known.get(mark) != FREE for mark, is_stored in kept]
         self.log.start_anew()
         self._volatile.clear()
-        pending, self._pending = self._pending, {}
-        return pending
-
-    def restore(self, mark: bytes, pending: dict[bytes, int], *, is_stored: bool, is_known: bool) -> None:
-        """Know the id of a message that stays after `forget`, whose result is `pending`."""
-        value = pending.pop(mark, FREE) if is_stored else FREE
-        if copies := copies_of(value):
-            pending[mark] = of_copies(copies - 1, is_known=is_known)
-            self._pending[mark] = _more(self._pending.get(mark, FREE), is_known=is_known)
-        elif is_stored:
-            self.log.put(mark, _more(self.log.known.get(mark), is_known=is_known))
-        else:
-            self._put_volatile(mark, _more(self._volatile.get(mark), is_known=is_known))
+        for (mark, _), is_stored in zip(kept, stored, strict=True):
+            value, put = next(self._all(mark, is_stored=is_stored))
+            put(mark, _more(value, is_known=is_known))
 
     def _all(
         self, mark: bytes, *, is_stored: bool, is_end: bool = False
@@ -227,7 +159,6 @@ class IdPlaces:
         if not is_stored:
             yield self._volatile.get(mark), self._put_volatile
         yield self.log.known.get(mark), partial(self.log.put, is_end=is_end)
-        yield self._pending.get(mark, FREE), self._put_pending
         if is_stored:
             yield self._volatile.get(mark), self._put_volatile
 
@@ -236,14 +167,6 @@ class IdPlaces:
             self._volatile.put(mark, value, self._clock())
         else:
             self._volatile.remove(mark)
-
-    def _put_pending(self, mark: bytes, value: int) -> None:
-        if copies_of(value):
-            self._pending[mark] = value
-        else:
-            del self._pending[mark]
-            if value:
-                self.log.put(mark, value, is_end=True)
 
 
 def _more(value: int, *, is_known: bool = True) -> int:

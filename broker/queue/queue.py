@@ -289,6 +289,8 @@ class Queue:
             elif message.persistent and self.durable:
                 message.refused()  # type: ignore[attr-defined]
                 message.accepted()  # type: ignore[attr-defined] # already refused: this only releases the copy
+        if self.limits is not None and self.limits.ids is not None:
+            self.limits.ids.give_up(self.inbox)
         acked = list(self.acks)
         if self.awaiting is not None:
             self._give_up_promises(self.awaiting)
@@ -296,8 +298,6 @@ class Queue:
         self.inbox.clear()
         self.inbox_persistent = False
         self.acks.clear()
-        if self.limits is not None and self.limits.ids is not None:
-            self.limits.ids.give_up()
         if self.retention is not None:
             self.retention.forget(acked)
         if acked:  # they are no longer in the unacked table of a channel

@@ -3,11 +3,10 @@
 Theory. An exchange with `x-deduplicate` keeps ids as a queue does (`broker.queue.deduplication`), for a time from the
 publish, and does not follow what becomes of the messages. It is asked before a message goes to any queue; a repeat
 goes to none. The first one is known once all its queues have it: one that a queue refuses, or that has no queue, leaves
-no id. No commit begins between the first queue's run and the last one's (`Turn.is_split`), nor before the run of this:
-so an id is on disk if and only if all copies of its message, or their ends, are. If the publisher waits for consumers
-of one queue, a kill loses the copy there: the id is in memory until they ack, though other queues have written theirs,
-and these get the repeat again unless they know the id themselves. A publish whose body gets a file of
-its own waits for that before it goes to any queue (`Channel.publish`), as those of transactions do.
+no id. No commit begins before all of them have run (`Turn.is_split`): so an id is on disk if and only if all copies of
+its message, or their ends, are. If the publisher waits for consumers of one queue, a kill loses the copy there: the id
+is in memory until they ack, though other queues have written theirs, and these get the repeat again unless they know
+the id themselves.
 
 Only publishes to the exchange itself count: not what it gets by bindings, as an alternate or dead letter exchange.
 """
@@ -21,7 +20,6 @@ from leveret.broker.queue.interfaces import DelayDisk
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
-from leveret.broker.scheduling.turn import Turn
 from leveret.broker.vhost.copies import Copies, is_stored_by
 from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.confirm.promise import Promise
@@ -30,21 +28,17 @@ from leveret.storage.message import Message, Persistent, Promised
 
 
 class ExchangeIds(Deduplication):
-    """The ids that one exchange knows; it notes them in each turn, as a queue among those that were touched."""
+    """The ids that one exchange knows."""
 
     durable = True  # its ids wait for the commits of messages, even if it is transient
     saves_all = awaits_consumers = False
 
-    def __init__(
-        self, exchange: Exchange, vhost: str, turn: Turn, context: NodeContext, disk: DelayDisk | None
-    ) -> None:
+    def __init__(self, exchange: Exchange, vhost: str, context: NodeContext, disk: DelayDisk | None) -> None:
         self.exchange = exchange
         self.name = exchange.name
         self.vhost = vhost
         self.qid = exchange.ids_line or exchange.number
         self.tally = exchange
-        self.touched = False
-        self._turn = turn
         super().__init__(self, context, disk, kind="exchange")
 
     def identify(self) -> int:
@@ -74,24 +68,23 @@ class ExchangeIds(Deduplication):
             message = Persistent(*content, confirms, 0 if confirms is None else confirms.seq_no, 1)
         elif confirms is not None:
             message = Promised(*content, Promise(confirms, confirms.seq_no, 1))
-        if not self.is_repeat(mark, message):
+        if not self.answers(mark, is_stored=self._stores(message)):
             return False
         if confirms is not None:
             confirms.hold(confirms.seq_no)
-        return True
+        return self.is_repeat(mark, message)
 
     def stores(self, queues: Sequence[Queue], *, persistent: bool, awaits: bool) -> bool:
         """Return whether a commit has all copies of a message; `awaits`: its publisher waits for a confirm."""
         waits = awaits and any(queue.awaits_consumers for queue in queues)
         return self._disk is not None and not waits and is_stored_by(queues, persistent=persistent)
 
-    def is_repeat(self, mark: bytes, message: Message) -> bool:
-        """Return whether a message is a repeat, of which no queue has a copy; see `Deduplication.is_repeat`."""
-        if not super().is_repeat(mark, message):
-            return False
+    def _join(self, mark: bytes, message: Message) -> None:
+        """Have the publisher of a repeat, of which no queue has a copy, wait for the first message."""
         if isinstance(message, Persistent):
             message.copies = message.open_copies = 1
-        return True
+        super()._join(mark, message)
+        self.note()
 
     def taken(self, mark: bytes, copies: Copies, queues: Sequence[Queue], *, persistent: bool) -> None:
         """Know the id of a message that its queues have taken, or are taking."""
@@ -110,11 +103,11 @@ class ExchangeIds(Deduplication):
     def take(self, mark: bytes, message: Message) -> None:
         """Know the id of a message, which is noted with it."""
         super().take(mark, message)
+        self.note()
         self._replaced.clear()  # nothing tells when the first of the two is gone
 
     def heard(self, verdict: Verdict, seq_no: int, is_accepted: bool) -> None:
         """Tell what consumers have answered; see `Deduplication.heard`."""
-        self.note()  # repeats of this turn wait for the same
         if not is_accepted and self._open.get(verdict.mark) is verdict:
             self.free(verdict.mark)
         super().heard(verdict, seq_no, is_accepted)
@@ -125,28 +118,13 @@ class ExchangeIds(Deduplication):
             if verdict.is_saved:
                 self._ids.keep(mark)
 
-    # -- a runnable of the turn ---------------------------------------------------------------------------------------
+    # -- in place of a queue ------------------------------------------------------------------------------------------
 
     def touch(self) -> None:
-        """Run at the end of this turn."""
-        if not self.touched:
-            self.touched = True
-            self._turn.queues.append(self)
+        """Do nothing: no run notes the ids."""
 
     def end_first(self) -> None:
         """Do nothing: no message ends here."""
-
-    @property
-    def has_input(self) -> bool:
-        """True if ids wait for the next run."""
-        return self._notes.has_any
-
-    stores_input = has_input
-
-    def run(self) -> bool:
-        """Note the ids that this turn has taken."""
-        self.note()
-        return False
 
 
 def configure_ids(

@@ -564,7 +564,7 @@ class VHost:
         if "alternate-exchange" not in exchange.arguments:
             self.router.set_alternate(exchange, definition.get("alternate-exchange"))
         settings = exchange_settings(exchange.arguments, definition)
-        make = partial(ExchangeIds, exchange, self.name, self._turn, self.context, self.disk)
+        make = partial(ExchangeIds, exchange, self.name, self.context, self.disk)
         if configure_ids(self.once, exchange.name, settings, make):
             self.router.generation += 1  # routes cache which exchanges take each message once
 

@@ -14,7 +14,7 @@ from leveret.broker.amqp.commands import Basic, Channel, Confirm, Exchange, Queu
 from leveret.broker.amqp.fastpath import content_frames
 from leveret.broker.amqp.properties import build
 from leveret.broker.amqp.tables import Table
-from leveret.broker.queue import deduplication, id_log
+from leveret.broker.queue import id_log, id_source
 from leveret.broker.server.shutdown import ShutdownFlush
 from leveret.broker.vhost.copies import distribute
 from leveret.storage.message import Message
@@ -146,7 +146,7 @@ class TestIds:
         """The publisher learns the limit; what was in a queue before is taken without an id."""
         client = ready(node, once("body", "running"))
         ready(node, {**TO_Q, "x-message-ttl": ("signedint", 10)}, "other")
-        body = bytes(deduplication.MOST_HASHED)
+        body = bytes(id_source.MOST_HASHED)
         for _ in range(2):
             client.publish("q", body)
             client.publish("other", body + b"1")
@@ -1398,19 +1398,6 @@ class TestDisk:
         assert 1 == count(last)
         last.disk.close()
 
-    def test_a_cut_between_the_publish_and_the_turn_has_neither(self, disk_node):
-        """A message that waits for its queue's run is not in the batch, and its id is not, either."""
-        ready(disk_node, WINDOW)
-        header = build(0, message_id="1", delivery_mode=2)
-        message = Message(b"\0\1q", content_frames(1, 4096, header, b""), 1)
-        distribute(disk_node.turn, [queue(disk_node)], message, persistent=True)
-        disk_node.disk.environment.commit(disk_node.disk.journal.cut())
-        disk_node.disk.journal.settled(None)
-        assert [] == rows(disk_node)
-        disk_node.run_turn()
-        disk_node.commit()
-        assert 2 == len(rows(disk_node))
-
     @pytest.mark.parametrize("arguments", [WINDOW, RUNNING])
     def test_a_large_body_and_its_id_are_in_one_commit(self, disk_node, arguments):
         """Before the file of a body is written there is no id on disk; after it there are both."""
@@ -1441,6 +1428,9 @@ class TestDisk:
         worker = Client(disk_node)
         worker.send(Tx.Select())
         publish(client, body=bytes(size or disk_node.disk.blob_threshold + 1))
+        if size is None:
+            settle(disk_node)
+            disk_node.end_files()
         worker.send(make(Basic.Get, 0, "q", False))  # nothing is committed before it is delivered
         disk_node.run_turn()
         publish(worker, "answer", key="out")
@@ -1474,6 +1464,38 @@ class TestDisk:
         before = count(again)
         publish(Client(again))
         assert before + 1 == count(again)
+        again.disk.close()
+
+    @pytest.mark.parametrize("arguments", [WINDOW, RUNNING])
+    @pytest.mark.parametrize("end", ["kill", "file", "ack"])
+    def test_a_large_dead_letter_has_its_id_with_its_file(self, disk_node, arguments, end):
+        """Before that its id is on no disk, as it may be in the other queue only; but repeats are dropped."""
+        to = {"x-dead-letter-exchange": ("longstr", ""), "x-dead-letter-routing-key": ("longstr", "q")}
+        client = ready(disk_node, arguments, confirms=True)
+        ready(disk_node, to, "first")
+        publish(client, body=large(disk_node), key="first")
+        disk_node.commit()
+        disk_node.write_files()
+        worker = Client(disk_node)
+        worker.send(make(Basic.Get, 0, "first", False))
+        worker.send(make(Basic.Reject, 1, False))
+        disk_node.run_turn()
+        client.sent()
+        publish(client)
+        disk_node.commit()
+        assert (1, [], []) == (count(disk_node), acks(client), rows(disk_node))
+        if end == "ack":
+            get(Client(disk_node))
+            disk_node.commit()
+        if end != "kill":
+            disk_node.write_files()
+            assert 1 == len(acks(client))
+        again = disk_node.killed()
+        other = Client(again)
+        publish(other)
+        settle(again)
+        is_known = end == "file" or (end == "ack" and arguments is WINDOW)
+        assert (end == "file") + (not is_known) == count(again)
         again.disk.close()
 
     def test_a_large_body_in_a_transaction_has_its_id_too(self, disk_node):
@@ -1531,19 +1553,18 @@ class TestDisk:
         disk_node.commit()
         assert [] == findings(disk_node)
 
-    @pytest.mark.parametrize("size", [0, None])
-    def test_a_rewritten_log_has_no_id_before_its_message(self, disk_node, monkeypatch, size):
-        """A table that is written again leaves out ids whose messages wait for their run, or for a file."""
+    def test_a_rewritten_log_has_no_id_before_its_message(self, disk_node, monkeypatch):
+        """A table that is written again leaves out ids whose messages wait for a file."""
         monkeypatch.setattr(id_log, "FEW_CHANGES", -1000)
         client = ready(disk_node, WINDOW)
         publish(client, "1")
         disk_node.commit()
-        body = bytes(disk_node.disk.blob_threshold + 1) if size is None else b""
-        header = build(len(body), message_id="2", delivery_mode=2)
-        message = Message(b"\0\1q", content_frames(1, 1 << 20, header, body), 1)
+        body = large(disk_node)
+        message = Message(
+            b"\0\1q", content_frames(1, 1 << 20, build(len(body), message_id="2", delivery_mode=2), body), 1
+        )
         distribute(disk_node.turn, [queue(disk_node)], message, persistent=True)
-        if body:
-            disk_node.run_turn()
+        disk_node.run_turn()
         queue(disk_node).ids.forget("1")
         for _ in range(3):
             queue(disk_node).ids._ids.log.put(b"x" * 10, value_until(disk_node.wall_clock() + 1000))

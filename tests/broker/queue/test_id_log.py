@@ -68,9 +68,9 @@ def test_a_start_knows_what_the_last_commit_had(seed, monkeypatch):
     for _ in range(1500):
         what, mark, value = rnd.random(), rnd.choice(MARKS), value_until(now + rnd.randrange(20_000))
         if what < 0.3:
-            marks = rnd.sample(MARKS, 5)
-            there = log.add(marks, value)
-            model |= {mark: value for mark in marks if mark not in there}
+            marks = [mark for mark in rnd.sample(MARKS, 5) if not log.known.get(mark)]
+            log.add(marks, value)
+            model |= dict.fromkeys(marks, value)
         elif what < 0.4:
             model[mark] = PRESENT
             log.put(mark, PRESENT)

@@ -1,8 +1,8 @@
 """Mutant: ids of which the first bits agree count as one."""
 
-from leveret.broker.queue import deduplication
+from leveret.broker.queue import deduplication, id_source
 
-_fingerprint = deduplication.fingerprint
+_fingerprint = id_source.fingerprint
 
 
 def fingerprint(key, text):
@@ -14,5 +14,5 @@ def fingerprints(key, texts):
     return [fingerprint(key, text) if text else b"" for text in texts]
 
 
-deduplication.fingerprint = fingerprint
-deduplication.fingerprints = fingerprints
+deduplication.fingerprint = id_source.fingerprint = fingerprint
+id_source.fingerprints = fingerprints
