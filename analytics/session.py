@@ -40,6 +40,8 @@ DEFAULTS: Final = {
     "spark.sql.ui.explainMode": "simple",
 }
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+TASKS: Final = "Executor task"
+"""Beginning of the names of the threads that run tasks."""
 KEEPING: Final = "spark.leveret.keeping"
 """Setting of ours: `cut` if what several queries use is kept as rows without the plan that made them."""
 LIGHT: Final = {  # settings for inputs of less than `LIGHT_BYTES`
@@ -140,6 +142,7 @@ def session(
         if lean is not None:
             del os.environ["SPARK_HOME"]
     find_once(spark)
+    compile_once(spark)
     try:
         yield spark
     finally:
@@ -191,3 +194,16 @@ def find_once(spark: SparkSession) -> None:
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - no other way
     for name in ("functions", "org.apache.spark.sql.functions", "PythonUtils"):
         setattr(jvm, name, _Once(getattr(jvm, name)))
+
+
+def compile_once(spark: SparkSession) -> None:
+    """Have queries and tasks in one Java load classes alike: Spark 4.2 keeps a program for each class loader."""
+    spark.sparkContext._jsc.sc().range(0, 1, 1, 1).count()  # noqa: SLF001 - as above; a task, whose thread is kept
+    thread: Any = spark.sparkContext._jvm.java.lang.Thread  # type: ignore[union-attr]  # noqa: SLF001
+    threads = list(thread.getAllStackTraces().keySet())
+    own = thread.currentThread().getContextClassLoader()
+    for loader in [each.getContextClassLoader() for each in threads if each.getName().startswith(TASKS)][:1]:
+        # New threads, as those of later connections, have the loader of the one that starts them.
+        for each in threads:
+            if own.equals(each.getContextClassLoader()):
+                each.setContextClassLoader(loader)

@@ -108,3 +108,22 @@ def test_a_name_of_java_is_looked_up_once():
     functions = spark.sparkContext._jvm.functions
     assert functions.sum is functions.sum
     assert 1 == asked.count("sum") == asked.count("functions")
+
+
+def test_a_program_is_compiled_once(spark):
+    """What a query compiles to see that it can be is the program that its tasks run."""
+    metrics = getattr(spark.sparkContext._jvm.org.apache.spark.metrics.source, "CodegenMetrics$")
+    counted = getattr(metrics, "MODULE$").METRIC_COMPILATION_TIME()
+    before = counted.getCount()
+    compiles = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    usual = {name: spark.conf.get(name) for name in compiles}
+    try:
+        for name, value in compiles.items():
+            spark.conf.set(name, value)
+        found = spark.range(3).selectExpr("id * 4711 AS made").collect()
+    finally:
+        for name, value in usual.items():
+            spark.conf.set(name, value)
+
+    assert [(0,), (4711,), (9422,)] == found
+    assert 1 == counted.getCount() - before
