@@ -10,7 +10,7 @@ up; those of the sum are exact to the bucket.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql import DataFrame
 
 from leveret.analytics.series import query
 
@@ -22,10 +22,9 @@ _LAST: Final = 1919  # the bucket of the greatest value of 63 bits
 _MOST: Final = 2**50  # samples in a bucket of a row: thousandths of their sums are computed in 64 bits
 
 
-def is_no_bucket(bucket: Column) -> Column:
-    """Return whether an element of a row's `b` is none that a broker writes."""
-    possible = bucket["i"].between(0, _LAST) & bucket["c"].between(0, _MOST)
-    return F.coalesce(~possible, F.lit(True))
+def is_no_bucket(bucket: str) -> str:
+    """Return whether an element of a row's `b` is none that a broker writes; both are texts of columns."""
+    return f"NOT coalesce({bucket}.i BETWEEN 0 AND {_LAST} AND {bucket}.c BETWEEN 0 AND {_MOST}, false)"
 
 
 def lowest(index: str) -> str:

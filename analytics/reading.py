@@ -18,7 +18,7 @@ from leveret.analytics.locations import Location, exists, has_files, size_of, so
 from leveret.analytics.objective import DEFAULT, Objective
 from leveret.analytics.schemas import CORRUPT, VERSION, Table, tables
 from leveret.analytics.scope import EVERYTHING, Scope
-from leveret.analytics.series import bin_seconds, clocks
+from leveret.analytics.series import bin_seconds, clocks, each, query
 from leveret.analytics.session import KEEPING
 from leveret.analytics.writing import write_all
 
@@ -40,13 +40,11 @@ LINE: Final = "_line"
 PART_BYTES: Final = 48 << 20  # bytes of a table that one task parses: seconds
 LONGEST: Final = 4 << 20
 """Bytes of a line from which it is no row: a worker has several copies of a line in its memory."""
-TWO: Final = r'\}\s*\{"v":'
+TWO: Final = r'\x7D\s*\x7B"v":'
 """Two rows on a line: the parser would stop after the first. Within a string a quote has a backslash before it."""
-JSON_OPTIONS: Final = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": CORRUPT,
-    "allowNonNumericNumbers": "false",
-}
+JSON_OPTIONS: Final = (
+    f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}', 'allowNonNumericNumbers', 'false')"
+)
 
 
 class InputError(Exception):
@@ -106,6 +104,7 @@ class Input:
         self.seen: dict[str, Seen] = {}
         self._aside = aside or {}
         self._rows: dict[str, DataFrame] = {}
+        self._wanted: dict[str, DataFrame] = {}
         self._shared: dict[str, DataFrame] = {}
         self._versions: Mapping[str, str] | None = None
         self.is_small = spark.conf.get(KEEPING, "") == "cut"
@@ -131,10 +130,12 @@ class Input:
 
         Raises InputError: the table has no files.
         """
-        rows = self.placed(name)
-        if not self.scope.is_all:
-            rows = rows.filter(self.scope.condition(tables()[name]))
-        return rows.select(*tables()[name].schema.names)
+        if name not in self._wanted:
+            rows = self.placed(name)
+            if not self.scope.is_all:
+                rows = rows.filter(self.scope.condition(tables()[name]))
+            self._wanted[name] = rows.select(*tables()[name].schema.names)
+        return self._wanted[name]
 
     def bin_seconds(self, name: str) -> int:
         """Return the length of a bin (`series.bin_seconds`) of the rows of `table`, which has a clock.
@@ -221,8 +222,9 @@ class Input:
 
     def _judged(self, table: Table) -> DataFrame:
         """Return all rows of a table in Parquet, with `REASON`: only their times are looked at."""
-        reason = F.when(_is_impossible(table, TIMES), IMPOSSIBLE)
-        return self._parquet(table).withColumn(REASON, reason)
+        return self._parquet(table).selectExpr(
+            "*", f"IF({_is_impossible(table, TIMES)}, '{IMPOSSIBLE}', NULL) AS {REASON}"
+        )
 
     def _parquet(self, table: Table) -> DataFrame:
         """Return all rows of a table in Parquet."""
@@ -312,30 +314,25 @@ def parsed(text: DataFrame, table: Table) -> DataFrame:
         invalid, null if it is valid. An invalid line has `LINE`, at most `LONGEST` characters of it, and `FILE`.
     """
     place = [name for name in PLACE if name in text.columns]
-    is_short = F.octet_length("value") < LONGEST
-
-    def row_of(line: Column) -> Column:
-        return F.from_json(line, table.read_schema, JSON_OPTIONS)
-
-    # A line without any JSON has no row, not even a corrupt one.
-    row = F.coalesce(row_of(F.when(is_short, F.col("value"))), row_of(F.lit("{")))
-    once = text.select(
-        FILE,
-        F.when(is_short, F.col("value")).otherwise(F.substring("value", 1, LONGEST)).alias(LINE),
-        *place,
-        # inline: stops uses of the columns from being pushed down to the line, where each would parse it again. Without
-        # compiled code a field of a struct takes several times as long as a column.
-        F.inline(F.array(row)),
-    )
-    # The same for the reason, which three columns use: otherwise Spark plans its comparisons for minutes.
-    once = once.select("*", F.explode(F.array(_reason(table))).alias(REASON))
-    bad = F.col(REASON).isNotNull()
-    return once.select(
-        *table.schema.names,
-        *place,
-        REASON,
-        F.when(bad, F.col(FILE)).alias(FILE),
-        F.when(bad, F.col(LINE)).alias(LINE),
+    row = f"from_json({{0}}, '{table.read_schema.simpleString()}', {JSON_OPTIONS})"
+    is_short = f"octet_length(value) < {LONGEST}"
+    # A line without any JSON has no row, not even a corrupt one. inline: stops uses of the columns from being pushed
+    # down to the line, where each would parse it again. Without compiled code a field of a struct takes several times
+    # as long as a column. explode: the same for the reason, which three columns use: otherwise Spark plans its
+    # comparisons for minutes.
+    return query(
+        f"""
+        WITH read AS (
+            SELECT {", ".join((FILE, *place))}, IF({is_short}, value, substring(value, 1, {LONGEST})) AS {LINE},
+                inline(array(coalesce({row.format(f"IF({is_short}, value, NULL)")}, {row.format("'?'")})))
+            FROM {{text}}
+        ),
+        judged AS (SELECT *, explode(array({_reason(table)})) AS {REASON} FROM read)
+        SELECT {", ".join((*table.schema.names, *place, REASON))},
+            {each(f"IF({REASON} IS NOT NULL, {{0}}, NULL) AS {{0}}", (FILE, LINE))}
+        FROM judged
+        """,
+        text=text,
     )
 
 
@@ -350,34 +347,33 @@ def set_aside(read: DataFrame) -> DataFrame:
     return aside.select(*[F.col(name).alias(name.removeprefix("_")) for name in (REASON, FILE, LINE)])
 
 
-def _reason(table: Table) -> Column:
-    missing = F.lit(False)
-    for name in table.required:
-        missing |= F.col(name).isNull()
+def _reason(table: Table) -> str:
+    missing = " OR ".join(f"{name} IS NULL" for name in table.required)
     return (
-        F.when(F.col(CORRUPT).isNotNull() | F.col(LINE).rlike(TWO), UNREADABLE)
-        .when(F.col("v") != VERSION, OTHER_VERSION)
-        .when(missing, INCOMPLETE)
-        .when(_is_impossible(table, table.numbers, buckets=True), IMPOSSIBLE)
+        f"CASE WHEN {CORRUPT} IS NOT NULL OR {LINE} RLIKE r'{TWO}' THEN '{UNREADABLE}' "
+        f"WHEN v != {VERSION} THEN '{OTHER_VERSION}' WHEN {missing} THEN '{INCOMPLETE}' "
+        f"WHEN {_is_impossible(table, table.numbers, buckets=True)} THEN '{IMPOSSIBLE}' END"
     )
 
 
-def _is_impossible(table: Table, names: Iterable[str], *, buckets: bool = False) -> Column:
+def _is_impossible(table: Table, names: Iterable[str], *, buckets: bool = False) -> str:
     """Return whether one of these columns has a value that no broker writes: memory would not hold what follows."""
-    found = F.lit(False)
-    bounds: dict[tuple[str, int, int], list[str]] = {}
+    alike: dict[tuple[str, int, int], list[str]] = {}
     for column in table.columns:
         if column.name in names:
             # Numbers of one type are compared as they are, together: an expression for each takes longer.
-            bounds.setdefault((str(column.type), *TIMES.get(column.name, (-GREATEST, GREATEST))), []).append(
-                column.name
-            )
-    for (_, low, high), alike in bounds.items():
-        least, greatest = (F.least(*alike), F.greatest(*alike)) if len(alike) > 1 else (F.col(alike[0]),) * 2
-        found |= F.coalesce((least < low) | (greatest > high), F.lit(False))
+            bounds = TIMES.get(column.name, (-GREATEST, GREATEST))
+            alike.setdefault((str(column.type), *bounds), []).append(column.name)
+    found = ["false"]
+    for (_, low, high), columns in alike.items():
+        some = [
+            f"{function}({', '.join(columns)})" if columns[1:] else columns[0]
+            for function in ("least", "greatest")
+        ]
+        found.append(f"coalesce({some[0]} < {low} OR {some[1]} > {high}, false)")
     if buckets and "b" in table.schema.names:
-        found |= F.exists("b", is_no_bucket)
-    return found
+        found.append(f"exists(b, bucket -> {is_no_bucket('bucket')})")
+    return f"({' OR '.join(found)})"
 
 
 def clocks_of(data: Input) -> DataFrame:

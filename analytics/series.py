@@ -37,7 +37,7 @@ def start_of_bin(ts: str, seconds: int) -> str:
     return f"({ts}) - pmod({ts}, {seconds * 1000})"
 
 
-def query(text: str, **tables: DataFrame) -> DataFrame:
+def query(text: str, /, **tables: DataFrame) -> DataFrame:
     """Return the result of a query in Spark's SQL: it crosses to Java once, and is analysed as a whole.
 
     `tables`: the rows, by the names that the text has in braces.
