@@ -202,10 +202,11 @@ def describe(written: Written) -> Page:
         )
     number = written.count("unusual")
     days = written.rows("days")[0]["days"] or 0
-    lead = number_of(number, "queue rate was", "queue rates were") + " unusual for the hour of the day."
-    if days <= 1 and not number:
+    unusual_rates = number_of(number, "queue rate was", "queue rates were") + " unusual"
+    lead = f"{unusual_rates} for the hour of the day."
+    if days <= 1:
         # Within one day the usual rate of an hour is that of the hour itself, which has nothing to be compared with.
-        lead = "Not judged: one day of data."
+        lead = "Not judged: one day of data." + (f" {unusual_rates} within an hour." if number else "")
     sections += [
         Section(
             "Unusual rates",
